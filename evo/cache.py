@@ -1,0 +1,62 @@
+"""A content-addressed cache of built things on disk: safe between processes, never half-written, bounded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+class Cache:
+    """Folders by key below `root`. An entry appears at once and whole, or not at all."""
+
+    def __init__(self, root: Path, limit_bytes: int = 2 << 30) -> None:
+        self.root = root
+        self.limit_bytes = limit_bytes
+
+    def path(self, key: str) -> Path:
+        """Where the entry of `key` lies, whether it exists or not."""
+        return self.root / key[:2] / key
+
+    def build_once(self, key: str, build: Callable[[Path], None]) -> Path:
+        """The folder of `key`; where it is absent, `build` fills a fresh folder that is then renamed into place.
+
+        Two processes may build the same key at once; the first rename wins and both see the same content.
+        If `build` raises, nothing stays behind.
+        """
+        entry = self.path(key)
+        if entry.is_dir():
+            os.utime(entry)  # age for prune(): least recently used goes first
+            return entry
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=entry.parent))
+        try:
+            build(scratch)
+            try:
+                scratch.rename(entry)
+            except OSError:
+                if not entry.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return entry
+
+    def prune(self) -> int:
+        """Delete the least recently used entries until the cache is within its limit; the bytes freed."""
+        entries = []
+        for entry in self.root.glob("??/*"):
+            try:
+                size = sum(f.stat().st_size for f in entry.rglob("*") if f.is_file())
+                entries.append((entry.stat().st_mtime, size, entry))
+            except FileNotFoundError:  # another process pruned it first
+                continue
+        excess = sum(size for _, size, _ in entries) - self.limit_bytes
+        freed = 0
+        for _, size, entry in sorted(entries):
+            if freed >= excess:
+                break
+            shutil.rmtree(entry, ignore_errors=True)
+            freed += size
+        return freed

@@ -1,0 +1,131 @@
+"""What can go wrong, as a tree. A person sees `error: <message>` and `hint: <hint>`; scripts see the exit code.
+
+::
+
+    EvoError                     exit
+    ├── UsageError                 2   the request is wrong: unknown name, malformed value, impossible combination
+    │   ├── UnknownName            2   no such task, template, study, strategy, trial …
+    │   └── BadTemplate            2   a template or a task file is broken (syntax, undeclared hole, bad rule)
+    ├── MachineError               3   the machine lacks something: compiler, GPU, permission, disk space
+    │   └── StoreError             3   the database cannot be opened, read or written
+    ├── NothingFound               4   the search ended without a correct kernel
+    └── CandidateError             -   one candidate failed; becomes a trial, never stops a search
+        ├── Infeasible                 a rule of the space says no
+        ├── Uncompilable               nvcc or ptxas says no
+        ├── Unlaunchable               the driver says no
+        ├── Red                        wrong, racy, out of bounds
+        ├── Hung                       no answer in time
+        └── Crashed                    the process or its CUDA context died
+
+Anything else that is raised is a bug of evo (exit 1, with its traceback).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class EvoError(Exception):
+    """Base of every error that evo raises on purpose; `hint` says what to do about it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.hint)
+
+
+class UsageError(EvoError):
+    """The request is wrong: a malformed value or an impossible combination."""
+
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    """There is no task, template, study, strategy or trial of that name."""
+
+    @classmethod
+    def among(cls, kind: str, name: str, known: list[str]) -> UnknownName:
+        """The error for `name`, with the `known` names of its `kind` (nearest first) as the hint."""
+        import difflib
+
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        listed = ", ".join(sorted(known)) or "none yet"
+        hint = f"did you mean {near[0]}? " if near else ""
+        return cls(f"unknown {kind}: {name}", f"{hint}known: {listed}")
+
+
+class BadTemplate(UsageError):
+    """A template or a task file is broken."""
+
+
+class MachineError(EvoError):
+    """The machine lacks something: a compiler, a GPU, a permission, disk space."""
+
+    exit_code = 3
+
+
+class StoreError(MachineError):
+    """The database cannot be opened, read or written."""
+
+
+class NothingFound(EvoError):
+    """The search ended without a single correct kernel."""
+
+    exit_code = 4
+
+
+class CandidateError(EvoError):
+    """One candidate failed. `outcome` names the trial's outcome; `reason` is a short, countable phrase
+    ("race", "out of bounds", "row error"); `where` says where (file line, thread, element), if known."""
+
+    outcome: ClassVar[str]
+
+    def __init__(self, reason: str, detail: str = "", where: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+        self.where = where
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.detail, self.where)
+
+
+class Infeasible(CandidateError):
+    """A rule of the space says no."""
+
+    outcome = "INFEASIBLE"
+
+
+class Uncompilable(CandidateError):
+    """nvcc, NVRTC or ptxas says no."""
+
+    outcome = "UNCOMPILABLE"
+
+
+class Unlaunchable(CandidateError):
+    """The driver (or the emulated machine) refuses to load or launch the kernel."""
+
+    outcome = "UNLAUNCHABLE"
+
+
+class Red(CandidateError):
+    """The kernel ran and is wrong, racy, or touched what it must not."""
+
+    outcome = "RED"
+
+
+class Hung(CandidateError):
+    """No answer before the deadline: an endless loop or a deadlock."""
+
+    outcome = "HUNG"
+
+
+class Crashed(CandidateError):
+    """The process that ran the kernel, or its CUDA context, died."""
+
+    outcome = "CRASHED"

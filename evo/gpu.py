@@ -1,0 +1,142 @@
+"""What a GPU can do: limits that decide feasibility and rates that bound a time. Named GPUs and targets.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; vendors' datasheets
+for rates (dense, without sparsity). On a real GPU the limits are read off the driver instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from evo.errors import UnknownName, UsageError
+
+KIB = 1024
+RESERVED_SMEM_PER_CTA = 1 * KIB
+"""Shared memory that the system takes from every CTA on sm_80 and up, bytes."""
+STATIC_SMEM_LIMIT = 48 * KIB
+"""Shared memory a CTA may have without opting in, bytes: on every GPU."""
+REGISTERS_PER_THREAD = 255
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Limits and rates of one GPU. Bytes, counts, GHz, GB/s, TFLOP/s as the names say."""
+
+    name: str
+    arch: str
+    """What code is compiled for: "sm_89", "sm_90a"."""
+    sms: int
+    smem_per_cta: int
+    """Opt-in limit of shared memory a CTA, bytes (static + dynamic)."""
+    smem_per_sm: int
+    threads_per_sm: int
+    ctas_per_sm: int
+    registers_per_sm: int = 65536
+    threads_per_cta: int = 1024
+    max_cluster: int = 1
+    clock_ghz: float = 0.0
+    dram_gbps: float = 0.0
+    l2_gbps: float = 0.0
+    l2_bytes: int = 0
+    tensor_tflops: float = 0.0
+    """Dense fp16 with fp32 accumulation."""
+    launch_us: float = 0.6
+    """One empty kernel as a node of a CUDA graph (measured 0.56 to 0.60 µs on an H200)."""
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        return arch_number(self.arch)
+
+    def ctas_resident(self, threads: int, registers: int, smem_bytes: int) -> int:
+        """CTAs of this shape that fit on one SM: 0 if not even one does. `registers` a thread,
+        `smem_bytes` a CTA (static + dynamic)."""
+        warps = -(-threads // 32)
+        registers_per_cta = -(-registers // 8) * 8 * 32 * warps
+        by_smem = self.smem_per_sm // (smem_bytes + RESERVED_SMEM_PER_CTA)
+        by_registers = self.registers_per_sm // registers_per_cta if registers else self.ctas_per_sm
+        by_threads = self.threads_per_sm // (warps * 32)
+        return min(by_smem, by_registers, by_threads, self.ctas_per_sm)
+
+
+def _ada(name: str, sms: int, clock: float, dram: float, l2_mib: int, tensor: float) -> Gpu:
+    return Gpu(name, "sm_89", sms, 99 * KIB, 100 * KIB, 1536, 24, clock_ghz=clock, dram_gbps=dram,
+               l2_gbps=dram * 4, l2_bytes=l2_mib * KIB * KIB, tensor_tflops=tensor)  # fmt: skip
+
+
+def _hopper(name: str, sms: int, clock: float, dram: float, l2_mib: int, tensor: float) -> Gpu:
+    return Gpu(name, "sm_90a", sms, 227 * KIB, 228 * KIB, 2048, 32, max_cluster=8, clock_ghz=clock,
+               dram_gbps=dram, l2_gbps=5500.0, l2_bytes=l2_mib * KIB * KIB, tensor_tflops=tensor)  # fmt: skip
+
+
+KNOWN_GPUS: dict[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("A100", "sm_80", 108, 163 * KIB, 164 * KIB, 2048, 32, clock_ghz=1.41, dram_gbps=1555.0,
+            l2_gbps=4000.0, l2_bytes=40 * KIB * KIB, tensor_tflops=312.0),
+        Gpu("RTX 3090", "sm_86", 82, 99 * KIB, 100 * KIB, 1536, 16, clock_ghz=1.695, dram_gbps=936.0,
+            l2_gbps=2500.0, l2_bytes=6 * KIB * KIB, tensor_tflops=71.0),
+        _ada("L4", 58, 2.04, 300.0, 48, 121.0),
+        _ada("RTX 4090", 128, 2.52, 1008.0, 72, 165.0),
+        _hopper("H100", 132, 1.83, 3350.0, 50, 989.0),
+        _hopper("H200", 132, 1.98, 4800.0, 60, 989.0),
+        Gpu("RTX 5090", "sm_120", 170, 99 * KIB, 100 * KIB, 1536, 24, max_cluster=8, clock_ghz=2.41,
+            dram_gbps=1792.0, l2_gbps=6000.0, l2_bytes=96 * KIB * KIB, tensor_tflops=210.0),
+    )
+}  # fmt: skip
+"""GPUs by the name that `--gpu` takes and estimates are made for."""
+
+TARGETS: dict[str, Gpu] = {
+    "sm_80": KNOWN_GPUS["A100"],
+    "sm_86": KNOWN_GPUS["RTX 3090"],
+    "sm_89": KNOWN_GPUS["L4"],
+    "sm_90": replace(KNOWN_GPUS["H200"], arch="sm_90"),
+    "sm_90a": KNOWN_GPUS["H200"],
+    "sm_120": KNOWN_GPUS["RTX 5090"],
+}
+"""The GPU that stands for each `--target`."""
+
+
+def arch_number(arch: str) -> tuple[int, int]:
+    """`"sm_90a"` -> `(9, 0)`."""
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+    if not match:
+        raise UsageError(f"malformed architecture: {arch}", f"one of {', '.join(TARGETS)}")
+    return int(match[1]), int(match[2])
+
+
+def target(name: str) -> Gpu:
+    """The GPU that stands for a named target; UnknownName if there is none."""
+    if name not in TARGETS:
+        raise UnknownName.among("target", name, list(TARGETS))
+    return TARGETS[name]
+
+
+def known_gpu(device_name: str) -> Gpu | None:
+    """The table's entry for a driver's device name ("NVIDIA H200" -> H200), or None."""
+    for name in sorted(KNOWN_GPUS, key=len, reverse=True):
+        if name.replace("RTX ", "") in device_name.split():
+            return KNOWN_GPUS[name]
+    return None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a space is pruned by: a GPU (real or a target's), optionally with less shared memory, and the
+    newest instruction set that templates may use."""
+
+    gpu: Gpu
+    smem_bytes: int
+    instructions: str
+    """An arch name: a template that needs a newer (or another architecture's) feature set is infeasible."""
+
+    @classmethod
+    def of(cls, gpu: Gpu, smem_limit: int | None = None, instructions: str | None = None) -> Limits:
+        smem = gpu.smem_per_cta if smem_limit is None else min(smem_limit, gpu.smem_per_cta)
+        return cls(gpu, smem, instructions or gpu.arch)
+
+    def allows(self, needed: str) -> bool:
+        """Whether code that needs `needed` ("sm_80", "sm_90a") may be used: an "a" set is exact, others are minima."""
+        if needed.endswith("a"):
+            return self.instructions == needed
+        return arch_number(self.instructions) >= arch_number(needed)

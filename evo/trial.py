@@ -1,0 +1,282 @@
+"""The values that travel between the stages: frozen, picklable, JSON-able, without behaviour of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Value = int | float | str | bool
+"""What one hole of a template may hold."""
+
+Point = Mapping[str, Value]
+"""One filling of all holes: parameter name -> value. Treated as frozen."""
+
+
+def canonical_json(value: object) -> str:
+    """`value` as JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest_of(*parts: object) -> str:
+    """A content hash (32 hex digits of SHA-256) of strings, bytes or JSON-able values."""
+    h = hashlib.sha256()
+    for part in parts:
+        raw = part if isinstance(part, bytes) else canonical_json(part).encode()
+        h.update(len(raw).to_bytes(8, "little"))
+        h.update(raw)
+    return h.hexdigest()[:32]
+
+
+class Outcome(StrEnum):
+    """How a candidate's journey ended. TIMED and GREEN are the good ends (GREEN: correct, but not timed)."""
+
+    TIMED = "TIMED"
+    GREEN = "GREEN"
+    RED = "RED"
+    INFEASIBLE = "INFEASIBLE"
+    UNCOMPILABLE = "UNCOMPILABLE"
+    UNLAUNCHABLE = "UNLAUNCHABLE"
+    HUNG = "HUNG"
+    CRASHED = "CRASHED"
+
+    @property
+    def correct(self) -> bool:
+        """Whether the gate said GREEN."""
+        return self in (Outcome.TIMED, Outcome.GREEN)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One instance of a task: `sizes` by name (attention: B, H, L, D), boolean or named `flags`
+    (causal) and the storage type `dtype` ("fp16", "bf16", "fp32")."""
+
+    task: str
+    sizes: Mapping[str, int]
+    dtype: str
+    flags: Mapping[str, Value] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.sizes[name] if name in self.sizes else self.flags[name]
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> str:
+        """Canonical text, e.g. `attention B=1 H=8 L=512 D=64 causal=0 fp16`: the identity in the database."""
+        named = [f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in {**self.sizes, **self.flags}.items()]
+        return " ".join([self.task, *named, self.dtype])
+
+    def replace(self, **changed: Value) -> Problem:
+        """The same problem with some sizes or flags changed."""
+        sizes = {k: int(changed.get(k, v)) for k, v in self.sizes.items()}
+        flags = {k: changed.get(k, v) for k, v in self.flags.items()}
+        return Problem(self.task, sizes, str(changed.get("dtype", self.dtype)), flags)
+
+
+@dataclass(frozen=True)
+class BufferArg:
+    """A pointer to one of the task's buffers ("q", "k", "v", "o") or to a workspace, by name."""
+
+    buffer: str
+    kind: Literal["buffer"] = "buffer"
+
+
+@dataclass(frozen=True)
+class ScalarArg:
+    """A number passed by value."""
+
+    value: int | float
+    type: Literal["i32", "u32", "i64", "f32"]
+    kind: Literal["scalar"] = "scalar"
+
+
+@dataclass(frozen=True)
+class TensorMapArg:
+    """A TMA tensor map (`const __grid_constant__ CUtensorMap`) over a buffer.
+
+    `shape` and `box` are in elements, innermost first; `strides` in bytes, of dimensions 1.. (the
+    innermost is dense); `swizzle` in bytes (0, 32, 64, 128). Elements outside `shape` read as zero.
+    """
+
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+    kind: Literal["tensor_map"] = "tensor_map"
+
+
+Argument = BufferArg | ScalarArg | TensorMapArg
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Global scratch memory that a launch needs besides the task's buffers. Its content before the launch
+    is undefined (the gate poisons it), except where `zeroed`: zero before the first launch, and the kernel
+    must leave it zero again (counters of a last-block reduction)."""
+
+    name: str
+    nbytes: int
+    zeroed: bool = False
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Everything a device needs to launch an entry point, free of addresses, so that it can be stored."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int
+    args: tuple[Argument, ...]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    workspaces: tuple[Workspace, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """Threads a CTA."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    def to_json(self) -> str:
+        return canonical_json(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> LaunchConfig:
+        raw = json.loads(text)
+        kinds = {"buffer": BufferArg, "scalar": ScalarArg, "tensor_map": TensorMapArg}
+        for arg in raw["args"]:
+            for name in ("shape", "strides", "box"):
+                if name in arg:
+                    arg[name] = tuple(arg[name])
+        return cls(
+            grid=tuple(raw["grid"]),
+            block=tuple(raw["block"]),
+            smem_bytes=raw["smem_bytes"],
+            args=tuple(kinds[a["kind"]](**a) for a in raw["args"]),
+            cluster=tuple(raw["cluster"]),
+            workspaces=tuple(Workspace(**w) for w in raw["workspaces"]),
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Task + problem + template + point + rendered source + launch configuration.
+
+    `source` is self-contained CUDA C++ with one `extern "C"` entry point named `entry`. `digest` identifies
+    the candidate: equal digests are the same program launched in the same way.
+    """
+
+    problem: Problem
+    template: str
+    point: Point
+    source: str
+    entry: str
+    launch: LaunchConfig
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.source, self.entry, self.launch.to_json(), self.problem.key)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says of a kernel. `spill_bytes` counts stores + loads; all bytes are a thread's or a CTA's."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_smem_bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled candidate. `machine_code` is a hash of the entry point's instructions alone: equal for two
+    points whose difference changes nothing. `compiler` names tool and version ("nvrtc 13.0.88")."""
+
+    cubin: bytes
+    ptx: str
+    entry: str
+    arch: str
+    compiler: str
+    resources: Resources
+    machine_code: str
+    seconds: float
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.cubin)
+
+
+@dataclass(frozen=True)
+class CaseError:
+    """What the gate measured on one case: a problem, an input family and its seed, and the errors found."""
+
+    problem: str
+    family: str
+    seed: int
+    row_error: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval; `level` as a fraction."""
+
+    low: float
+    high: float
+    level: float = 0.95
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A measured time: raw samples in µs a launch, their median and its interval, beside the baselines that
+    were interleaved with it in the same process. `protocol` is "warm" or "cold" (L2)."""
+
+    samples_us: tuple[float, ...]
+    median_us: float
+    interval: Interval
+    protocol: str
+    baselines_us: Mapping[str, float] = field(default_factory=dict)
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+    clocks: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate and how its journey ended. Times are absent (None), never 0, -1 or NaN, when not measured.
+
+    `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
+    `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
+    `seconds` says where the time went, by stage (compile, gate, timing).
+    """
+
+    candidate: Candidate
+    outcome: Outcome
+    reason: str = ""
+    detail: str = ""
+    where: str = ""
+    resources: Resources | None = None
+    machine_code: str = ""
+    compiler: str = ""
+    errors: tuple[CaseError, ...] = ()
+    timing: Timing | None = None
+    estimate_us: float | None = None
+    estimate_gpu: str = ""
+    counters: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def score_us(self) -> float | None:
+        """What a search minimises: the measured median, or on the emulator the estimate; None unless correct."""
+        if not self.outcome.correct:
+            return None
+        return self.timing.median_us if self.timing else self.estimate_us
