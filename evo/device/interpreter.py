@@ -1,0 +1,409 @@
+"""The PTX interpreter's C ABI (ptx/evo_ptx.h) as Python sees it: structs, library, modules, executions."""
+
+from __future__ import annotations
+
+import ctypes as c
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evo.trial import LaunchConfig
+
+ABI_VERSION = 1
+TENSOR_MAP_NBYTES = 128
+
+OK = 0
+REFUSED, UNSUPPORTED, OUT_OF_BOUNDS, MISALIGNED, UNINITIALISED, RACE, PROXY, SYNC = range(1, 9)
+DEADLOCK, RUNAWAY, TRAP, BAD_OPERAND, ABORTED, INTERNAL = range(9, 15)
+
+CHECK_BOUNDS, CHECK_INIT, CHECK_RACE = 1, 2, 4
+CHECK_ALL = 7
+
+
+class _Entry(c.Structure):
+    _fields_ = (
+        ("name", c.c_char_p), ("param_count", c.c_uint32), ("param_nbytes", c.c_uint32),
+        ("static_smem", c.c_uint32), ("dynamic_smem_align", c.c_uint32), ("local_nbytes", c.c_uint32),
+        ("max_threads", c.c_uint32), ("required_threads", c.c_uint32 * 3),
+        ("required_cluster", c.c_uint32 * 3), ("min_ctas_per_sm", c.c_uint32),
+        ("instruction_count", c.c_uint32), ("unsupported", c.c_char_p),
+    )  # fmt: skip
+
+
+class _Param(c.Structure):
+    _fields_ = (("name", c.c_char_p), ("offset", c.c_uint32), ("nbytes", c.c_uint32), ("align", c.c_uint32))
+
+
+class TensorMap(c.Structure):
+    """What cuTensorMapEncodeTiled would be told; dimensions innermost first."""
+
+    _fields_ = (
+        ("address", c.c_uint64), ("element_nbytes", c.c_uint32), ("is_float", c.c_uint32),
+        ("rank", c.c_uint32), ("shape", c.c_uint64 * 5), ("strides", c.c_uint64 * 4),
+        ("box", c.c_uint32 * 5), ("element_strides", c.c_uint32 * 5), ("swizzle", c.c_uint32),
+        ("nan_fill", c.c_uint32),
+    )  # fmt: skip
+
+
+class _Region(c.Structure):
+    _fields_ = (
+        ("name", c.c_char_p), ("address", c.c_uint64), ("nbytes", c.c_uint64), ("writable", c.c_int32),
+        ("initialised", c.c_int32),
+    )  # fmt: skip
+
+
+class _Launch(c.Structure):
+    _fields_ = (
+        ("struct_nbytes", c.c_uint32), ("entry", c.c_uint32), ("grid", c.c_uint32 * 3),
+        ("block", c.c_uint32 * 3), ("cluster", c.c_uint32 * 3), ("dynamic_smem", c.c_uint32),
+        ("params", c.c_char_p), ("params_nbytes", c.c_uint64), ("regions", c.POINTER(_Region)),
+        ("region_count", c.c_uint64), ("late_copies", c.c_uint32), ("late_wgmma", c.c_uint32),
+        ("order", c.c_uint32), ("checks", c.c_uint32), ("seed", c.c_uint64), ("threads", c.c_uint32),
+        ("sm_count", c.c_uint32), ("instruction_budget", c.c_uint64),
+        ("abort_flag", c.POINTER(c.c_int32)),
+    )  # fmt: skip
+
+
+class _Error(c.Structure):
+    _fields_ = (
+        ("kind", c.c_int32), ("text", c.c_char_p), ("message", c.c_char_p), ("kernel", c.c_char_p),
+        ("file", c.c_char_p), ("line", c.c_uint32), ("ptx_line", c.c_uint32), ("ptx_text", c.c_char_p),
+        ("cta", c.c_int32 * 3), ("thread", c.c_int32 * 3), ("warp", c.c_int32), ("lane", c.c_int32),
+        ("lanes", c.c_uint32), ("address", c.c_uint64), ("space", c.c_char_p), ("buffer", c.c_char_p),
+        ("offset", c.c_int64), ("access_nbytes", c.c_uint32), ("other", c.c_char_p),
+    )  # fmt: skip
+
+
+class _Counter(c.Structure):
+    _fields_ = (("name", c.c_char_p), ("value", c.c_double))
+
+
+class _Work(c.Structure):
+    _fields_ = (
+        ("file", c.c_char_p), ("line", c.c_uint32), ("ptx_line", c.c_uint32), ("text", c.c_char_p),
+        ("instruction_class", c.c_char_p), ("static_count", c.c_uint32),
+        ("executed_count", c.c_uint32), ("warp_instructions", c.c_uint64),
+        ("thread_instructions", c.c_uint64), ("shared_wavefronts", c.c_uint64),
+        ("shared_wavefronts_ideal", c.c_uint64), ("global_sectors", c.c_uint64),
+        ("global_nbytes", c.c_uint64),
+    )  # fmt: skip
+
+
+class _Row(c.Structure):
+    _fields_ = (
+        ("pattern", c.c_char_p), ("family", c.c_char_p), ("instruction_class", c.c_char_p),
+        ("note", c.c_char_p),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the instruction table: `?x` in a pattern is optional, `a|b` is one of."""
+
+    pattern: str
+    family: str
+    instruction_class: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Param:
+    """One kernel parameter: `nbytes` at `offset` of the parameter block."""
+
+    name: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry point of a module. `unsupported` is "" or names its first instruction outside the table."""
+
+    index: int
+    name: str
+    params: tuple[Param, ...]
+    param_nbytes: int
+    static_smem: int
+    dynamic_smem_align: int
+    max_threads: int
+    required_cluster: tuple[int, int, int]
+    instruction_count: int
+    unsupported: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one CUDA line, or one PTX instruction (`ptx_line` > 0), did in a launch, summed over the grid."""
+
+    file: str
+    line: int
+    ptx_line: int
+    text: str
+    instruction_class: str
+    static_count: int
+    executed_count: int
+    warp_instructions: int
+    thread_instructions: int
+    shared_wavefronts: int
+    shared_wavefronts_ideal: int
+    global_sectors: int
+    global_nbytes: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first error of a launch; see evo_ptx_error in the header for the fields."""
+
+    kind: int
+    text: str
+    message: str
+    file: str
+    line: int
+    ptx_line: int
+    ptx_text: str
+    cta: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    warp: int
+    space: str
+    buffer: str
+    offset: int
+    other: str
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a launch went. `fault` is None when all went well; the work lists are empty unless asked for."""
+
+    seconds: float
+    counters: dict[str, float]
+    coverage: float
+    fault: Fault | None
+    lines: tuple[Work, ...] = ()
+    instructions: tuple[Work, ...] = ()
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Host memory that a launch may touch."""
+
+    name: str
+    address: int
+    nbytes: int
+    writable: bool
+    initialised: bool
+
+
+@dataclass(frozen=True)
+class LaunchOrder:
+    """What a schedule is made of: when asynchronous work completes and which warp runs first
+    (`order`: 0 forward, 1 reversed, 2 seeded)."""
+
+    late_copies: bool
+    late_wgmma: bool
+    order: int
+    seed: int = 0
+
+
+class PtxError(Exception):
+    """The module cannot be parsed; `line` in the PTX, 0 if unknown."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Interpreter:
+    """The loaded shared library."""
+
+    def __init__(self, library: Path) -> None:
+        lib = c.CDLL(str(library))
+        for name, result, *arguments in (
+            ("abi_version", c.c_uint32),
+            ("build", c.c_char_p),
+            ("parse", c.c_void_p, c.c_char_p, c.c_size_t, c.c_char_p, c.c_size_t, c.POINTER(c.c_uint32)),
+            ("module_free", None, c.c_void_p),
+            ("target", c.c_char_p, c.c_void_p),
+            ("entry_count", c.c_uint32, c.c_void_p),
+            ("entry_get", c.c_int, c.c_void_p, c.c_uint32, c.POINTER(_Entry)),
+            ("param_get", c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.POINTER(_Param)),
+            ("tensor_map_encode", c.c_int, c.POINTER(TensorMap), c.c_char_p, c.c_char_p, c.c_size_t),
+            ("kind_name", c.c_char_p, c.c_int32),
+            ("run", c.c_void_p, c.c_void_p, c.POINTER(_Launch)),
+            ("report_free", None, c.c_void_p),
+            ("report_error", c.POINTER(_Error), c.c_void_p),
+            ("report_seconds", c.c_double, c.c_void_p),
+            ("report_counters", c.POINTER(_Counter), c.c_void_p, c.POINTER(c.c_uint32)),
+            ("report_instructions", c.POINTER(_Work), c.c_void_p, c.POINTER(c.c_uint32)),
+            ("report_lines", c.POINTER(_Work), c.c_void_p, c.POINTER(c.c_uint32)),
+            ("table", c.POINTER(_Row), c.POINTER(c.c_uint32)),
+        ):
+            function = getattr(lib, f"evo_ptx_{name}")
+            function.restype, function.argtypes = result, list(arguments)
+            setattr(self, f"c_{name}", function)
+        self.lib = lib
+        built = self._call("abi_version")
+        if built != ABI_VERSION:
+            raise RuntimeError(f"the interpreter has ABI {built}, this Python expects {ABI_VERSION}")
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        return getattr(self, f"c_{name}")(*arguments)
+
+    @property
+    def build(self) -> str:
+        """The fastest tensor-core path compiled in: "avx512", "avx2" or "portable"."""
+        return _text(self._call("build"))
+
+    def kind_name(self, kind: int) -> str:
+        """How an error kind is called: "out of bounds"."""
+        return _text(self._call("kind_name", kind))
+
+    @cached_property
+    def table(self) -> tuple[Row, ...]:
+        """Every instruction that is supported."""
+        count = c.c_uint32()
+        rows = self._call("table", c.byref(count))
+        return tuple(Row(*_fields(rows[i])) for i in range(count.value))
+
+    def parse(self, ptx: str) -> Module:
+        """Raises PtxError."""
+        return Module(self, ptx)
+
+    def encode_tensor_map(self, tensor_map: TensorMap) -> bytes:
+        """The interpreter's form of a CUtensorMap; ValueError with the rule that the map breaks."""
+        out = c.create_string_buffer(TENSOR_MAP_NBYTES)
+        error = c.create_string_buffer(512)
+        if self._call("tensor_map_encode", c.byref(tensor_map), out, error, len(error)) != 0:
+            raise ValueError(_text(error.value))
+        return out.raw
+
+
+class Module:
+    """A parsed PTX module; immutable, so several threads may run it at once."""
+
+    def __init__(self, interpreter: Interpreter, ptx: str) -> None:
+        self.interpreter = interpreter
+        text = ptx.encode()
+        error = c.create_string_buffer(1024)
+        line = c.c_uint32()
+        self._handle = interpreter._call("parse", text, len(text), error, len(error), c.byref(line))
+        if not self._handle:
+            raise PtxError(_text(error.value), line.value)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.interpreter._call("module_free", self._handle)
+            self._handle = None
+
+    @property
+    def target(self) -> str:
+        """The module's `.target`: "sm_90a"."""
+        return _text(self.interpreter._call("target", self._handle))
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """Entry points by name."""
+        call = self.interpreter._call
+        found = {}
+        for index in range(int(call("entry_count", self._handle))):
+            raw = _Entry()
+            call("entry_get", self._handle, index, c.byref(raw))
+            params = []
+            for i in range(raw.param_count):
+                param = _Param()
+                call("param_get", self._handle, index, i, c.byref(param))
+                params.append(Param(_text(param.name), param.offset, param.nbytes))
+            cluster = (raw.required_cluster[0], raw.required_cluster[1], raw.required_cluster[2])
+            entry = Entry(index, _text(raw.name), tuple(params), raw.param_nbytes, raw.static_smem,
+                          raw.dynamic_smem_align, raw.max_threads, cluster, raw.instruction_count,
+                          _text(raw.unsupported))  # fmt: skip
+            found[entry.name] = entry
+        return found
+
+    def run(
+        self,
+        entry: Entry,
+        launch: LaunchConfig,
+        params: bytes,
+        memory: Sequence[Memory],
+        order: LaunchOrder,
+        *,
+        checks: int = CHECK_ALL,
+        threads: int = 1,
+        sm_count: int = 132,
+        instruction_budget: int = 0,
+        profile: bool = False,
+    ) -> Execution:
+        """Run one launch to its end; `params` is the parameter block. Ctrl-C in the main thread ends it soon
+        and raises KeyboardInterrupt."""
+        regions = (_Region * max(1, len(memory)))(
+            *[_Region(m.name.encode(), m.address, m.nbytes, m.writable, m.initialised) for m in memory]
+        )
+        abort = c.c_int32(0)
+        request = _Launch(
+            c.sizeof(_Launch), entry.index, launch.grid, launch.block, launch.cluster, launch.smem_bytes,
+            params, len(params), regions, len(memory), order.late_copies, order.late_wgmma, order.order,
+            checks, order.seed, threads, sm_count, instruction_budget, c.pointer(abort),
+        )  # fmt: skip
+        report = self._run_interruptibly(request, abort)
+        if not report:
+            raise MemoryError("the PTX interpreter ran out of memory")
+        try:
+            return self._read(report, profile)
+        finally:
+            self.interpreter._call("report_free", report)
+
+    def _run_interruptibly(self, launch: _Launch, abort: c.c_int32) -> Any:
+        """A signal handler only runs between Python instructions of the main thread, so there the launch runs
+        in a thread of its own while the main thread waits where it can be interrupted."""
+        call = self.interpreter._call
+        if threading.current_thread() is not threading.main_thread():
+            return call("run", self._handle, c.byref(launch))
+        answer: list[Any] = []
+        worker = threading.Thread(target=lambda: answer.append(call("run", self._handle, c.byref(launch))))
+        worker.start()
+        try:
+            worker.join()
+        except BaseException:
+            abort.value = 1
+            worker.join()
+            if answer and answer[0]:
+                call("report_free", answer[0])
+            raise
+        return answer[0]
+
+    def _read(self, report: Any, profile: bool) -> Execution:
+        call = self.interpreter._call
+        count = c.c_uint32()
+        raw = call("report_counters", report, c.byref(count))
+        counters = {_text(raw[i].name): float(raw[i].value) for i in range(count.value)}
+        raw = call("report_instructions", report, c.byref(count))
+        static = count.value
+        ran = sum(raw[i].executed_count for i in range(static))
+        instructions: tuple[Work, ...] = ()
+        lines: tuple[Work, ...] = ()
+        if profile:
+            instructions = tuple(Work(*_fields(raw[i])) for i in range(static))
+            raw = call("report_lines", report, c.byref(count))
+            lines = tuple(Work(*_fields(raw[i])) for i in range(count.value))
+        error = call("report_error", report).contents
+        fault = None if error.kind == OK else _fault(error)
+        seconds = float(call("report_seconds", report))
+        return Execution(seconds, counters, ran / static if static else 1.0, fault, lines, instructions)
+
+
+def _text(raw: object) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else ""
+
+
+def _fields(raw: c.Structure) -> list[Any]:
+    values = [getattr(raw, str(field[0])) for field in raw._fields_]
+    return [_text(v) if isinstance(v, bytes) or v is None else v for v in values]
+
+
+def _fault(raw: _Error) -> Fault:
+    named = dict(zip((str(field[0]) for field in raw._fields_), _fields(raw), strict=True))
+    named["cta"], named["thread"] = tuple(raw.cta), tuple(raw.thread)
+    return Fault(**{name: named[name] for name in Fault.__dataclass_fields__})
