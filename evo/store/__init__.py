@@ -1,0 +1,373 @@
+"""Every trial in SQLite (or PostgreSQL): the one truth. Leaderboard and resume are queries.
+
+`Store` is the only door to SQLAlchemy and Alembic. Several processes may use one database at once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+
+from evo.errors import StoreError, UnknownName, UsageError
+from evo.store.engine import Database
+from evo.store.packing import pack_source, unpack_source
+from evo.store.records import (
+    Failure,
+    Ranked,
+    Row,
+    StoredTrial,
+    Study,
+    study_columns,
+    study_of,
+    trial_columns,
+    trial_of,
+)
+from evo.store.schema import environments, sources, studies, trials
+from evo.trial import Outcome, Trial, digest_of
+
+__all__ = ["Failure", "Ranked", "Row", "Store", "StoredTrial", "Study"]
+
+STALE_S = 60.0
+"""A study whose search has not been heard of for so long is free to be resumed from another machine."""
+
+WORTHWHILE = 10
+"""A source that is not compressed at least so many times against its base becomes a base itself
+(by itself, CUDA source is compressed about four times)."""
+
+_GOOD = ("TIMED", "GREEN")
+
+
+class Store:
+    """A database of studies and trials. `url`: a path to an SQLite file, or a URL (sqlite, postgresql).
+
+    With `create`, a missing SQLite file is made; without, it is a StoreError. `notice` hears of a schema
+    that was upgraded. Every method raises StoreError where the database cannot be opened, read or written.
+    """
+
+    def __init__(
+        self, url: str | Path, create: bool = True, notice: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._database = Database(str(url), create, notice)
+        self._bases: dict[str, tuple[int, str] | None] = {}
+        self._environments: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """The file, or the URL without its password."""
+        return self._database.name
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- studies
+
+    def create(self, study: Study) -> Study:
+        """The new study, with its id. UsageError if there is one of that name."""
+        if not study.name or "/" in study.name or study.name.strip() != study.name or study.name.isdecimal():
+            raise UsageError(f"unusable study name: {study.name!r}", "a word, such as mission-1, without /")
+        insert = sa.insert(studies).values(**study_columns(study))
+        try:
+            self._database.write(lambda c: c.execute(insert))
+        except StoreError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+            raise UsageError(
+                f"there is a study {study.name} already", f"evo resume {study.name}, or another --study"
+            ) from None
+        return self.study(study.name)
+
+    def study(self, name: str) -> Study:
+        """The study of that name, or UnknownName."""
+        query = sa.select(studies).where(studies.c.name == name)
+        row = self._database.read(lambda c: c.execute(query).mappings().first())
+        if row is None:
+            raise UnknownName.among("study", name, [s.name for s in self.studies()])
+        return study_of(dict(row))
+
+    def studies(self) -> list[Study]:
+        """All studies, oldest first."""
+        rows = self._database.read(
+            lambda c: c.execute(sa.select(studies).order_by(studies.c.id)).mappings().all()
+        )
+        return [study_of(dict(row)) for row in rows]
+
+    def unused_name(self, stem: str) -> str:
+        """`stem-1`, or the first such name that no study has."""
+        taken = {study.name for study in self.studies()}
+        return next(name for n in range(1, len(taken) + 2) if (name := f"{stem}-{n}") not in taken)
+
+    def claim(self, study: Study) -> Study:
+        """Marks `study` as running in this process, and gives it back as it stands now.
+
+        UsageError if another live process runs it: two searches may share a database, not a study.
+        """
+
+        def take(connection: Connection) -> Mapping[str, Any]:
+            row = connection.execute(sa.select(studies).where(studies.c.id == study.id)).mappings().one()
+            if row["owner"] and row["owner"] != _self() and _alive(row["owner"], row["heartbeat"]):
+                raise UsageError(
+                    f"study {study.name} is being searched by {row['owner']}",
+                    "wait for it, stop it, or start another study in the same database",
+                )
+            mine = {"owner": _self(), "heartbeat": time.time(), "status": "running"}
+            connection.execute(sa.update(studies).where(studies.c.id == study.id).values(**mine))
+            return {**row, **mine}
+
+        return study_of(self._database.write(take))
+
+    def release(self, study: Study, status: str, spent_s: float) -> None:
+        """The search in this process is over; `status` says how: finished, exhausted, interrupted, failed."""
+        self._update(study, owner="", status=status, spent_s=spent_s)
+
+    def heartbeat(self, study: Study, spent_s: float) -> None:
+        """Keeps `study` claimed and its spent budget true."""
+        self._update(study, heartbeat=time.time(), spent_s=spent_s)
+
+    def set_budget(self, study: Study, budget_s: float, rate: float | None = None) -> Study:
+        """The study with another budget (and rate)."""
+        self._update(study, budget_s=budget_s, **({} if rate is None else {"rate": rate}))
+        return self.study(study.name)
+
+    def set_baselines(self, study: Study, baselines_us: Mapping[str, float]) -> None:
+        """The medians of the baselines, as last measured beside a candidate."""
+        self._update(study, baselines=dict(baselines_us))
+
+    def _update(self, study: Study, **columns: Any) -> None:
+        change = sa.update(studies).where(studies.c.id == study.id).values(**columns)
+        self._database.write(lambda c: c.execute(change))
+
+    # ---- trials
+
+    def add(
+        self,
+        study: Study,
+        number: int,
+        trial: Trial,
+        same_as: int | None = None,
+        spent_s: float | None = None,
+    ) -> None:
+        """Records a finished trial, in one transaction; with it the study's spent budget.
+
+        `same_as`: it was not run, its result is that of this number (same machine code, same launch).
+        """
+        columns = trial_columns(trial, study.problem) | {
+            "study_id": study.id,
+            "number": number,
+            "same_as": same_as,
+        }
+
+        def record(connection: Connection) -> None:
+            columns["environment_id"] = self._environment(connection, trial)
+            columns["source_id"] = self._source(connection, trial)
+            connection.execute(sa.insert(trials).values(**columns))
+            if spent_s is not None:
+                alive = {"spent_s": spent_s, "heartbeat": time.time()}
+                connection.execute(sa.update(studies).where(studies.c.id == study.id).values(**alive))
+
+        self._database.write(record, undo=self._forget)
+
+    def _forget(self) -> None:
+        """A transaction failed: the shared rows that it inserted, and that were remembered, are gone."""
+        self._bases.clear()
+        self._environments.clear()
+
+    def rows(self, study: Study) -> list[Row]:
+        """All finished trials of `study` by number, light (about a kilobyte each)."""
+        wanted = [trials.c[name] for name in Row.__dataclass_fields__ if name in trials.c]
+        query = sa.select(*wanted).where(trials.c.study_id == study.id).order_by(trials.c.number)
+        rows = self._database.read(lambda c: c.execute(query).all())
+        return [Row(row[0], Outcome(row[1]), *row[2:]) for row in rows]
+
+    def count(self, study: Study) -> dict[str, int]:
+        """Trials by outcome."""
+        mine = trials.c.study_id == study.id
+        query = sa.select(trials.c.outcome, sa.func.count()).where(mine).group_by(trials.c.outcome)
+        return {row[0]: row[1] for row in self._database.read(lambda c: c.execute(query).all())}
+
+    def trial(self, reference: str | int) -> StoredTrial:
+        """A trial whole, by `STUDY/NUMBER` or by its id over all studies. UnknownName if there is none."""
+        text = str(reference)
+        name, _, number = text.rpartition("/")
+        if not number.isdecimal() or int(number) >= 1 << 31:
+            raise UsageError(f"malformed trial: {text}", "STUDY/NUMBER as in mission-1/12, or a trial's id")
+        which = trials.c.id == int(number)
+        if name:
+            which = (studies.c.name == name) & (trials.c.number == int(number))
+        query = (
+            sa.select(
+                *trials.c,
+                *environments.c["device", "compiler", "versions"],
+                studies.c.name.label("study"),
+                studies.c.problem_json.label("study_problem"),
+            )
+            .join(studies, studies.c.id == trials.c.study_id)
+            .join(environments, environments.c.id == trials.c.environment_id)
+            .where(which)
+        )
+        row = self._database.read(lambda c: c.execute(query).mappings().first())
+        if row is None:
+            if name:
+                self.study(name)  # the study may be what is unknown
+            raise UnknownName(f"unknown trial: {text}", "`evo leaderboard` lists trials")
+        full = dict(row) | {"problem_json": row["problem_json"] or row["study_problem"]}
+        trial = trial_of(full, self._database.read(lambda c: self._source_text(c, row["source_id"])))
+        return StoredTrial(row["id"], row["study"], row["number"], row["created"], row["same_as"], trial)
+
+    # ---- questions
+
+    def leaderboard(
+        self,
+        *,
+        study: str | None = None,
+        task: str | None = None,
+        problem: str | None = None,
+        gpu: str | None = None,
+        template: str | None = None,
+        limit: int = 20,
+    ) -> list[Ranked]:
+        """The best correct trials: by problem and device, the measured ones first (by median), then those
+        that have only an estimate (by that). `problem`: a Problem's key; `gpu`: a part of a device's name."""
+        only_estimated = trials.c.median_us.is_(None)
+        query = (
+            sa.select(*_ranked_columns())
+            .join(studies, studies.c.id == trials.c.study_id)
+            .join(environments, environments.c.id == trials.c.environment_id)
+            .where(trials.c.outcome.in_(_GOOD), trials.c.same_as.is_(None))
+            .where(trials.c.median_us.isnot(None) | trials.c.estimate_us.isnot(None))
+            .order_by(trials.c.problem, only_estimated, environments.c.device, trials.c.estimate_gpu)
+            .order_by(sa.func.coalesce(trials.c.median_us, trials.c.estimate_us), trials.c.id)
+            .limit(limit)
+        )
+        if study is not None:
+            query = query.where(trials.c.study_id == self.study(study).id)
+        if task is not None:
+            query = query.where(studies.c.task == task)
+        if problem is not None:
+            query = query.where(trials.c.problem == problem)
+        if template is not None:
+            query = query.where(trials.c.template == template)
+        if gpu is not None:
+            named = environments.c.device.icontains(gpu, autoescape=True)
+            query = query.where(named | trials.c.estimate_gpu.icontains(gpu, autoescape=True))
+        rows = self._database.read(lambda c: c.execute(query).mappings().all())
+        return [Ranked(**row) for row in rows]
+
+    def failures(self, study: Study) -> list[Failure]:
+        """Why trials of `study` died: reasons with their counts, the most frequent first."""
+        count = sa.func.count()
+        query = (
+            sa.select(trials.c.outcome, trials.c.reason, count, sa.func.min(trials.c.number))
+            .where(trials.c.study_id == study.id, trials.c.outcome.notin_(_GOOD))
+            .group_by(trials.c.outcome, trials.c.reason)
+            .order_by(count.desc(), trials.c.outcome, trials.c.reason)
+        )
+        return [Failure(*row) for row in self._database.read(lambda c: c.execute(query).all())]
+
+    # ---- shared rows
+
+    def _environment(self, connection: Connection, trial: Trial) -> int:
+        digest = digest_of(trial.device, trial.compiler, dict(trial.versions))
+        if digest not in self._environments:
+            values = {"device": trial.device, "compiler": trial.compiler, "versions": dict(trial.versions)}
+            self._environments[digest] = _insert_once(connection, environments, digest, values)
+        return self._environments[digest]
+
+    def _source(self, connection: Connection, trial: Trial) -> int:
+        text, template = trial.candidate.source, trial.candidate.template
+        digest = digest_of(text)
+        known = connection.execute(sa.select(sources.c.id).where(sources.c.digest == digest)).scalar()
+        if known is not None:
+            return int(known)
+        base = self._base(connection, template)
+        if base is not None:
+            packed = pack_source(text, base[1])
+            if WORTHWHILE * len(packed) < len(text):
+                values = {"template": template, "base": base[0], "packed": packed}
+                return _insert_once(connection, sources, digest, values)
+        values = {"template": template, "base": None, "packed": pack_source(text, None)}
+        number = _insert_once(connection, sources, digest, values)
+        self._bases[template] = (number, text)
+        return number
+
+    def _base(self, connection: Connection, template: str) -> tuple[int, str] | None:
+        """The newest source of `template` that is stored whole."""
+        if template not in self._bases:
+            whole = (sources.c.template == template) & sources.c.base.is_(None)
+            query = sa.select(sources.c.id).where(whole).order_by(sources.c.id.desc()).limit(1)
+            number = connection.execute(query).scalar()
+            self._bases[template] = (
+                None if number is None else (number, self._source_text(connection, number))
+            )
+        return self._bases[template]
+
+    def _source_text(self, connection: Connection, number: int) -> str:
+        row = connection.execute(
+            sa.select(sources.c.base, sources.c.packed).where(sources.c.id == number)
+        ).one()
+        base = None if row.base is None else self._source_text(connection, row.base)
+        return unpack_source(row.packed, base)
+
+
+def _insert_once(connection: Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
+    """The id of the row of `digest`, made where it is absent: another process may be making it right now."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    connection.execute(
+        insert(table).values(digest=digest, **values).on_conflict_do_nothing(index_elements=["digest"])
+    )
+    return int(connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one())
+
+
+def _ranked_columns() -> list[sa.ColumnElement[Any]]:
+    elsewhere: dict[str, sa.ColumnElement[Any]] = {
+        "trial": trials.c.id.label("trial"),
+        "study": studies.c.name.label("study"),
+        "device": environments.c.device,
+        "baselines_us": trials.c.baselines.label("baselines_us"),
+    }
+    return [elsewhere[name] if name in elsewhere else trials.c[name] for name in Ranked.__dataclass_fields__]
+
+
+def _self() -> str:
+    """This process, for as long as the machine is up: a process id alone is used again."""
+    return f"{socket.gethostname()} process {os.getpid()}{_started(os.getpid())}"
+
+
+def _alive(owner: str, heartbeat: float | None) -> bool:
+    host, _, process = owner.rpartition(" process ")
+    if host == socket.gethostname():
+        pid = int(process.split(".")[0])
+        return f"{pid}{_started(pid)}" == process and _exists(pid)
+    return heartbeat is not None and time.time() - heartbeat < STALE_S
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> str:
+    """`.<start time>` where the operating system says it (Linux), else nothing."""
+    try:
+        return "." + Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

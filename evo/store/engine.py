@@ -1,0 +1,275 @@
+"""Connections: opening a database by URL, its schema's version, transactions that wait their turn, and errors
+that say what to do."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.url import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from evo.errors import StoreError
+from evo.store.schema import HEAD, VERSION_TABLE
+
+BUSY_TIMEOUT_S = 30
+RETRIES = 8
+"""Attempts at a transaction that another one got in the way of, after SQLite's own busy timeout."""
+
+Result = TypeVar("Result")
+
+
+class Database:
+    """One database, of either kind. `read` and `write` run a function in a transaction and retry it whole
+    where another transaction got in the way, so the function must have no other effect."""
+
+    def __init__(self, url: str, create: bool = True, notice: Callable[[str], None] = lambda _: None) -> None:
+        self.url = _parse(url)
+        self.file = _sqlite_file(self.url)
+        if self.file:
+            _make_room(self.file, create)
+        self._engine = _engine(self.url)
+        self._writer = self._engine.execution_options(evo_writes=True)
+        self._migrate(notice)
+
+    @property
+    def name(self) -> str:
+        """For messages: the file, or the URL without its password."""
+        return str(self.file) if self.file else self.url.render_as_string(hide_password=True)
+
+    def read(self, query: Callable[[Connection], Result]) -> Result:
+        return self._attempt(self._engine, query)
+
+    def write(
+        self, change: Callable[[Connection], Result], undo: Callable[[], None] = lambda: None
+    ) -> Result:
+        """`undo` is called for each attempt that failed, before the next."""
+        return self._attempt(self._writer, change, undo)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _attempt(
+        self, engine: Engine, work: Callable[[Connection], Result], undo: Callable[[], None] = lambda: None
+    ) -> Result:
+        for attempt in range(RETRIES):
+            try:
+                with engine.begin() as connection:
+                    return work(connection)
+            except BaseException as error:
+                undo()
+                if not isinstance(error, DBAPIError):
+                    raise
+                if attempt == RETRIES - 1 or not _passing(error):
+                    raise self._explain(error) from error
+                # jitter: two writers that collided once do not collide again
+                time.sleep(random.uniform(0.5, 1.5) * min(1.0, 0.02 * 2**attempt))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _migrate(self, notice: Callable[[str], None]) -> None:
+        """Brings the schema to HEAD; refuses a newer one, and a database that belongs to something else."""
+        if self.read(_version) == HEAD:
+            return
+
+        def upgrade(connection: Connection) -> str | None:
+            if connection.dialect.name == "postgresql":  # SQLite's writers already stand in line
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236)"))
+            version = _version(connection)
+            if version == HEAD:  # another process was first
+                return None
+            script = _Migrations()
+            if version is None:
+                strangers = {"studies", "trials"} & set(sa.inspect(connection).get_table_names())
+                if strangers:
+                    listed = ", ".join(sorted(strangers))
+                    raise StoreError(
+                        f"{self.name} belongs to another program: it has tables {listed}",
+                        "give evo a database of its own (an Optuna storage is made by `evo export`)",
+                    )
+            elif version not in script.revisions:
+                raise StoreError(
+                    f"{self.name} was written by a newer evo (schema {version}, this evo knows {HEAD})",
+                    "upgrade evo, or use another database",
+                )
+            script.run(connection)
+            return f"database {self.name}: schema upgraded from {version} to {HEAD}" if version else None
+
+        message = self.write(upgrade)
+        if message:
+            notice(message)
+
+    def _explain(self, error: DBAPIError) -> StoreError:
+        text = str(error.orig).strip()
+        low = text.lower()
+        for words, what, hint in _EXPLANATIONS:
+            if any(word in low for word in words):
+                return StoreError(what.format(name=self.name, text=text), hint)
+        return StoreError(f"{self.name}: {text}", "")
+
+
+_EXPLANATIONS = (
+    (
+        ("database or disk is full", "disk i/o error", "no space left", "could not extend file"),
+        "cannot write {name}: the disk is full ({text})",
+        "free some space, then `evo resume`: finished trials are safe",
+    ),
+    (
+        ("readonly", "unable to open", "permission denied"),
+        "cannot open {name}: {text}",
+        "check that you may write there, also to its folder, or choose another database",
+    ),
+    (
+        ("not a database", "malformed"),
+        "{name} is no SQLite database, or a damaged one: {text}",
+        "choose another database, or restore this one from a copy",
+    ),
+    (
+        ("locked", "busy"),
+        "{name} is locked by another process",
+        "end the program that holds a transaction open on it",
+    ),
+    (
+        ("connection refused", "could not translate", "failed to resolve", "authentication failed",
+         "does not exist", "connection failed", "connection to server"),
+        "cannot reach {name}: {text}",
+        "check that the server runs, and the URL's host, user and database",
+    ),
+)  # fmt: skip
+"""Words in a driver's message -> what to tell a person, and what to do about it."""
+
+
+class _Migrations:
+    """Alembic's side; imported only where a schema must change."""
+
+    def __init__(self) -> None:
+        from alembic.config import Config
+        from alembic.script import ScriptDirectory
+
+        self._config = Config()
+        self._config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        self._script = ScriptDirectory.from_config(self._config)
+
+    @property
+    def revisions(self) -> set[str]:
+        return {script.revision for script in self._script.walk_revisions()}
+
+    def run(self, connection: Connection, to: str = "head") -> None:
+        from alembic import command
+
+        self._config.attributes["connection"] = connection
+        command.upgrade(self._config, to)
+
+
+def _version(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    return None if version is None else str(version)
+
+
+def _parse(text: str) -> URL:
+    """A URL, or a path to an SQLite file. StoreError where it is neither."""
+    hint = "a file (runs/evo.db) or postgresql://user@host/name"
+    if "://" not in text:
+        if not text.strip():
+            raise StoreError("no database is named", hint)
+        return URL.create("sqlite", database=text)
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError(f"malformed database URL: {text}", hint) from error
+    backend = url.get_backend_name()
+    if backend == "sqlite" and url.database and not url.host:
+        return url
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise StoreError(f"malformed database URL: {url.render_as_string(hide_password=True)}", hint)
+
+
+def _sqlite_file(url: URL) -> Path | None:
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+
+
+def _make_room(file: Path, create: bool) -> None:
+    if file.exists():
+        return
+    if not create:
+        raise StoreError(
+            f"there is no database {file} yet", "run `evo search` first, or name another with --db"
+        )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # made here, so that the operating system names the reason (SQLite only says "unable to open")
+        file.touch()
+    except OSError as error:
+        hint = "choose another database, or change the folder's rights"
+        raise StoreError(f"cannot create {file}: {error.strerror}", hint) from error
+
+
+def _engine(url: URL) -> Engine:
+    as_json = {"json_serializer": _to_json, "json_deserializer": json.loads}
+    if url.get_backend_name() != "sqlite":
+        try:
+            return sa.create_engine(url, pool_pre_ping=True, **as_json)
+        except (NoSuchModuleError, ModuleNotFoundError) as error:
+            raise StoreError(
+                "PostgreSQL needs the psycopg driver", "pip install 'evo-kernels[postgres]'"
+            ) from error
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **as_json)
+    sa.event.listen(engine, "connect", _set_up_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+    for _ in range(200):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError as error:  # this one statement ignores the busy timeout
+            if "locked" not in str(error):
+                raise
+            time.sleep(0.05)
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer takes its place in line at once: one that has read first and then wants to write is refused
+    # without waiting ("database is locked") when another writer came in between.
+    writes = connection.get_execution_options().get("evo_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _passing(error: DBAPIError) -> bool:
+    """Whether another transaction, not this one, is the reason: worth another attempt."""
+    state = getattr(error.orig, "sqlstate", None)
+    text = str(error.orig)
+    return state in ("40001", "40P01") or error.connection_invalidated or "locked" in text or "busy" in text
+
+
+def _to_json(value: Any) -> str:
+    # in the order given: a problem's sizes and a point's parameters have one, and renders show it
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+@contextmanager
+def migrated_to(url: str, revision: str) -> Iterator[Engine]:
+    """A database brought to an older `revision` only: what an older evo would have left (for tests)."""
+    parsed = _parse(url)
+    engine = _engine(parsed)
+    try:
+        with engine.execution_options(evo_writes=True).begin() as connection:
+            _Migrations().run(connection, revision)
+        yield engine
+    finally:
+        engine.dispose()

@@ -1,0 +1,121 @@
+"""The tables, as the newest migration leaves them (a test compares this file with what migrations build)."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+HEAD = "0002"
+"""The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
+database needs no Alembic."""
+
+VERSION_TABLE = "evo_schema"
+"""Not Alembic's default name: an Optuna storage has tables of our names and its own `alembic_version`."""
+
+metadata = sa.MetaData()
+
+studies = sa.Table(
+    "studies",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String, nullable=False, unique=True),
+    sa.Column("task", sa.String, nullable=False),
+    sa.Column("problem", sa.String, nullable=False),
+    sa.Column("problem_json", sa.JSON, nullable=False),
+    sa.Column("device", sa.String, nullable=False),
+    sa.Column("gpu", sa.String, nullable=False),
+    sa.Column("target", sa.String, nullable=False),
+    sa.Column("smem_limit", sa.Integer),
+    sa.Column("templates", sa.JSON, nullable=False),
+    sa.Column("strategy", sa.String, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("workers", sa.Integer, nullable=False),
+    sa.Column("lookahead", sa.Integer, nullable=False),
+    sa.Column("budget_s", sa.Float, nullable=False),
+    sa.Column("spent_s", sa.Float, nullable=False),
+    sa.Column("rate", sa.Float),
+    sa.Column("status", sa.String, nullable=False),
+    sa.Column("owner", sa.String, nullable=False),
+    sa.Column("heartbeat", sa.Float),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("versions", sa.JSON, nullable=False),
+    sa.Column("baselines", sa.JSON, nullable=False),
+    sa.Column("created", sa.String, nullable=False),
+    sa.CheckConstraint("budget_s > 0", name="budget_is_positive"),
+)
+
+environments = sa.Table(
+    "environments",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("digest", sa.String, nullable=False, unique=True),
+    sa.Column("device", sa.String, nullable=False),
+    sa.Column("compiler", sa.String, nullable=False),
+    sa.Column("versions", sa.JSON, nullable=False),
+)
+
+sources = sa.Table(
+    "sources",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("digest", sa.String, nullable=False, unique=True),
+    sa.Column("template", sa.String, nullable=False),
+    sa.Column("base", sa.Integer, sa.ForeignKey("sources.id")),
+    sa.Column("packed", sa.LargeBinary, nullable=False),
+    sa.Index("sources_by_template", "template", "base"),
+)
+
+trials = sa.Table(
+    "trials",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.Integer, sa.ForeignKey("studies.id"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("outcome", sa.String, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("detail", sa.String, nullable=False),
+    sa.Column("location", sa.String, nullable=False),
+    sa.Column("template", sa.String, nullable=False),
+    sa.Column("point", sa.JSON, nullable=False),
+    sa.Column("problem", sa.String, nullable=False),
+    sa.Column("problem_json", sa.JSON),
+    sa.Column("digest", sa.String, nullable=False),
+    sa.Column("same_as", sa.Integer),
+    sa.Column("source_id", sa.Integer, sa.ForeignKey("sources.id"), nullable=False),
+    sa.Column("entry", sa.String, nullable=False),
+    sa.Column("launch", sa.JSON, nullable=False),
+    sa.Column("launch_digest", sa.String, nullable=False),
+    sa.Column("threads", sa.Integer, nullable=False),
+    sa.Column("smem_bytes", sa.Integer, nullable=False),
+    sa.Column("registers", sa.Integer),
+    sa.Column("spill_bytes", sa.Integer),
+    sa.Column("stack_bytes", sa.Integer),
+    sa.Column("static_smem_bytes", sa.Integer),
+    sa.Column("warnings", sa.JSON, nullable=False),
+    sa.Column("machine_code", sa.String, nullable=False),
+    sa.Column("environment_id", sa.Integer, sa.ForeignKey("environments.id"), nullable=False),
+    sa.Column("errors", sa.JSON, nullable=False),
+    sa.Column("worst_error", sa.Float),
+    sa.Column("median_us", sa.Float),
+    sa.Column("low_us", sa.Float),
+    sa.Column("high_us", sa.Float),
+    sa.Column("level", sa.Float),
+    sa.Column("protocol", sa.String, nullable=False),
+    sa.Column("samples", sa.LargeBinary),
+    sa.Column("baselines", sa.JSON, nullable=False),
+    sa.Column("speedup", sa.Float),
+    sa.Column("speedup_low", sa.Float),
+    sa.Column("speedup_high", sa.Float),
+    sa.Column("estimate_us", sa.Float),
+    sa.Column("estimate_gpu", sa.String, nullable=False),
+    sa.Column("counters", sa.JSON, nullable=False),
+    sa.Column("seconds", sa.JSON, nullable=False),
+    sa.Column("clocks", sa.JSON, nullable=False),
+    sa.Column("created", sa.String, nullable=False),
+    sa.UniqueConstraint("study_id", "number", name="one_trial_a_number"),
+    # A number column holds a measured number or nothing: no inf, no -1 (and SQLite stores NaN as NULL).
+    sa.CheckConstraint("median_us > 0 AND median_us < 1e12", name="median_is_a_time"),
+    sa.CheckConstraint("estimate_us > 0 AND estimate_us < 1e12", name="estimate_is_a_time"),
+    sa.CheckConstraint("worst_error >= 0 AND worst_error < 1e300", name="error_is_finite"),
+    sa.Index("trials_by_median", "problem", "median_us"),
+    sa.Index("trials_by_estimate", "problem", "estimate_us"),
+)
