@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -178,7 +179,7 @@ def _version(connection: Connection) -> str | None:
 def _parse(text: str) -> URL:
     """A URL, or a path to an SQLite file. StoreError where it is neither."""
     hint = "a file (runs/evo.db) or postgresql://user@host/name"
-    if "://" not in text:
+    if not re.match(r"[A-Za-z][\w+]*:(?!\\)", text) and "://" not in text:
         if not text.strip():
             raise StoreError("no database is named", hint)
         return URL.create("sqlite", database=text)
@@ -199,19 +200,18 @@ def _sqlite_file(url: URL) -> Path | None:
 
 
 def _make_room(file: Path, create: bool) -> None:
-    if file.exists():
-        return
-    if not create:
-        raise StoreError(
-            f"there is no database {file} yet", "run `evo search` first, or name another with --db"
-        )
     try:
+        if file.exists():
+            return
+        if not create:
+            hint = "run `evo search` first, or name another with --db"
+            raise StoreError(f"there is no database {file} yet", hint)
         file.parent.mkdir(parents=True, exist_ok=True)
         # made here, so that the operating system names the reason (SQLite only says "unable to open")
         file.touch()
     except OSError as error:
         hint = "choose another database, or change the folder's rights"
-        raise StoreError(f"cannot create {file}: {error.strerror}", hint) from error
+        raise StoreError(f"cannot open {file}: {error.strerror}", hint) from error
 
 
 def _engine(url: URL) -> Engine:
