@@ -1,0 +1,164 @@
+"""A task: its problems, inputs, high-precision reference, baselines and work. `load_task` finds it by name.
+
+A task is a folder `templates/<name>/` with a `task.py` that defines `TASK`. It is Python and runs with all
+rights of whoever starts evo: read a task or template file of others before using it, as any program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import evo
+from evo.errors import BadTemplate, EvoError, UnknownName
+from evo.trial import Problem, Value
+
+if TYPE_CHECKING:  # importing torch takes seconds: only those who compute pay for it
+    from torch import Tensor
+
+Tensors = Mapping[str, "Tensor"]
+"""The buffers of a task by name."""
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """One buffer that a kernel reads or writes: contiguous, `shape` in elements of `dtype`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["in", "out"]
+
+
+class Task(ABC):
+    """What is to be computed, and how one knows that it was.
+
+    The gate judges row by row: a row is the last dimension of an output.
+    """
+
+    name: ClassVar[str]
+    problems: Mapping[str, tuple[Problem, ...]]
+    """Named sets of problems; the first problem of the first set is the task's example."""
+    families: tuple[str, ...]
+    """Input families; the first is the plain one, and timing uses it."""
+
+    @property
+    def example(self) -> Problem:
+        return next(iter(self.problems.values()))[0]
+
+    @abstractmethod
+    def problem(self, shape: str, dtype: str = "fp16", **flags: Value) -> Problem:
+        """The problem of a shape text such as "1,8,512,64". UsageError if malformed or unsupported."""
+
+    @abstractmethod
+    def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
+        """Inputs and outputs, in the order of the kernel's arguments."""
+
+    @abstractmethod
+    def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
+        """Fresh inputs. The same (problem, family, seed) gives the same values on one kind of device."""
+
+    @abstractmethod
+    def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
+        """The outputs in fp64, on the device of the inputs."""
+
+    @abstractmethod
+    def honest(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
+        """The outputs as an honest kernel computes them, in the storage type and with its roundings: the
+        gate's line is drawn from its errors."""
+
+    @abstractmethod
+    def baselines(self, problem: Problem, torch_device: str = "cuda") -> dict[str, Callable[[Tensors], Any]]:
+        """Implementations to beat, by name; only those that run for this problem on this device."""
+
+    @abstractmethod
+    def flop(self, problem: Problem) -> int:
+        """Floating-point operations of the definition."""
+
+    @abstractmethod
+    def nbytes(self, problem: Problem) -> int:
+        """Compulsory traffic: every input read once, every output written once."""
+
+    @abstractmethod
+    def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """Small problems around the boundaries of a candidate's `tiles`, cheapest and likeliest to fail
+        first, that the same kernel must solve (what is baked into its code stays as it is)."""
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Where tasks and templates are looked for: `extra` first, then the ones that come with evo."""
+    package = Path(evo.__file__).parent
+    own = [f for f in (package / "templates", package.parent / "templates") if f.is_dir()]
+    return (*(Path(f) for f in extra), *own[:1])
+
+
+def find_file(relative: str, folders: Sequence[Path]) -> Path | None:
+    """The first file of that name below the template folders."""
+    found = (folder / relative for folder in template_folders(folders))
+    return next((path for path in found if path.is_file()), None)
+
+
+def list_tasks(folders: Sequence[Path] = ()) -> list[str]:
+    """Names of all tasks, sorted."""
+    found = (path.parent.name for f in template_folders(folders) for path in f.glob("*/task.py"))
+    return sorted({name for name in found if _NAME.fullmatch(name)})
+
+
+def load_task(name: str, folders: Sequence[Path] = ()) -> Task:
+    """The task of that name. UnknownName if there is none; BadTemplate if its file is broken."""
+    path = find_file(f"{name}/task.py", folders) if _NAME.fullmatch(name) else None
+    if path is None:
+        raise UnknownName.among("task", name, list_tasks(folders))
+    task = getattr(load_module(path), "TASK", None)
+    if not isinstance(task, Task):
+        raise BadTemplate(f"{path}:1: defines no TASK", "TASK = YourTask(), a subclass of evo.task.Task")
+    return task
+
+
+def load_module(path: Path) -> ModuleType:
+    """Runs a Python file of a template folder. BadTemplate with file and line if that fails."""
+    key = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    module = ModuleType(f"evo_templates_{key}_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look their module up there
+    with blame(path):
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    return module
+
+
+@contextmanager
+def blame(path: Path) -> Iterator[None]:
+    """Turns whatever the code of a template file raises into a BadTemplate with the file's own line."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise BadTemplate(
+            f"{path}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
+        ) from error
+    except EvoError as error:
+        if type(error) is not BadTemplate or str(path) in error.message:
+            raise
+        raise BadTemplate(f"{path}:{_line_in(path, error)}: {error.message}", error.hint) from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise BadTemplate(
+            f"{path}:{_line_in(path, error)}: {what}", "the template's Python code failed"
+        ) from error
+
+
+def _line_in(path: Path, error: Exception) -> int:
+    """The innermost line of `path` in the traceback of `error`."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return lines[-1] or 1 if lines else 1

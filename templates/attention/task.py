@@ -1,0 +1,238 @@
+"""O = softmax(scale · Q Kᵀ [causal]) V with scale = 1/√D.
+
+Q, K, V, O: (B, H, L, D), contiguous, fp16 or bf16, fp32 accumulation expected. Causal: query i sees the
+keys 0..i. A row is one query of one head: D elements.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evo.errors import UsageError
+from evo.task import BufferSpec, Task
+from evo.trial import Problem, Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HEAD_DIMS = (32, 64, 96, 128)
+DTYPES = ("fp16", "bf16")
+REFERENCE_BYTES = 1 << 28
+"""Scores that the fp64 reference holds at once, bytes."""
+
+
+def _problem(b: int, h: int, length: int, d: int, *, dtype: str = "fp16", causal: bool = False) -> Problem:
+    return Problem("attention", {"B": b, "H": h, "L": length, "D": d}, dtype, {"causal": causal})
+
+
+class Attention(Task):
+    name = "attention"
+    problems: Mapping[str, tuple[Problem, ...]] = {
+        "mission": (_problem(1, 8, 512, 64),),
+        "seeds": tuple(
+            _problem(1, 8, length, 64, causal=causal)
+            for length in (128, 256, 512, 1024, 2048)
+            for causal in (False, True)
+        ),
+    }
+    families = ("normal", "peaky", "ascending", "large_logits", "offset_v", "equal_keys", "huge_last")
+
+    def problem(self, shape: str, dtype: str = "fp16", **flags: Value) -> Problem:
+        hint = "B,H,L,D as in 1,8,512,64, with D one of 32, 64, 96, 128"
+        sizes = shape.replace(" ", "").split(",")
+        if len(sizes) != 4 or not all(re.fullmatch(r"[0-9]{1,9}", s) for s in sizes):
+            raise UsageError(f"malformed shape: {shape}", hint)
+        b, h, length, d = map(int, sizes)
+        if min(b, h, length) < 1:
+            raise UsageError(f"empty shape: {shape}", "B, H and L are at least 1")
+        if d not in HEAD_DIMS:
+            raise UsageError(f"unsupported head dimension: {d}", hint)
+        if b * h * length * d >= 2**40:
+            raise UsageError(f"shape too large: {shape}", "a buffer is at most 2^40 elements")
+        if dtype not in DTYPES:
+            raise UsageError(f"unsupported dtype: {dtype}", f"one of {', '.join(DTYPES)}")
+        if unknown := set(flags) - {"causal"}:
+            raise UsageError(f"unknown flag: {', '.join(sorted(unknown))}", "attention has one flag: causal")
+        return _problem(b, h, length, d, dtype=dtype, causal=bool(flags.get("causal", False)))
+
+    def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
+        shape = tuple(problem.sizes.values())
+        inputs = tuple(BufferSpec(name, shape, problem.dtype, "in") for name in "qkv")
+        return (*inputs, BufferSpec("o", shape, problem.dtype, "out"))
+
+    def flop(self, problem: Problem) -> int:
+        """Two products of 2·D a visible (query, key) pair; causal masks count what is visible."""
+        length = problem["L"]
+        pairs = length * (length + 1) // 2 if problem["causal"] else length * length
+        return int(4 * problem["B"] * problem["H"] * problem["D"] * pairs)
+
+    def nbytes(self, problem: Problem) -> int:
+        return 4 * 2 * math.prod(problem.sizes.values())
+
+    def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
+        """The families, and what each is for:
+
+        normal        N(0, 1): the plain case
+        peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
+        ascending     scores grow along the keys: the running maximum moves in every tile
+        large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
+        offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
+        equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
+        huge_last     one key in the last tile outweighs all the others: the last tile decides the row
+        """
+        import torch
+
+        shape = tuple(problem.sizes.values())
+        length, d = problem["L"], problem["D"]
+        rng = torch.Generator(device=torch_device).manual_seed(seed)
+        q, k, v = (torch.randn(shape, generator=rng, device=torch_device) for _ in "qkv")
+        if family == "peaky":
+            q = q * 4
+        elif family == "ascending":
+            # along a unit direction u: q = 4u + noise, k_j = (3 √D j/L) u + noise: scores rise from 0 to 12
+            u = torch.full((d,), d**-0.5, device=torch_device)
+            ramp = torch.arange(length, device=torch_device) / length
+            q, k = 0.25 * q + 4 * u, 0.25 * k + (3 * math.sqrt(d) * ramp)[:, None] * u
+        elif family == "large_logits":
+            # scores of 80 ± 4 or -80 ± 4, by the sign of the query
+            u = torch.full((d,), d**-0.5, device=torch_device)
+            sign = torch.where(torch.arange(length, device=torch_device) % 2 == 0, 1.0, -1.0)
+            side = math.sqrt(80 * math.sqrt(d))
+            q, k = 0.5 * q + (side * sign)[:, None] * u, 0.5 * k + side * u
+        elif family == "offset_v":
+            v = v + 4
+        elif family == "equal_keys":
+            k = k[:, :, :1].expand(shape).contiguous()
+        elif family == "huge_last":
+            # the last key lies along the mean query direction, far out
+            u = torch.full((d,), d**-0.5, device=torch_device)
+            q = q + 2 * u
+            k[:, :, -1] = 6 * math.sqrt(d) * u
+        elif family != "normal":
+            raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families)}")
+        return {name: t.to(_torch_dtype(problem)) for name, t in (("q", q), ("k", k), ("v", v))}
+
+    def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"o": _attention(problem, inputs, "float64")}
+
+    def honest(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """fp32 scores and sums, P rounded to the storage type before the second product (as the Tensor Cores
+        take it), P not yet normalised, one rounding at the end: what every flash kernel does, in one tile."""
+        return {"o": _attention(problem, inputs, "float32").to(_torch_dtype(problem))}
+
+    def baselines(
+        self, problem: Problem, torch_device: str = "cuda"
+    ) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
+        import torch
+
+        names = {
+            "sdpa": None,
+            "flash": "FLASH_ATTENTION",
+            "cudnn": "CUDNN_ATTENTION",
+            "efficient": "EFFICIENT_ATTENTION",
+            "math": "MATH",
+        }
+        causal = bool(problem["causal"])
+        found: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
+            name: _sdpa(backend, causal) for name, backend in names.items()
+        }
+        found["hybrid"] = _hybrid(causal)
+        small = problem.replace(B=1, H=1, L=min(problem["L"], 128))
+        tensors = self.inputs(small, "normal", 0, torch_device)
+        with torch.no_grad():
+            return {name: run for name, run in found.items() if _runs(run, tensors)}
+
+    def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """Two heads, lengths around each tile (tile ± 1, tile), 1, and ragged ones over several tiles."""
+        tiles = sorted({int(t) for t in tiles if 1 < t <= 256}) or [64]
+        low, high = tiles[0], tiles[-1]
+        ordered = [high + 1, low - 1, 1, 2 * high + 3, high - 1, low + 1, 3 * high - 5]
+        ordered += [t + step for t in reversed(tiles) for step in (0, 1, -1)] + [2 * high, 2 * high + low]
+        lengths = dict.fromkeys(length for length in ordered if length >= 1)
+        return tuple(problem.replace(B=1, H=2, L=length) for length in lengths)
+
+
+def _torch_dtype(problem: Problem) -> Any:
+    import torch
+
+    return {"fp16": torch.float16, "bf16": torch.bfloat16}[problem.dtype]
+
+
+def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -> Tensor:
+    """(B, H, L, D) in `precision`, computed over blocks of query rows so that the scores stay small.
+
+    In float64 this is the reference. In float32 P is rounded to the storage type on its way."""
+    import torch
+
+    kind = getattr(torch, precision)
+    q, k, v = (inputs[name].to(kind) for name in "qkv")
+    length, heads = problem["L"], problem["B"] * problem["H"]
+    rows = max(1, REFERENCE_BYTES // (8 * heads * length))
+    out = torch.empty_like(q)
+    keys = torch.arange(length, device=q.device)
+    for top in range(0, length, rows):
+        block = slice(top, min(top + rows, length))
+        scores = q[:, :, block] @ k.transpose(-1, -2) * (1 / math.sqrt(problem["D"]))
+        if problem["causal"]:
+            scores.masked_fill_(keys > keys[block, None], -math.inf)
+        weights = (scores - scores.amax(-1, keepdim=True)).exp_()
+        total = weights.sum(-1, keepdim=True)
+        if precision == "float32":
+            weights = weights.to(_torch_dtype(problem)).float()
+        out[:, :, block] = (weights @ v) / total
+    return out
+
+
+def _sdpa(backend: str | None, causal: bool) -> Callable[[Mapping[str, Tensor]], Any]:
+    """torch's scaled_dot_product_attention: what torch itself chooses, or one backend by name."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def default(inputs: Mapping[str, Tensor]) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(
+            inputs["q"], inputs["k"], inputs["v"], is_causal=causal
+        )
+
+    if backend is None:
+        return default
+    chosen = getattr(SDPBackend, backend)
+
+    def by_name(inputs: Mapping[str, Tensor]) -> Any:
+        with sdpa_kernel(chosen):
+            return default(inputs)
+
+    return by_name
+
+
+def _hybrid(causal: bool) -> Callable[[Mapping[str, Tensor]], Any]:
+    """Three calls: Q Kᵀ and P V by the BLAS library, the softmax between them by torch."""
+    import torch
+
+    def run(inputs: Mapping[str, Tensor]) -> Any:
+        q, k, v = inputs["q"], inputs["k"], inputs["v"]
+        scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-1, -2)
+        if causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
+            scores = scores.masked_fill_(hidden, -math.inf)
+        return torch.softmax(scores, -1) @ v
+
+    return run
+
+
+def _runs(run: Callable[[Mapping[str, Tensor]], Any], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether torch has this implementation for these tensors: it says so by a RuntimeError and warnings."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run(tensors)
+        except RuntimeError:
+            return False
+    return True
+
+
+TASK = Attention()
