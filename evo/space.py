@@ -351,6 +351,29 @@ class FeasibleSet:
         self.require_some()  # feasible points are rarer than 1 in 16,384: fall back on those that were seen
         return self.space.point_at(self.indices[int(rng.integers(len(self.indices)))])
 
+    def covering(self, rng: np.random.Generator, least: int) -> list[Point]:
+        """A small sample, at least `least` points where there are so many, in which every two values of two
+        parameters that occur together in some feasible point occur together (pairwise coverage).
+
+        Greedy over a random pool of at most 20,000 feasible points, so that it stays fast."""
+        self.require_some()
+        rows = self.indices[rng.permutation(len(self.indices))[:20_000]].astype(np.int64)
+        ids, base = [], 0
+        for i, a in enumerate(self.space.parameters):  # one number for each pair of values
+            for j, b in enumerate(self.space.parameters[:i]):
+                ids.append(base + rows[:, i] * len(b.values) + rows[:, j])
+                base += len(a.values) * len(b.values)
+        pairs = np.stack(ids, axis=1) if ids else np.zeros((len(rows), 1), np.int64)
+        missing = np.zeros(max(base, 1), bool)
+        missing[pairs] = True
+        chosen: list[int] = []
+        while missing.any() and len(chosen) < len(rows):
+            chosen.append(int(missing[pairs].sum(axis=1).argmax()))
+            missing[pairs[chosen[-1]]] = False
+        taken = set(chosen)
+        chosen += [i for i in range(len(rows)) if i not in taken][: max(0, least - len(chosen))]
+        return [self.space.point_at(rows[i]) for i in chosen]
+
     def contains(self, point: Point) -> bool:
         """Whether the rules allow `point` (asked anew: also right for points outside the sample)."""
         return self.space.why_not(point, self.limits, self.problem) is None
