@@ -1,0 +1,59 @@
+"""A search's history, shown to Optuna's samplers without giving it away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import InMemoryStorage
+from optuna.study import Study as OptunaStudy
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every view as a study created
+
+
+class _View(InMemoryStorage):
+    """A history that Optuna can look at but does not own."""
+
+    def __init__(self, trials: list[FrozenTrial]) -> None:
+        super().__init__()
+        self._shown = trials
+
+    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Any = None) -> list[FrozenTrial]:  # noqa: ARG002
+        return self._shown if states is None else [t for t in self._shown if t.state in states]
+
+
+def view(trials: list[FrozenTrial]) -> OptunaStudy:
+    """An Optuna study that has exactly these trials."""
+    storage = _View(trials)
+    storage.create_new_study([StudyDirection.MINIMIZE], "view")
+    return OptunaStudy("view", storage, sampler=optuna.samplers.RandomSampler(0))
+
+
+def sample(sampler: BaseSampler, study: OptunaStudy, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """What `sampler` wishes for next; empty where it has no opinion yet."""
+    now = FrozenTrial(-1, TrialState.RUNNING, None, None, None, {}, {}, {}, {}, {}, trial_id=-1)
+    return sampler.sample_relative(study, now, dict(space))
+
+
+def frozen(
+    number: int, params: dict[str, Any], space: Mapping[str, BaseDistribution], score_us: float | None
+) -> FrozenTrial:
+    """A finished trial for Optuna; a failure violates a constraint, and its value then counts nowhere."""
+    failed = score_us is None
+    trial = create_trial(
+        params=params,
+        distributions={name: space[name] for name in params},
+        value=0.0 if score_us is None else score_us,
+        constraints={"correct": 1.0 if failed else 0.0},
+    )
+    trial.number = number
+    return trial
+
+
+def score(trial: FrozenTrial) -> float | None:
+    return None if any(v > 0 for v in trial.constraints.values()) else trial.value
