@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import evo
-from evo.errors import BadTemplate, EvoError, UnknownName
+from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.trial import Problem, Value
 
 if TYPE_CHECKING:  # importing torch takes seconds: only those who compute pay for it
@@ -147,8 +147,8 @@ def blame(path: Path) -> Iterator[None]:
         raise BadTemplate(
             f"{path}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
         ) from error
-    except EvoError as error:
-        if type(error) is not BadTemplate or str(path) in error.message:
+    except UsageError as error:
+        if f"{path}:" in error.message:
             raise
         raise BadTemplate(f"{path}:{_line_in(path, error)}: {error.message}", error.hint) from error
     except Exception as error:

@@ -178,7 +178,8 @@ class Template:
 
     def _include(self, name: str, origin: Path) -> Path:
         """The file that a quoted include means; only files below an include folder can be meant."""
-        place = f"{origin}:{_line_of(origin, name)}"
+        line = _line_of(origin, f'"{name}"')
+        place = f"{origin}:{line}"
         roots = [(folder / "include").resolve() for folder in template_folders(self._folders)]
         if not _INCLUDE_NAME.fullmatch(name):
             raise BadTemplate(f'{place}: refused to include "{name}"', "only files of templates/include")

@@ -121,8 +121,9 @@ def test_true_and_one_are_different_values() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"name": "Bm"}, {"name": "keys"}, {"name": "b m"}, {"values": ()}, {"values": (64, 64)}, {"default": 48},
-        {"off": 3}, {"values": ("a\nb",), "default": "a\nb"}, {"values": ('"',), "default": '"'},
+        {"name": "Bm"}, {"name": "keys"}, {"name": "b m"}, {"values": ()}, {"values": (64, 64)},
+        {"default": 48}, {"off": 3}, {"values": ("a\nb",), "default": "a\nb"},
+        {"values": ('"',), "default": '"'},
     ],
 )  # fmt: skip
 def test_malformed_parameters_are_refused(broken: dict[str, Any]) -> None:

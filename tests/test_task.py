@@ -1,0 +1,160 @@
+"""Tasks: problems by text, inputs by seed, a reference that agrees with torch, work and traffic."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from evo.errors import BadTemplate, UnknownName, UsageError
+from evo.task import list_tasks, load_task
+from evo.trial import Problem
+
+TASK = load_task("attention")
+SMALL = TASK.problem("2,3,70,64", "fp16")
+
+
+def test_attention_is_found_and_others_are_not() -> None:
+    assert "attention" in list_tasks()
+    for name in ("attentoin", "../attention", "include", ""):
+        with pytest.raises(UnknownName):
+            load_task(name)
+
+
+def test_a_task_file_without_a_task_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/task.py").write_text("x = 1\n")
+    with pytest.raises(BadTemplate, match=r"task\.py:1: defines no TASK"):
+        load_task("empty", (tmp_path,))
+    (tmp_path / "empty/task.py").write_text("x = 1\ny = x +\n")
+    with pytest.raises(BadTemplate, match=r"task\.py:2: "):
+        load_task("empty", (tmp_path,))
+
+
+def test_the_named_problems() -> None:
+    assert [p.key for p in TASK.problems["mission"]] == ["attention B=1 H=8 L=512 D=64 causal=0 fp16"]
+    assert TASK.example is TASK.problems["mission"][0]
+    assert sorted({p["L"] for p in TASK.problems["seeds"]}) == [128, 256, 512, 1024, 2048]
+    assert {p["causal"] for p in TASK.problems["seeds"]} == {False, True}
+
+
+def test_shapes_are_parsed() -> None:
+    assert TASK.problem("1, 8,512,64") == TASK.example
+    causal = TASK.problem("1,8,512,64", "bf16", causal=True)
+    assert causal.key == "attention B=1 H=8 L=512 D=64 causal=1 bf16"
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["", "1,8,512", "1,8,512,64,1", "1,8,512,65", "0,8,512,64", "1,8,-5,64", "a,b,c,d", "1,8,0,64", "1,8,5e2,64",
+     "9999999,9999,9999999,64", "1,8,512,64;", "1,8,٣,64"],
+)  # fmt: skip
+def test_malformed_shapes_are_refused(shape: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        TASK.problem(shape)
+    assert caught.value.hint
+
+
+def test_unknown_dtypes_flags_and_families_are_refused() -> None:
+    with pytest.raises(UsageError, match="dtype"):
+        TASK.problem("1,8,512,64", "fp8")
+    with pytest.raises(UsageError, match="window"):
+        TASK.problem("1,8,512,64", window=3)
+    with pytest.raises(UsageError, match="family"):
+        TASK.inputs(SMALL, "weird", 0, "cpu")
+
+
+def test_inputs_follow_the_seed() -> None:
+    for family in TASK.families:
+        one, same, other = (TASK.inputs(SMALL, family, seed, "cpu") for seed in (3, 3, 4))
+        assert set(one) == {"q", "k", "v"}
+        for name in one:
+            assert one[name].shape == (2, 3, 70, 64)
+            assert one[name].dtype == torch.float16
+            assert one[name].is_contiguous()
+            assert one[name].isfinite().all()
+            assert torch.equal(one[name], same[name])
+        assert not torch.equal(one["v"], other["v"])
+
+
+def _scores(problem: Problem, family: str) -> torch.Tensor:
+    inputs = TASK.inputs(problem, family, 1, "cpu")
+    return inputs["q"].double() @ inputs["k"].double().transpose(-1, -2) / math.sqrt(problem["D"])
+
+
+def test_families_are_what_they_say() -> None:
+    problem = TASK.problem("1,4,200,64")
+    assert _scores(problem, "normal").std() == pytest.approx(1, abs=0.1)
+    assert _scores(problem, "peaky").std() == pytest.approx(4, abs=0.4)
+    assert _scores(problem, "large_logits").abs().mean() == pytest.approx(80, abs=5)
+    rising = _scores(problem, "ascending")
+    assert (rising.argmax(-1) > 150).double().mean() > 0.9
+    assert (_scores(problem, "huge_last").argmax(-1) == 199).double().mean() > 0.9
+    equal = _scores(problem, "equal_keys")
+    assert torch.equal(equal, equal[..., :1].expand_as(equal))
+    assert TASK.inputs(problem, "offset_v", 0, "cpu")["v"].double().mean() == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("family", TASK.families)
+def test_the_reference_agrees_with_torch_in_fp64(family: str, dtype: str, causal: bool) -> None:
+    problem = TASK.problem("2,3,70,64", dtype, causal=causal)
+    inputs = TASK.inputs(problem, family, 7, "cpu")
+    out = TASK.reference(problem, inputs)["o"]
+    q, k, v = (inputs[name].double() for name in "qkv")
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    assert out.dtype == torch.float64
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    honest = TASK.honest(problem, inputs)["o"]
+    assert honest.dtype == inputs["q"].dtype
+    relative = (honest.double() - out).norm(dim=-1) / out.norm(dim=-1)
+    assert relative.max() < {"fp16": 2e-3, "bf16": 1.6e-2}[dtype]
+
+
+def test_the_reference_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = TASK.problem("1,2,100,32", causal=True)
+    inputs = TASK.inputs(problem, "peaky", 0, "cpu")
+    whole = TASK.reference(problem, inputs)["o"]
+    module = __import__("sys").modules[type(TASK).__module__]
+    monkeypatch.setattr(module, "REFERENCE_BYTES", 8 * 2 * 100 * 7)
+    assert torch.equal(TASK.reference(problem, inputs)["o"], whole) or torch.allclose(
+        TASK.reference(problem, inputs)["o"], whole, rtol=1e-13, atol=1e-14
+    )
+
+
+def test_baselines_compute_attention() -> None:
+    problem = TASK.problem("1,2,100,64", causal=True)
+    baselines = TASK.baselines(problem, "cpu")
+    assert {"sdpa", "math", "hybrid"} <= set(baselines)
+    assert "cudnn" not in baselines  # it needs a GPU
+    inputs = TASK.inputs(problem, "normal", 0, "cpu")
+    expected = TASK.reference(problem, inputs)["o"]
+    for name, run in baselines.items():
+        assert (run(inputs).double() - expected).abs().max() < 5e-3, name
+
+
+def test_work_and_traffic() -> None:
+    assert TASK.flop(TASK.example) == 4 * 8 * 512 * 512 * 64
+    assert TASK.nbytes(TASK.example) == 4 * 8 * 512 * 64 * 2
+    causal = TASK.problem("1,1,3,32", causal=True)
+    assert TASK.flop(causal) == 4 * 32 * (1 + 2 + 3)
+    assert [(b.name, b.role) for b in TASK.buffers(causal)] == [
+        ("q", "in"),
+        ("k", "in"),
+        ("v", "in"),
+        ("o", "out"),
+    ]
+
+
+def test_gate_problems_lie_around_the_tiles() -> None:
+    lengths = [p["L"] for p in TASK.gate_problems(TASK.example, (64, 128))]
+    assert {1, 63, 64, 65, 127, 128, 129} <= set(lengths)
+    assert len(set(lengths)) == len(lengths)
+    for problem in TASK.gate_problems(TASK.problem("4,16,100,96", "bf16", causal=True), (32,)):
+        assert (problem["D"], problem["causal"], problem.dtype) == (96, True, "bf16")
+        assert problem["B"] * problem["H"] == 2  # a last head can be forgotten
+    assert TASK.gate_problems(TASK.example, ())
+    assert all(p["L"] >= 1 for p in TASK.gate_problems(TASK.example, (2, 1, 0)))
