@@ -230,14 +230,14 @@ def convert(source: Format, target: Format, mode: str = "rn", ftz: bool = False,
 
 
 def to_integer(source: Format, width: int, signed: bool, mode: str, ftz: bool = False) -> Operation:
-    """Float to integer with clamping; NaN gives 0 for 32-bit and narrower, the sign bit for 64-bit results."""
+    """Float to integer with clamping; NaN gives the top bit if either side has 64 bits, else 0."""
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
     modes = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
 
     def run(bits: int) -> int:
         x = decode(bits, source, ftz)
         if x.nan:
-            return 1 << 63 if width == 64 or source is F64 else 0
+            return 1 << (width - 1) if width == 64 or source is F64 else 0
         if x.magnitude is None:
             value = low if x.negative else high
         else:
