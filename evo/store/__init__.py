@@ -241,17 +241,19 @@ class Store:
         limit: int = 20,
     ) -> list[Ranked]:
         """The best correct trials: by problem and device, the measured ones first (by median), then those
-        that have only an estimate (by that). `problem`: a Problem's key; `gpu`: a part of a device's name."""
+        that have only an estimate (by that); `limit` of each kind. `problem`: a Problem's key; `gpu`: a part
+        of a device's name."""
         only_estimated = trials.c.median_us.is_(None)
+        estimated_for = sa.case((only_estimated, trials.c.estimate_gpu), else_="")
+        kind = [trials.c.problem, only_estimated, environments.c.device, estimated_for]
+        order = [sa.func.coalesce(trials.c.median_us, trials.c.estimate_us), trials.c.id]
+        place = sa.func.row_number().over(partition_by=kind, order_by=order).label("place")
         query = (
-            sa.select(*_ranked_columns())
+            sa.select(*_ranked_columns(), place, only_estimated.label("only_estimated"))
             .join(studies, studies.c.id == trials.c.study_id)
             .join(environments, environments.c.id == trials.c.environment_id)
             .where(trials.c.outcome.in_(_GOOD), trials.c.same_as.is_(None))
             .where(trials.c.median_us.isnot(None) | trials.c.estimate_us.isnot(None))
-            .order_by(trials.c.problem, only_estimated, environments.c.device, trials.c.estimate_gpu)
-            .order_by(sa.func.coalesce(trials.c.median_us, trials.c.estimate_us), trials.c.id)
-            .limit(limit)
         )
         if study is not None:
             query = query.where(trials.c.study_id == self.study(study).id)
@@ -264,7 +266,14 @@ class Store:
         if gpu is not None:
             named = environments.c.device.icontains(gpu, autoescape=True)
             query = query.where(named | trials.c.estimate_gpu.icontains(gpu, autoescape=True))
-        rows = self._database.read(lambda c: c.execute(query).mappings().all())
+        placed = query.subquery()
+        wanted = [placed.c[name] for name in Ranked.__dataclass_fields__]
+        best = (
+            sa.select(*wanted)
+            .where(placed.c.place <= limit)
+            .order_by(placed.c.problem, placed.c.only_estimated, placed.c.device, placed.c.place)
+        )
+        rows = self._database.read(lambda c: c.execute(best).mappings().all())
         return [Ranked(**row) for row in rows]
 
     def failures(self, study: Study) -> list[Failure]:
