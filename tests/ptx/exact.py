@@ -88,7 +88,9 @@ def decode(bits: int, fmt: Format, ftz: bool = False) -> Real:
     if exponent == (1 << fmt.exponent) - 1:
         return NAN if fraction else Real(negative, None)
     if exponent == 0:
-        return Real(negative, Fraction(0) if ftz else Fraction(fraction) * Fraction(2) ** fmt.smallest_exponent)
+        return Real(
+            negative, Fraction(0) if ftz else Fraction(fraction) * Fraction(2) ** fmt.smallest_exponent
+        )
     scale = Fraction(2) ** (exponent - fmt.bias - fmt.mantissa)
     return Real(negative, ((1 << fmt.mantissa) + fraction) * scale)
 
@@ -224,7 +226,9 @@ def negated(x: Real) -> Real:
     return x if x.nan else Real(not x.negative, x.magnitude)
 
 
-def convert(source: Format, target: Format, mode: str = "rn", ftz: bool = False, sat: bool = False) -> Operation:
+def convert(
+    source: Format, target: Format, mode: str = "rn", ftz: bool = False, sat: bool = False
+) -> Operation:
     """Float to float: the value of `source` bits rounded into `target`."""
     return lambda bits: encode(decode(bits, source, ftz), target, mode, ftz, sat)
 

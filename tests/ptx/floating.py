@@ -64,7 +64,15 @@ def f32() -> list[Op]:
     ops = []
     for ftz in ("", ".ftz"):
         for mode in ("rn", "rz", "rm", "rp"):
-            for op, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("div", 2), ("rcp", 1), ("sqrt", 1)):
+            for op, count in (
+                ("add", 2),
+                ("sub", 2),
+                ("mul", 2),
+                ("fma", 3),
+                ("div", 2),
+                ("rcp", 1),
+                ("sqrt", 1),
+            ):
                 oracle = exact.arithmetic(op, F32, mode, bool(ftz))
                 ops.append(Op(f"{op}.{mode}{ftz}.f32", "f32", ("f32",) * count, oracle))
         ops += [
@@ -77,7 +85,9 @@ def f32() -> list[Op]:
         ]
     for op, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
         ops.append(Op(f"{op}.rn.sat.f32", "f32", ("f32",) * count, exact.arithmetic(op, F32, sat=True)))
-        ops.append(Op(f"{op}.rn.ftz.sat.f32", "f32", ("f32",) * count, exact.arithmetic(op, F32, ftz=True, sat=True)))
+        ops.append(
+            Op(f"{op}.rn.ftz.sat.f32", "f32", ("f32",) * count, exact.arithmetic(op, F32, ftz=True, sat=True))
+        )
     ops += [
         Op("add.f32", "f32", ("f32",) * 2, exact.arithmetic("add", F32)),
         Op("sub.f32", "f32", ("f32",) * 2, exact.arithmetic("sub", F32)),
@@ -125,7 +135,9 @@ def comparisons() -> list[Op]:
     return ops
 
 
-def _compare(fmt: Format, test: Callable[[float, float], bool], unordered: bool, ftz: bool = False) -> Expected:
+def _compare(
+    fmt: Format, test: Callable[[float, float], bool], unordered: bool, ftz: bool = False
+) -> Expected:
     def run(a: int, b: int) -> int:
         x, y = (0.0 if ftz and not v & fmt.infinity else value(v, fmt) for v in (a, b))
         return unordered if x != x or y != y else test(x, y)
@@ -136,7 +148,15 @@ def _compare(fmt: Format, test: Callable[[float, float], bool], unordered: bool,
 def f64() -> list[Op]:
     ops = []
     for mode in ("rn", "rz", "rm", "rp"):
-        for op, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3), ("div", 2), ("rcp", 1), ("sqrt", 1)):
+        for op, count in (
+            ("add", 2),
+            ("sub", 2),
+            ("mul", 2),
+            ("fma", 3),
+            ("div", 2),
+            ("rcp", 1),
+            ("sqrt", 1),
+        ):
             oracle = exact.arithmetic(op, F64, mode)
             if mode == "rn" or op in ("add", "mul", "fma"):
                 ops.append(Op(f"{op}.{mode}.f64", "f64", ("f64",) * count, oracle))
@@ -145,7 +165,12 @@ def f64() -> list[Op]:
         Op("max.f64", "f64", ("f64",) * 2, least(F64, greatest=True)),
         Op("abs.f64", "f64", ("f64",), _sign(F64, lambda b: b & ~F64.sign_bit)),
         Op("neg.f64", "f64", ("f64",), _sign(F64, lambda b: b ^ F64.sign_bit)),
-        Op(".reg .pred p; setp.lt.f64 p, {a}, {b}; selp.f64 {d}, {a}, {b}, p;", "f64", ("f64",) * 2, label="selp.f64"),
+        Op(
+            ".reg .pred p; setp.lt.f64 p, {a}, {b}; selp.f64 {d}, {a}, {b}, p;",
+            "f64",
+            ("f64",) * 2,
+            label="selp.f64",
+        ),
     ]
     return ops
 
@@ -226,7 +251,9 @@ def approximations() -> list[Op]:
             Op(f"ex2.approx{ftz}.f32", "f32", ("f32",), on(_exp2), relative=2.0**-21.5, ulps=2),
             Op(f"lg2.approx{ftz}.f32", "f32", ("f32",), on(_log2), relative=2.0**-21, absolute=2.0**-21),
             Op(f"rcp.approx{ftz}.f32", "f32", ("f32",), on(lambda x: 1 / x), ulps=2),
-            Op(f"sqrt.approx{ftz}.f32", "f32", ("f32",), on(lambda x: math.copysign(math.sqrt(x), x)), ulps=3),
+            Op(
+                f"sqrt.approx{ftz}.f32", "f32", ("f32",), on(lambda x: math.copysign(math.sqrt(x), x)), ulps=3
+            ),
             Op(f"rsqrt.approx{ftz}.f32", "f32", ("f32",), on(_rsqrt), ulps=3),
             Op(f"sin.approx{ftz}.f32", "f32", ("angle",), on(math.sin), absolute=2.0**-19.5),
             Op(f"cos.approx{ftz}.f32", "f32", ("angle",), on(math.cos), absolute=2.0**-19.5),
@@ -261,8 +288,18 @@ def float_conversions() -> list[Op]:
             Op(f"cvt.{mode}.f32.f64", "f32", ("f64",), exact.convert(F64, F32, mode)),
             Op(f"cvt.{mode}.f16x2.f32", "f16x2", ("f32", "f32"), _pair(exact.convert(F32, F16, mode))),
             Op(f"cvt.{mode}.bf16x2.f32", "bf16x2", ("f32", "f32"), _pair(exact.convert(F32, BF16, mode))),
-            Op(f"cvt.{mode}.relu.bf16x2.f32", "bf16x2", ("f32", "f32"), _pair(relu(BF16, exact.convert(F32, BF16, mode)))),
-            Op(f"cvt.{mode}.relu.f16x2.f32", "f16x2", ("f32", "f32"), _pair(relu(F16, exact.convert(F32, F16, mode)))),
+            Op(
+                f"cvt.{mode}.relu.bf16x2.f32",
+                "bf16x2",
+                ("f32", "f32"),
+                _pair(relu(BF16, exact.convert(F32, BF16, mode))),
+            ),
+            Op(
+                f"cvt.{mode}.relu.f16x2.f32",
+                "f16x2",
+                ("f32", "f32"),
+                _pair(relu(F16, exact.convert(F32, F16, mode))),
+            ),
         ]
     ops += [
         Op("cvt.f32.f16", "f32", ("f16",), exact.convert(F16, F32)),
@@ -296,7 +333,12 @@ def _pair(operation: Expected) -> Expected:
 
 
 def _integral(fmt: Format, mode: str, ftz: bool = False) -> Expected:
-    rounding: dict[str, Callable[[float], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+    rounding: dict[str, Callable[[float], int]] = {
+        "rni": round,
+        "rzi": math.trunc,
+        "rmi": math.floor,
+        "rpi": math.ceil,
+    }
 
     def run(bits: int) -> int:
         x = value(bits & fmt.sign_bit if ftz and not bits & fmt.infinity else bits, fmt)
@@ -319,7 +361,14 @@ def integer_conversions() -> list[Op]:
                 narrower = int(target[1:]) < int(source[1:]) or source[0] == "s" != target[0]
                 narrower |= source[0] == "u" != target[0] and source[1:] == target[1:]
                 for sat in ("", ".sat") if narrower else ("",):
-                    ops.append(Op(f"cvt{sat}.{target}.{source}", target, (source,), _integer(source, target, bool(sat))))
+                    ops.append(
+                        Op(
+                            f"cvt{sat}.{target}.{source}",
+                            target,
+                            (source,),
+                            _integer(source, target, bool(sat)),
+                        )
+                    )
     for target in ("s32", "u32", "s16", "u16"):
         for source in ("s8", "u8"):
             ops.append(Op(f"cvt.{target}.{source}", target, (source,), _integer(source, target, False)))
@@ -334,7 +383,11 @@ def _integer(source: str, target: str, sat: bool) -> Expected:
     def run(bits: int) -> int:
         x = bits - (1 << from_width) if source[0] == "s" and bits >> (from_width - 1) else bits
         if sat:
-            low, high = (-(1 << (to_width - 1)), (1 << (to_width - 1)) - 1) if target[0] == "s" else (0, (1 << to_width) - 1)
+            low, high = (
+                (-(1 << (to_width - 1)), (1 << (to_width - 1)) - 1)
+                if target[0] == "s"
+                else (0, (1 << to_width) - 1)
+            )
             x = min(max(x, low), high)
         return x & ((1 << to_width) - 1)
 

@@ -58,7 +58,10 @@ def arithmetic() -> list[Op]:
                 Op(f"mad.wide.{kind}", wide, (*two, wide), _mad_wide(kind, wide)),
             ]
         if kind[0] == "s":
-            ops += [Op(f"abs.{kind}", kind, (kind,), on(abs)), Op(f"neg.{kind}", kind, (kind,), on(operator.neg))]
+            ops += [
+                Op(f"abs.{kind}", kind, (kind,), on(abs)),
+                Op(f"neg.{kind}", kind, (kind,), on(operator.neg)),
+            ]
     return ops
 
 

@@ -54,7 +54,9 @@ done: st.param.b32 [answer], steps; ret;
     w.run("add.u32 %r1, %g, 1; { .param .b32 x; .param .b32 y; st.param.b32 [x], %r1;")
     w.run("call (y), collatz, (x); ld.param.b32 %r2, [y]; }")
     w.put("divergent loop", "%r2", "u32", steps)
-    w.run("and.b32 %r1, %t, 3; mov.u32 %r2, 0; { choices: .branchtargets c0, c1, c2, c3; brx.idx %r1, choices;")
+    w.run(
+        "and.b32 %r1, %t, 3; mov.u32 %r2, 0; { choices: .branchtargets c0, c1, c2, c3; brx.idx %r1, choices;"
+    )
     w.run("c0: mov.u32 %r2, 10; bra join; c1: mov.u32 %r2, 20; bra join; c2: mov.u32 %r2, 30; bra join;")
     w.run("c3: mov.u32 %r2, 40; join: }")
     w.put("brx.idx", "%r2", "u32", lambda i: (i % 4 + 1) * 10)
@@ -97,11 +99,15 @@ def memory() -> Program:
                       "global.nc.L1::no_allocate", "global.L2::128B", "relaxed.sys.global", "acquire.cta.global"):  # fmt: skip
         w.run(f"ld.{modifiers}.u32 %r1, [%d0+4];")
         w.put(f"ld.{modifiers}", "%r1", "u32", lambda i: word(i, 1))
-    w.run("mov.u32 %r6, block; mad.lo.u32 %r6, %t, 16, %r6; st.shared.v4.u32 [%r6], {%t, %r1, %r2, %r3}; bar.sync 0;")
+    w.run(
+        "mov.u32 %r6, block; mad.lo.u32 %r6, %t, 16, %r6; st.shared.v4.u32 [%r6], {%t, %r1, %r2, %r3}; bar.sync 0;"
+    )
     w.run("mov.u64 %d3, block; cvta.shared.u64 %d3, %d3; xor.b32 %r7, %t, 1; mad.wide.u32 %d4, %r7, 16, %d3;")
     w.run("ld.u32 %r8, [%d4];")
     w.put("generic ld of shared", "%r8", "u32", lambda i: i ^ 1)
-    w.run("isspacep.shared %p0, %d4; isspacep.global %p1, %d4; selp.u32 %r8, 1, 0, %p0; @%p1 add.u32 %r8, %r8, 2;")
+    w.run(
+        "isspacep.shared %p0, %d4; isspacep.global %p1, %d4; selp.u32 %r8, 1, 0, %p0; @%p1 add.u32 %r8, %r8, 2;"
+    )
     w.put("isspacep", "%r8", "u32", lambda i: 1)
     w.run("cvta.to.shared.u64 %d5, %d4; cvt.u32.u64 %r8, %d5; ld.volatile.shared.u32 %r8, [%r8];")
     w.put("cvta.to.shared", "%r8", "u32", lambda i: i ^ 1)
@@ -111,17 +117,32 @@ def memory() -> Program:
     w.put("local", "%r10", "u32", lambda i: i + 14)
     w.run("mov.u64 %d8, table; cvt.u64.u32 %d9, %t; add.u64 %d8, %d8, %d9; ld.const.u8 %r10, [%d8];")
     w.put("ld.const", "%r10", "u32", lambda i: i * 3 & 0xFF)
-    w.run("mov.u64 %d8, scratch; mad.wide.u32 %d8, %t, 4, %d8; st.global.u32 [%d8], %t; ld.global.u32 %r10, [%d8];")
+    w.run(
+        "mov.u64 %d8, scratch; mad.wide.u32 %d8, %t, 4, %d8; st.global.u32 [%d8], %t; ld.global.u32 %r10, [%d8];"
+    )
     w.run("ld.global.u32 %r11, [filled+8]; add.u32 %r10, %r10, %r11;")
     w.put("module variables", "%r10", "u32", lambda i: i + 33)
     w.run("mov.u64 %d10, scratch; cvta.global.u64 %d10, %d10; mad.wide.u32 %d10, %t, 4, %d10;")
-    for modifiers in ("relaxed.gpu.global", "release.gpu.global", "volatile.global", "global.wt", "global.cs", "release.cta.global"):
+    for modifiers in (
+        "relaxed.gpu.global",
+        "release.gpu.global",
+        "volatile.global",
+        "global.wt",
+        "global.cs",
+        "release.cta.global",
+    ):
         w.run(f"st.{modifiers}.u32 [%d8], %r9;")
     w.run("st.u32 [%d10], %r9; ld.u32 %r10, [%d10];")
     w.put("generic st of global", "%r10", "u32", lambda i: i + 5)
-    w.run("prefetch.global.L2 [%d0]; prefetchu.L1 [%d0]; fence.acq_rel.gpu; fence.sc.cta; membar.gl; membar.cta;")
-    w.run("st.shared.u8 [%r6], %t; st.shared.u16 [%r6+2], 77; st.shared.f32 [%r6+4], 0f3F800000; st.shared.b64 [%r6+8], %d9;")
-    w.run("ld.shared.u8 %r1, [%r6]; ld.shared.s16 %r2, [%r6+2]; ld.shared.v2.u32 {%r3, %r4}, [%r6+8]; add.u32 %r1, %r1, %r2;")
+    w.run(
+        "prefetch.global.L2 [%d0]; prefetchu.L1 [%d0]; fence.acq_rel.gpu; fence.sc.cta; membar.gl; membar.cta;"
+    )
+    w.run(
+        "st.shared.u8 [%r6], %t; st.shared.u16 [%r6+2], 77; st.shared.f32 [%r6+4], 0f3F800000; st.shared.b64 [%r6+8], %d9;"
+    )
+    w.run(
+        "ld.shared.u8 %r1, [%r6]; ld.shared.s16 %r2, [%r6+2]; ld.shared.v2.u32 {%r3, %r4}, [%r6+8]; add.u32 %r1, %r1, %r2;"
+    )
     w.run("add.u32 %r1, %r1, %r3;")
     w.put("shared widths", "%r1", "u32", lambda i: 2 * i + 77)
     return w.program()
@@ -146,7 +167,12 @@ def warp() -> Program:
         def run(i: int) -> int:
             lane, segment = i % 32, clamp >> 8 & 0x1F
             last = lane & segment | clamp & 0x1F & ~segment
-            j = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": lane & segment | b & ~segment & 31}[mode]
+            j = {
+                "up": lane - b,
+                "down": lane + b,
+                "bfly": lane ^ b,
+                "idx": lane & segment | b & ~segment & 31,
+            }[mode]
             inside = j >= last if mode == "up" else j <= last
             return v(i, j if inside else lane)
 
@@ -154,7 +180,7 @@ def warp() -> Program:
 
     for mode in ("up", "down", "bfly", "idx"):
         for b in (0, 1, 5, 16, 31):
-            for clamp in ((0, 0x1800) if mode == "up" else (31, 0x181F, 0x1C1F)):
+            for clamp in (0, 0x1800) if mode == "up" else (31, 0x181F, 0x1C1F):
                 w.run(f"shfl.sync.{mode}.b32 %r3|%p0, %r1, {b}, {clamp}, 0xffffffff;")
                 w.put(f"shfl.sync.{mode} {b} {clamp:#x}", "%r3", "b32", shuffled(mode, b, clamp))
                 w.run("selp.u32 %r3, 1, 0, %p0;")
@@ -165,12 +191,23 @@ def warp() -> Program:
     ballot = {g: sum((WORDS[g * 32 + j] > 1 << 31) << j for j in range(32)) for g in range(4)}
     w.run("vote.sync.ballot.b32 %r3, %p0, 0xffffffff;")
     w.put("vote.ballot", "%r3", "b32", lambda i: ballot[i // 32])
-    for mode, exact in (("any", lambda b: b != 0), ("all", lambda b: b == 0xFFFFFFFF), ("uni", lambda b: b in (0, 0xFFFFFFFF))):
+    for mode, exact in (
+        ("any", lambda b: b != 0),
+        ("all", lambda b: b == 0xFFFFFFFF),
+        ("uni", lambda b: b in (0, 0xFFFFFFFF)),
+    ):
         w.run(f"vote.sync.{mode}.pred %p1, %p0, 0xffffffff; selp.u32 %r3, 1, 0, %p1;")
         w.put(f"vote.{mode}", "%r3", "u32", lambda i, exact=exact: exact(ballot[i // 32]))
     w.run("and.b32 %r4, %r1, 3; match.any.sync.b32 %r3, %r4, 0xffffffff;")
-    w.put("match.any", "%r3", "b32", lambda i: sum((WORDS[i // 32 * 32 + j] & 3 == WORDS[i] & 3) << j for j in range(32)))
-    w.run("match.all.sync.b32 %r3|%p1, %r4, 0xffffffff; cvt.u64.u32 %d1, %r4; match.any.sync.b64 %r5, %d1, 0xffffffff;")
+    w.put(
+        "match.any",
+        "%r3",
+        "b32",
+        lambda i: sum((WORDS[i // 32 * 32 + j] & 3 == WORDS[i] & 3) << j for j in range(32)),
+    )
+    w.run(
+        "match.all.sync.b32 %r3|%p1, %r4, 0xffffffff; cvt.u64.u32 %d1, %r4; match.any.sync.b64 %r5, %d1, 0xffffffff;"
+    )
     w.put("match.all", "%r3", "b32", lambda i: 0)
     w.put("match.any.b64", "%r5", "b32")
     for op in ("add", "min", "max"):
@@ -233,20 +270,30 @@ def atomics() -> list[Program]:
             w.put(f"atom.{op}.{kind}", "%d5", "b64")
         w.run(f"{first} atom.{space}.cas.b64 %d4, {at}, %d2, %d3; ld.{space}.u64 %d5, {at};")
         w.put("atom.cas.b64", "%d5", "b64", lambda i: WORDS[4 * i + 2] | WORDS[4 * i + 3] << 32)
-        w.run(f"cvt.rn.f32.u32 %f0, %t; st.{space}.f32 {at}, %f0; atom.{space}.add.f32 %f1, {at}, 0f3F000000;")
+        w.run(
+            f"cvt.rn.f32.u32 %f0, %t; st.{space}.f32 {at}, %f0; atom.{space}.add.f32 %f1, {at}, 0f3F000000;"
+        )
         w.run(f"ld.{space}.f32 %f2, {at};")
         w.put("atom.add.f32", "%f2", "f32")
-        w.run(f"cvt.rn.f64.u32 %e0, %t; st.{space}.f64 {at}, %e0; atom.{space}.add.f64 %e1, {at}, %e0; ld.{space}.f64 %e2, {at};")
+        w.run(
+            f"cvt.rn.f64.u32 %e0, %t; st.{space}.f64 {at}, %e0; atom.{space}.add.f64 %e1, {at}, %e0; ld.{space}.f64 %e2, {at};"
+        )
         w.put("atom.add.f64", "%e2", "f64")
-        w.run(f"st.{space}.u32 {at}, 0x3C003800; mov.u32 %r5, 0x40003C00; atom.{space}.add.noftz.f16x2 %r6, {at}, %r5;")
+        w.run(
+            f"st.{space}.u32 {at}, 0x3C003800; mov.u32 %r5, 0x40003C00; atom.{space}.add.noftz.f16x2 %r6, {at}, %r5;"
+        )
         w.run(f"ld.{space}.u32 %r6, {at};")
         w.put("atom.add.noftz.f16x2", "%r6", "f16x2", lambda i: 0x42003E00)
-        w.run(f"{first} red.{space}.add.u32 {at}, %r3; red.relaxed.gpu.{space}.xor.b32 {at}, %r4; ld.{space}.u32 %r6, {at};")
+        w.run(
+            f"{first} red.{space}.add.u32 {at}, %r3; red.relaxed.gpu.{space}.xor.b32 {at}, %r4; ld.{space}.u32 %r6, {at};"
+        )
         w.put("red", "%r6", "b32", lambda i: (WORDS[4 * i] + WORDS[4 * i + 2]) ^ WORDS[4 * i + 3])
         # all lanes in one cell
         one = w.reserve("contended", "u32", 4, [sum(WORDS[4 * i] for i in range(64)) & 0xFFFFFFFF, 0, 0, 0])
         where = f"[%out+{one}]" if space == "global" else "[block+2048]"
-        zero = f"st.{space}.v4.u32 {where}, {{0, 0, 0, 0}};".replace("{0, 0, 0, 0}", "{%r10, %r10, %r10, %r10}")
+        zero = f"st.{space}.v4.u32 {where}, {{0, 0, 0, 0}};".replace(
+            "{0, 0, 0, 0}", "{%r10, %r10, %r10, %r10}"
+        )
         w.run(f"mov.u32 %r10, 0; setp.eq.u32 %p0, %t, 0; @%p0 {zero} bar.sync 0;")
         scopes = ".acq_rel.gpu" if space == "global" else ""
         w.run(f"atom{scopes}.{space}.add.u32 %r5, {where}, %r1; bar.sync 0;")
@@ -264,42 +311,67 @@ def atomics() -> list[Program]:
 def barriers() -> Program:
     w = Writer("barriers", launch_of(2, 128), RAW, ".shared .align 16 .b8 block[4096];\n")
     w.run("mov.u32 %r9, block; mad.lo.u32 %r1, %t, 4, %r9;")
-    for n, text in enumerate(("bar.sync 0;", "barrier.sync 1;", "bar.sync 2, 128;", "barrier.sync.aligned 3, 128;")):
+    for n, text in enumerate(
+        ("bar.sync 0;", "barrier.sync 1;", "bar.sync 2, 128;", "barrier.sync.aligned 3, 128;")
+    ):
         w.run(f"add.u32 %r2, %t, {n}; st.shared.u32 [%r1+{512 * n}], %r2; {text}")
         w.run(f"xor.b32 %r3, %t, 77; mad.lo.u32 %r3, %r3, 4, %r9; ld.shared.u32 %r4, [%r3+{512 * n}];")
         w.put(text, "%r4", "u32", lambda i, n=n: (i % 128 ^ 77) + n)
     w.run("setp.lt.u32 %p0, %t, 64; @%p0 bra consumer; add.u32 %r2, %t, 1000; st.shared.u32 [%r1+2048], %r2;")
-    w.run("bar.arrive 4, 128; mov.u32 %r4, 5; bra joined; consumer: bar.sync 4, 128; ld.shared.u32 %r4, [%r1+2304]; joined:")
+    w.run(
+        "bar.arrive 4, 128; mov.u32 %r4, 5; bra joined; consumer: bar.sync 4, 128; ld.shared.u32 %r4, [%r1+2304]; joined:"
+    )
     w.put("bar.arrive", "%r4", "u32", lambda i: i % 128 + 1064 if i % 128 < 64 else 5)
     w.run("setp.lt.u32 %p1, %t, 100; barrier.red.popc.u32 %r4, 5, %p1;")
     w.put("barrier.red.popc", "%r4", "u32", lambda i: 100)
-    w.run("bar.red.and.pred %p2, 6, %p1; selp.u32 %r4, 1, 0, %p2; barrier.red.or.pred %p2, 7, %p1; @%p2 add.u32 %r4, %r4, 2;")
+    w.run(
+        "bar.red.and.pred %p2, 6, %p1; selp.u32 %r4, 1, 0, %p2; barrier.red.or.pred %p2, 7, %p1; @%p2 add.u32 %r4, %r4, 2;"
+    )
     w.put("bar.red.and/or", "%r4", "u32", lambda i: 2)
     return w.program()
 
 
 def async_copies() -> Program:
-    w = Writer("async_copies", launch_of(1, 64), RAW, ".shared .align 128 .b8 block[8192];\n.shared .align 8 .b64 bar;\n")
-    w.run("mov.u32 %r9, block; mad.lo.u32 %r1, %t, 16, %r9; mad.wide.u32 %d0, %t, 16, %in; xor.b32 %r2, %t, 1;")
+    w = Writer(
+        "async_copies",
+        launch_of(1, 64),
+        RAW,
+        ".shared .align 128 .b8 block[8192];\n.shared .align 8 .b64 bar;\n",
+    )
+    w.run(
+        "mov.u32 %r9, block; mad.lo.u32 %r1, %t, 16, %r9; mad.wide.u32 %d0, %t, 16, %in; xor.b32 %r2, %t, 1;"
+    )
     w.run("mad.lo.u32 %r2, %r2, 16, %r9;")
-    w.run("cp.async.ca.shared.global [%r1], [%d0], 4; cp.async.ca.shared.global [%r1+8], [%d0+8], 8; cp.async.commit_group;")
+    w.run(
+        "cp.async.ca.shared.global [%r1], [%d0], 4; cp.async.ca.shared.global [%r1+8], [%d0+8], 8; cp.async.commit_group;"
+    )
     w.run("cp.async.cg.shared.global [%r1+1024], [%d0+1024], 16; cp.async.commit_group;")
     w.run("mov.u32 %r3, 4; cp.async.cg.shared.global [%r1+2048], [%d0], 16, %r3; cp.async.commit_group;")
-    w.run("mov.u32 %r3, 0; cp.async.ca.shared.global.L2::128B [%r1+3072], [%d0], 16, %r3; cp.async.wait_group 1; bar.sync 0;")
+    w.run(
+        "mov.u32 %r3, 0; cp.async.ca.shared.global.L2::128B [%r1+3072], [%d0], 16, %r3; cp.async.wait_group 1; bar.sync 0;"
+    )
     w.run("ld.shared.u32 %r4, [%r2]; ld.shared.v2.u32 {%r5, %r6}, [%r2+8]; ld.shared.u32 %r7, [%r2+1036];")
     w.put("cp.async 4", "%r4", "b32", lambda i: WORDS[4 * (i ^ 1)])
     w.put("cp.async 8", "%r6", "b32", lambda i: WORDS[4 * (i ^ 1) + 3])
     w.put("cp.async 16", "%r7", "b32", lambda i: WORDS[256 + 4 * (i ^ 1) + 3])
-    w.run("cp.async.wait_all; bar.sync 0; ld.shared.v2.u32 {%r4, %r5}, [%r2+2048]; ld.shared.u32 %r6, [%r2+3084];")
+    w.run(
+        "cp.async.wait_all; bar.sync 0; ld.shared.v2.u32 {%r4, %r5}, [%r2+2048]; ld.shared.u32 %r6, [%r2+3084];"
+    )
     w.put("cp.async src-size copies", "%r4", "b32", lambda i: WORDS[4 * (i ^ 1)])
     w.put("cp.async src-size fills", "%r5", "b32", lambda i: 0)
     w.put("cp.async ignored", "%r6", "b32", lambda i: 0)
     # an mbarrier that counts cp.async arrivals, then plain ones
     w.run("setp.eq.u32 %p0, %t, 0; mov.u32 %r8, bar; @%p0 mbarrier.init.shared.b64 [%r8], 64; bar.sync 0;")
-    w.run("cp.async.cg.shared.global [%r1+4096], [%d0+16], 16; cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];")
-    w.run("wait0: mbarrier.try_wait.parity.shared.b64 %p1, [%r8], 0; @!%p1 bra wait0; ld.shared.u32 %r4, [%r2+4096];")
+    w.run(
+        "cp.async.cg.shared.global [%r1+4096], [%d0+16], 16; cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];"
+    )
+    w.run(
+        "wait0: mbarrier.try_wait.parity.shared.b64 %p1, [%r8], 0; @!%p1 bra wait0; ld.shared.u32 %r4, [%r2+4096];"
+    )
     w.put("cp.async.mbarrier.arrive.noinc", "%r4", "b32", lambda i: WORDS[4 * ((i ^ 1) + 1)])
-    w.run("mbarrier.arrive.shared.b64 %d1, [%r8]; wait1: mbarrier.test_wait.shared.b64 %p1, [%r8], %d1; @!%p1 bra wait1;")
+    w.run(
+        "mbarrier.arrive.shared.b64 %d1, [%r8]; wait1: mbarrier.test_wait.shared.b64 %p1, [%r8], %d1; @!%p1 bra wait1;"
+    )
     w.run("bar.sync 0; @%p0 mbarrier.inval.shared.b64 [%r8];")
     w.run("mov.u32 %r4, 1;")
     w.put("mbarrier.test_wait", "%r4", "u32", lambda i: 1)
@@ -314,7 +386,9 @@ def bulk_copies() -> Program:
     w.run("mov.u32 %r9, block; mov.u32 %r8, bar; mad.lo.u32 %r1, %t, 16, %r9; mad.wide.u32 %d0, %t, 16, %in;")
     w.run("ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%d0]; mad.wide.u32 %d1, %t, 16, %out;")
     w.run(f"st.global.v4.u32 [%d1+{reduced}], {{%r2, %r3, %r4, %r5}};")
-    w.run("setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [%r8], 1; @%p0 fence.mbarrier_init.release.cluster;")
+    w.run(
+        "setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [%r8], 1; @%p0 fence.mbarrier_init.release.cluster;"
+    )
     w.run("fence.proxy.async; bar.sync 0; @!%p0 bra waiting;")
     w.run("mbarrier.arrive.expect_tx.shared::cta.b64 %d2, [%r8], 1024;")
     w.run("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r9], [%in], 1024, [%r8];")
@@ -323,13 +397,22 @@ def bulk_copies() -> Program:
     w.put("cp.async.bulk load", "%r7", "b32", lambda i: WORDS[4 * (i ^ 1) + 1])
     w.run("@!%p0 bra bulk_done;")
     w.run(f"add.u64 %d3, %out, {stored}; cp.async.bulk.global.shared::cta.bulk_group [%d3], [%r9], 1024;")
-    w.run(f"add.u64 %d3, %out, {reduced}; cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d3], [%r9], 1024;")
-    w.run("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0; bulk_done:")
+    w.run(
+        f"add.u64 %d3, %out, {reduced}; cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d3], [%r9], 1024;"
+    )
+    w.run(
+        "cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0; bulk_done:"
+    )
     return w.program()
 
 
 def clusters() -> Program:
-    w = Writer("clusters", launch_of(4, 64, cluster=2), RAW, ".shared .align 16 .b8 block[1024];\n.shared .align 8 .b64 bar;\n")
+    w = Writer(
+        "clusters",
+        launch_of(4, 64, cluster=2),
+        RAW,
+        ".shared .align 16 .b8 block[1024];\n.shared .align 8 .b64 bar;\n",
+    )
     for name, exact in {
         "cluster_ctarank": lambda i: i // 64 % 2, "cluster_nctarank": lambda i: 2, "cluster_ctaid.x": lambda i: i // 64 % 2,
         "cluster_nctaid.x": lambda i: 2, "clusterid.x": lambda i: i // 128, "nclusterid.x": lambda i: 2,
@@ -337,19 +420,29 @@ def clusters() -> Program:
         w.run(f"mov.u32 %r1, %{name};")
         w.put(name, "%r1", "u32", exact)
     w.run("mov.u32 %r9, block; mad.lo.u32 %r1, %t, 4, %r9; st.shared.u32 [%r1], %g; mov.u32 %r8, bar;")
-    w.run("setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [%r8], 64; @%p0 fence.mbarrier_init.release.cluster;")
+    w.run(
+        "setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [%r8], 64; @%p0 fence.mbarrier_init.release.cluster;"
+    )
     w.run("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;")
     w.run("mov.u32 %r2, %cluster_ctarank; xor.b32 %r2, %r2, 1; mapa.shared::cluster.u32 %r3, %r1, %r2;")
     w.run("ld.shared::cluster.u32 %r4, [%r3];")
     w.put("ld.shared::cluster", "%r4", "u32", lambda i: i ^ 64)
     w.run("cvt.u64.u32 %d1, %r1; cvta.shared.u64 %d1, %d1; mapa.u64 %d2, %d1, %r2; ld.u32 %r4, [%d2];")
     w.put("mapa generic", "%r4", "u32", lambda i: i ^ 64)
-    w.run("mapa.shared::cluster.u32 %r5, %r8, %r2; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];")
-    w.run("waiting: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r8], 0; @!%p1 bra waiting;")
-    w.run("st.shared::cluster.u32 [%r3+512], %t; barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r4, [%r1+512];")
+    w.run(
+        "mapa.shared::cluster.u32 %r5, %r8, %r2; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];"
+    )
+    w.run(
+        "waiting: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r8], 0; @!%p1 bra waiting;"
+    )
+    w.run(
+        "st.shared::cluster.u32 [%r3+512], %t; barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r4, [%r1+512];"
+    )
     w.put("st.shared::cluster", "%r4", "u32", lambda i: i % 64)
     w.run("mapa.shared::cluster.u32 %r6, %r9, %r2; atom.shared::cluster.add.u32 %r7, [%r3], 3;")
-    w.run("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.shared.u32 %r4, [%r1]; getctarank.shared::cluster.u32 %r7, %r6;")
+    w.run(
+        "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.shared.u32 %r4, [%r1]; getctarank.shared::cluster.u32 %r7, %r6;"
+    )
     w.put("atom.shared::cluster", "%r4", "u32", lambda i: i + 3)
     w.put("getctarank", "%r7", "u32", lambda i: i // 64 % 2 ^ 1)
     return w.program()

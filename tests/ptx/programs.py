@@ -238,7 +238,9 @@ def lanewise(name: str, ops: Sequence[Op]) -> Program:
     return Program(name, ptx, launch, raw, out, tuple(slices))
 
 
-def entry(body: str, params: str = ".param .u64 in, .param .u64 out", before: str = "", attributes: str = "") -> str:
+def entry(
+    body: str, params: str = ".param .u64 in, .param .u64 out", before: str = "", attributes: str = ""
+) -> str:
     """A module with the entry `k` around `body`."""
     return f"{HEADER}{before}.visible .entry k({params}) {attributes}\n{{\n{body}\nret;\n}}\n"
 
@@ -250,7 +252,9 @@ def _scope(op: Op, sources: Sequence[int], out: int) -> str:
     lines = ["{", f"{'.reg .pred p_d; ' if op.to == 'pred' else ''}.reg {register} r_d; .reg .b64 at;"]
     for letter, kind, offset in zip(names, op.of, sources, strict=True):
         reg, load, size = TYPES[kind]
-        lines.append(f".reg {reg} r_{letter}; mad.lo.u64 at, %i, {size}, %in; ld.global{load} r_{letter}, [at+{offset}];")
+        lines.append(
+            f".reg {reg} r_{letter}; mad.lo.u64 at, %i, {size}, %in; ld.global{load} r_{letter}, [at+{offset}];"
+        )
     destination = "p_d" if op.to == "pred" else "r_d"
     text = op.text if "{" in op.text else op.text + " " + ", ".join(f"{{{n}}}" for n in "d" + names) + ";"
     lines.append(text.format(d=destination, **{n: f"r_{n}" for n in names}))
@@ -293,12 +297,20 @@ def as_float(kind: str, bits: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np
 
 
 def _ulp(kind: str, y: npt.NDArray[np.floating]) -> npt.NDArray[np.longdouble]:
-    mantissa, lowest = {"f16": (10, -24), "bf16": (7, -133), "f32": (23, -149), "tf32": (10, -136), "f64": (52, -1074)}[kind]
+    mantissa, lowest = {
+        "f16": (10, -24),
+        "bf16": (7, -133),
+        "f32": (23, -149),
+        "tf32": (10, -136),
+        "f64": (52, -1074),
+    }[kind]
     _, exponent = np.frexp(np.abs(y.astype(np.longdouble)))
     return np.ldexp(np.longdouble(1), np.maximum(exponent - 1 - mantissa, lowest))
 
 
-def launch_of(ctas: int, threads: int, smem: int = 0, cluster: int = 1, maps: Sequence[TensorMapArg] = ()) -> LaunchConfig:
+def launch_of(
+    ctas: int, threads: int, smem: int = 0, cluster: int = 1, maps: Sequence[TensorMapArg] = ()
+) -> LaunchConfig:
     """A one-dimensional launch of `k(in, out, maps…)`."""
     args = (BufferArg("in"), BufferArg("out"), *maps)
     return LaunchConfig((ctas, 1, 1), (threads, 1, 1), smem, args, (cluster, 1, 1))
@@ -311,7 +323,9 @@ class Writer:
     scratch registers %r0.. (b32), %d0.. (b64), %h0.. (b16), %f0.. (f32), %e0.. (f64), %p0.. (pred).
     """
 
-    def __init__(self, name: str, launch: LaunchConfig, raw: bytes = b"", before: str = "", params: str = "") -> None:
+    def __init__(
+        self, name: str, launch: LaunchConfig, raw: bytes = b"", before: str = "", params: str = ""
+    ) -> None:
         self.name, self.launch, self.raw, self.before, self.params = name, launch, raw, before, params
         self.threads = launch.threads * launch.grid[0]
         self.body: list[str] = []
@@ -321,14 +335,18 @@ class Writer:
     def run(self, text: str) -> None:
         self.body.append(text)
 
-    def put(self, label: str, register: str, kind: str = "b32", exact: Callable[[int], int] | None = None) -> None:
+    def put(
+        self, label: str, register: str, kind: str = "b32", exact: Callable[[int], int] | None = None
+    ) -> None:
         """Store `register` of every thread; `exact` maps the thread's number in the grid to its bits."""
         _, store, nbytes = TYPES[kind]
         mask = (1 << 8 * nbytes) - 1
         expected = None
         if exact:
             expected = np.array([exact(i) & mask for i in range(self.threads)], dtype=unsigned(nbytes))
-        self.body.append(f"mad.wide.u32 %at, %g, {nbytes}, %out; st.global{store} [%at+{self.nbytes}], {register};")
+        self.body.append(
+            f"mad.wide.u32 %at, %g, {nbytes}, %out; st.global{store} [%at+{self.nbytes}], {register};"
+        )
         self.slices.append(Slice(label, kind, self.nbytes, self.threads, expected=expected))
         self.nbytes += -(-self.threads * nbytes // 16) * 16
 

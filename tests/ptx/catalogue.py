@@ -1,0 +1,76 @@
+"""Every conformance program, and the answers that a GPU gave to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+from collections.abc import Mapping
+from functools import cache as once
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ptx import floating, integer, machine, tensor
+from ptx.programs import Program, Slice, unsigned
+
+RECORDED = Path(__file__).with_name("recorded.xz")
+
+
+@once
+def programs() -> tuple[Program, ...]:
+    """All programs, in a stable order."""
+    made = [*integer.programs(), *floating.programs(), *machine.programs(), *tensor.programs()]
+    assert len({p.name for p in made}) == len(made)
+    return tuple(made)
+
+
+def save(path: Path, device: str, answers: Mapping[str, bytes]) -> None:
+    """Write recorded outputs by program name: a JSON line (device, digests, sizes), then the bytes, compressed."""
+    known = {p.name: p for p in programs()}
+    head = {
+        "device": device,
+        "programs": [[name, known[name].digest, len(raw)] for name, raw in answers.items()],
+    }
+    text = json.dumps(head).encode() + b"\n" + b"".join(answers.values())
+    path.write_bytes(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
+
+
+@once
+def recorded(path: Path = RECORDED) -> dict[str, tuple[str, bytes]]:
+    """Program name -> (digest of the program it answers for, its output on the GPU); empty without a recording."""
+    if not path.exists():
+        return {}
+    text = lzma.decompress(path.read_bytes())
+    end = text.index(b"\n")
+    found, at = {}, end + 1
+    for name, digest, nbytes in json.loads(text[:end])["programs"]:
+        found[name] = (digest, text[at : at + nbytes])
+        at += nbytes
+    return found
+
+
+def recorded_device(path: Path = RECORDED) -> str:
+    """The GPU that answered."""
+    text = lzma.decompress(path.read_bytes())
+    return str(json.loads(text[: text.index(b"\n")])["device"])
+
+
+def wanted(program: Program, part: Slice, answer: bytes | None) -> npt.NDArray[np.unsignedinteger] | None:
+    """What a slice must hold: the recorded answer, else the exact expectation, else None (nothing to compare)."""
+    if answer is not None:
+        nbytes = unsigned(_nbytes(part))
+        return np.frombuffer(answer, nbytes, part.count, part.offset)
+    return part.expected
+
+
+def _nbytes(part: Slice) -> int:
+    from ptx.programs import TYPES
+
+    return TYPES[part.kind][2]
+
+
+def fingerprint() -> str:
+    """Changes when any program does."""
+    return hashlib.sha256("".join(p.digest for p in programs()).encode()).hexdigest()[:16]
