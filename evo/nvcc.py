@@ -1,0 +1,555 @@
+"""CUDA source -> cubin + PTX + what ptxas says of it, cached by content. By NVRTC, or by nvcc.
+
+Measured on a 60-line mma.sync attention kernel (sm_89, one core, CUDA 13.0.88): NVRTC gives cubin, PTX and
+ptxas's report from one call in 0.20 s (ptxas: 0.09 s of it); nvcc and ptxas take 0.48 s together. The
+headers (cuda_fp16, mma) cost 10 to 30 ms, so precompiled headers would not pay. A cache entry holds both with
+line information in about 20 KB (xz); 8 ms to write, 1.4 ms to read.
+
+The first of these that works compiles:
+
+1. the toolkit that was asked for (`--nvcc`, CUDA_HOME), by its NVRTC if it has one, else by its nvcc;
+2. the NVRTC of the toolkit on PATH, then that of NVIDIA's wheels (`nvidia/cu13` in site-packages);
+3. the nvcc on PATH, then that of the wheels.
+
+Compilers run in processes that are killed at a deadline: Uncompilable("compile timeout").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import lzma
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal, Self
+
+from evo import nvrtc
+from evo.cache import Cache
+from evo.errors import MachineError, Uncompilable
+from evo.ptxas import first_errors, machine_code, reason, resources, without_ptx_text
+from evo.trial import Binary, Resources, digest_of
+
+OPTIONS = ("-std=c++17", "-lineinfo")
+"""What every candidate is compiled with, besides its architecture."""
+OLDEST = (12, 4)
+"""Releases below are passed over when nobody asked for them by name."""
+PRUNE_EVERY = 1000
+"""Own builds between two looks at the size of the cache."""
+_ENTRY = "binary.xz"
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """One place where CUDA compilers lie. `origin` says how it was found ("--nvcc", "PATH", "wheels")."""
+
+    root: Path
+    origin: str
+    nvcc: Path | None
+    nvrtc: Path | None
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        """Folders of <cuda_fp16.h>, <mma.h> and <cuda/std/...>."""
+        return tuple(p for p in (self.root / "include", self.root / "include" / "cccl") if p.is_dir())
+
+    @property
+    def builtins(self) -> Path | None:
+        """The library that NVRTC loads by bare name."""
+        found = sorted(self.nvrtc.parent.glob("libnvrtc-builtins.so.*")) if self.nvrtc else []
+        return found[0] if found else None
+
+
+def toolkits(asked: Path | None = None) -> list[Toolkit]:
+    """Every toolkit of this machine, the preferred first; `asked` is a path to an nvcc or a CUDA_HOME."""
+    found = []
+    if asked is not None:
+        found.append(_toolkit_asked(asked))
+    if on_path := shutil.which("nvcc"):
+        found.append(_toolkit_of(Path(on_path), "PATH"))
+    found.extend(_toolkits_in_wheels())
+    return found
+
+
+def _toolkit_asked(asked: Path) -> Toolkit:
+    nvcc = asked / "bin" / "nvcc" if asked.is_dir() else asked
+    if not nvcc.is_file() or not os.access(nvcc, os.X_OK):
+        raise MachineError(
+            f"no CUDA compiler at {asked}", "give the path of an nvcc, or of a folder with bin/nvcc"
+        )
+    return _toolkit_of(nvcc, "--nvcc")
+
+
+def _toolkit_of(nvcc: Path, origin: str) -> Toolkit:
+    """The toolkit that an nvcc belongs to; it may be a link or a script that calls another."""
+    root = nvcc.resolve().parent.parent
+    if not (root / "include" / "cuda_fp16.h").is_file():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            command = [str(nvcc), "--dryrun", "-ptx", "x.cu"]
+            said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+            if here := re.search(r"_HERE_=(.+)", said.stderr):
+                root = Path(here[1].strip()).resolve().parent
+    return Toolkit(root, origin, nvcc, _nvrtc_below(root))
+
+
+def _toolkits_in_wheels() -> list[Toolkit]:
+    spec = importlib.util.find_spec("nvidia")
+    roots = (
+        [r for p in (spec.submodule_search_locations or ()) for r in Path(p).glob("cu[0-9]*")] if spec else []
+    )
+    found = []
+    for root in sorted(roots, key=lambda r: r.name, reverse=True):
+        nvcc = root / "bin" / "nvcc"
+        found.append(Toolkit(root, "wheels", nvcc if nvcc.is_file() else None, _nvrtc_below(root)))
+    return found
+
+
+def _nvrtc_below(root: Path) -> Path | None:
+    for folder in (root / "lib64", root / "lib", root / "targets" / "x86_64-linux" / "lib"):
+        if found := sorted(folder.glob("libnvrtc.so.[0-9]*")):
+            return found[0]
+    return None
+
+
+def find_compiler(nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0) -> Compiler:
+    """The best compiler of this machine; `nvcc` (from --nvcc or CUDA_HOME) is taken without looking further.
+
+    Raises MachineError where there is none, or where the one asked for does not work.
+    """
+    known = toolkits(nvcc)
+    choices: list[tuple[Toolkit, Literal["nvrtc", "nvcc"]]] = []
+    choices += [(kit, "nvrtc") for kit in known if kit.nvrtc]
+    choices += [(kit, "nvcc") for kit in known if kit.nvcc]
+    if nvcc is not None:
+        choices = [choice for choice in choices if choice[0] is known[0]]
+    problems = []
+    for kit, tool in choices:
+        try:
+            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s)
+        except MachineError as error:
+            problems.append(f"{tool} ({kit.origin}): {error.message}")
+            continue
+        if nvcc is not None or compiler.release >= OLDEST:
+            return compiler
+        problems.append(f"{compiler.version} ({kit.origin}) is older than {OLDEST[0]}.{OLDEST[1]}")
+        compiler.close()
+    raise MachineError(
+        "no CUDA compiler found" + "".join(f"; {p}" for p in problems),
+        "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl (CUDA 13.0), or give --nvcc PATH",
+    )
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What came out of a compiler: `ptx` and `cubin` are empty unless `ok`."""
+
+    ok: bool
+    log: str
+    ptx: bytes = b""
+    cubin: bytes = b""
+
+
+class Compiler:
+    """Compiles candidates; safe to use from several threads at once. `version` is part of every key."""
+
+    def __init__(
+        self, toolkit: Toolkit, tool: Literal["nvrtc", "nvcc"], cache: Cache, *, timeout_s: float = 60.0
+    ) -> None:
+        self.toolkit = toolkit
+        self.tool = tool
+        self.cache = cache
+        self.timeout_s = timeout_s
+        self._backend = _NvrtcProcesses(toolkit) if tool == "nvrtc" else _NvccCommands(toolkit)
+        self._builds = 0
+        self.release, self.version = self._probe()
+
+    def _probe(self) -> tuple[tuple[int, int], str]:
+        """Compile next to nothing, with a header: does it work, and what is its full version?"""
+        source = '#include <cuda_fp16.h>\nextern "C" __global__ void probe(__half* x) { x[0] = x[1]; }\n'
+        try:
+            built = self._backend.build(source, "sm_80", self.timeout_s)
+        except Uncompilable as error:
+            self.close()
+            raise MachineError(f"{self.tool} does not work: {error.reason} {error.detail}") from error
+        said = re.search(rb"release (\d+)\.(\d+), V([\d.]+)", built.ptx)
+        if not built.ok or not said:
+            self.close()
+            raise MachineError(f"{self.tool} does not work: {first_errors(built.log) or 'it says nothing'}")
+        return (int(said[1]), int(said[2])), f"{self.tool} {said[3].decode()}"
+
+    def key(self, source: str, entry: str, arch: str) -> str:
+        """The cache key: equal keys are the same binary."""
+        return digest_of(source, entry, arch, list(OPTIONS), self.version)
+
+    def compile(self, source: str, entry: str, arch: str) -> Binary:
+        """The binary of `source` for `arch` ("sm_89", "sm_90a"), from the cache if it was built before.
+
+        Raises Uncompilable with a short reason; `detail` has the compiler's first errors with their lines.
+        """
+        key = self.key(source, entry, arch)
+        cached = self._load(key)
+        if cached is not None:
+            return cached
+        begin = time.perf_counter()
+        built = self._backend.build(source, arch, self.timeout_s)
+        return self._keep(key, self._binary(built, entry, arch, time.perf_counter() - begin))
+
+    def compile_many(
+        self, requests: Sequence[tuple[str, str, str]], jobs: int
+    ) -> list[Binary | Uncompilable]:
+        """`compile` for many (source, entry, arch) at once on `jobs` cores; failures are values in their
+        places. nvcc runs under ninja, NVRTC in `jobs` processes."""
+        keys = [self.key(*request) for request in requests]
+        done: dict[str, Binary | Uncompilable] = {}
+        missing: dict[str, tuple[str, str, str]] = {}
+        for key, request in zip(keys, requests, strict=True):
+            cached = self._load(key)
+            if cached is not None:
+                done[key] = cached
+            else:
+                missing[key] = request
+        sources = [(source, arch) for source, _, arch in missing.values()]
+        results = self._backend.build_many(sources, self.timeout_s, jobs)
+        for (key, (_, entry, arch)), (result, seconds) in zip(missing.items(), results, strict=True):
+            try:
+                if isinstance(result, Uncompilable):
+                    raise result
+                done[key] = self._keep(key, self._binary(result, entry, arch, seconds))
+            except Uncompilable as error:
+                done[key] = error
+        return [done[key] for key in keys]
+
+    def close(self) -> None:
+        """End the compiler's processes."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _binary(self, built: _Built, entry: str, arch: str, seconds: float) -> Binary:
+        if not built.ok:
+            raise Uncompilable(reason(built.log), first_errors(built.log))
+        cubin = without_ptx_text(built.cubin)
+        return Binary(
+            cubin=cubin,
+            ptx=built.ptx.decode(),
+            entry=entry,
+            arch=arch,
+            compiler=self.version,
+            resources=resources(built.log, entry),
+            machine_code=machine_code(cubin, entry),
+            seconds=seconds,
+        )
+
+    def _load(self, key: str) -> Binary | None:
+        """The cached binary; a damaged entry is deleted."""
+        folder = self.cache.path(key)
+        try:
+            text = lzma.decompress((folder / _ENTRY).read_bytes())  # xz carries a checksum
+            head, _, rest = text.partition(b"\n")
+            fields = json.loads(head)
+            ptx_bytes = fields.pop("ptx_bytes")
+            fields["resources"]["warnings"] = tuple(fields["resources"]["warnings"])
+            fields["resources"] = Resources(**fields["resources"])
+            return Binary(ptx=rest[:ptx_bytes].decode(), cubin=rest[ptx_bytes:], **fields)
+        except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError):
+            if folder.is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
+            return None
+
+    def _keep(self, key: str, binary: Binary) -> Binary:
+        ptx = binary.ptx.encode()
+        fields = {k: v for k, v in asdict(binary).items() if k not in ("ptx", "cubin")}
+        head = json.dumps({**fields, "ptx_bytes": len(ptx)}).encode()
+        packed = lzma.compress(head + b"\n" + ptx + binary.cubin, preset=1)
+
+        def write(folder: Path) -> None:
+            (folder / _ENTRY).write_bytes(packed)
+
+        try:
+            self.cache.build_once(key, write)
+        except OSError as error:
+            raise MachineError(
+                f"cannot write to the cache {self.cache.root}: {error.strerror}",
+                "free disk space, or move the cache",
+            ) from error
+        self._builds += 1
+        if self._builds % PRUNE_EVERY == 0:
+            self.cache.prune()
+        return binary
+
+
+# --- NVRTC -------------------------------------------------------------------------------------------------
+
+
+class _NvrtcProcesses:
+    """Processes that compile with NVRTC; as many as there are threads that compile at once."""
+
+    def __init__(self, toolkit: Toolkit) -> None:
+        self._toolkit = toolkit
+        self._includes = [f"-I{folder}" for folder in toolkit.includes]
+        self._idle: list[_NvrtcProcess] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def build(self, source: str, arch: str, timeout_s: float) -> _Built:
+        with self._lock:
+            child = self._idle.pop() if self._idle else None
+        if child is None or not child.alive:
+            child = _NvrtcProcess(self._toolkit)
+        options = [f"-arch={arch}", *OPTIONS, "--ptxas-options=-v", *self._includes]
+        try:
+            built = child.ask(source, options, timeout_s)
+        except BaseException:
+            child.close()
+            raise
+        with self._lock:
+            if not self._closed:
+                self._idle.append(child)
+                return built
+        child.close()
+        return built
+
+    def build_many(
+        self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int
+    ) -> list[tuple[_Built | Uncompilable, float]]:
+        def one(request: tuple[str, str]) -> tuple[_Built | Uncompilable, float]:
+            begin = time.perf_counter()
+            try:
+                return self.build(*request, timeout_s), time.perf_counter() - begin
+            except Uncompilable as error:
+                return error, time.perf_counter() - begin
+
+        with ThreadPoolExecutor(max(1, jobs)) as threads:
+            return list(threads.map(one, sources))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.close()
+
+
+class _NvrtcProcess:
+    """One process that runs `evo/nvrtc.py`."""
+
+    def __init__(self, toolkit: Toolkit) -> None:
+        assert toolkit.nvrtc is not None
+        self._connection: Connection
+        self._connection, theirs = Pipe()
+        program = [sys.executable, "-I", "-S", str(Path(nvrtc.__file__)), str(toolkit.nvrtc)]
+        try:
+            self._process = subprocess.Popen(
+                [*program, str(toolkit.builtins or ""), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        finally:
+            theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, source: str, options: list[str], timeout_s: float) -> _Built:
+        """Compile; Uncompilable if there is no answer in time, or the compiler dies of the source."""
+        try:
+            self._connection.send((source, options))
+            if not self._connection.poll(timeout_s):
+                raise Uncompilable("compile timeout", f"no answer within {timeout_s:g} s")
+            return _Built(*self._connection.recv())
+        except (EOFError, OSError) as error:
+            status = self._process.wait(timeout=10)
+            raise Uncompilable(
+                "compiler crashed", f"the compiler's process ended with status {status}"
+            ) from error
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+# --- nvcc --------------------------------------------------------------------------------------------------
+
+
+class _NvccCommands:
+    """nvcc (to PTX) and ptxas (to a cubin) as commands; batches through ninja."""
+
+    def __init__(self, toolkit: Toolkit) -> None:
+        assert toolkit.nvcc is not None
+        ptxas = toolkit.root / "bin" / "ptxas"
+        self._nvcc = str(toolkit.nvcc)
+        self._ptxas = str(ptxas) if ptxas.is_file() else str(toolkit.nvcc.with_name("ptxas"))
+
+    def _commands(self, arch: str) -> tuple[list[str], list[str]]:
+        """To be run where `candidate.cu` lies."""
+        to_ptx = [self._nvcc, "-ptx", f"-arch={arch}", *OPTIONS, "candidate.cu", "-o", "candidate.ptx"]
+        to_cubin = [self._ptxas, "-v", "-lineinfo", f"-arch={arch}", "candidate.ptx", "-o", "candidate.cubin"]
+        return to_ptx, to_cubin
+
+    def build(self, source: str, arch: str, timeout_s: float) -> _Built:
+        with tempfile.TemporaryDirectory(prefix="evo-nvcc-") as name:
+            folder = Path(name)
+            (folder / "candidate.cu").write_text(source)
+            deadline = time.monotonic() + timeout_s
+            log = ""
+            for command in self._commands(arch):
+                status, said = _run(command, folder, deadline, timeout_s)
+                log += said
+                if status:
+                    return _Built(False, log)
+            return self._collect(folder, log)
+
+    def _collect(self, folder: Path, log: str) -> _Built:
+        ptx = (folder / "candidate.ptx").read_text().replace(f"{folder.resolve()}/", "")  # no scratch paths
+        return _Built(True, log, ptx.encode(), (folder / "candidate.cubin").read_bytes())
+
+    def build_many(
+        self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int
+    ) -> list[tuple[_Built | Uncompilable, float]]:
+        if not sources:
+            return []
+        with tempfile.TemporaryDirectory(prefix="evo-nvcc-") as name:
+            root = Path(name)
+            commands = []
+            for i, (source, arch) in enumerate(sources):
+                (root / str(i)).mkdir()
+                (root / str(i) / "candidate.cu").write_text(source)
+                steps = " && ".join(shlex.join(step) for step in self._commands(arch))
+                limited = shlex.join(["timeout", "-k", "1", f"{timeout_s:g}", "sh", "-c", steps])
+                commands.append(
+                    f"cd {i} && : > begun && {{ {limited}; echo $? > status; }} > log 2>&1; : > ended"
+                )
+            rules = [("step", "$command")]
+            edges = [
+                (f"{i}/ended", "step", [f"{i}/candidate.cu"], {"command": c}) for i, c in enumerate(commands)
+            ]
+            _ninja(root, rules, edges, jobs)
+            return [self._outcome(root / str(i), timeout_s) for i in range(len(sources))]
+
+    def _outcome(self, folder: Path, timeout_s: float) -> tuple[_Built | Uncompilable, float]:
+        log = (folder / "log").read_text(errors="replace")
+        status = int((folder / "status").read_text())
+        seconds = (folder / "ended").stat().st_mtime - (folder / "begun").stat().st_mtime
+        if status in (124, 137):
+            return Uncompilable("compile timeout", f"no answer within {timeout_s:g} s"), seconds
+        return (_Built(False, log) if status else self._collect(folder, log)), seconds
+
+    def close(self) -> None:
+        """Nothing runs between two calls."""
+
+
+def _run(command: list[str], folder: Path, deadline: float, timeout_s: float) -> tuple[int, str]:
+    """Run to the end or to the deadline; then its whole process group is killed (nvcc has children)."""
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
+    ) as child:  # fmt: skip
+        try:
+            said, _ = child.communicate(timeout=max(0.01, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise Uncompilable("compile timeout", f"no answer within {timeout_s:g} s") from error
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+        return child.returncode, said
+
+
+# --- host code ---------------------------------------------------------------------------------------------
+
+
+def build_shared_library(
+    name: str,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    cache: Cache,
+    progress: Callable[[str], None] = lambda _: None,
+    *,
+    headers: Sequence[Path] = (),
+    jobs: int | None = None,
+) -> Path:
+    """`lib<name>.so` of C++ `sources`, built once by ninja with the host compiler; the path in the cache.
+
+    The key has the compiler, the flags and the content of `sources` and `headers`. `progress` gets one line
+    when a build begins and one when it ended. Raises MachineError without a C++ compiler, or if it says no.
+    """
+    compiler = next((found for c in ("g++", "clang++", "c++") if (found := shutil.which(c))), None)
+    if compiler is None:
+        raise MachineError(
+            f"no C++ compiler to build {name} with", "install g++ (Debian: apt-get install g++)"
+        )
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    texts = [[path.name, path.read_text()] for path in (*sources, *headers)]
+    key = digest_of(name, version, list(flags), texts)
+
+    def build(folder: Path) -> None:
+        progress(f"building {name} ({len(sources)} files, once)")
+        begin = time.perf_counter()
+        compile_flags = [*flags, "-fPIC", "-MMD", "-MF"]
+        command = f"{shlex.quote(compiler)} {shlex.join(compile_flags)} $out.d -c $in -o $out"
+        link = f"{shlex.quote(compiler)} {shlex.join(flags)} -shared $in -o $out"
+        objects = [f"{path.stem}.o" for path in sources]
+        edges: list[tuple[str, str, list[str], dict[str, str]]] = [
+            (o, "cxx", [str(path.resolve())], {}) for o, path in zip(objects, sources, strict=True)
+        ]
+        edges.append((f"lib{name}.so", "link", objects, {}))
+        _ninja(folder, [("cxx", command), ("link", link)], edges, jobs or os.cpu_count() or 1)
+        for path in folder.iterdir():
+            if path.suffix != ".so":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        progress(f"built {name} in {time.perf_counter() - begin:.1f} s")
+
+    try:
+        library = cache.build_once(key, build) / f"lib{name}.so"
+    except OSError as error:
+        raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}") from error
+    if not library.is_file():  # somebody deleted a part of the entry
+        shutil.rmtree(cache.path(key), ignore_errors=True)
+        library = cache.build_once(key, build) / f"lib{name}.so"
+    return library
+
+
+def _ninja(
+    folder: Path,
+    rules: Sequence[tuple[str, str]],
+    edges: Sequence[tuple[str, str, list[str], dict[str, str]]],
+    jobs: int,
+) -> None:
+    """Write `build.ninja` into `folder` and run it there; MachineError with the output if a step fails."""
+    import ninja
+    from ninja.ninja_syntax import Writer
+
+    with (folder / "build.ninja").open("w") as file:
+        writer = Writer(file)  # type: ignore[arg-type]  # its stub wants a str
+        for rule, command in rules:
+            writer.rule(rule, command)
+        for output, rule, inputs, variables in edges:
+            escaped = {k: v.replace("$", "$$") for k, v in variables.items()}
+            writer.build([output], rule, inputs, variables=escaped)
+    program = str(Path(ninja.BIN_DIR) / "ninja")
+    done = subprocess.run(
+        [program, "-j", str(max(1, jobs)), "-k", "0"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise MachineError("a build failed:\n" + first_errors(done.stdout + done.stderr))

@@ -1,0 +1,336 @@
+"""The compiler: NVRTC and nvcc answer alike, the cache keeps it, failures have short reasons."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evo.cache import Cache
+from evo.errors import MachineError, Uncompilable
+from evo.nvcc import Compiler, build_shared_library, find_compiler, toolkits
+from evo.trial import Binary
+
+KERNEL = """// a comment {comment}
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <mma.h>
+constexpr int kScale = {scale};
+extern "C" __global__ void __launch_bounds__(128) scale(const __half* x, __half* y, int n) {{
+  __shared__ float tile[128];
+  int i = blockIdx.x * 128 + threadIdx.x;
+  tile[threadIdx.x] = i < n ? __half2float(x[i]) : 0.f;
+  __syncthreads();
+  if (i < n) y[i] = __float2half(tile[threadIdx.x ^ 1] * kScale);
+}}
+"""
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* x, float* y, int n) {
+  float state[96];
+  for (int i = 0; i < 96; i++) state[i] = x[i * 1024 + threadIdx.x];
+  for (int step = 0; step < n; step++) {
+#pragma unroll
+    for (int i = 0; i < 96; i++) state[i] = state[i] * state[(i * 7 + 1) % 96] + 1.f;
+  }
+#pragma unroll
+  for (int i = 0; i < 96; i++) y[i * 1024 + threadIdx.x] = state[i];
+}
+"""
+SLOW_TO_COMPILE = (
+    "#define A0 s = s * x[s & 7] + 1;\n"
+    + "".join(f"#define A{n + 1} " + f"A{n} " * 10 + "\n" for n in range(5))
+    + 'extern "C" __global__ void slow(unsigned* x) { unsigned s = 1; A5 x[0] = s; }\n'
+)
+"""100,000 dependent loads."""
+
+
+def source(scale: int = 2, comment: str = "") -> str:
+    return KERNEL.format(scale=scale, comment=comment)
+
+
+@pytest.fixture(params=["nvrtc", "nvcc"])
+def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
+    kits = [kit for kit in toolkits() if getattr(kit, request.param)]
+    if not kits:
+        pytest.skip(f"there is no {request.param} here")
+    with Compiler(kits[0], request.param, Cache(tmp_path / "cache")) as compiler:
+        yield compiler
+
+
+pytestmark = pytest.mark.nvcc
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_120"])
+def test_a_binary_has_cubin_ptx_and_resources(compiler: Compiler, arch: str) -> None:
+    binary = compiler.compile(source(), "scale", arch)
+    assert binary.cubin[:4] == b"\x7fELF"
+    assert f".target {arch}" in binary.ptx
+    assert ".entry scale(" in binary.ptx
+    assert ".loc" in binary.ptx  # source lines for whoever reads the PTX
+    assert "candidate.cu" in binary.ptx
+    assert str(compiler.cache.root) not in binary.ptx
+    assert 8 <= binary.resources.registers <= 64
+    assert binary.resources.static_smem_bytes in (512, 512 + 1024)  # sm_90 and up may count the reserved 1 KB
+    assert binary.resources.spill_bytes == 0
+    assert binary.compiler == compiler.version
+    assert compiler.version.startswith(f"{compiler.tool} {compiler.release[0]}.")
+
+
+def test_spills_and_stack_are_reported(compiler: Compiler) -> None:
+    resources = compiler.compile(SPILLING, "spill", "sm_80").resources
+    assert resources.registers == 32
+    assert resources.spill_bytes > 0
+    assert resources.stack_bytes > 0
+
+
+def test_ptxas_advice_is_kept(compiler: Compiler) -> None:
+    ignored = 'asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");'
+    text = f'extern "C" __global__ void k(float* x) {{ {ignored} x[0] = 1; }}'
+    warnings = compiler.compile(text, "k", "sm_90a").resources.warnings
+    assert any(warning.startswith("(C7508)") and "setmaxnreg" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "detail"),
+    [
+        ('extern "C" __global__ void k() {\n  foo();\n}', 'nvcc error: identifier "foo" is undefined', "(2)"),
+        (
+            'static_assert(sizeof(int) == 8, "smem model and SharedStorage disagree");\n'
+            'extern "C" __global__ void k() {}',
+            "static_assert: smem model and SharedStorage disagree",
+            "(1)",
+        ),
+        (
+            'extern "C" __global__ void k(float* p) { __shared__ float s[20000]; s[threadIdx.x] = p[0];'
+            " __syncthreads(); p[1] = s[5]; }",
+            "static shared memory limit",
+            "0xc000 max",
+        ),
+        (
+            'extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }',
+            "instruction not in this architecture",
+            "wgmma.fence",
+        ),
+        ('extern "C" __global__ void other() {}', "no entry point", "other"),
+        ("", "no entry point", "k"),
+        (
+            'extern "C" __global__ void k() { asm volatile("blah.f32 %r17;"); }',
+            "ptxas error: Not a name of any known instruction: 'blah'",
+            "blah",
+        ),
+    ],
+)
+def test_a_failure_has_a_countable_reason(compiler: Compiler, text: str, reason: str, detail: str) -> None:
+    with pytest.raises(Uncompilable) as caught:
+        compiler.compile(text, "k", "sm_89")
+    assert caught.value.reason == reason
+    assert detail in caught.value.detail
+    assert not list(compiler.cache.root.glob("??/*"))  # a failure leaves nothing behind
+
+
+def test_a_missing_header_is_named(compiler: Compiler) -> None:
+    with pytest.raises(Uncompilable, match=r"nope\.h"):
+        compiler.compile("#include <nope.h>\n", "k", "sm_89")
+
+
+def test_machine_code_ignores_what_changes_nothing(compiler: Compiler) -> None:
+    one = compiler.compile(source(), "scale", "sm_89")
+    same = compiler.compile(source(comment="on one line\n// and more lines\n\n"), "scale", "sm_89")
+    other = compiler.compile(source(scale=3), "scale", "sm_89")
+    assert one.machine_code == same.machine_code
+    assert one.machine_code != other.machine_code
+
+
+def test_machine_code_sees_constants_in_memory(compiler: Compiler) -> None:
+    text = "__constant__ float w[4] = {1, 2, 3, %d};"
+    text += ' extern "C" __global__ void k(float* x, int i) { x[0] = w[i]; }'
+    codes = {compiler.compile(text % last, "k", "sm_89").machine_code for last in (4, 5)}
+    assert len(codes) == 2
+
+
+def test_the_second_time_comes_from_the_cache(compiler: Compiler) -> None:
+    first = compiler.compile(source(), "scale", "sm_89")
+    begin = time.perf_counter()
+    again = compiler.compile(source(), "scale", "sm_89")
+    assert time.perf_counter() - begin < first.seconds / 4
+    assert again == first
+    assert compiler.compile(source(), "scale", "sm_80") != first
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None) -> None:
+    first = compiler.compile(source(), "scale", "sm_89")
+    (entry,) = compiler.cache.root.glob("??/*/binary.xz")
+    if damage is None:  # one flipped bit in the middle
+        content = bytearray(entry.read_bytes())
+        content[len(content) // 2] ^= 4
+        damage = bytes(content)
+    entry.write_bytes(damage)
+    again = compiler.compile(source(), "scale", "sm_89")
+    assert again.machine_code == first.machine_code
+    assert compiler.compile(source(), "scale", "sm_89").seconds == again.seconds  # kept this time
+
+
+def test_an_entry_without_its_file_is_built_again(compiler: Compiler) -> None:
+    compiler.compile(source(), "scale", "sm_89")
+    (entry,) = compiler.cache.root.glob("??/*/binary.xz")
+    entry.unlink()
+    compiler.compile(source(), "scale", "sm_89")
+    assert entry.is_file()
+
+
+def test_an_entry_is_small(compiler: Compiler) -> None:
+    compiler.compile(source(), "scale", "sm_89")
+    (entry,) = compiler.cache.root.glob("??/*/binary.xz")
+    assert entry.stat().st_size < 8_000
+
+
+def test_a_batch_keeps_order_and_failures(compiler: Compiler) -> None:
+    requests = [(source(scale), "scale", "sm_89") for scale in (2, 3, 2)] + [("nonsense", "k", "sm_89")]
+    compiler.compile(*requests[1])
+    two, three, same, failed = compiler.compile_many(requests, jobs=2)
+    assert isinstance(two, Binary)
+    assert isinstance(three, Binary)
+    assert two == same
+    assert two.machine_code != three.machine_code
+    assert two.seconds > 0.01
+    assert isinstance(failed, Uncompilable)
+    assert failed.reason.startswith("nvcc error")
+    assert compiler.compile_many([], jobs=2) == []
+
+
+def test_a_pathological_source_times_out(compiler: Compiler) -> None:
+    compiler.timeout_s = 1.0
+    begin = time.perf_counter()
+    with pytest.raises(Uncompilable, match="compile timeout"):
+        compiler.compile(SLOW_TO_COMPILE, "slow", "sm_89")
+    (in_batch,) = compiler.compile_many([(SLOW_TO_COMPILE, "slow", "sm_89")], jobs=1)
+    assert isinstance(in_batch, Uncompilable)
+    assert in_batch.reason == "compile timeout"
+    assert time.perf_counter() - begin < 10
+    compiler.timeout_s = 60.0
+    assert compiler.compile(source(), "scale", "sm_89").ptx  # and it goes on
+
+
+def test_a_compiler_that_dies_is_an_uncompilable_candidate(tmp_path: Path) -> None:
+    kits = [kit for kit in toolkits() if kit.nvrtc]
+    if not kits:
+        pytest.skip("there is no NVRTC here")
+    with Compiler(kits[0], "nvrtc", Cache(tmp_path)) as compiler:
+        (child,) = compiler._backend._idle  # type: ignore[union-attr]
+        child._process.kill()
+        child._process.wait()
+        assert compiler.compile(source(), "scale", "sm_89").ptx  # an idle one that died is replaced
+        (child,) = compiler._backend._idle  # type: ignore[union-attr]
+        threading.Timer(0.5, child._process.kill).start()  # as if the source had made it crash
+        with pytest.raises(Uncompilable) as caught:
+            compiler.compile(SLOW_TO_COMPILE, "slow", "sm_89")
+        assert caught.value.reason == "compiler crashed"
+        assert compiler.compile(source(7), "scale", "sm_89").ptx
+
+
+def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+    if not any(kit.nvrtc for kit in toolkits()):
+        pytest.skip("there is no NVRTC here")
+    program = f"""
+import pathlib, time
+from evo.cache import Cache
+from evo.nvcc import find_compiler
+compiler = find_compiler(None, Cache(pathlib.Path({str(tmp_path)!r})))
+print(compiler._backend._idle[0]._process.pid, flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 5
+    command = Path(f"/proc/{child}/cmdline")
+    while command.exists() and b"nvrtc.py" in command.read_bytes():
+        assert time.monotonic() < deadline, "the compiler's process outlives its parent"
+        time.sleep(0.05)
+
+
+def test_the_wheels_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any(kit.origin == "wheels" and kit.nvcc for kit in toolkits()):
+        pytest.skip("NVIDIA's compiler wheels are not installed")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    assert not shutil.which("nvcc")
+    with find_compiler(None, Cache(tmp_path)) as compiler:
+        assert compiler.toolkit.origin == "wheels"
+        assert compiler.compile(source(), "scale", "sm_90a").ptx
+        with Compiler(compiler.toolkit, "nvcc", Cache(tmp_path / "nvcc")) as plain:
+            assert plain.compile(source(), "scale", "sm_90a").ptx
+
+
+def test_the_compiler_asked_for_is_taken(tmp_path: Path) -> None:
+    kits = [kit for kit in toolkits() if kit.nvcc]
+    if not kits:
+        pytest.skip("there is no nvcc here")
+    assert kits[0].nvcc
+    link = tmp_path / "elsewhere" / "nvcc"
+    link.parent.mkdir()
+    link.symlink_to(kits[0].nvcc)
+    with find_compiler(link, Cache(tmp_path)) as compiler:
+        assert compiler.toolkit.origin == "--nvcc"
+        assert compiler.toolkit.root == kits[0].root
+    with find_compiler(kits[0].root, Cache(tmp_path)) as compiler:  # a CUDA_HOME
+        assert compiler.toolkit.root == kits[0].root
+
+
+def test_no_compiler_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="no CUDA compiler at") as caught:
+        find_compiler(tmp_path / "nvcc", Cache(tmp_path))
+    assert caught.value.hint
+    broken = tmp_path / "nvcc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(MachineError, match="does not work"):
+        find_compiler(broken, Cache(tmp_path))
+
+
+def test_a_cache_that_cannot_be_written(compiler: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    compiler.cache = Cache(tmp_path / "file" / "cache")
+    with pytest.raises(MachineError, match="cannot write to the cache"):
+        compiler.compile(source(), "scale", "sm_89")
+
+
+def test_a_shared_library_is_built_once(tmp_path: Path) -> None:
+    if not shutil.which("g++"):
+        pytest.skip("there is no C++ compiler here")
+    (tmp_path / "one.h").write_text("int two();")
+    (tmp_path / "one.cpp").write_text('#include "one.h"\nextern "C" int one() { return two() - 1; }')
+    (tmp_path / "two.cpp").write_text("int two() { return 2; }")
+    sources, headers = [tmp_path / "one.cpp", tmp_path / "two.cpp"], [tmp_path / "one.h"]
+    said: list[str] = []
+    cache = Cache(tmp_path / "cache")
+    library = build_shared_library("demo", sources, ["-O1"], cache, said.append, headers=headers)
+    assert ctypes.CDLL(str(library)).one() == 1
+    assert len(said) == 2
+    assert build_shared_library("demo", sources, ["-O1"], cache, said.append, headers=headers) == library
+    assert len(said) == 2
+    (tmp_path / "two.cpp").write_text("int two() { return 3; }")
+    other = build_shared_library("demo", sources, ["-O1"], cache, said.append, headers=headers)
+    assert ctypes.CDLL(str(other)).one() == 2
+    assert sorted(path.name for path in other.parent.iterdir()) == ["libdemo.so"]
+
+
+def test_a_shared_library_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad.cpp").write_text("int one( {")
+    with pytest.raises(MachineError, match=r"bad\.cpp:1"):
+        build_shared_library("bad", [tmp_path / "bad.cpp"], [], Cache(tmp_path / "cache"))
+    assert not [p for p in (tmp_path / "cache").glob("*/*") if p.is_dir()]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MachineError, match=r"no C\+\+ compiler"):
+        build_shared_library("bad", [tmp_path / "bad.cpp"], [], Cache(tmp_path / "cache"))
