@@ -28,15 +28,22 @@ __device__ __forceinline__ void load_row_operand(u32 (&a)[4], u32 tile, int row,
     ldmatrix_x4(a, tile + Layout::offset(row + (lane & 15), 2 * step + (lane >> 4)));
 }
 
-// The same, straight from a dense global matrix of kColumns columns; rows from `rows_left` on read as zero.
-template <int kColumns, class Element>
-__device__ __forceinline__ void load_row_operand(u32 (&a)[4], const Element* rows, int rows_left, int row,
-                                                 int step, int lane) {
+// All rows and columns of a warp, straight from a dense global matrix that `rows` points into. Rows from
+// `rows_left` on read as zero.
+template <int kColumns, class Element, int kBlocks, int kSteps>
+__device__ __forceinline__ void load_rows(u32 (&a)[kBlocks][kSteps][4], const Element* rows, int rows_left, int lane) {
+    const Element* from = as_base(rows + (lane >> 2) * kColumns + 2 * (lane & 3));
+    const int left = rows_left - (lane >> 2);
 #pragma unroll
-    for (int part = 0; part < 4; ++part) {
-        const int r = row + (lane >> 2) + 8 * (part & 1), column = 16 * step + 8 * (part >> 1) + 2 * (lane & 3);
-        a[part] = r < rows_left ? __ldg(reinterpret_cast<const u32*>(rows + r * kColumns + column)) : 0u;
-    }
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+            for (int part = 0; part < 4; ++part) {
+                const int down = 16 * i + 8 * (part & 1), right = 16 * step + 8 * (part >> 1);
+                const u32* pair = reinterpret_cast<const u32*>(from + down * kColumns + right);
+                a[i][step][part] = left > down ? __ldg(pair) : 0u;
+            }
 }
 
 // scores = Q K^T for one warp: kKeys rows of the K tile. Q comes from registers (kHeld) or, step by step,

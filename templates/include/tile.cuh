@@ -14,6 +14,7 @@ template <int kColumns, Swizzle kSwizzle>
 struct RowLayout {
     static constexpr int kChunks = kColumns / 8;
     static constexpr int kRowBytes = kColumns * 2 + (kSwizzle == Swizzle::pad_ ? 16 : 0);
+    static constexpr int kPeriod = 8;  // rows after which the pattern repeats
     static_assert(kColumns % 32 == 0, "the xor pattern permutes four chunks at least");
 
     // Byte offset of a chunk. Rows of 64 or 192 bytes start in only two bank groups (row parity), so there
@@ -30,33 +31,55 @@ struct alignas(16) Tile {
     unsigned char bytes[kRows * Layout::kRowBytes];
 };
 
-// Starts copying kRows rows of a dense global matrix into a tile, by kThreads threads; `thread` is the
-// caller's number among them. Rows from `rows_left` on are not read but filled with zeros.
-template <class Layout, int kRows, int kThreads, class Element>
-__device__ __forceinline__ void copy_rows_async(u32 tile, const Element* rows, int rows_left, u32 thread) {
-    constexpr int kChunks = Layout::kChunks;
-    if constexpr (kThreads % kChunks == 0) {  // a thread stays in its column: only the row advances
-        constexpr int kStep = kThreads / kChunks;
-        constexpr int kPasses = (kRows + kStep - 1) / kStep;
-        const int first = thread / kChunks, chunk = thread % kChunks;
-        const Element* from = rows + first * (kChunks * 8) + chunk * 8;
+// The same pointer, but the compiler cannot see how it came about: otherwise it takes the sum apart again and
+// spends 64-bit arithmetic on every access instead of an immediate offset.
+template <class Pointed>
+__device__ __forceinline__ Pointed* as_base(Pointed* pointer) {
+    asm("" : "+l"(pointer));
+    return pointer;
+}
+
+// One of kThreads threads that copy tiles of kRows rows of a dense global matrix.
+template <class Element, class Layout, int kRows, int kThreads>
+class TileCopy {
+    static constexpr int kChunks = Layout::kChunks;
+    static constexpr int kColumns = kChunks * 8;
+
+public:
+    // `thread` is the caller's number among the kThreads.
+    __device__ __forceinline__ TileCopy(const Element* matrix, u32 thread)
+        : thread_(thread), from_(as_base(matrix + thread * 8)) {}
+
+    // Starts copying the rows from `row` on. From `rows_left` on, nothing is read and zeros are written.
+    __device__ __forceinline__ void start(u32 tile, int row, int rows_left) const {
+        const Element* from = from_ + static_cast<long long>(row) * kColumns;
+        if constexpr (kThreads % kChunks == 0) {  // a thread stays in its column: only the row advances
+            constexpr int kStep = kThreads / kChunks;
+            const int first = thread_ / kChunks, chunk = thread_ % kChunks, left = rows_left - first;
+            const u32 to = tile + Layout::offset(first, chunk);
 #pragma unroll
-        for (int pass = 0; pass < kPasses; ++pass) {
-            const int row = first + pass * kStep;
-            if ((pass + 1) * kStep <= kRows || row < kRows)
-                cp_async_16(tile + Layout::offset(row, chunk), from + pass * kStep * (kChunks * 8), row < rows_left);
-        }
-    } else {
-        constexpr int kPasses = (kRows * kChunks + kThreads - 1) / kThreads;
+            for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
+                const int down = pass * kStep;
+                const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
+                                                               : tile + Layout::offset(first + down, chunk);
+                if (down + kStep <= kRows || first + down < kRows)
+                    cp_async_16(there, from + down * kColumns, left > down);
+            }
+        } else {
 #pragma unroll
-        for (int pass = 0; pass < kPasses; ++pass) {
-            const u32 index = thread + pass * kThreads;
-            const int row = index / kChunks, chunk = index % kChunks;
-            if ((pass + 1) * kThreads <= kRows * kChunks || row < kRows)
-                cp_async_16(tile + Layout::offset(row, chunk), rows + index * 8, row < rows_left);
+            for (int pass = 0; pass < (kRows * kChunks + kThreads - 1) / kThreads; ++pass) {
+                const u32 index = thread_ + pass * kThreads;
+                const int down = index / kChunks, chunk = index % kChunks;
+                if ((pass + 1) * kThreads <= kRows * kChunks || down < kRows)
+                    cp_async_16(tile + Layout::offset(down, chunk), from + pass * kThreads * 8, down < rows_left);
+            }
         }
     }
-}
+
+private:
+    u32 thread_;
+    const Element* from_;
+};
 
 // Writes the first `rows_left` of kRows rows of a tile to a dense global matrix, by kThreads threads.
 template <class Layout, int kRows, int kThreads, class Element>
