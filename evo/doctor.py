@@ -45,13 +45,13 @@ class Places:
 def examine(places: Places) -> list[Finding]:
     """Every check, in the order in which a search needs its subject."""
     checks: tuple[Callable[[], Finding], ...] = (
-        lambda: _python(),
+        _python,
         lambda: _compiler(places),
-        lambda: _host_compiler(),
-        lambda: _gpu(),
-        lambda: _torch(),
-        lambda: _tool(places, "ncu", "nsight-compute", "evo can then show what limits a kernel"),
-        lambda: _tool(places, "compute-sanitizer", "compute-sanitizer", "finalists can then be checked by it too"),
+        _host_compiler,
+        _gpu,
+        _torch,
+        lambda: _tool(places, "ncu", "nsight-compute", "evo can then say what limits a kernel"),
+        lambda: _tool(places, "compute-sanitizer", "it", "finalists can then be checked by it too"),
         lambda: _database(places.database),
         lambda: _cache(places.cache),
     )
@@ -59,7 +59,7 @@ def examine(places: Places) -> list[Finding]:
 
 
 def can_search(findings: Iterable[Finding]) -> bool:
-    """Whether some search can run here: a compiler, a database, a cache, and a GPU or the emulator's compiler."""
+    """Whether a search can run here: compiler, database, cache, and a GPU or what builds the emulator."""
     works = {finding.check for finding in findings if finding.status == "works"}
     return {"compiler", "database", "cache"} <= works and bool({"gpu", "host compiler"} & works)
 
@@ -70,17 +70,15 @@ def _python() -> Finding:
 
 
 def _compiler(places: Places) -> Finding:
+    from evo.cache import Cache
     from evo.nvcc import find_compiler
 
     try:
-        compiler = find_compiler(places.nvcc or _nvcc_below(places.cuda_home))
+        compiler = find_compiler(places.nvcc, Cache(places.cache))
     except EvoError as error:
         return Finding("compiler", "absent", error.message, error.hint)
-    return Finding("compiler", "works", compiler.version)
-
-
-def _nvcc_below(cuda_home: Path | None) -> Path | None:
-    return cuda_home / "bin" / "nvcc" if cuda_home else None
+    compiler.close()
+    return Finding("compiler", "works", f"{compiler.version} ({compiler.toolkit.origin})")
 
 
 def _host_compiler() -> Finding:
@@ -97,7 +95,9 @@ def _gpu() -> Finding:
     try:
         import pynvml
     except ImportError as error:
-        return Finding("gpu", "absent", str(error), "pip install nvidia-ml-py; without a GPU use --device emulator")
+        return Finding(
+            "gpu", "absent", str(error), "pip install nvidia-ml-py; without a GPU use --device emulator"
+        )
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -133,10 +133,14 @@ def _torch() -> Finding:
     import torch
 
     if torch.cuda.is_available():
-        return Finding("torch", "works", f"torch {torch.__version__}, sees {torch.cuda.device_count()} GPU(s)")
+        return Finding(
+            "torch", "works", f"torch {torch.__version__}, sees {torch.cuda.device_count()} GPU(s)"
+        )
     if shutil.which("nvidia-smi"):
         advice = "install a torch built for CUDA whose version the driver supports"
-        return Finding("torch", "broken", f"torch {torch.__version__} sees no GPU, though a driver is here", advice)
+        return Finding(
+            "torch", "broken", f"torch {torch.__version__} sees no GPU, though a driver is here", advice
+        )
     return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
 
 
@@ -145,9 +149,11 @@ def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
     folders = [home / "bin" for home in (places.cuda_home, Path("/usr/local/cuda")) if home]
     path = shutil.which(name) or next((str(f / name) for f in folders if (f / name).is_file()), None)
     if path is None:
-        return Finding(name, "absent", "not on PATH and not below CUDA_HOME", f"optional: install {package}; {gain}")
+        advice = f"optional: install {package} (NVIDIA's CUDA toolkit has it); {gain}"
+        return Finding(name, "absent", "neither on PATH nor below CUDA_HOME", advice)
+    command = [path, "--version"]
     try:
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return Finding(name, "broken", f"{path}: {error}", f"reinstall {package}")
     version = re.search(r"\d+\.\d+[\d.]*", text)
@@ -155,14 +161,21 @@ def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
 
 
 def _database(database: str) -> Finding:
+    """An absent SQLite file is not made: it is enough that a search could make it."""
     from evo.store import Store
 
+    if "://" not in database and not Path(database).exists():
+        above = next(folder for folder in Path(database).resolve().parents if folder.exists())
+        if above.is_dir() and os.access(above, os.W_OK):
+            return Finding("database", "works", f"{database}: none yet, the first search makes it")
+        advice = "choose another with --database or EVO_DATABASE"
+        return Finding("database", "broken", f"{database}: cannot be made below {above}", advice)
     try:
-        store = Store(database)
-        count = len(store.studies())
+        with Store(database, create=False) as store:
+            count = len(store.studies())
     except EvoError as error:
         return Finding("database", "broken", error.message, error.hint)
-    return Finding("database", "works", f"{database}: {count} {'study' if count == 1 else 'studies'}")
+    return Finding("database", "works", f"{store.name}: {count} {'study' if count == 1 else 'studies'}")
 
 
 def _cache(cache: Path) -> Finding:

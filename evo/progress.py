@@ -1,0 +1,196 @@
+"""The view of a running search: live on a terminal, a plain line every few seconds anywhere else.
+
+Both are told how the search stands as often as it likes, and draw as often as makes sense. They write to
+stderr alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from evo.report import (
+    STYLES,
+    best_baseline,
+    dollars,
+    duration,
+    microseconds,
+    point_text,
+    ratio_text,
+    score_text,
+)
+
+if TYPE_CHECKING:  # the search brings Optuna
+    from evo.search import Progress
+    from evo.store import Study
+
+LINE_EVERY_S = 5.0
+"""Seconds between two plain lines."""
+FRAMES_A_SECOND = 4
+FINISHING = "finishing what is under way; Ctrl-C again stops at once"
+
+
+class View(Protocol):
+    """A view of a running search, to be used in a `with` block."""
+
+    def __enter__(self) -> View: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, progress: Progress) -> None:
+        """Draws, unless it just did."""
+        ...
+
+
+def view_on(console: Console) -> View:
+    """The live view where `console` is a terminal that can move its cursor, else plain lines."""
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainLines(console)
+
+
+class PlainLines:
+    """One line every few seconds, and one at the end."""
+
+    def __init__(self, console: Console, every_s: float = LINE_EVERY_S) -> None:
+        self._console = console
+        self._every_s = every_s
+        self._due = 0.0
+        self._last: Progress | None = None
+        self._finishing = False
+
+    def __enter__(self) -> PlainLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._last is not None:
+            self._print(plain_line(self._last))
+
+    def show(self, progress: Progress) -> None:
+        self._last = progress
+        if progress.phase == "finishing" and not self._finishing:
+            self._finishing = True
+            self._print(FINISHING)
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + self._every_s
+            self._print(plain_line(progress))
+            self._last = None
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, markup=False)
+
+
+class LiveView:
+    """A few lines that are drawn over in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False)
+        self._due = 0.0
+        self._last: Progress | None = None
+
+    def __enter__(self) -> LiveView:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._last is not None:
+            self._live.update(lines(self._last), refresh=True)
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, progress: Progress) -> None:
+        self._last = progress
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + 1 / FRAMES_A_SECOND
+            self._live.update(lines(progress), refresh=True)
+
+
+def study_line(study: Study) -> str:
+    """What is searched, where and how: the line that a search opens with."""
+    limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
+    target = f" as {study.target}" if study.target else ""
+    return (
+        f"{study.name} · {study.problem.key} · {study.device}{target}{limits} · "
+        f"strategy {study.strategy}, seed {study.seed}"
+    )
+
+
+def plain_line(progress: Progress) -> str:
+    """`1 min 05 s of 2 min 00 s  231 trials (118/min): GREEN 214 RED 9  best ~6.42 µs #118 flash_mma`."""
+    outcomes = " ".join(f"{outcome} {count}" for outcome, count in _sorted(progress.outcomes))
+    best = progress.best
+    found = "none correct yet"
+    if best:
+        ratio = f" {ratio_text(best.speedup, None, None)}" if best.speedup is not None else ""
+        found = f"best {score_text(best.median_us, best.estimate_us)}{ratio} #{best.number} {best.template}"
+    budget = f"{duration(progress.spent_s)} of {duration(progress.study.budget_s)}"
+    trials = f"{progress.trials} trials ({progress.per_minute:.0f}/min)"
+    return f"{budget}  {trials}{': ' if outcomes else ''}{outcomes}  {found}"
+
+
+def lines(progress: Progress) -> RenderableType:
+    """The live view, for any width from 60 up."""
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("budget", _budget(progress))
+    grid.add_row("trials", _trials(progress))
+    grid.add_row("best", _best(progress))
+    if progress.baselines_us:
+        ranked = sorted(progress.baselines_us.items(), key=lambda item: item[1])
+        grid.add_row("to beat", ", ".join(f"{name} {microseconds(us)}" for name, us in ranked))
+    for i, doing in enumerate(progress.activity):
+        grid.add_row("workers" if i == 0 else "", Text(doing, no_wrap=True, overflow="ellipsis"))
+    if progress.phase == "finishing":
+        grid.add_row("", Text(FINISHING, "yellow"))
+    return Group(Text(study_line(progress.study), "bold"), grid)
+
+
+def _budget(progress: Progress) -> RenderableType:
+    total, rate = progress.study.budget_s, progress.study.rate
+    spent = min(progress.spent_s, total)
+    text = f"{duration(spent)} of {duration(total)}, {duration(progress.left_s)} left"
+    if rate:
+        text += f" · {dollars(spent, rate)} of {dollars(total, rate)}"
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_row(ProgressBar(total=total, completed=spent, width=20), Text(text))
+    return row
+
+
+def _trials(progress: Progress) -> Text:
+    text = Text(f"{progress.trials} · {progress.per_minute:.0f} a minute")
+    for outcome, count in _sorted(progress.outcomes):
+        text.append(" · ")
+        text.append(f"{outcome} {count}", STYLES.get(outcome, ""))
+    return text
+
+
+def _best(progress: Progress) -> Text:
+    best = progress.best
+    if best is None:
+        return Text("none correct yet")
+    text = Text(score_text(best.median_us, best.estimate_us), "bold")
+    if best.median_us is None:
+        text.append(" (an estimate)", "not bold")
+    fastest = best_baseline(progress.baselines_us)
+    if best.speedup is not None and fastest:
+        text.append(f" · {ratio_text(best.speedup, None, None)} {fastest[0]}", "not bold")
+    text.append(f" · #{best.number} {best.template} {point_text(best.point)}", "not bold")
+    return text
+
+
+def _sorted(outcomes: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The good ones first, then the frequent ones."""
+    good = ("TIMED", "GREEN")
+    return sorted(outcomes.items(), key=lambda item: (item[0] not in good, -item[1], item[0]))

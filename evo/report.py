@@ -1,0 +1,415 @@
+"""What a person or a script sees: tables in four forms, the page of a trial, the figures of a space.
+
+Renders what it is given and decides nothing. A `Table` has four renderings: text for a terminal (any width,
+with or without colour), JSON, CSV and Markdown. JSON and CSV carry full values under stable keys; text and
+Markdown carry what a person reads. An estimate is written `~8.5` and never shares a column with a measured
+time.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from evo.trial import LaunchConfig, Point, Resources, Timing
+
+if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
+    from evo.doctor import Finding
+    from evo.space import FeasibleSet
+    from evo.store import Failure, Ranked, StoredTrial, Study
+
+Form = Literal["text", "json", "csv", "markdown"]
+Record = Mapping[str, Any]
+"""One row of a table: stable key -> plain value."""
+
+WIDE = 120
+"""Characters a line from which on a text shows all columns."""
+
+STYLES = {
+    "TIMED": "green", "GREEN": "green", "RED": "red", "HUNG": "red", "CRASHED": "red",
+    "works": "green", "absent": "yellow", "broken": "red",
+}  # fmt: skip
+"""Colours repeat what a word says: nothing is told by colour alone."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a person sees of a record: a heading and how to write the cell."""
+
+    heading: str
+    cell: Callable[[Record], str]
+    right: bool = False
+    folds: bool = False
+    """Whether a cell is folded over several lines where the terminal is narrow."""
+    wide: bool = False
+    """Whether the column is left out of a text below WIDE characters."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records, the columns that a person sees of them, a line that says what they are, and one for when
+    there are none."""
+
+    title: str
+    columns: tuple[Column, ...]
+    records: tuple[Record, ...]
+    empty: str = "nothing yet"
+
+    def render(self, form: Form, console: Console) -> str:
+        """The table in one of its forms; `console` says how wide and how colourful a text may be."""
+        if form == "json":
+            return as_json(list(self.records))
+        if form == "csv":
+            return self._csv()
+        if form == "markdown":
+            return self._markdown()
+        return self._text(console)
+
+    def _csv(self) -> str:
+        out = io.StringIO()
+        keys = list(dict.fromkeys(key for record in self.records for key in record))
+        writer = csv.DictWriter(out, keys, lineterminator="\n")
+        writer.writeheader()
+        for record in self.records:
+            writer.writerow({k: json.dumps(v) if isinstance(v, Mapping) else v for k, v in record.items()})
+        return out.getvalue()
+
+    def _markdown(self) -> str:
+        lines = [
+            "| " + " | ".join(column.heading for column in self.columns) + " |",
+            "|" + "|".join("--:" if column.right else "---" for column in self.columns) + "|",
+        ]
+        for record in self.records:
+            cells = (column.cell(record).replace("|", "\\|") for column in self.columns)
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join(lines) + "\n"
+
+    def _text(self, console: Console) -> str:
+        if not self.records:
+            return f"{self.title}: {self.empty}\n" if self.title else f"{self.empty}\n"
+        with console.capture() as captured:
+            if self.title:
+                console.print(Text(self.title, "bold"), soft_wrap=True)
+            console.print(self._grid(console.width >= WIDE))
+        return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+    def _grid(self, wide: bool) -> RichTable:
+        grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        columns = [column for column in self.columns if wide or not column.wide]
+        for column in columns:
+            justify: Literal["left", "right"] = "right" if column.right else "left"
+            grid.add_column(column.heading, justify=justify, overflow="fold", no_wrap=not column.folds)
+        for record in self.records:
+            cells = [column.cell(record) for column in columns]
+            grid.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in cells))
+        return grid
+
+
+def as_json(value: object) -> str:
+    """`value` as a person and a script both can read it."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+
+def microseconds(value: float) -> str:
+    """`8.53 µs`, `292 µs`, `4.11 ms`: three digits."""
+    return f"{three_digits(value / 1000)} ms" if value >= 10_000 else f"{three_digits(value)} µs"
+
+
+def three_digits(value: float) -> str:
+    """A positive number with three digits that count: 0.512, 8.53, 72.5, 290, 4114."""
+    decimals = 3 if value < 0.9995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{decimals}f}"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `1 min 05 s`, `13 h 42 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def dollars(seconds: float, rate: float) -> str:
+    """What `seconds` cost at `rate` dollars an hour."""
+    return f"${seconds / 3600 * rate:.2f}"
+
+
+def point_text(point: Point) -> str:
+    """`bm=64 bn=128 swizzle=xor`; booleans as 0 and 1."""
+    return " ".join(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in point.items())
+
+
+def score_text(median_us: float | None, estimate_us: float | None) -> str:
+    """A measured time, or an estimate marked as one, or a dash."""
+    if median_us is not None:
+        return microseconds(median_us)
+    return f"~{microseconds(estimate_us)}" if estimate_us is not None else "-"
+
+
+def _ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio:.2f}x" if low is None or high is None else f"{ratio:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def _best_baseline(baselines_us: Mapping[str, float]) -> tuple[str, float] | None:
+    return min(baselines_us.items(), key=lambda item: item[1]) if baselines_us else None
+
+
+# ------------------------------------------------------------------------------------------ leaderboard
+
+
+def leaderboards(ranked: Sequence[Ranked]) -> list[Table]:
+    """A table for each problem and device: times of different ones have no common order. Estimates are
+    never in one table with measured times."""
+    groups: dict[tuple[str, str, str], list[Ranked]] = {}
+    for row in ranked:
+        estimated_for = row.estimate_gpu if row.median_us is None else ""
+        groups.setdefault((row.problem, row.device, estimated_for), []).append(row)
+    return [_leaderboard(rows) for rows in groups.values()]
+
+
+def leaderboard_records(ranked: Sequence[Ranked]) -> Table:
+    """All rows in one table, for JSON and CSV."""
+    return Table("", (), tuple(_ranked_record(row) for row in ranked))
+
+
+def _ranked_record(row: Ranked) -> dict[str, Any]:
+    best = best_baseline(row.baselines_us)
+    return asdict(row) | {
+        "kind": "estimate" if row.median_us is None else "measured",
+        "best_baseline": best[0] if best else None,
+        "best_baseline_us": best[1] if best else None,
+    }
+
+
+def _leaderboard(rows: Sequence[Ranked]) -> Table:
+    first = rows[0]
+    title = f"{first.problem} · {first.device}"
+    columns = [
+        Column("#", lambda r: str(r["rank"]), right=True),
+        Column("trial", lambda r: f"{r['study']}/{r['number']}"),
+    ]
+    if first.median_us is None:
+        title += f" · times are estimates for {first.estimate_gpu}, not measurements"
+        columns += [Column("estimate", lambda r: score_text(None, r["estimate_us"]), right=True)]
+    else:
+        columns += [
+            Column("time", lambda r: score_text(r["median_us"], None), right=True),
+            Column("95 % CI", lambda r: _interval_text(r["low_us"], r["high_us"]), wide=True),
+            Column("vs best baseline", _versus),
+        ]
+    columns += [
+        Column("regs", lambda r: _count(r["registers"]), right=True, wide=True),
+        Column("spill", lambda r: _count(r["spill_bytes"]), right=True, wide=True),
+        Column("smem", lambda r: f"{r['smem_bytes'] / 1024:.1f}K", right=True, wide=True),
+        Column("template", lambda r: str(r["template"])),
+        Column("point", lambda r: point_text(r["point"]), folds=True),
+    ]
+    records = tuple({"rank": rank, **_ranked_record(row)} for rank, row in enumerate(rows, 1))
+    return Table(title, tuple(columns), records)
+
+
+def best_baseline(baselines_us: Mapping[str, float]) -> tuple[str, float] | None:
+    """Name and median of the fastest one."""
+    return min(baselines_us.items(), key=lambda item: item[1]) if baselines_us else None
+
+
+def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
+    """`1.08x [1.07, 1.09]`: above 1 is faster than the baseline."""
+    if ratio is None:
+        return "-"
+    return f"{ratio:.2f}x" if low is None or high is None else f"{ratio:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def _versus(record: Record) -> str:
+    text = ratio_text(record["speedup"], record["speedup_low"], record["speedup_high"])
+    return f"{text} {record['best_baseline'] or ''}".rstrip()
+
+
+def _interval_text(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"[{three_digits(low)}, {three_digits(high)}]"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+# ------------------------------------------------------------------------------- studies, doctor, space
+
+
+def studies_table(studies: Sequence[tuple[Study, Mapping[str, int]]]) -> Table:
+    """Studies with their trials by outcome."""
+    records = tuple(_study_record(study, counts) for study, counts in studies)
+    columns = (
+        Column("study", lambda r: str(r["name"])),
+        Column("status", lambda r: str(r["status"])),
+        Column("trials", lambda r: str(r["trials"]), right=True),
+        Column("correct", lambda r: str(r["correct"]), right=True),
+        Column("spent", lambda r: duration(r["spent_s"]), right=True),
+        Column("budget", lambda r: duration(r["budget_s"]), right=True),
+        Column("strategy", lambda r: str(r["strategy"]), wide=True),
+        Column("seed", lambda r: str(r["seed"]), right=True, wide=True),
+        Column("device", lambda r: str(r["device"]), wide=True),
+        Column("problem", lambda r: str(r["problem"]), folds=True),
+    )
+    return Table("", columns, records, "no studies yet: evo search --budget 2m makes one")
+
+
+def _study_record(study: Study, counts: Mapping[str, int]) -> dict[str, Any]:
+    record = {k: v for k, v in vars(study).items() if k != "problem"}
+    return record | {
+        "problem": study.problem.key,
+        "trials": sum(counts.values()),
+        "correct": counts.get("TIMED", 0) + counts.get("GREEN", 0),
+        "outcomes": dict(counts),
+    }
+
+
+def failures_table(failures: Sequence[Failure]) -> Table:
+    """Why trials died, the most frequent reason first."""
+    columns = (
+        Column("outcome", lambda r: str(r["outcome"])),
+        Column("trials", lambda r: str(r["count"]), right=True),
+        Column("such as", lambda r: f"#{r['example']}", right=True),
+        Column("reason", lambda r: str(r["reason"]), folds=True),
+    )
+    return Table("Why trials failed", columns, tuple(asdict(f) for f in failures), "none did")
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """What `evo doctor` found."""
+    columns = (
+        Column("check", lambda r: str(r["check"])),
+        Column("", lambda r: str(r["status"])),
+        Column("found", lambda r: r["found"] + (f"\n→ {r['advice']}" if r["advice"] else ""), folds=True),
+    )
+    return Table("", columns, tuple(asdict(f) for f in findings))
+
+
+def space_table(template: str, feasible: FeasibleSet) -> Table:
+    """How many points a template has, how many are feasible, and how many each rule rejects."""
+    about = "" if feasible.exact else "about "
+    title = f"{template}: {feasible.size:,} points, {about}{feasible.count:,} feasible"
+    records = [{"template": template, "reason": why, "rejected": n, "exact": feasible.exact}
+               for why, n in feasible.rejected.items()]  # fmt: skip
+    columns = (
+        Column("rejected", lambda r: f"{r['rejected']:,}", right=True),
+        Column("because", lambda r: str(r["reason"]), folds=True),
+    )
+    return Table(title, columns, tuple(records), "no rule rejects any")
+
+
+def space_record(template: str, feasible: FeasibleSet) -> dict[str, Any]:
+    """The same figures for a script."""
+    return {
+        "template": template,
+        "points": feasible.size,
+        "feasible": feasible.count,
+        "exact": feasible.exact,
+        "rejected": dict(feasible.rejected),
+        "parameters": {p.name: list(p.values) for p in feasible.space.parameters},
+    }
+
+
+# ------------------------------------------------------------------------------------- one trial's page
+
+
+def trial_page(stored: StoredTrial, console: Console) -> str:
+    """Everything a person asks of one trial, but for its code."""
+    with console.capture() as captured:
+        title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
+        console.print(Text(title, STYLES.get(stored.trial.outcome, "bold")), soft_wrap=True)
+        grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for label, text in _facts(stored):
+            if text:
+                grid.add_row(label, Text(text))
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def trial_record(stored: StoredTrial) -> dict[str, Any]:
+    """The same for a script, source and samples included."""
+    record = asdict(stored.trial)
+    return {"id": stored.id, "study": stored.study, "number": stored.number, "created": stored.created,
+            "same_as": stored.same_as, **record}  # fmt: skip
+
+
+def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
+    """The lines of a trial's page: label and text, empty where nothing is to be said."""
+    trial, candidate = stored.trial, stored.trial.candidate
+    yield "problem", candidate.problem.key
+    yield "template", candidate.template
+    yield "point", point_text(candidate.point)
+    yield "reason", trial.reason
+    yield "where", trial.where
+    yield "detail", trial.detail
+    if stored.same_as is not None:
+        yield "same as", f"trial {stored.study}/{stored.same_as}: same machine code, same launch"
+    if trial.timing:
+        yield from _timing_facts(trial.timing)
+    if trial.estimate_us is not None:
+        estimate = score_text(None, trial.estimate_us)
+        yield "estimate", f"{estimate} for {trial.estimate_gpu}: a model, not a measurement"
+    if trial.errors:
+        worst = max(trial.errors, key=lambda e: e.row_error / e.limit)
+        where = f"{worst.problem}, {worst.family}, seed {worst.seed}"
+        margin = f"row error {worst.row_error:.2e} of {worst.limit:.2e} allowed"
+        yield "gate", f"{len(trial.errors)} cases; the nearest to its limit: {where}: {margin}"
+    if trial.resources:
+        yield from _resource_facts(trial.resources, candidate.launch)
+    launch = candidate.launch
+    cluster = f", clusters of {_by(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
+    yield "launch", f"grid {_by(launch.grid)}, {launch.threads} threads a CTA{cluster}"
+    yield "device", trial.device
+    yield "compiler", trial.compiler
+    yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())
+    yield "seconds", _numbers(trial.seconds)
+    yield "counters", _numbers(trial.counters)
+    yield "recorded", stored.created
+
+
+def _timing_facts(timing: Timing) -> Iterator[tuple[str, str]]:
+    interval, count = timing.interval, len(timing.samples_us)
+    ci = f"{interval.level:.0%} CI {_interval_text(interval.low, interval.high)}"
+    yield "time", f"{microseconds(timing.median_us)}, {ci}, median of {count} samples, {timing.protocol} L2"
+    if timing.speedup is not None:
+        ratio = timing.speedup_interval
+        text = ratio_text(timing.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
+        best = best_baseline(timing.baselines_us)
+        yield "speedup", f"{text} {best[0] if best else ''}".rstrip()
+    baselines = sorted(timing.baselines_us.items(), key=lambda item: item[1])
+    yield "baselines", ", ".join(f"{name} {microseconds(us)}" for name, us in baselines)
+    yield "clocks", _numbers(timing.clocks)
+
+
+def _resource_facts(resources: Resources, launch: LaunchConfig) -> Iterator[tuple[str, str]]:
+    smem = (resources.static_smem_bytes + launch.smem_bytes) / 1024
+    spilled = f"{resources.spill_bytes} bytes spilled, {resources.stack_bytes} bytes of stack"
+    yield "resources", f"{resources.registers} registers, {spilled}, {smem:.1f} KB of shared memory"
+    yield "warnings", "\n".join(resources.warnings)
+
+
+def _by(sides: Sequence[int]) -> str:
+    """`8x4`, `1`: sides without trailing ones."""
+    count = max((i for i, side in enumerate(sides, 1) if side > 1), default=1)
+    return "x".join(str(side) for side in sides[:count])
+
+
+def _numbers(named: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.6g}" for name, value in named.items())
