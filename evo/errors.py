@@ -114,9 +114,19 @@ class Unlaunchable(CandidateError):
 
 
 class Red(CandidateError):
-    """The kernel ran and is wrong, racy, or touched what it must not."""
+    """The kernel ran and is wrong, racy, or touched what it must not. `errors` (of `evo.trial.CaseError`) holds
+    what the gate had measured until then, the failed case last."""
 
     outcome = "RED"
+
+    def __init__(
+        self, reason: str, detail: str = "", where: str = "", errors: tuple[Any, ...] = ()
+    ) -> None:
+        super().__init__(reason, detail, where)
+        self.errors = errors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.detail, self.where, self.errors)
 
 
 class Hung(CandidateError):
