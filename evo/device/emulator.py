@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import re
 import struct
+import sys
 from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import Literal
 from evo.cache import Cache
 from evo.device import LaunchReport, Region
 from evo.device import interpreter as ptx
-from evo.device.hostbuild import build_shared_library
 from evo.errors import CandidateError, Hung, Red, Unlaunchable
 from evo.gpu import RESERVED_SMEM_PER_CTA, Gpu, arch_number
+from evo.nvcc import build_shared_library
 from evo.trial import Argument, Binary, BufferArg, LaunchConfig, ScalarArg, TensorMapArg
 
 SCHEDULES: dict[str, ptx.LaunchOrder] = {
@@ -78,14 +79,18 @@ def load_interpreter(cache: Path | None = None, instructions: str | None = None)
 
     Raises MachineError if it must be built and there is no host compiler.
     """
-    sources = sorted(Path(__file__).with_name("ptx").glob("*.cpp"))
-    flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-DNDEBUG"]
+    folder = Path(__file__).with_name("ptx")
+    sources, headers = sorted(folder.glob("*.cpp")), sorted(folder.glob("*.h*"))
+    flags = ["-std=c++20", "-O3", "-fvisibility=hidden", "-pthread", "-DNDEBUG"]
     # a*b+c must stay two roundings where the PTX says so; memory is read as several types
     flags += ["-ffp-contract=off", "-fno-strict-aliasing"]
     chosen = instructions or cpu_instructions()
     flags += [f"-march={chosen}"] if chosen else []
     store = Cache(cache or Path.home() / ".cache" / "evo")
-    return ptx.Interpreter(build_shared_library("evo_ptx", sources, flags, store))
+    library = build_shared_library(
+        "evo_ptx", sources, flags, store, lambda line: print(line, file=sys.stderr), headers=headers
+    )
+    return ptx.Interpreter(library)
 
 
 def cpu_instructions() -> str:

@@ -129,7 +129,7 @@ def encode(x: Real, fmt: Format, mode: str = "rn", ftz: bool = False, sat: bool 
     if digits == 2 << fmt.mantissa:
         digits, exponent = digits // 2, exponent + 1
     if exponent > fmt.bias:
-        away = mode in ("rn", "rna") or (mode == "rm") == x.negative and mode != "rz"
+        away = mode in ("rn", "rna") or ((mode == "rm") == x.negative and mode != "rz")
         return sign | (fmt.infinity if away else fmt.infinity - 1)
     if digits < 1 << fmt.mantissa:  # subnormal
         return sign | (0 if ftz else digits)
