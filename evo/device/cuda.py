@@ -166,7 +166,7 @@ class CudaDevice:
         )
 
     def load(self, binary: Binary, launch: LaunchConfig) -> CudaKernel:
-        """Load the cubin and have the driver grant `launch`; Unlaunchable, with its reason, if it does not."""
+        """Load the cubin and have the driver grant `launch`; Unlaunchable if it does not."""
         kernel = CudaKernel(self, binary)
         kernel.grant(launch)
         return kernel
@@ -320,7 +320,7 @@ class CudaKernel:
     def launch(
         self, launch: LaunchConfig, regions: Mapping[str, Region], schedule: str = "default"
     ) -> LaunchReport:
-        """Run once on torch's current stream and wait. Unlaunchable if refused; Crashed if the context died."""
+        """Run once on torch's current stream and wait. Unlaunchable if refused; Crashed if it dies."""
         begin = time.perf_counter()
         stream = self.device.stream
         self.enqueue(launch, regions, stream)
@@ -392,7 +392,8 @@ class CudaKernel:
 
 _STICKY = frozenset({
     "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_TIMEOUT",
-    "CUDA_ERROR_ASSERT", "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_ASSERT", "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
     "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_CONTEXT_IS_DESTROYED",
     "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_EXTERNAL_DEVICE", "CUDA_ERROR_TENSOR_MEMORY_LEAK",
     "CUDA_ERROR_CONTAINED",
