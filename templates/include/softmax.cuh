@@ -10,7 +10,7 @@ namespace evo {
 constexpr float kNoMaximum = -1e30f;
 
 // Rescaling may wait until a row's maximum has grown by 2^8: P then stays below 256, well inside fp16.
-constexpr float kLazyGrowth = 8.f;
+[[maybe_unused]] constexpr float kLazyGrowth = 8.f;
 
 __device__ __forceinline__ float masked_score() { return __int_as_float(0xff800000); }
 
