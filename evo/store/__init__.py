@@ -26,6 +26,7 @@ from evo.store.records import (
     Row,
     StoredTrial,
     Study,
+    program_digest,
     study_columns,
     study_of,
     trial_columns,
@@ -34,7 +35,7 @@ from evo.store.records import (
 from evo.store.schema import environments, sources, studies, trials
 from evo.trial import Outcome, Trial, digest_of
 
-__all__ = ["Failure", "Ranked", "Row", "Store", "StoredTrial", "Study"]
+__all__ = ["Failure", "Ranked", "Row", "Store", "StoredTrial", "Study", "program_digest"]
 
 STALE_S = 60.0
 """A study whose search has not been heard of for so long is free to be resumed from another machine."""

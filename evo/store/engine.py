@@ -204,7 +204,7 @@ def _make_room(file: Path, create: bool) -> None:
         if file.exists():
             return
         if not create:
-            hint = "run `evo search` first, or name another with --db"
+            hint = "run `evo search` first, or name another with --database"
             raise StoreError(f"there is no database {file} yet", hint)
         file.parent.mkdir(parents=True, exist_ok=True)
         # made here, so that the operating system names the reason (SQLite only says "unable to open")

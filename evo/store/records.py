@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evo.store.packing import pack_samples, unpack_samples
+from evo.template import body_of
 from evo.trial import (
     Candidate,
     CaseError,
@@ -74,7 +75,7 @@ class Row:
     reason: str
     template: str
     point: Point
-    digest: str
+    program: str
     machine_code: str
     launch_digest: str
     median_us: float | None
@@ -99,7 +100,7 @@ class Row:
             trial.reason,
             trial.candidate.template,
             trial.candidate.point,
-            trial.candidate.digest,
+            program_digest(trial.candidate),
             trial.machine_code,
             launch_digest(trial.candidate.launch),
             timing.median_us if timing else None,
@@ -159,6 +160,13 @@ class Failure:
     example: int
 
 
+def program_digest(candidate: Candidate) -> str:
+    """Equal for candidates that are the same program, launched alike on the same problem."""
+    return digest_of(
+        body_of(candidate.source), candidate.entry, candidate.launch.to_json(), candidate.problem.key
+    )
+
+
 def launch_digest(launch: LaunchConfig) -> str:
     """Equal for equal launches; with the machine code it identifies what really ran."""
     return digest_of(launch.to_json())
@@ -212,7 +220,7 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "point": dict(candidate.point),
         "problem": candidate.problem.key,
         "problem_json": asdict(candidate.problem) if own_problem else None,
-        "digest": candidate.digest,
+        "program": program_digest(candidate),
         "entry": candidate.entry,
         "launch": json.loads(candidate.launch.to_json()),
         "launch_digest": launch_digest(candidate.launch),

@@ -70,7 +70,7 @@ def upgrade() -> None:
         sa.Column("point", sa.JSON, nullable=False),
         sa.Column("problem", sa.String, nullable=False),
         sa.Column("problem_json", sa.JSON),
-        sa.Column("digest", sa.String, nullable=False),
+        sa.Column("program", sa.String, nullable=False),
         sa.Column("same_as", sa.Integer),
         sa.Column("source_id", sa.Integer, sa.ForeignKey("sources.id"), nullable=False),
         sa.Column("entry", sa.String, nullable=False),

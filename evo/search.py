@@ -1,0 +1,458 @@
+"""The loop: ask, evaluate, record, tell, within a budget of wall-clock time.
+
+A search can be killed at any moment: a trial is stored before the strategy hears of it, and what was under
+way is tried again. `search` of a study that has trials already *is* its resumption.
+
+With one worker the sequence of points is a function of the seed and the results alone: the proposal for
+trial n is asked for when trials 0 to n - lookahead are told, no earlier and no later, in the order of their
+numbers. With more workers a trial is told as soon as it is finished.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, zip_longest
+from typing import Literal, Protocol
+
+from evo.errors import NothingFound, StoreError, UsageError
+from evo.gpu import Limits
+from evo.space import FeasibleSet
+from evo.store import Failure, Ranked, Row, Store, Study, program_digest
+from evo.strategy import Proposal, Told, make_strategy
+from evo.template import Template
+from evo.trial import Candidate, Outcome, Point, Problem, Trial, Value
+
+TICK_S = 0.25
+"""Longest time without a look at the budget, at Ctrl-C, and without news for whoever watches."""
+HEARTBEAT_S = 2.0
+"""How often the spent budget is written while no trial ends: what a kill can lose of it."""
+GRACE_S = 5.0
+"""What candidates under way get to finish when the search ends; then they are given up (tried on resume)."""
+HOPELESS = 60
+"""Trials after which a search of which none compiled is given up: the compiler or the template is broken."""
+
+Stopped = Literal["budget", "exhausted", "interrupted", "hopeless"]
+
+
+class Workers(Protocol):
+    """Evaluates candidates in processes that may die: evo.workers.Pool, or a cluster."""
+
+    @property
+    def capacity(self) -> int:
+        """How many candidates to keep under way."""
+        ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+    def submit(self, number: int, candidate: Candidate) -> None: ...
+
+    def wait(self, timeout: float) -> list[tuple[int, Trial]]:
+        """What has finished; waits at most `timeout` seconds for something to."""
+        ...
+
+    def activity(self) -> list[str]:
+        """What each worker does, in words."""
+        ...
+
+    def close(self) -> None:
+        """Gives up what is under way and ends every process."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a search may look: a template and its feasible points."""
+
+    template: Template
+    feasible: FeasibleSet
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a search stands. `latest`: the trial that just ended, None where only time has passed."""
+
+    study: Study
+    phase: Literal["probing", "searching", "finishing", "over"]
+    spent_s: float
+    outcomes: Mapping[str, int]
+    best: Row | None
+    baselines_us: Mapping[str, float]
+    per_minute: float
+    in_flight: int
+    activity: Sequence[str]
+    latest: Row | None = None
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.study.budget_s - self.spent_s)
+
+    @property
+    def trials(self) -> int:
+        return sum(self.outcomes.values())
+
+    @property
+    def correct(self) -> int:
+        return sum(n for outcome, n in self.outcomes.items() if Outcome(outcome).correct)
+
+
+@dataclass(frozen=True)
+class DeadParameter:
+    """A parameter that changes nothing: in all `pairs` of trials that differ in it alone, machine code and
+    launch are equal."""
+
+    template: str
+    name: str
+    pairs: int
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """How a search ended and what it found, best first."""
+
+    study: Study
+    stopped: Stopped
+    progress: Progress
+    best: Sequence[Ranked]
+    failures: Sequence[Failure]
+    dead: Sequence[DeadParameter]
+
+
+def survey(templates: Sequence[Template], limits: Limits, problem: Problem) -> dict[str, Ground]:
+    """The feasible points of each template that can serve `problem` within `limits`.
+
+    UsageError, with the reasons, where no template can, or no point of any is feasible.
+    """
+    grounds: dict[str, Ground] = {}
+    refused: dict[str, str] = {}
+    for template in templates:
+        if reason := template.supports(problem, limits):
+            refused[template.name] = reason
+        else:
+            grounds[template.name] = Ground(template, template.space.feasible(limits, problem))
+    if not grounds:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UsageError(f"no template serves {problem.key}", reasons)
+    feasible = {name: ground for name, ground in grounds.items() if len(ground.feasible.indices)}
+    if not feasible:
+        for ground in grounds.values():
+            ground.feasible.require_some()
+    return feasible
+
+
+def search(
+    study: Study,
+    store: Store,
+    grounds: Mapping[str, Ground],
+    workers: Workers,
+    watch: Callable[[Progress], None] = lambda _: None,
+) -> SearchResult:
+    """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts.
+
+    Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
+    case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
+    database cannot be written (what is recorded stays), UsageError when another process searches this study.
+    """
+    with _closing(workers), _interrupts() as interrupted:
+        clock = _Clock(store.claim(study))
+        status = "failed"
+        try:
+            loop = _Loop(clock, store, grounds, workers, watch)
+            stopped = loop.run(interrupted)
+            status = {"budget": "finished", "hopeless": "failed"}.get(stopped, stopped)
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            with suppress(StoreError):  # a full disk: the error under way says so already
+                store.release(clock.study, status, clock.spent_s)
+    return loop.result(stopped)
+
+
+class _Clock:
+    """What a study has spent, over all its runs."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._began = time.monotonic()
+
+    @property
+    def spent_s(self) -> float:
+        return self.study.spent_s + time.monotonic() - self._began
+
+
+class _Loop:
+    """One run of a search."""
+
+    def __init__(
+        self,
+        clock: _Clock,
+        store: Store,
+        grounds: Mapping[str, Ground],
+        workers: Workers,
+        watch: Callable[[Progress], None],
+    ) -> None:
+        study = clock.study
+        self._clock, self._study = clock, study
+        self._store, self._grounds, self._workers, self._watch = store, grounds, workers, watch
+        spaces = {name: ground.feasible for name, ground in grounds.items()}
+        self._strategy = make_strategy(study.strategy, spaces, study.seed)
+        self._probes = probes(spaces)
+        self._ordered = study.workers == 1
+        self._rows: dict[int, Row] = {}
+        self._outcomes: Counter[str] = Counter()
+        self._programs: dict[str, int] = {}
+        self._tried: set[tuple[object, ...]] = set()
+        self._best: Row | None = None
+        for row in store.rows(study):
+            self._note(row)
+        self._told = [] if self._ordered else [_told(row) for row in self._rows.values()]
+        self._under_way: dict[int, Proposal] = {}
+        self._next = 0
+        self._exhausted = False
+        self._ends: deque[float] = deque(maxlen=4096)
+        self._baselines = dict(study.baselines_us)
+        self._beat = time.monotonic()
+
+    def run(self, interrupted: Callable[[], bool]) -> Stopped:
+        while True:
+            stopped = self._why_stop(interrupted)
+            if stopped:
+                return self._finish(stopped)
+            self._fill(interrupted)
+            self._gather(TICK_S)
+
+    def result(self, stopped: Stopped) -> SearchResult:
+        """What was found; NothingFound where nothing was, unless a person ended the search."""
+        study = self._store.study(self._study.name)
+        failures = self._store.failures(study)
+        if not self._correct and stopped != "interrupted":
+            reasons = (
+                f"{f.count} × {f.outcome} {f.reason} (as {study.name}/{f.example})" for f in failures[:3]
+            )
+            raise NothingFound(
+                f"none of {len(self._rows)} candidates is a correct kernel", "; ".join(reasons)
+            )
+        best = self._store.leaderboard(study=study.name, limit=10)
+        dead = dead_parameters(self._rows.values())
+        return SearchResult(
+            study, stopped, replace(self._progress("over"), study=study), best, failures, dead
+        )
+
+    @property
+    def _correct(self) -> int:
+        return sum(count for outcome, count in self._outcomes.items() if Outcome(outcome).correct)
+
+    def _why_stop(self, interrupted: Callable[[], bool]) -> Stopped | None:
+        if interrupted():
+            return "interrupted"
+        if self._clock.spent_s >= self._study.budget_s:
+            return "budget"
+        if self._exhausted and not self._under_way:
+            return "exhausted"
+        if len(self._rows) >= HOPELESS and self._outcomes.keys() == {Outcome.UNCOMPILABLE}:
+            return "hopeless"
+        return None
+
+    def _finish(self, stopped: Stopped) -> Stopped:
+        """Gives what is under way a moment, and its results their place in the store."""
+        deadline = time.monotonic() + GRACE_S
+        while self._under_way and time.monotonic() < deadline:
+            self._gather(TICK_S, "finishing")
+        if self._baselines:
+            self._store.set_baselines(self._study, self._baselines)
+        return stopped
+
+    # ---- ask
+
+    def _fill(self, interrupted: Callable[[], bool]) -> None:
+        """Keeps the workers supplied."""
+        while not self._exhausted and self._may_ask() and not self._why_stop(interrupted):
+            number = self._next
+            self._next += 1
+            if number in self._rows:
+                continue
+            proposal = self._propose(number)
+            if proposal is None:
+                self._exhausted = True
+                return
+            candidate = self._grounds[proposal.template].template.candidate(
+                proposal.point, self._study.problem
+            )
+            twin = self._programs.get(program_digest(candidate))
+            if twin is not None:
+                self._record(number, self._of_twin(candidate, twin), same_as=twin)
+            else:
+                self._under_way[number] = proposal
+                self._workers.submit(number, candidate)
+
+    def _may_ask(self) -> bool:
+        if self._ordered:
+            return self._next in self._rows or self._known_through(self._next - self._study.lookahead)
+        return self._next in self._rows or len(self._under_way) < self._workers.capacity
+
+    def _known_through(self, number: int) -> bool:
+        """Whether trials 0 to `number` are finished: tells the strategy of those it has not heard of."""
+        while len(self._told) <= number and len(self._told) in self._rows:
+            self._told.append(_told(self._rows[len(self._told)]))
+        return len(self._told) > number
+
+    def _propose(self, number: int) -> Proposal | None:
+        if self._ordered:
+            # finished ones that may not be known yet count as under way, as when this was first asked
+            before = range(len(self._told), number)
+            pending = [self._under_way.get(n) or _proposal(self._rows[n]) for n in before]
+        else:
+            pending = list(self._under_way.values())
+        if number < len(self._probes) and _key(self._probes[number]) not in self._tried:
+            return self._probes[number]
+        return self._strategy.ask(self._told, pending, number)
+
+    # ---- evaluate, record, tell
+
+    def _gather(self, timeout: float, phase: Literal["finishing"] | None = None) -> None:
+        """Waits for results; each is in the store before the strategy can hear of it."""
+        finished = self._workers.wait(timeout)
+        for number, trial in finished:
+            del self._under_way[number]
+            self._record(number, trial, phase=phase)
+        if not finished:
+            self._watch(self._progress(phase))
+            if time.monotonic() - self._beat > HEARTBEAT_S:
+                self._store.heartbeat(self._study, self._clock.spent_s)
+                self._beat = time.monotonic()
+
+    def _record(
+        self, number: int, trial: Trial, same_as: int | None = None, phase: Literal["finishing"] | None = None
+    ) -> None:
+        self._store.add(self._study, number, trial, same_as, self._clock.spent_s)
+        self._beat = time.monotonic()
+        self._ends.append(self._beat)
+        row = Row.of(number, trial, same_as)
+        self._note(row)
+        if not self._ordered:
+            self._told.append(_told(row))
+        if trial.timing and trial.timing.baselines_us:
+            self._baselines = dict(trial.timing.baselines_us)
+        self._watch(replace(self._progress(phase), latest=row))
+
+    def _note(self, row: Row) -> None:
+        """Takes in a row of the store."""
+        self._rows[row.number] = row
+        self._outcomes[str(row.outcome)] += 1
+        self._tried.add(_key(_proposal(row)))
+        if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may have had a part in these
+            self._programs.setdefault(row.program, row.number)
+        if row.score_us is not None and (self._best is None or row.score_us < (self._best.score_us or 0.0)):
+            self._best = row
+
+    def _of_twin(self, candidate: Candidate, twin: int) -> Trial:
+        """The result of trial `twin`, which is the same program, for another point."""
+        return replace(self._store.trial(f"{self._study.name}/{twin}").trial, candidate=candidate, seconds={})
+
+    def _progress(self, phase: Literal["finishing", "over"] | None = None) -> Progress:
+        now = time.monotonic()
+        minute = [end for end in self._ends if now - end <= 60]
+        lasted = min(60.0, max(1.0, now - self._ends[0])) if self._ends else 1.0
+        return Progress(
+            self._study,
+            phase or ("probing" if self._next < len(self._probes) else "searching"),
+            self._clock.spent_s,
+            dict(self._outcomes),
+            self._best,
+            self._baselines,
+            len(minute) / lasted * 60,
+            len(self._under_way),
+            self._workers.activity(),
+        )
+
+
+def probes(spaces: Mapping[str, FeasibleSet]) -> list[Proposal]:
+    """What is tried before any strategy is asked: the default point of each template (or the feasible point
+    nearest to it), then its neighbours, template by template in turns.
+
+    A person's default is a good start, and pairs of points that differ in one parameter show at once which
+    parameters do nothing.
+    """
+    starts = {name: _start(feasible) for name, feasible in spaces.items()}
+    rings = [
+        [Proposal(name, p) for p in spaces[name].space.neighbours(start) if spaces[name].contains(p)]
+        for name, start in starts.items()
+    ]
+    turns = chain.from_iterable(zip_longest(*rings))
+    return [Proposal(name, start) for name, start in starts.items()] + [p for p in turns if p is not None]
+
+
+def _start(feasible: FeasibleSet) -> Point:
+    default = feasible.space.default
+    if feasible.contains(default):
+        return default
+    differing = (feasible.indices != feasible.space.indices_of(default)).sum(axis=1)
+    return feasible.points[int(differing.argmin())]
+
+
+def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
+    """The parameters of which every pair of trials that differ in them alone has the same machine code and
+    launch. Trials that did not compile say nothing."""
+    groups: dict[tuple[str, str, frozenset[tuple[str, Value]]], list[tuple[str, str]]] = {}
+    for row in rows:
+        if row.machine_code:
+            items = frozenset(row.point.items())
+            for item in items:
+                same = groups.setdefault((row.template, item[0], items - {item}), [])
+                same.append((row.machine_code, row.launch_digest))
+    pairs: Counter[tuple[str, str]] = Counter()
+    alike: Counter[tuple[str, str]] = Counter()
+    for (template, name, _), codes in groups.items():
+        for one, other in combinations(codes, 2):
+            pairs[template, name] += 1
+            alike[template, name] += one == other
+    return [DeadParameter(*key, count) for key, count in sorted(pairs.items()) if alike[key] == count]
+
+
+def _told(row: Row) -> Told:
+    return Told(row.template, row.point, row.score_us)
+
+
+def _proposal(row: Row) -> Proposal:
+    return Proposal(row.template, row.point)
+
+
+def _key(proposal: Proposal) -> tuple[object, ...]:
+    # repr: True and 1 are equal, and may both be values of one parameter
+    return proposal.template, *sorted((name, repr(value)) for name, value in proposal.point.items())
+
+
+@contextmanager
+def _closing(workers: Workers) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        workers.close()
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether SIGINT or SIGTERM came; a second one is a KeyboardInterrupt."""
+    came = threading.Event()
+
+    def on_signal(_number: int, _frame: object) -> None:
+        if came.is_set():
+            raise KeyboardInterrupt
+        came.set()
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield came.is_set
+        return
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came.is_set
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)

@@ -1,0 +1,184 @@
+"""A search without compiler or GPU: a real template, and workers whose results are functions of the point.
+
+Run as a program (DATABASE STUDY BUDGET WORKERS SECONDS), it searches a study and prints each trial's number
+when it is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+
+from evo.errors import EvoError
+from evo.gpu import Limits, target
+from evo.search import Ground, Progress, SearchResult, search, survey
+from evo.store import Store, Study
+from evo.task import load_task
+from evo.template import Template, load_template
+from evo.trial import Candidate, Interval, Outcome, Problem, Resources, Timing, Trial, digest_of
+
+TASK = load_task("attention")
+PROBLEM: Problem = TASK.example
+LIMITS = Limits.of(target("sm_89"))
+
+SOURCE = """\
+constexpr int kRows = {{ rows }}, kColumns = {{ columns }}, kStages = {{ stages }};
+constexpr bool kWide = {{ wide }};
+constexpr int kHint = {{ hint }};  // changes the source, but no machine code
+extern "C" __global__ void landscape(const void* q, void* o) {}
+"""
+
+SPACE = """\
+from evo.space import Parameter, Space, rule
+from evo.trial import BufferArg, LaunchConfig
+
+@rule("rows times columns above 8192")
+def area(p, limits, problem):
+    return p.rows * p.columns <= 8192
+
+SPACE = Space(
+    (
+        Parameter("rows", (16, 32, 64, 128), 64),
+        Parameter("columns", (16, 32, 64, 128), 32),
+        Parameter("stages", (1, 2, 3), 2),
+        Parameter("wide", (False, True), False),
+        Parameter("hint", (0, 1), 0),
+        Parameter("ghost", (0, 1), 0),
+    ),
+    (area,),
+)
+NEEDS = "sm_80"
+ENTRY = "landscape"
+
+def smem_bytes(p, problem):
+    return p.rows * p.columns
+
+def threads(p, problem):
+    return p.rows
+
+def derived(p, problem):
+    return {}
+
+def launch(p, problem):
+    return LaunchConfig((1, 1, 1), (p.rows, 1, 1), p.rows * p.columns, (BufferArg("q"), BufferArg("o")))
+"""
+"""`hint` is dead: the machine code does not change. `ghost` is deader: not even the source does."""
+
+
+def write_template(
+    folder: Path, name: str = "landscape", space: str = SPACE, source: str = SOURCE
+) -> Template:
+    where = folder / "attention"
+    where.mkdir(parents=True, exist_ok=True)
+    (where / f"{name}.cu.jinja").write_text(source)
+    (where / f"{name}.py").write_text(space)
+    return load_template(TASK, name, (folder,))
+
+
+def ground_of(folder: Path) -> dict[str, Ground]:
+    return survey([write_template(folder)], LIMITS, PROBLEM)
+
+
+def evaluate(candidate: Candidate) -> Trial:
+    """What a compiler, a gate and a clock would say of a point of `landscape`: always the same."""
+    p = candidate.point
+    rows, columns, stages = int(p["rows"]), int(p["columns"]), int(p["stages"])
+    if rows == 16 and stages == 1:
+        return Trial(
+            candidate, Outcome.UNCOMPILABLE, "too much of it", "landscape.cu(1): error: no", device="none"
+        )
+    code = digest_of({k: v for k, v in p.items() if k not in ("hint", "ghost")})
+    built = {"machine_code": code, "compiler": "none 1", "resources": Resources(rows, 0, 0, 0)}
+    if columns == 16 and p["wide"]:
+        return Trial(candidate, Outcome.RED, "row error", device="none", **built)  # type: ignore[arg-type]
+    us = 5 + abs(math.log2(rows / 128)) + abs(math.log2(columns / 64)) + abs(stages - 3) + (not p["wide"])
+    near, ratio = Interval(us - 0.01, us + 0.01), Interval(7 / us, 8 / us)
+    timing = Timing((us,) * 20, us, near, "warm", {"sdpa": 7.5}, 7.5 / us, ratio)
+    return Trial(candidate, Outcome.TIMED, timing=timing, device="none", versions={"x": "1"}, **built)  # type: ignore[arg-type]
+
+
+BEST_US = 5.0
+SIZE = 15 * 3 * 2 * 2 * 2  # feasible points
+
+
+class LandscapeWorkers:
+    """`count` workers in this process, each of which takes `seconds` a candidate; more are queued."""
+
+    def __init__(self, count: int = 1, seconds: float = 0.0, queued: int = 2) -> None:
+        self.capacity = count + queued
+        self.submitted: list[Candidate] = []
+        self.closed = False
+        self._seconds = seconds
+        self._free = [0.0] * count
+        self._waiting: list[tuple[float, int, Candidate]] = []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def submit(self, number: int, candidate: Candidate) -> None:
+        self.submitted.append(candidate)
+        worker = self._free.index(min(self._free))
+        # a duration that depends on the number: results of several workers come out of order
+        self._free[worker] = max(self._free[worker], time.monotonic()) + self._seconds * (1 + number % 3)
+        self._waiting.append((self._free[worker], number, candidate))
+
+    def wait(self, timeout: float) -> list[tuple[int, Trial]]:
+        self._waiting.sort(key=lambda entry: entry[:2])
+        if self._waiting:
+            time.sleep(min(timeout, max(0.0, self._waiting[0][0] - time.monotonic())))
+        ended = [entry for entry in self._waiting if entry[0] <= time.monotonic()]
+        self._waiting = self._waiting[len(ended) :]
+        return [(number, evaluate(candidate)) for _, number, candidate in ended]
+
+    def activity(self) -> list[str]:
+        return [f"trial {number}" for _, number, _ in self._waiting]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def new_study(
+    name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"
+) -> Study:
+    return Study(
+        name,
+        PROBLEM,
+        "none",
+        "L4",
+        ("landscape",),
+        budget_s,
+        strategy,
+        seed,
+        workers=workers,
+        lookahead=workers + 2,
+    )
+
+
+def main(database: str, name: str, budget: str, workers: str, seconds: str) -> int:
+    folder = Path(database).parent / "templates"
+
+    def show(progress: Progress) -> None:
+        if progress.latest:
+            print(progress.latest.number, flush=True)
+
+    with Store(database) as store:
+        if name not in {study.name for study in store.studies()}:
+            store.create(new_study(name, float(budget), int(workers), seed=5))
+        result: SearchResult = search(
+            store.study(name), store, ground_of(folder), LandscapeWorkers(int(workers), float(seconds)), show
+        )
+    print(result.stopped, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except EvoError as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

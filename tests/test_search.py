@@ -1,0 +1,504 @@
+"""The loop, with a real database and real processes; compiling and running are simulated (landscape.py)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from landscape import (
+    BEST_US,
+    LIMITS,
+    PROBLEM,
+    SIZE,
+    SOURCE,
+    SPACE,
+    LandscapeWorkers,
+    evaluate,
+    ground_of,
+    new_study,
+    write_template,
+)
+
+import evo.search
+from evo.errors import NothingFound, StoreError, UnknownName, UsageError
+from evo.search import Ground, Progress, dead_parameters, probes, search, survey
+from evo.store import Row, Store, Study
+from evo.strategy import make_strategy
+from evo.trial import Candidate, Outcome, Trial
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> dict[str, Ground]:
+    return ground_of(tmp_path / "templates")
+
+
+def sequence(store: Store, study: Study) -> list[tuple[int, str, tuple[Any, ...], str]]:
+    return [(r.number, r.template, tuple(r.point.items()), r.outcome) for r in store.rows(study)]
+
+
+# ---- what a search does
+
+
+def test_a_search_ends_when_everything_is_tried(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    seen: list[Progress] = []
+    workers = LandscapeWorkers()
+    with Store(tmp_path / "evo.db") as store:
+        result = search(store.create(new_study()), store, ground, workers, seen.append)
+        rows = store.rows(result.study)
+    feasible = ground["landscape"].feasible
+    assert result.stopped == "exhausted"
+    assert result.study.status == "exhausted"
+    assert sorted(map(str, (dict(r.point) for r in rows))) == sorted(map(str, map(dict, feasible.points)))
+    assert [r.number for r in rows] == list(range(feasible.count))
+    assert result.best[0].median_us == BEST_US
+    assert result.study.baselines_us == {"sdpa": 7.5}
+    assert 0 < result.study.spent_s < 60
+    assert workers.closed
+    last = seen[-1]
+    assert last.trials == feasible.count
+    assert last.correct == last.outcomes["TIMED"]
+    assert last.best is not None
+    assert last.best.median_us == BEST_US
+    assert last.per_minute > 60
+    assert sorted(p.latest.number for p in seen if p.latest) == list(range(feasible.count))
+    assert [f.reason for f in result.failures] == ["row error", "too much of it"]
+    assert {r.number for r in rows if not r.outcome.correct} >= {f.example for f in result.failures}
+
+
+def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=1.0))
+        search(study, store, ground, LandscapeWorkers(seconds=0.001))
+        rows = store.rows(study)
+    space = ground["landscape"].template.space
+    assert rows[0].point == space.default
+    ring = list(space.neighbours(space.default))
+    assert [r.point for r in rows[1 : 1 + len(ring)]] == ring
+    assert len(rows) > len(ring) + 5
+
+
+def test_an_infeasible_default_gives_way_to_the_nearest_point(tmp_path: Path) -> None:
+    template = write_template(tmp_path, space=SPACE.replace("<= 8192", "<= 1024"))
+    spaces = {"landscape": template.space.feasible(LIMITS, PROBLEM)}
+    first, *ring = probes(spaces)
+    assert first.point["rows"] * first.point["columns"] <= 1024  # type: ignore[operator]
+    changed = [n for n, v in template.space.default.items() if first.point[n] != v]
+    assert len(changed) == 1
+    assert all(spaces["landscape"].contains(p.point) for p in ring)
+
+
+def test_probes_of_several_templates_take_turns(tmp_path: Path) -> None:
+    templates = [write_template(tmp_path, name) for name in ("one", "two")]
+    order = probes({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
+    assert [p.template for p in order[:6]] == ["one", "two"] * 3
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_trial_is_stored_before_anyone_hears_of_it(
+    tmp_path: Path, ground: dict[str, Ground], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path / "evo.db") as store, Store(tmp_path / "evo.db") as reader:
+        study = store.create(new_study(workers=workers, budget_s=1.0))
+
+        def spying(name: str, spaces: Any, seed: int) -> Any:
+            strategy = make_strategy(name, spaces, seed)
+            ask = strategy.ask
+
+            def checked(told: Any, pending: Any, number: int) -> Any:
+                stored = {str(dict(row.point)) for row in reader.rows(study)}
+                assert {str(dict(t.point)) for t in told} <= stored
+                return ask(told, pending, number)
+
+            strategy.ask = checked  # type: ignore[method-assign]
+            return strategy
+
+        monkeypatch.setattr(evo.search, "make_strategy", spying)
+        search(study, store, ground, LandscapeWorkers(workers, 0.001))
+        assert len(store.rows(study)) > 15
+
+
+def test_the_same_program_is_not_run_twice(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    workers = LandscapeWorkers()
+    with Store(tmp_path / "evo.db") as store:
+        result = search(store.create(new_study()), store, ground, workers)
+        rows = store.rows(result.study)
+        twins = [row for row in rows if row.same_as is not None]
+        # `ghost` doubles the space, but the source does not know it; a few pairs are under way at once
+        assert len(workers.submitted) < 0.6 * len(rows)
+        assert len(twins) == len(rows) - len(workers.submitted)
+        for row in twins[:20]:
+            first, copy = (store.trial(f"land-1/{n}") for n in (row.same_as, row.number))
+            assert first.trial.timing == copy.trial.timing
+            assert (
+                first.trial.candidate.source.partition("\n\n")[2]
+                == copy.trial.candidate.source.partition("\n\n")[2]
+            )
+            assert copy.same_as == first.number
+        assert not {r.number for r in store.leaderboard(limit=1000)} & {r.number for r in twins}
+
+
+def test_dead_parameters_are_reported_by_name(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=0.5))
+        result = search(study, store, ground, LandscapeWorkers(seconds=0.001))
+    assert {(d.template, d.name) for d in result.dead} == {("landscape", "hint"), ("landscape", "ghost")}
+    assert all(d.pairs >= 1 for d in result.dead)
+
+
+def test_one_living_pair_saves_a_parameter() -> None:
+    def row(number: int, code: str, launch: str = "a", **point: int) -> Row:
+        return Row(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None)
+
+    rows = [row(0, "x", a=0, b=0), row(1, "x", a=1, b=0), row(2, "y", a=0, b=1), row(3, "z", a=1, b=1)]
+    assert dead_parameters(rows) == []
+    assert [(d.name, d.pairs) for d in dead_parameters(rows[:2])] == [("a", 1)]
+    assert dead_parameters([row(0, "x", a=0), row(1, "x", "b", a=1)]) == [], (
+        "another launch is another program"
+    )
+    assert dead_parameters([row(0, "", a=0), row(1, "", a=1)]) == [], "what did not compile says nothing"
+
+
+# ---- budget
+
+
+def test_a_budget_ends_a_search_and_more_of_it_continues(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=1.0, workers=2))
+        began = time.monotonic()
+        result = search(study, store, ground, LandscapeWorkers(2, 0.01))
+        assert time.monotonic() - began < 2.0
+        assert result.stopped == "budget"
+        assert result.study.status == "finished"
+        assert 1.0 <= result.study.spent_s < 2.0
+        first = sequence(store, study)
+        again = search(study, store, ground, LandscapeWorkers(2, 0.01))
+        assert (again.stopped, sequence(store, study)) == ("budget", first), "nothing is left"
+        more = store.set_budget(study, result.study.spent_s + 0.5)
+        result = search(more, store, ground, LandscapeWorkers(2, 0.01))
+        longer = sequence(store, study)
+        assert longer[: len(first)] == first
+        assert len(longer) > len(first)
+        assert 1.5 <= result.study.spent_s < 2.5
+
+
+def test_a_search_does_not_wait_for_what_never_ends(
+    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evo.search, "GRACE_S", 0.3)
+    with Store(tmp_path / "evo.db") as store:
+        began = time.monotonic()
+        with pytest.raises(NothingFound):
+            search(store.create(new_study(budget_s=0.3)), store, ground, LandscapeWorkers(1, 1000.0))
+        assert time.monotonic() - began < 2
+
+
+# ---- killed, interrupted, at once
+
+
+def run(
+    folder: Path, name: str, budget: float = 600, workers: int = 1, seconds: float = 0.004
+) -> subprocess.Popen[str]:
+    script = Path(__file__).with_name("landscape.py")
+    words = [str(folder / "evo.db"), name, str(budget), str(workers), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(script.parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, str(script), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def killed(process: subprocess.Popen[str], after_s: float) -> list[int]:
+    """Kills a search some time after its first trial; the numbers of the trials that it had announced."""
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    time.sleep(after_s)
+    process.kill()
+    rest, _ = process.communicate()
+    # the last line may be cut off in the middle
+    lines = (first + rest).split("\n")[:-1]
+    return [int(line) for line in lines if line.isdecimal()]
+
+
+def test_kill_and_resume_changes_nothing_with_one_worker(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    with Store(whole / "evo.db") as store:
+        study = store.create(new_study(seed=5, budget_s=600))
+        search(study, store, ground, LandscapeWorkers())
+        expected = sequence(store, study)
+
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    rng = random.Random(0)
+    announced: set[int] = set()
+    kills = 0
+    for _ in range(8):
+        numbers = killed(run(broken, "land-1"), rng.uniform(0.0, 0.7))
+        assert not announced & set(numbers), "a finished trial was run again"
+        announced |= set(numbers)
+        kills += 1
+        with Store(broken / "evo.db") as store:
+            study = store.study("land-1")
+            found = sequence(store, study)
+            assert announced <= {number for number, *_ in found}, "a finished trial was lost"
+            assert study.status == "running"
+            if len(found) == len(expected):
+                break
+    spent = study.spent_s
+    assert spent > 0
+    out, err = run(broken, "land-1", seconds=0).communicate()
+    assert out.endswith("exhausted\n"), err
+    with Store(broken / "evo.db") as store:
+        assert sequence(store, study) == expected
+        assert store.study("land-1").spent_s > spent
+    assert kills > 3
+
+
+def test_kill_and_resume_loses_and_repeats_nothing_with_many_workers(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    announced: list[int] = []
+    for _ in range(5):
+        announced += killed(run(tmp_path, "land-1", workers=4, seconds=0.02), rng.uniform(0.0, 0.6))
+    out, err = run(tmp_path, "land-1", workers=4, seconds=0).communicate()
+    assert out.endswith("exhausted\n"), err
+    announced += [int(line) for line in out.splitlines()[:-1]]
+    assert len(announced) == len(set(announced))
+    with Store(tmp_path / "evo.db") as store:
+        rows = store.rows(store.study("land-1"))
+    assert [r.number for r in rows] == list(range(SIZE))
+    assert len({str(dict(r.point)) for r in rows}) == SIZE
+    assert set(announced) <= set(range(SIZE))
+
+
+def test_ctrl_c_once_ends_cleanly(tmp_path: Path) -> None:
+    process = run(tmp_path, "land-1", seconds=0.02)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert out.endswith("interrupted\n")
+    with Store(tmp_path / "evo.db") as store:
+        study = store.study("land-1")
+        assert study.status == "interrupted"
+        rows = store.rows(study)
+    announced = [int(line) for line in out.splitlines()[:-1]]
+    assert [r.number for r in rows] == [0, *announced]
+
+
+def test_ctrl_c_twice_ends_at_once(tmp_path: Path) -> None:
+    process = run(tmp_path, "land-1", seconds=0.5)  # three are under way: the third takes 3 seconds
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None, "it waits for what is under way"
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 1.5
+    with Store(tmp_path / "evo.db") as store:
+        assert store.study("land-1").status == "interrupted"
+
+
+def test_two_searches_and_a_reader_share_a_database(tmp_path: Path) -> None:
+    searches = [run(tmp_path, name, 4.0, workers, 0.001) for name, workers in (("land-1", 1), ("land-2", 2))]
+    reads = 0
+    while any(process.poll() is None for process in searches):
+        if (tmp_path / "evo.db").exists():
+            with Store(tmp_path / "evo.db") as reader:
+                reader.leaderboard(limit=5)
+                reads += 1
+        time.sleep(0.02)
+    for process in searches:
+        out, err = process.communicate()
+        assert (process.returncode, err) == (0, ""), err
+        assert out.endswith(("budget\n", "exhausted\n"))
+    assert reads > 10
+    with Store(tmp_path / "evo.db") as store:
+        assert {r.study for r in store.leaderboard(limit=2000)} == {"land-1", "land-2"}
+
+
+def test_a_study_is_not_searched_twice_at_once(tmp_path: Path) -> None:
+    first = run(tmp_path, "land-1", seconds=0.05)
+    try:
+        assert first.stdout is not None
+        first.stdout.readline()
+        second = run(tmp_path, "land-1")
+        _, err = second.communicate()
+        assert second.returncode == 2
+        assert "is being searched" in err
+        assert "Traceback" not in err
+    finally:
+        first.kill()
+        first.communicate()
+
+
+# ---- what can go wrong
+
+
+def test_nothing_found_says_why(
+    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def red(candidate: Candidate) -> Trial:
+        return Trial(candidate, Outcome.RED, "race", device="none")
+
+    monkeypatch.setattr("landscape.evaluate", red)
+    with Store(tmp_path / "evo.db") as store:
+        with pytest.raises(NothingFound, match=f"none of {SIZE}") as caught:
+            search(store.create(new_study(strategy="random")), store, ground, LandscapeWorkers())
+        assert caught.value.hint == f"{SIZE} × RED race (as land-1/0)"
+
+
+def test_what_never_compiles_is_given_up(
+    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(candidate: Candidate) -> Trial:
+        return Trial(candidate, Outcome.UNCOMPILABLE, "no such header", device="none")
+
+    monkeypatch.setattr("landscape.evaluate", broken)
+    workers = LandscapeWorkers()
+    with Store(tmp_path / "evo.db") as store:
+        with pytest.raises(NothingFound) as caught:
+            search(store.create(new_study()), store, ground, workers)
+        assert "no such header" in caught.value.hint
+        assert store.study("land-1").status == "failed"
+        assert len(store.rows(store.study("land-1"))) < evo.search.HOPELESS + 10
+
+
+def test_our_own_bug_stops_the_search(
+    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(candidate: Candidate) -> Trial:
+        if candidate.point["stages"] == 3:
+            raise ZeroDivisionError
+        return evaluate(candidate)
+
+    monkeypatch.setattr("landscape.evaluate", bug)
+    workers = LandscapeWorkers()
+    with Store(tmp_path / "evo.db") as store:
+        with pytest.raises(ZeroDivisionError):
+            search(store.create(new_study()), store, ground, workers)
+        assert store.study("land-1").status == "failed"
+        assert workers.closed
+
+
+def test_unknown_strategy_leaves_the_study_free(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(strategy="genius"))
+        with pytest.raises(UnknownName, match="unknown strategy: genius"):
+            search(study, store, ground, LandscapeWorkers())
+        assert store.study("land-1").status == "failed"
+
+
+def test_survey_refuses_what_cannot_be_searched(tmp_path: Path) -> None:
+    nothing = write_template(tmp_path, "nothing", SPACE.replace("<= 8192", "<= 1"))
+    with pytest.raises(UsageError, match="no point is feasible") as caught:
+        survey([nothing], LIMITS, PROBLEM)
+    assert "384 × rows times columns" in caught.value.hint
+    newer = write_template(tmp_path, "newer", SPACE.replace("sm_80", "sm_90a"))
+    with pytest.raises(UsageError, match="no template serves") as caught:
+        survey([newer], LIMITS, PROBLEM)
+    assert "sm_90a" in caught.value.hint
+    fine = write_template(tmp_path)
+    assert list(survey([nothing, newer, fine], LIMITS, PROBLEM)) == ["landscape"]
+
+
+def test_an_edited_template_does_not_confuse_a_resumed_study(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=0.4))
+        search(study, store, ground_of(tmp_path / "a"), LandscapeWorkers(seconds=0.001))
+        before = sequence(store, study)
+        edited = write_template(tmp_path / "b", space=SPACE.replace("(1, 2, 3), 2", "(2, 3, 5), 3"),
+                                source=SOURCE.replace("void landscape", "void landscape"))  # fmt: skip
+        more = store.set_budget(study, 600)
+        result = search(more, store, survey([edited], LIMITS, PROBLEM), LandscapeWorkers())
+        after = sequence(store, study)
+    assert result.stopped == "exhausted"
+    assert after[: len(before)] == before
+    points = [str(point) for _, _, point, _ in after]
+    assert len(points) == len(set(points))
+
+
+def test_a_full_disk_ends_the_search_and_loses_nothing(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", small], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("cannot mount a small file system here (needs root)")
+    announced: list[int] = []
+    try:
+        with Store(small / "evo.db") as store:
+            study = store.create(new_study())
+            with pytest.raises(StoreError, match="disk is full") as caught:
+                search(
+                    study,
+                    store,
+                    ground,
+                    LandscapeWorkers(),
+                    lambda p: announced.append(p.latest.number) if p.latest else None,
+                )
+            assert "evo resume" in caught.value.hint
+        assert len(announced) > 10
+        subprocess.run(["mount", "-o", "remount,size=50m", small], check=True)
+        with Store(small / "evo.db") as store:
+            assert [r.number for r in store.rows(study)] == announced
+            assert search(store.study("land-1"), store, ground, LandscapeWorkers()).stopped == "exhausted"
+            assert len(store.rows(study)) == SIZE
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+@pytest.mark.slow
+def test_five_thousand_trials_stay_small_and_fast(tmp_path: Path) -> None:
+    """Under 1 GB resident and 20 KB of disk a trial; a proposal and its record stay below 30 ms."""
+    wide = SPACE.replace("(0, 1), 0", "tuple(range(60)), 0", 1)
+    script = f"""
+import resource, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from landscape import *
+folder = Path(sys.argv[1])
+template = write_template(folder, space={wide!r}, source=SOURCE + "// a long comment\\n" * 1500)
+ground = survey([template], LIMITS, PROBLEM)
+done = []
+class Enough(Exception): pass
+def watch(progress):
+    done.append(time.monotonic())
+    if progress.trials >= 5000: raise Enough
+with Store(folder / "evo.db") as store:
+    try: search(store.create(new_study(budget_s=1e6)), store, ground, LandscapeWorkers(), watch)
+    except Enough: pass
+    began = time.monotonic(); store.leaderboard(study="land-1"); asked = time.monotonic() - began
+    began = time.monotonic(); store.rows(store.study("land-1")); read = time.monotonic() - began
+disk = sum(f.stat().st_size for f in folder.glob("evo.db*"))
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(memory, disk / 5000, (done[-1] - done[-500]) / 500 * 1e3, asked, read)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    mib, bytes_a_trial, ms_a_trial, leaderboard_s, rows_s = map(float, done.stdout.split())
+    print(
+        f"{mib:.0f} MiB, {bytes_a_trial:.0f} bytes and {ms_a_trial:.1f} ms a trial, "
+        f"leaderboard {leaderboard_s:.3f} s, rows {rows_s:.3f} s"
+    )
+    assert mib < 1024
+    assert bytes_a_trial < 20_000
+    assert ms_a_trial < 30
+    assert leaderboard_s < 0.2
+    assert rows_s < 1.0
