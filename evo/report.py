@@ -23,6 +23,7 @@ from evo.trial import LaunchConfig, Point, Resources, Timing
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
     from evo.doctor import Finding
+    from evo.search import DeadParameter
     from evo.space import FeasibleSet
     from evo.store import Failure, Ranked, StoredTrial, Study
 
@@ -288,6 +289,15 @@ def failures_table(failures: Sequence[Failure]) -> Table:
         Column("reason", lambda r: str(r["reason"]), folds=True),
     )
     return Table("Why trials failed", columns, tuple(asdict(f) for f in failures), "none did")
+
+
+def dead_parameters_text(dead: Sequence[DeadParameter]) -> list[str]:
+    """A line for each parameter that changes nothing."""
+    return [
+        f"parameter {d.name} of {d.template} is dead: same machine code and launch in all {d.pairs} pairs "
+        "of trials that differ in it alone"
+        for d in dead
+    ]
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

@@ -21,8 +21,8 @@ from evo.errors import EvoError, UsageError
 
 __all__ = ["main"]
 
-EPILOG = """Exit codes: 0 done; 1 a bug in evo, with its traceback; 2 the request is wrong; 3 the machine lacks
-something (compiler, GPU, permission, disk space); 4 no correct kernel; 130 interrupted. Environment:
+EPILOG = """Exit codes: 0 done; 1 a bug in evo, with its traceback; 2 the request is wrong; 3 the machine
+lacks something (compiler, GPU, permission, disk space); 4 no correct kernel; 130 interrupted. Environment:
 EVO_DATABASE and EVO_CACHE stand for --database and --cache, CUDA_HOME for --nvcc."""
 
 app = typer.Typer(

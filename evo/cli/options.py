@@ -77,12 +77,18 @@ def target_names(incomplete: str) -> list[str]:
     return [name for name in TARGETS if name.startswith(incomplete)]
 
 
+def strategy_names(incomplete: str) -> list[str]:
+    from evo.strategy import STRATEGIES
+
+    return [name for name in STRATEGIES if name.startswith(incomplete)]
+
+
 # ------------------------------------------------------------------------------------------- the options
 
 DatabaseOption = Annotated[
     str,
-    typer.Option("--database", envvar="EVO_DATABASE", show_envvar=False, metavar="PATH|URL", rich_help_panel=WHERE,
-                 help="An SQLite file, or postgresql://user@host/name."),
+    typer.Option("--database", envvar="EVO_DATABASE", show_envvar=False, metavar="PATH|URL",
+                 rich_help_panel=WHERE, help="An SQLite file or a PostgreSQL URL."),
 ]  # fmt: skip
 CacheOption = Annotated[
     Path | None,
@@ -134,3 +140,37 @@ SmemOption = Annotated[
                  help="Use no more shared memory a CTA than this. [default: all that the GPU has]"),
 ]  # fmt: skip
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, rich_help_panel=HOW, help="Equal seeds propose equal points.")
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        min=0.0001,
+        metavar="DOLLARS",
+        rich_help_panel=HOW,
+        help="What an hour of this machine costs.",
+    ),
+]
+StrategyOption = Annotated[
+    str,
+    typer.Option(
+        "--strategy", autocompletion=strategy_names, rich_help_panel=HOW, help="What chooses the next point."
+    ),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="auto|cuda:0|emulator",
+        rich_help_panel=WHERE,
+        help="auto takes a GPU if there is one.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, rich_help_panel=HOW, help="Candidates at work at once. [default: one a core]"
+    ),
+]

@@ -1,16 +1,248 @@
 """The commands that search: search, resume, space."""
 
 from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
+from evo import __version__
+from evo.cli.options import (
+    DATABASE,
+    HOW,
+    CacheOption,
+    CausalOption,
+    DatabaseOption,
+    DeviceOption,
+    DtypeOption,
+    GpuOption,
+    JsonOption,
+    NvccOption,
+    RateOption,
+    SeedOption,
+    ShapeOption,
+    SmemOption,
+    StrategyOption,
+    TargetOption,
+    TaskArgument,
+    TemplateOption,
+    TemplatesOption,
+    WorkersOption,
+    nvcc_or_environment,
+    open_cache,
+    open_store,
+    study_names,
+)
+from evo.cli.words import form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
+from evo.errors import UsageError
 
-def search() -> None:
-    "x"
+if TYPE_CHECKING:
+    from evo.cache import Cache
+    from evo.search import Ground, SearchResult
+    from evo.store import Store, Study
 
 
-def resume() -> None:
-    "x"
+def search(
+    *,
+    task: TaskArgument = "attention",
+    budget: Annotated[
+        str,
+        typer.Option(metavar="14h|90m|$7", rich_help_panel=HOW, help="Time to search, or money at --rate."),
+    ],
+    rate: RateOption = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=HOW, help="Its name. [default: TASK-N]")
+    ] = None,
+    shape: ShapeOption = None,
+    causal: CausalOption = False,
+    dtype: DtypeOption = None,
+    template: TemplateOption = None,
+    templates: TemplatesOption = None,
+    strategy: StrategyOption = "evo",
+    seed: SeedOption = 0,
+    workers: WorkersOption = None,
+    device: DeviceOption = "auto",
+    gpu: GpuOption = None,
+    target: TargetOption = None,
+    smem_limit: SmemOption = None,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Search for the fastest correct kernel of a task.
+
+    The holes of each template are filled again and again. What the rules of its space allow is compiled,
+    checked by the gate, and timed if it is right. Every trial is kept in the database; a study that ended,
+    however it ended, can be resumed. Without a GPU kernels run on an emulator and times are estimates.
+
+    \b
+      evo search --budget 2m
+      evo search attention --shape 1,8,512,64 --budget 5m
+      evo search --shape 2,16,4096,128 --causal --dtype bf16 --budget 14h --study long-one
+      evo search --budget '$7' --rate 0.51
+      evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
+    """
+    from evo.rig import choose_device
+    from evo.store import Study
+    from evo.strategy import make_strategy
+    from evo.task import load_task
+
+    budget_s = parse_budget(budget, rate)
+    make_strategy(strategy, {}, seed)  # a wrong name is told before anything is set up
+    folders = [folder.resolve() for folder in templates or ()]
+    problem = parse_problem(load_task(task, folders), shape, dtype, causal)
+    chosen, stands_for = choose_device(device, gpu, target)
+    asked = Study(
+        name=study or "",
+        problem=problem,
+        device=chosen,
+        gpu=stands_for.name,
+        templates=tuple(template or ()),
+        budget_s=budget_s,
+        strategy=strategy,
+        seed=seed,
+        workers=workers or os.cpu_count() or 1,
+        target=target or "",
+        smem_limit=parse_bytes(smem_limit) if smem_limit else None,
+        rate=rate,
+        settings={"templates": os.pathsep.join(str(folder) for folder in folders)},
+        versions={"evo": __version__},
+    )
+    grounds = _survey(asked)
+    with open_store(database, create=True) as store:
+        named = asked if study else replace(asked, name=store.unused_name(task))
+        created = store.create(replace(named, templates=tuple(grounds)))
+        result = _run(created, store, grounds, open_cache(cache), nvcc_or_environment(nvcc))
+    _conclude(result, json)
 
 
-def space() -> None:
-    "x"
+def resume(
+    *,
+    study: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")],
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="+2h|3h|+$5", rich_help_panel=HOW, help="More time (+2h), or another total (3h)."
+        ),
+    ] = None,
+    rate: RateOption = None,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Go on with a study: after Ctrl-C, a crash or a power cut, or to give it more time.
+
+    No finished trial is lost and none is repeated. What the study was told to search stays as it was.
+
+    \b
+      evo resume attention-1
+      evo resume attention-1 --budget +2h
+    """
+    with open_store(database) as store:
+        found = store.study(study)
+        rate = rate or found.rate
+        if budget is not None:
+            more = found.budget_s if budget.startswith("+") else 0.0
+            store.set_budget(found, more + parse_budget(budget.removeprefix("+"), rate), rate)
+            found = store.study(study)
+        if not found.left_s:
+            raise UsageError(
+                f"study {study} has spent its budget of {found.budget_s:g} s",
+                f"give it more: evo resume {study} --budget +10m",
+            )
+        result = _run(found, store, _survey(found), open_cache(cache), nvcc_or_environment(nvcc))
+    _conclude(result, json)
+
+
+def space(
+    *,
+    task: TaskArgument = "attention",
+    shape: ShapeOption = None,
+    causal: CausalOption = False,
+    dtype: DtypeOption = None,
+    template: TemplateOption = None,
+    templates: TemplatesOption = None,
+    gpu: GpuOption = None,
+    target: TargetOption = None,
+    smem_limit: SmemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say how many points there are to search, and how many each rule rejects, for one GPU or target.
+
+    \b
+      evo space
+      evo space --gpu H200 --shape 2,16,4096,128
+      evo space --target sm_89 --smem-limit 48K --template flash_mma
+    """
+    from evo.report import as_json, space_record, space_table
+    from evo.rig import choose_device, limits_of, templates_of
+    from evo.task import load_task
+
+    folders = templates or []
+    loaded = load_task(task, folders)
+    problem = parse_problem(loaded, shape, dtype, causal)
+    _, stands_for = choose_device("emulator", gpu, target)
+    limits = limits_of(stands_for, target or "", parse_bytes(smem_limit) if smem_limit else None)
+    sets = {t.name: t.space.feasible(limits, problem) for t in templates_of(loaded, template or [], folders)}
+    if form_of(json) == "json":
+        sys.stdout.write(as_json([space_record(name, feasible) for name, feasible in sets.items()]))
+    else:
+        put([space_table(name, feasible) for name, feasible in sets.items()], "text")
+
+
+def _survey(study: Study) -> dict[str, Ground]:
+    """The feasible points of the study's templates; says on stderr what there is to search."""
+    from evo.report import space_table
+    from evo.rig import folders_of, gpu_of, limits_of, task_of, templates_of
+    from evo.search import survey
+
+    limits = limits_of(gpu_of(study), study.target, study.smem_limit)
+    chosen = templates_of(task_of(study), study.templates, folders_of(study))
+    grounds = survey(chosen, limits, study.problem)
+    for name, ground in grounds.items():
+        notice(space_table(name, ground.feasible).render("text", stderr()).rstrip())
+    return grounds
+
+
+def _run(
+    study: Study, store: Store, grounds: dict[str, Ground], cache: Cache, nvcc: Path | None
+) -> SearchResult:
+    """Searches, and shows on stderr how it goes."""
+    from evo.progress import study_line, view_on
+    from evo.rig import workers_of
+    from evo.search import search as run
+
+    notice(study_line(study))
+    workers = workers_of(study, cache, nvcc, notice)
+    try:
+        with view_on(stderr()) as view:
+            return run(study, store, grounds, workers, view.show)
+    except KeyboardInterrupt:
+        notice(f"stopped at once; go on with: evo resume {study.name}")
+        raise
+
+
+def _conclude(result: SearchResult, json: bool) -> None:
+    from evo.report import dead_parameters_text, duration, failures_table, leaderboard_records, leaderboards
+
+    study, progress = result.study, result.progress
+    if json:
+        put([leaderboard_records(result.best)], "json")
+    else:
+        put(leaderboards(result.best), "text")
+    if result.failures:
+        notice(failures_table(result.failures).render("text", stderr()).rstrip())
+    for line in dead_parameters_text(result.dead):
+        notice(line)
+    notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")
+    if result.stopped == "exhausted":
+        notice("every feasible point has been tried")
+    if result.stopped == "interrupted":
+        notice(f"interrupted; go on with: evo resume {study.name}")
+        raise typer.Exit(130)

@@ -1,0 +1,113 @@
+"""A study's rig: which GPU it runs on or stands for, its limits, its templates, its workers.
+
+A rig is made from a `Study` alone (and the folders and tools of the machine), so that resuming and replaying
+set up exactly what the search had.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evo.errors import MachineError, UnknownName, UsageError
+from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
+from evo.task import Task, load_task
+from evo.template import Template, list_templates, load_template
+
+if TYPE_CHECKING:
+    from evo.store import Study
+
+DEFAULT_GPU = "L4"
+"""What the emulator stands for unless told otherwise."""
+
+
+def choose_device(asked: str, gpu: str | None, target_name: str | None) -> tuple[str, Gpu]:
+    """The device ("cuda:0", "emulator") that `asked` (also "auto", "cuda") means, and its GPU.
+
+    The emulator stands for `gpu`, else for the GPU of the target, else for an L4.
+    """
+    if target_name is not None:
+        target(target_name)  # a wrong name is wrong on every device
+    if asked == "auto":
+        asked = "emulator" if gpu is not None or not _gpus() else "cuda:0"
+    if asked == "emulator":
+        name = gpu or (None if target_name is None else target(target_name).name) or DEFAULT_GPU
+        chosen = gpu_named(name)
+    elif match := re.fullmatch(r"cuda(?::(\d+))?", asked):
+        if gpu is not None:
+            raise UsageError(
+                "--gpu is for the emulator; on a real GPU use --target", "--device emulator --gpu L4"
+            )
+        asked = f"cuda:{match[1] or 0}"
+        chosen = real_gpu(asked)
+    else:
+        raise UsageError(f"unknown device: {asked}", "auto, cuda:0 (or another number) or emulator")
+    if target_name is not None and not Limits.of(chosen).allows(target_name):
+        raise UsageError(f"{chosen.name} ({chosen.arch}) cannot run code for {target_name}",
+                         "choose a target that is no newer than the GPU")  # fmt: skip
+    return asked, chosen
+
+
+def _gpus() -> list[str]:
+    from evo.device.cuda import gpu_names
+
+    return gpu_names()
+
+
+def gpu_named(name: str) -> Gpu:
+    """The known GPU of that name, however it is capitalised; UnknownName if there is none."""
+    for known, gpu in KNOWN_GPUS.items():
+        if (
+            known.lower() == name.strip().lower()
+            or known.lower().removeprefix("rtx ") == name.strip().lower()
+        ):
+            return gpu
+    raise UnknownName.among("gpu", name, list(KNOWN_GPUS))
+
+
+def real_gpu(device: str) -> Gpu:
+    """The GPU of "cuda:N"; MachineError where there is none at all, UsageError where N is too large."""
+    from evo.device.cuda import gpu_at
+
+    return gpu_at(int(device.removeprefix("cuda:")))
+
+
+def gpu_of(study: Study) -> Gpu:
+    """The GPU of a study: the one at hand, which must be of the same name, or the one it stands for."""
+    if study.device == "emulator":
+        return gpu_named(study.gpu)
+    gpu = real_gpu(study.device)
+    if gpu.name != study.gpu:
+        raise MachineError(f"study {study.name} ran on {study.gpu}, {study.device} is {gpu.name}",
+                           "times of different GPUs cannot be compared: start another study")  # fmt: skip
+    return gpu
+
+
+def limits_of(gpu: Gpu, target_name: str, smem_limit: int | None) -> Limits:
+    """What prunes the space: the GPU's own limits, or the target's as far as the GPU has them."""
+    if not target_name:
+        return Limits.of(gpu, smem_limit)
+    pruned = Limits.of(target(target_name), smem_limit, instructions=target_name)
+    return replace(pruned, smem_bytes=min(pruned.smem_bytes, gpu.smem_per_cta))
+
+
+def templates_of(task: Task, names: Sequence[str], folders: Sequence[Path]) -> list[Template]:
+    """The templates of those names, or all of the task."""
+    chosen = list(dict.fromkeys(names)) or list_templates(task.name, folders)
+    if not chosen:
+        raise UsageError(f"task {task.name} has no template", "add one, or name its folder with --templates")
+    return [load_template(task, name, folders) for name in chosen]
+
+
+def folders_of(study: Study) -> list[Path]:
+    """The folders of templates that the study was given."""
+    text = str(study.settings.get("templates", ""))
+    return [Path(folder) for folder in text.split(os.pathsep) if folder]
+
+
+def task_of(study: Study) -> Task:
+    return load_task(study.problem.task, folders_of(study))
