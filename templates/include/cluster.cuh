@@ -8,7 +8,7 @@ namespace evo {
 // %cluster_ctarank
 __device__ __forceinline__ u32 cluster_rank() {
     u32 rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
 

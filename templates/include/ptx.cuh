@@ -31,6 +31,11 @@ __device__ __forceinline__ void barrier_sync(u32 barrier, u32 threads) {
     asm volatile("barrier.sync %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
 }
 
+// barrier.arrive: counts the calling warp at a barrier whose others wait, without waiting itself.
+__device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
+    asm volatile("barrier.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
+
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3 }, [%4];"

@@ -1,0 +1,281 @@
+"""Attention on Hopper for long sequences and many heads: TMA, wgmma, a producer warp and 1 to 4 consumers.
+
+After FlashAttention-3 (Shah, Bikshandi, Zhang, Thakkar, Ramani and Dao, 2024): a ring of K and V tiles between
+one producer and its consumers, products beside softmax inside a warpgroup and between warpgroups.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from evo.gpu import Limits
+from evo.space import Parameter, Space, rule
+from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value
+
+NEEDS = "sm_90a"
+ENTRY = "flash_wgmma"
+
+ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
+HEAD_DIMS = (64, 128)
+
+SMS = 132
+"""Multiprocessors of an H100 or H200 (SXM): what a persistent grid is made for."""
+REGISTER_FILE = 65536
+REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
+"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: together at
+most the 65536 of an SM, in eights."""
+OVERHEAD = 32
+"""Registers a consumer needs besides scores, probabilities and output, at least."""
+BLOCK_COLUMNS = 64
+"""16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    return -(-a // b)
+
+
+def consumers(p: Any) -> Any:
+    return p.row_groups * p.key_groups
+
+
+def smem_bytes(p: Any, problem: Problem) -> Any:
+    """sizeof(SharedStorage): Q, the rings of K and V, what key groups exchange, barriers."""
+    row = 2 * problem["D"]
+    operands = p.row_groups * 64 * row + 2 * p.stages * p.bn * row
+    message = 128 * (problem["D"] // 8 // p.key_groups * 16 + 8)
+    join = consumers(p) * (p.key_groups - 1) * message
+    barriers = 8 * (2 + 4 * p.stages)
+    return ceil_div(operands + join + barriers, 1024) * 1024
+
+
+def threads(p: Any, _problem: Problem) -> Any:
+    return consumers(p) * 128 + np.where(p.producer == "warp", 32, 128)
+
+
+def score_registers(p: Any, problem: Problem) -> Any:
+    """Registers a thread of scores, output, and probabilities where these outlive the scores."""
+    return p.bn // 2 + problem["D"] // 2 + np.where(p.overlap == "none", 0, p.bn // 4)
+
+
+def register_cap(p: Any, problem: Problem) -> Any:
+    """Registers a thread that a consumer can have."""
+    even = np.minimum(255, REGISTER_FILE // (p.min_ctas * threads(p, problem)) // 8 * 8)
+    split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], REGISTER_SPLITS[3][1])
+    return np.where(p.producer == "warp", even, split)
+
+
+def query_tiles(p: Any, problem: Problem) -> Any:
+    """Query tiles of all heads, in clusters."""
+    return ceil_div(problem["L"], 64 * p.row_groups * p.cluster_m) * problem["B"] * problem["H"]
+
+
+def resident(p: Any) -> Any:
+    """Clusters that the GPU runs at once, if registers and shared memory allow what `min_ctas` asks for."""
+    return SMS * p.min_ctas // p.cluster_m
+
+
+def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
+    tiles = query_tiles(p, problem)
+    return np.where(p.persistent, np.minimum(tiles, resident(p)), tiles) * p.cluster_m, 1, 1
+
+
+def cluster(p: Any, _problem: Problem) -> Any:
+    return p.cluster_m
+
+
+@rule("more than 4 consumers")
+def few_consumers(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return consumers(p) <= 4
+
+
+@rule("a register split is made for 2 or 3 consumers and one CTA an SM")
+def register_split(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.producer == "warp") | ((consumers(p) >= 2) & (consumers(p) <= 3) & (p.min_ctas == 1))
+
+
+@rule("a cluster's part of a tile is not whole swizzle patterns of 8 rows")
+def whole_parts(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return p.bn % (8 * p.cluster_m) == 0
+
+
+@rule("query tiles of a cluster without queries at length {problem[L]}")
+def busy_clusters(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (p.cluster_m == 1) | (64 * p.row_groups * (p.cluster_m - 1) < problem["L"])
+
+
+@rule("row groups without queries at length {problem[L]}")
+def busy_row_groups(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return 64 * (p.row_groups - 1) < problem["L"]
+
+
+@rule("stages or key groups without keys at length {problem[L]}")
+def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
+    tiles = ceil_div(problem["L"], p.bn)
+    return ((p.stages == 1) | (p.stages <= tiles)) & (p.key_groups <= tiles)
+
+
+@rule("fewer stages than key groups: they would wait for each other")
+def stage_a_group(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return p.stages >= p.key_groups
+
+
+@rule("turns are taken by two or more consumers of the same keys")
+def turns(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.overlap != "turns") | ((p.row_groups >= 2) & (p.key_groups == 1))
+
+
+@rule("the TMA epilogue stores whole rows: one key group")
+def whole_rows(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.epilogue != "tma") | (p.key_groups == 1)
+
+
+@rule("longest first without a causal mask")
+def longest_of_different(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return ~p.longest_first | bool(problem["causal"])
+
+
+@rule("as many CTAs fit as there are query tiles: nothing to persist for")
+def enough_to_persist(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return ~p.persistent | (query_tiles(p, problem) > resident(p))
+
+
+@rule("scores, probabilities and output need more registers than a consumer has")
+def scores_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return score_registers(p, problem) + OVERHEAD <= register_cap(p, problem)
+
+
+@rule("shared memory holds fewer CTAs than registers are capped for")
+def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
+    return p.min_ctas * (smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
+
+
+SPACE = Space(
+    (
+        Parameter(
+            "row_groups", (1, 2, 3), 2, "macro",
+            meaning="consumers with 64 queries each: they share every tile of K and V",
+            expected="2 or 3 once query tiles fill the GPU; 1 for small problems",
+        ),
+        Parameter(
+            "key_groups", (1, 2), 1, "macro", off=1,
+            meaning="consumers that share the keys of the same queries",
+            expected="2 where there are too few query tiles for two consumers on every SM",
+        ),
+        Parameter(
+            "bn", (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256), 128, "macro",
+            meaning="keys a tile",
+            expected="large ones amortise waits; registers end it: D=64 up to 192, D=128 up to 176",
+        ),
+        Parameter(
+            "stages", (1, 2, 3, 4, 5), 2, "macro", off=1,
+            meaning="tiles of K, and of V, that the producer copies ahead into",
+        ),
+        Parameter(
+            "cluster_m", (1, 2, 4), 1, "macro", off=1,
+            meaning="CTAs of neighbouring queries that copy each tile of K and V once for all of them",
+            expected="less traffic from L2; pays for long sequences at best",
+        ),
+        Parameter(
+            "producer", ("warp", "warpgroup"), "warpgroup", "macro", off="warp",
+            meaning="who copies: a warp, or a warpgroup that gives its registers to the consumers",
+        ),
+        Parameter(
+            "overlap", ("none", "values", "turns"), "values", "macro", off="none",
+            meaning="what softmax runs beside: nothing of its warpgroup, its own P V of the tile before, "
+            "or that and, by taking turns, the products of the other consumers",
+            expected="at D=64 exponentials cost as much as products: without overlap half of the peak",
+        ),
+        Parameter(
+            "lazy", (False, True), True, off=False,
+            meaning="rescale the output only when a maximum has grown by 2^8",
+        ),
+        Parameter(
+            "polynomials", (0, 1, 2, 3, 4), 0, off=0,
+            meaning="of eight exponentials, how many are computed by the multiply-add pipe",
+            expected="relieves the special-function unit, which takes 16 a clock; costs ten instructions each",
+        ),
+        Parameter(
+            "epilogue", ("direct", "wide", "tma"), "direct", off="direct",
+            meaning="stores of 4 bytes a lane; of 16 after lanes swapped columns; or by TMA from Q's place",
+        ),
+        Parameter(
+            "grid_order", ("m_fastest", "head_fastest"), "m_fastest",
+            meaning="what neighbouring CTAs share: the head (its K and V stay in L2), or the query tile",
+        ),
+        Parameter(
+            "longest_first", (False, True), False, off=False,
+            meaning="causal: the last queries, which see the most keys, start first",
+            expected="evens out the end of the grid",
+        ),
+        Parameter(
+            "persistent", (False, True), False, off=False,
+            meaning="one wave of CTAs that take query tile after query tile",
+            expected="hides barrier set-up and the first copies; a fixed deal, so uneven work may suffer",
+        ),
+        Parameter(
+            "min_ctas", (1, 2, 3), 1, "macro", off=1,
+            meaning="CTAs an SM that registers are capped for",
+            expected="2 small CTAs overlap each other without taking turns",
+        ),
+    ),
+    (
+        few_consumers, register_split, whole_parts, busy_clusters, busy_row_groups, busy_stages, stage_a_group,
+        turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers, resident_ctas,
+    ),
+)  # fmt: skip
+
+
+def supports(problem: Problem) -> str | None:
+    if problem["D"] not in HEAD_DIMS:
+        return f"head dimension {problem['D']}: wgmma tiles here are of 64 or 128 columns"
+    return None
+
+
+def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
+    return 64 * p.row_groups, p.bn
+
+
+def derived(p: Any, problem: Problem) -> dict[str, Value]:
+    given, taken = REGISTER_SPLITS.get(consumers(p), (0, 0))
+    return {
+        "element": ELEMENTS[problem.dtype],
+        "head_dim": problem["D"],
+        "causal": bool(problem["causal"]),
+        "producer_registers": given,
+        "consumer_registers": taken,
+        "smem_bytes": int(smem_bytes(p, problem)),
+    }
+
+
+def tensor_map(buffer: str, rows: int, blocks: int, problem: Problem) -> TensorMapArg:
+    """Boxes of `rows` rows and `blocks` blocks of one head: (heads, L, D) as (heads, D / 64, L, 64), so that a box
+    is 64 columns wide, as wide as the swizzle, and rows beyond L are outside the tensor."""
+    length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
+    return TensorMapArg(
+        buffer, problem.dtype, (BLOCK_COLUMNS, length, d // BLOCK_COLUMNS, heads),
+        (2 * d, 2 * BLOCK_COLUMNS, 2 * d * length), (BLOCK_COLUMNS, rows, blocks, 1), swizzle=128,
+    )  # fmt: skip
+
+
+def launch(p: Any, problem: Problem) -> LaunchConfig:
+    blocks = problem["D"] // BLOCK_COLUMNS
+    part, parts = int(p.bn // p.cluster_m), blocks if p.cluster_m == 1 else 1
+    return LaunchConfig(
+        grid=(int(grid(p, problem)[0]), 1, 1),
+        block=(int(threads(p, problem)), 1, 1),
+        smem_bytes=int(smem_bytes(p, problem)),
+        cluster=(int(p.cluster_m), 1, 1),
+        args=(
+            tensor_map("q", 64, blocks, problem),
+            tensor_map("k", part, parts, problem),
+            tensor_map("v", part, parts, problem),
+            tensor_map("o", 64, blocks, problem),
+            BufferArg("o"),
+            ScalarArg(problem["B"] * problem["H"], "i32"),
+            ScalarArg(problem["L"], "i32"),
+            ScalarArg(math.log2(math.e) / math.sqrt(problem["D"]), "f32"),
+        ),
+    )

@@ -1,0 +1,220 @@
+"""Attention on Hopper for short sequences, one launch and one wave: TMA, wgmma, and the keys of 64 queries shared
+by a cluster of CTAs and by warpgroups inside each, whose results are joined through distributed shared memory.
+
+A part (a warpgroup) holds the scores of all its keys in registers: one maximum, nothing is rescaled. Its partial
+results are those of "Flash-Decoding" (Dao et al., 2023), joined without a second kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from evo.gpu import Limits
+from evo.space import Parameter, Space, rule
+from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value
+
+NEEDS = "sm_90a"
+ENTRY = "flash_wgmma_split"
+
+ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
+HEAD_DIMS = (64, 128)
+
+REGISTER_FILE = 65536
+OVERHEAD = 40
+"""Registers for everything but scores and output; ptxas 13.0 takes 35 to 60 where it is free to."""
+BLOCK_COLUMNS = 64
+"""16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    return -(-a // b)
+
+
+def parts(p: Any) -> Any:
+    return p.cluster_kv * p.key_groups
+
+
+def key_tiles(p: Any, problem: Problem) -> Any:
+    """Tiles that the last query sees."""
+    return ceil_div(problem["L"], p.bn)
+
+
+def smem_bytes(p: Any, problem: Problem) -> Any:
+    """sizeof(SharedStorage): Q, all K and V tiles, what the other parts send, barriers."""
+    row = 2 * problem["D"]
+    operands = p.row_groups * 64 * row + 2 * p.key_groups * p.tiles * p.bn * row
+    message = 128 * (problem["D"] // 8 // parts(p) * 16 + 8)
+    join = p.row_groups * p.key_groups * (parts(p) - 1) * message
+    barriers = 8 * (2 * p.key_groups * p.tiles + 2)
+    return ceil_div(operands + join + barriers, 1024) * 1024
+
+
+def threads(p: Any, _problem: Problem) -> Any:
+    return p.row_groups * p.key_groups * 128
+
+
+def score_registers(p: Any, problem: Problem) -> Any:
+    """Registers a thread that scores and output take."""
+    return p.tiles * p.bn // 2 + problem["D"] // 2
+
+
+def register_cap(p: Any, problem: Problem) -> Any:
+    return np.minimum(255, REGISTER_FILE // threads(p, problem) // 8 * 8)
+
+
+def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
+    return p.cluster_kv, ceil_div(problem["L"], 64 * p.row_groups), problem["B"] * problem["H"]
+
+
+def cluster(p: Any, _problem: Problem) -> Any:
+    return p.cluster_kv
+
+
+@rule("chunk does not divide the tile")
+def whole_chunks(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return p.bn % p.chunk == 0
+
+
+@rule("more parts than column blocks of the output to share")
+def shares(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return parts(p) <= problem["D"] // 8
+
+
+@rule("a part without keys at length {problem[L]}")
+def busy_parts(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (parts(p) == 1) | (key_tiles(p, problem) >= parts(p))
+
+
+@rule("a tile without keys at length {problem[L]}")
+def busy_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return p.tiles <= ceil_div(key_tiles(p, problem), parts(p))
+
+
+@rule("more than one pass: length {problem[L]} exceeds the keys whose scores are held")
+def one_pass(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return p.tiles * parts(p) * p.bn >= problem["L"]
+
+
+@rule("scores and output need more registers than a thread has")
+def scores_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return score_registers(p, problem) + OVERHEAD <= register_cap(p, problem)
+
+
+@rule("an exchange through the cluster's barrier without a cluster")
+def exchange_of_a_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.cluster_kv > 1) | (p.exchange == "async")
+
+
+@rule("rows of a share too short for 16-byte stores")
+def wide_shares(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (p.epilogue != "wide") | (problem["D"] // 4 // parts(p) % 4 == 0)
+
+
+SPACE = Space(
+    (
+        Parameter(
+            "row_groups", (1, 2), 1, "macro",
+            meaning="sets of 64 queries a CTA: they share its K and V",
+            expected="2 halves the traffic from L2; pays once 1 gives more than one wave",
+        ),
+        Parameter(
+            "cluster_kv", (1, 2, 4, 8), 2, "macro", off=1,
+            meaning="CTAs of a cluster that share the keys of a query tile",
+            expected="fills the GPU when heads x query tiles do not; every doubling adds exchange",
+        ),
+        Parameter(
+            "key_groups", (1, 2, 4), 1, "macro", off=1,
+            meaning="warpgroups of a CTA that share its keys",
+            expected="shortens the exponentials of a warp and hides latency; adds exchange in the CTA",
+        ),
+        Parameter(
+            "tiles", (1, 2, 3, 4, 5, 6, 7, 8), 4, "macro",
+            meaning="tiles that a part holds the scores of",
+        ),
+        Parameter(
+            "bn", (32, 48, 64, 80, 96, 128, 160, 192, 256), 64, "macro",
+            meaning="keys a tile: a copy, a barrier and a group of wgmmas each",
+            expected="small tiles start the first product earlier, large ones cost fewer instructions",
+        ),
+        Parameter(
+            "chunk", (16, 32, 48, 64, 128), 64,
+            meaning="keys whose exponentials are taken before their product with V starts",
+        ),
+        Parameter(
+            "issuers", (1, 2, 4), 1, off=1,
+            meaning="warps that set up barriers and start copies",
+            expected="more start the last copies earlier; they are few, so it is a matter of 0.1 us",
+        ),
+        Parameter(
+            "polynomials", (0, 1, 2, 3, 4), 0, off=0,
+            meaning="of eight exponentials, how many are computed by the multiply-add pipe",
+            expected="relieves the special-function unit, which takes 16 a clock; costs ten instructions each",
+        ),
+        Parameter(
+            "exchange", ("async", "barrier"), "async",
+            meaning="how CTAs of a cluster hand over results: st.async counted by an mbarrier, or the cluster's barrier",
+            expected="async saves a memory fence and waits for the data alone",
+        ),
+        Parameter(
+            "epilogue", ("direct", "wide"), "direct", off="direct",
+            meaning="stores of 4 bytes a lane, or of 16 after lanes swapped columns",
+            expected="wide needs a quarter of the stores for some shuffles",
+        ),
+    ),
+    (
+        whole_chunks, shares, busy_parts, busy_tiles, one_pass, scores_in_registers, exchange_of_a_cluster,
+        wide_shares,
+    ),
+)  # fmt: skip
+
+
+def supports(problem: Problem) -> str | None:
+    if problem["D"] not in HEAD_DIMS:
+        return f"head dimension {problem['D']}: wgmma tiles here are of 64 or 128 columns"
+    return None
+
+
+def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
+    return 64 * p.row_groups, p.bn
+
+
+def derived(p: Any, problem: Problem) -> dict[str, Value]:
+    return {
+        "element": ELEMENTS[problem.dtype],
+        "head_dim": problem["D"],
+        "causal": bool(problem["causal"]),
+        "one_pass": bool(p.tiles * parts(p) * p.bn >= problem["L"]),
+        "smem_bytes": int(smem_bytes(p, problem)),
+    }
+
+
+def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
+    """Boxes of `rows` rows of one head: (heads, L, D) as (heads, D / 64, L, 64), so that a box is 64 columns wide,
+    as wide as the swizzle, and rows beyond L are outside the tensor."""
+    length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
+    blocks = d // BLOCK_COLUMNS
+    return TensorMapArg(
+        buffer, problem.dtype, (BLOCK_COLUMNS, length, blocks, heads),
+        (2 * d, 2 * BLOCK_COLUMNS, 2 * d * length), (BLOCK_COLUMNS, rows, blocks, 1), swizzle=128,
+    )  # fmt: skip
+
+
+def launch(p: Any, problem: Problem) -> LaunchConfig:
+    x, y, z = grid(p, problem)
+    return LaunchConfig(
+        grid=(int(x), int(y), int(z)),
+        block=(int(threads(p, problem)), 1, 1),
+        smem_bytes=int(smem_bytes(p, problem)),
+        cluster=(int(p.cluster_kv), 1, 1),
+        args=(
+            tensor_map("q", 64, problem),
+            tensor_map("k", int(p.bn), problem),
+            tensor_map("v", int(p.bn), problem),
+            BufferArg("o"),
+            ScalarArg(problem["L"], "i32"),
+            ScalarArg(math.log2(math.e) / math.sqrt(problem["D"]), "f32"),
+        ),
+    )
