@@ -98,9 +98,10 @@ def cpu_instructions() -> str:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ""
     try:
-        flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)[1].split())  # type: ignore[index]
-    except (OSError, TypeError):
-        return "x86-64"
+        told = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    except OSError:
+        told = None
+    flags = set(told[1].split()) if told else set()
     if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "avx2", "fma", "f16c"} <= flags:
         return "x86-64-v4"
     return "x86-64-v3" if {"avx2", "fma", "f16c", "bmi2"} <= flags else "x86-64"
@@ -292,7 +293,8 @@ def verdict(fault: ptx.Fault) -> CandidateError | KeyboardInterrupt | RuntimeErr
 
 
 def place_of(fault: ptx.Fault) -> str:
-    """Where a fault happened, in words: `k.cu:31 (PTX line 200: ld.shared.u32 …), thread (3,0,0), CTA (0,0,0),
+    """Where a fault happened, in words: `k.cu:31 (PTX line 200: ld.shared.u32 …), thread (3,0,0), CTA
+    (0,0,0),
     global q +4096 bytes`."""
     parts = []
     at = f"{fault.file}:{fault.line}" if fault.file else ""

@@ -1,0 +1,191 @@
+"""An estimate of a kernel's time on a named GPU, from what the emulator counted. It is a model, no
+measurement.
+
+    cycles of a wave = p-norm over the pipes of one SM's work, and over one warp's own chain of latencies
+    time             = launch + first load + waves x cycles / clock, not below what L2 and DRAM need
+
+Pipes of an SM: issue slots, FP32 lanes, integer lanes, MUFU (exp2, rcp ...), conversions, tensor cores,
+shared memory
+wavefronts, bytes from L2. The chain is what one warp cannot hide: with one or two warps a scheduler, which
+is what
+attention kernels run at, an instruction's latency and not its pipe is what costs. The p-norm (p = 4) stands
+for
+imperfect overlap: two pipes that are both nearly full take longer than the fuller one.
+
+What it does not know, and so where it fails:
+
+- PTX is not SASS: ptxas removes moves, merges address arithmetic and schedules; spills are only counted by
+  their bytes.
+- The order of instructions: how much of a chain overlaps is one constant a class, not a dependency graph.
+  Variants
+  that differ only in the order of independent work get the same estimate.
+- Latency of loads behind a pipeline of stages: taken as hidden once a copy is asynchronous, except for the
+  first.
+- L2 hit rate: all traffic is L2 traffic; DRAM counts only when the task's own bytes exceed the L2.
+- Power: the clock is the table's.
+
+Use it to order variants of one template on one GPU; benchmarks/estimate_rank.py says how well that works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evo.gpu import Gpu
+from evo.trial import LaunchConfig, Resources
+
+NORM = 4.0
+"""Exponent of the norm that joins the pipes; infinity would be a plain maximum."""
+
+CHAIN_CYCLES: Mapping[str, float] = {
+    "inst_int": 1.6, "inst_fp32": 3.0, "inst_fp16": 3.0, "inst_fp64": 16.0, "inst_mufu": 6.0, "inst_convert":
+    4.0,
+    "inst_move": 0.3, "inst_predicate": 2.0, "inst_control": 4.0, "inst_load_global": 60.0,
+    "inst_store_global": 6.0, "inst_load_shared": 12.0, "inst_store_shared": 4.0, "inst_load_local": 12.0,
+    "inst_load_const": 4.0, "inst_atomic": 300.0, "inst_async_copy": 4.0, "inst_matrix_move": 10.0,
+    "inst_warp": 12.0, "inst_barrier": 25.0, "inst_special": 4.0,
+}  # fmt: skip
+"""Cycles that one instruction adds to its warp's own time when nothing else runs: latency over the
+parallelism that
+such code has. Fitted by hand to the H200 times that docs/emulator.md lists."""
+
+
+@dataclass(frozen=True)
+class SmRates:
+    """What one SM does in a clock: lanes, or bytes. `mma_share` is the part of the tensor peak that mma.sync
+    reaches
+    (wgmma reaches it whole)."""
+
+    fp32: int = 128
+    integer: int = 64
+    mufu: int = 16
+    convert: int = 64
+    fp64: int = 2
+    shared_wavefronts: float = 1.0
+    l2_bytes: int = 64
+    mma_share: float = 1.0
+
+
+RATES: Mapping[tuple[int, int], SmRates] = {
+    (8, 0): SmRates(fp32=64, fp64=32, convert=16),
+    (8, 6): SmRates(),
+    (8, 9): SmRates(),
+    (9, 0): SmRates(fp64=64, mma_share=0.62),
+    (12, 0): SmRates(),
+}
+"""By compute capability; CUDA programming guide, table of arithmetic throughput."""
+
+FIRST_LOAD_US = 0.9
+"""From the launch until the first tile is in shared memory: address set-up and one trip to L2 or DRAM."""
+COLD_MISS_CYCLES = 600
+"""Global memory latency that a dependent, synchronous load exposes, shared by the loads in flight with it."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and what it is made of. `pipes` are cycles of one SM in a full wave."""
+
+    us: float
+    bound: str
+    waves: float
+    resident: int
+    pipes: Mapping[str, float]
+
+    def explain(self) -> str:
+        """One line for a person, labelled as what it is."""
+        largest = sorted(self.pipes.items(), key=lambda item: -item[1])[:4]
+        shares = ", ".join(f"{name} {cycles:.0f}" for name, cycles in largest)
+        return (
+            f"~{self.us:.2f} µs (an estimate, not measured): {self.waves:.2f} waves of {self.resident} CTAs
+            an SM, "
+            f"bound by {self.bound}; cycles: {shares}"
+        )
+
+
+def estimate_us(
+    counters: Mapping[str, float], resources: Resources, launch: LaunchConfig, gpu: Gpu, nbytes: int = 0
+) -> float:
+    """Estimated time of one launch in µs. `counters` are a LaunchReport's, `nbytes` the task's compulsory
+    traffic."""
+    return estimate(counters, resources, launch, gpu, nbytes).us
+
+
+def estimate(
+    counters: Mapping[str, float], resources: Resources, launch: LaunchConfig, gpu: Gpu, nbytes: int = 0
+) -> Estimate:
+    """The same with its parts. Raises ValueError for a GPU without a clock in the table."""
+    if not gpu.clock_ghz:
+        raise ValueError(f"no rates known for {gpu.name}")
+    ctas = counters["ctas"]
+    smem = launch.smem_bytes + resources.static_smem_bytes
+    fitting = max(1, gpu.ctas_resident(launch.threads, resources.registers, smem))
+    resident = min(fitting, max(1, -(-int(ctas) // gpu.sms)))
+    per_cta = {name: value / ctas for name, value in counters.items()}
+    pipes = _pipe_cycles(per_cta, launch, resources, gpu)
+    chain = _chain_cycles(per_cta, launch)
+
+    waves = ctas / (gpu.sms * resident)
+    full, rest = divmod(waves, 1.0)
+    cycles = full * _wave(pipes, chain, resident)
+    if rest:
+        # the last wave: fewer CTAs, first one an SM, then more
+        cycles += _wave(pipes, chain, max(1, round(rest * resident + 0.499)))
+    busy = cycles / (gpu.clock_ghz * 1e3)
+    sectors = counters.get("global_sectors_read", 0) + counters.get("global_sectors_written", 0)
+    memory = max(
+        sectors * 32 / (gpu.l2_gbps * 1e3), nbytes / (gpu.dram_gbps * 1e3) if nbytes > gpu.l2_bytes else 0
+    )
+    loads = {**{name: value * resident for name, value in pipes.items()}, "latency": chain}
+    bound = max(loads, key=lambda name: loads[name])
+    if memory > busy:
+        busy, bound = memory, "memory"
+    return Estimate(gpu.launch_us + FIRST_LOAD_US + busy, bound, waves, resident, loads)
+
+
+def _wave(pipes: Mapping[str, float], chain: float, ctas: int) -> float:
+    """Cycles until `ctas` CTAs that start together on one SM are done."""
+    parts = [value * ctas for value in pipes.values()] + [chain]
+    top = max(parts)
+    return top * sum((part / top) ** NORM for part in parts) ** (1 / NORM) if top else 0.0
+
+
+def _pipe_cycles(
+    cta: Mapping[str, float], launch: LaunchConfig, resources: Resources, gpu: Gpu
+) -> dict[str, float]:
+    """Cycles of each pipe of an SM for one CTA. `cta` holds counters a CTA."""
+    rates = RATES.get(gpu.compute_capability, SmRates())
+
+    def count(*names: str) -> float:
+        return sum(cta.get(name, 0.0) for name in names)
+
+    integer, fp32 = count("inst_int", "inst_predicate"), count("inst_fp32", "inst_fp16")
+    instructions = count("instructions") - 0.7 * count("inst_move")  # ptxas folds most moves away
+    spills = resources.spill_bytes * launch.threads / 128
+    flop_a_clock = gpu.tensor_tflops * 1e3 / (gpu.sms * gpu.clock_ghz)
+    tensor_instructions = count("inst_tensor")
+    # a warp's share of a wgmma is eight times the largest mma.sync and more
+    warpgroup = tensor_instructions and count("tensor_flop") / tensor_instructions > 8192
+    tensor_rate = flop_a_clock * (1.0 if warpgroup else rates.mma_share)
+    return {
+        "issue": instructions / 4,
+        "fp32": (fp32 + (integer if rates.fp32 > rates.integer else 0.0)) * 32 / rates.fp32,
+        "integer": integer * 32 / rates.integer,
+        "mufu": count("mufu") / rates.mufu,
+        "convert": count("inst_convert") * 32 / rates.convert,
+        "fp64": count("inst_fp64") * 32 / rates.fp64,
+        "tensor": count("tensor_flop") / tensor_rate if tensor_rate else 0.0,
+        "shared": (count("shared_wavefronts") + spills) / rates.shared_wavefronts,
+        "l2": count("global_sectors_read", "global_sectors_written") * 32 / rates.l2_bytes,
+    }
+
+
+def _chain_cycles(cta: Mapping[str, float], launch: LaunchConfig) -> float:
+    """Cycles that one warp needs by itself."""
+    warps = -(-launch.threads // 32)
+    chain = sum(cta.get(name, 0.0) * cycles for name, cycles in CHAIN_CYCLES.items()) / warps
+    tensor = cta.get("inst_tensor", 0.0)
+    if tensor:
+        flop = cta["tensor_flop"] / tensor
+        chain += tensor / warps * max(8.0, flop / 512 if flop <= 8192 else flop / 1024)
+    return chain + cta.get("mbarrier_waits", 0.0) / warps * 20
