@@ -56,6 +56,44 @@ def gpu_names() -> list[str]:
         return []
 
 
+def gpu_at(index: int) -> Gpu:
+    """Limits and rates of GPU number `index`: limits from the driver; rates from the table where it knows the
+    GPU by name, else derived. UsageError if there is no such GPU, MachineError if there is none at all."""
+    driver = _driver()
+    count = _ask(driver.cuDeviceGetCount())
+    if not 0 <= index < count:
+        raise UsageError(f"there is no cuda:{index}", f"this machine has {count} CUDA device(s)")
+    device = _ask(driver.cuDeviceGet(index))
+
+    def read(name: str) -> int:
+        which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_ask(driver.cuDeviceGetAttribute(which, device)))
+
+    capability = (read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR"))
+    sms, clock_ghz = read("MULTIPROCESSOR_COUNT"), read("CLOCK_RATE") / 1e6
+    dram_gbps = 2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") / 8e6
+    name = _name(driver, device)
+    known = known_gpu(name)
+    tensor_tflops = _TENSOR_CORE_FLOP.get(capability, 8192) * sms * clock_ghz / 1e3
+    return Gpu(
+        name=known.name if known else name,
+        arch=f"sm_{capability[0]}{capability[1]}" + ("a" if capability == (9, 0) else ""),
+        sms=sms,
+        smem_per_cta=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        smem_per_sm=read("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        threads_per_sm=read("MAX_THREADS_PER_MULTIPROCESSOR"),
+        ctas_per_sm=read("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        registers_per_sm=read("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        threads_per_cta=read("MAX_THREADS_PER_BLOCK"),
+        max_cluster=PORTABLE_CLUSTER if read("CLUSTER_LAUNCH") else 1,
+        clock_ghz=clock_ghz,
+        dram_gbps=known.dram_gbps if known else dram_gbps,
+        l2_gbps=known.l2_gbps if known else dram_gbps * _L2_OVER_DRAM,
+        l2_bytes=read("L2_CACHE_SIZE"),
+        tensor_tflops=known.tensor_tflops if known else tensor_tflops,
+    )
+
+
 def _driver() -> Any:
     """`cuda.bindings.driver`, initialised. MachineError where there is no driver or no GPU."""
     hint = "run without a GPU: --device emulator"
@@ -89,9 +127,7 @@ class CudaDevice:
 
     def __init__(self, index: int = 0, compiler: Compiler | None = None) -> None:
         self.driver = _driver()
-        count = _ask(self.driver.cuDeviceGetCount())
-        if not 0 <= index < count:
-            raise UsageError(f"there is no cuda:{index}", f"this machine has {count} CUDA device(s)")
+        self.gpu = gpu_at(index)
         import torch
 
         self.index = index
@@ -110,7 +146,6 @@ class CudaDevice:
             ) from error
         self._device = _ask(self.driver.cuDeviceGet(index))
         self._encode_tiled = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
-        self.gpu = self._limits()
         self.uuid = self._uuid()
         self._nvml = _Nvml(self.uuid)
         self._dirty: tuple[CudaKernel, LaunchConfig] | None = None
@@ -132,38 +167,6 @@ class CudaDevice:
     def _uuid(self) -> str:
         raw = bytes(_ask(self.driver.cuDeviceGetUuid(self._device)).bytes)[:16].hex()
         return f"GPU-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
-
-    def _limits(self) -> Gpu:
-        """Limits from the driver; rates from the table where it knows the GPU by name, else derived."""
-        attribute = self.driver.CUdevice_attribute
-
-        def read(name: str) -> int:
-            which = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-            return int(_ask(self.driver.cuDeviceGetAttribute(which, self._device)))
-
-        capability = (read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR"))
-        sms = read("MULTIPROCESSOR_COUNT")
-        known = known_gpu(self.name)
-        clock_ghz = read("CLOCK_RATE") / 1e6
-        dram_gbps = 2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") / 8e6
-        flop = _TENSOR_CORE_FLOP.get(capability, 8192)
-        return Gpu(
-            name=known.name if known else self.name,
-            arch=f"sm_{capability[0]}{capability[1]}" + ("a" if capability == (9, 0) else ""),
-            sms=sms,
-            smem_per_cta=read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-            smem_per_sm=read("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-            threads_per_sm=read("MAX_THREADS_PER_MULTIPROCESSOR"),
-            ctas_per_sm=read("MAX_BLOCKS_PER_MULTIPROCESSOR"),
-            registers_per_sm=read("MAX_REGISTERS_PER_MULTIPROCESSOR"),
-            threads_per_cta=read("MAX_THREADS_PER_BLOCK"),
-            max_cluster=PORTABLE_CLUSTER if read("CLUSTER_LAUNCH") else 1,
-            clock_ghz=clock_ghz,
-            dram_gbps=known.dram_gbps if known else dram_gbps,
-            l2_gbps=known.l2_gbps if known else dram_gbps * _L2_OVER_DRAM,
-            l2_bytes=read("L2_CACHE_SIZE"),
-            tensor_tflops=known.tensor_tflops if known else flop * sms * clock_ghz / 1e3,
-        )
 
     def load(self, binary: Binary, launch: LaunchConfig) -> CudaKernel:
         """Load the cubin and have the driver grant `launch`; Unlaunchable if it does not."""
