@@ -97,9 +97,8 @@ class Estimate:
         largest = sorted(self.pipes.items(), key=lambda item: -item[1])[:4]
         shares = ", ".join(f"{name} {cycles:.0f}" for name, cycles in largest)
         return (
-            f"~{self.us:.2f} µs (an estimate, not measured): {self.waves:.2f} waves of {self.resident} CTAs
-            an SM, "
-            f"bound by {self.bound}; cycles: {shares}"
+            f"~{self.us:.2f} µs (an estimate, not measured): {self.waves:.2f} waves of {self.resident} "
+            f"CTAs an SM, bound by {self.bound}; cycles: {shares}"
         )
 
 
