@@ -39,6 +39,20 @@ class BufferSpec:
     role: Literal["in", "out"]
 
 
+@dataclass(frozen=True)
+class Relation:
+    """What must hold between two runs, whatever the reference says.
+
+    `change` gives the second run's inputs from the first's; `expected` its outputs from the first's outputs.
+    Rows where `expected` is NaN are not compared. `exact`: bit for bit, else to rounding.
+    """
+
+    name: str
+    change: Callable[[Tensors], dict[str, Tensor]]
+    expected: Callable[[Tensors], dict[str, Tensor]]
+    exact: bool = False
+
+
 class Task(ABC):
     """What is to be computed, and how one knows that it was.
 
@@ -75,6 +89,10 @@ class Task(ABC):
     def honest(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """The outputs as an honest kernel computes them, in the storage type and with its roundings: the
         gate's line is drawn from its errors."""
+
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
+        """Metamorphic relations that every correct kernel keeps, checked on a small problem."""
+        return ()
 
     @abstractmethod
     def baselines(self, problem: Problem, torch_device: str = "cuda") -> dict[str, Callable[[Tensors], Any]]:

@@ -12,6 +12,8 @@ from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.task import list_tasks, load_task
 from evo.trial import Problem
 
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+
 TASK = load_task("attention")
 SMALL = TASK.problem("2,3,70,64", "fp16")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evo.errors import UsageError
-from evo.task import BufferSpec, Task
+from evo.task import BufferSpec, Relation, Task
 from evo.trial import Problem, Value
 
 if TYPE_CHECKING:
@@ -123,6 +123,22 @@ class Attention(Task):
         take it), P not yet normalised, one rounding at the end: what every flash kernel does, in one tile."""
         return {"o": _attention(problem, inputs, "float32").to(_torch_dtype(problem))}
 
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:
+        """ones         a mean of ones is one
+        heads apart  what one head holds does not move a bit of another's output
+        key order    (not causal) keys and values may come in any order
+        causality    the last key and value are seen by the last query only
+        """
+        found = [
+            Relation("ones", lambda x: {**x, "v": x["v"] * 0 + 1}, lambda o: {"o": o["o"] * 0 + 1}),
+            Relation("heads apart", _other_last_head, _all_but_last_head, exact=True),
+        ]
+        if problem["causal"]:
+            found.append(Relation("causality", _other_last_key, _all_but_last_row))
+        else:
+            found.append(Relation("key order", _reversed_keys, dict))
+        return tuple(found)
+
     def baselines(
         self, problem: Problem, torch_device: str = "cuda"
     ) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
@@ -149,10 +165,41 @@ class Attention(Task):
         """Two heads, lengths around each tile (tile ± 1, tile), 1, and ragged ones over several tiles."""
         tiles = sorted({int(t) for t in tiles if 1 < t <= 256}) or [64]
         low, high = tiles[0], tiles[-1]
-        ordered = [high + 1, low - 1, 1, 2 * high + 3, high - 1, low + 1, 3 * high - 5]
+        several = high * max(2, min(5, 512 // high)) - 5  # a pipeline of stages must fill and drain
+        ordered = [high + 1, low - 1, 1, 2 * high + 3, high - 1, low + 1, several]
         ordered += [t + step for t in reversed(tiles) for step in (0, 1, -1)] + [2 * high, 2 * high + low]
         lengths = dict.fromkeys(length for length in ordered if length >= 1)
         return tuple(problem.replace(B=1, H=2, L=length) for length in lengths)
+
+
+def _other_last_head(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    changed = {name: t.clone() for name, t in inputs.items()}
+    for name, factor in (("q", -1), ("k", 2), ("v", -3)):
+        changed[name][-1, -1] *= factor
+    return changed
+
+
+def _all_but_last_head(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    o = outputs["o"].clone()
+    o[-1, -1] = math.nan
+    return {"o": o}
+
+
+def _other_last_key(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    changed = {name: t.clone() for name, t in inputs.items()}
+    changed["k"][:, :, -1] *= -4
+    changed["v"][:, :, -1] *= -100
+    return changed
+
+
+def _all_but_last_row(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    o = outputs["o"].clone()
+    o[:, :, -1] = math.nan
+    return {"o": o}
+
+
+def _reversed_keys(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {**inputs, "k": inputs["k"].flip(2), "v": inputs["v"].flip(2)}
 
 
 def _torch_dtype(problem: Problem) -> Any:

@@ -1,0 +1,183 @@
+"""The memory of a launch: every buffer between guards, outputs and workspaces poisoned, inputs watched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from evo.device import Region
+from evo.errors import Red
+from evo.task import BufferSpec, Tensors
+from evo.trial import Workspace
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+GUARD_BYTES = 32 << 10
+"""Before and after each buffer: a tile of 128 x 128 elements that is written past the end lands in it."""
+ALIGNMENT = 256
+_PATTERN_BYTES = 64 << 10
+
+
+Role = Literal["in", "out", "scratch", "zeroed"]
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Where a buffer lies in the arena."""
+
+    name: str
+    start: int
+    nbytes: int
+    role: Role
+
+    @property
+    def written(self) -> bool:
+        """Whether its content after a launch is the kernel's own business."""
+        return self.role in ("out", "scratch")
+
+
+class Arena:
+    """One allocation that holds all buffers of a launch and their guards.
+
+    The guards hold NaNs (in fp16, bf16 and fp32 alike), so that a value read from there shows in the output;
+    outputs and workspaces are poisoned before each launch, in turn with such NaNs and with plausible numbers,
+    so that no kernel can tell poison from content. Buffers are aligned to 256 bytes, or with `shift` to 16
+    bytes only, which is all that a kernel may rely on.
+    """
+
+    def __init__(
+        self, buffers: Sequence[BufferSpec], workspaces: Sequence[Workspace], inputs: Tensors,
+        *, torch_device: str, seed: int, shift: int = 0,
+    ) -> None:  # fmt: skip
+        import torch
+
+        self._specs = {b.name: b for b in buffers}
+        self._spans: dict[str, _Span] = {}
+        end = GUARD_BYTES
+        wanted: list[tuple[str, int, Role]] = [(b.name, _nbytes(b), b.role) for b in buffers]
+        wanted += [(w.name, w.nbytes, "zeroed" if w.zeroed else "scratch") for w in workspaces]
+        for name, nbytes, role in wanted:
+            start = -(-end // ALIGNMENT) * ALIGNMENT + shift
+            self._spans[name] = _Span(name, start, nbytes, role)
+            end = start + nbytes + GUARD_BYTES
+        rng = torch.Generator().manual_seed(seed)
+        self._nans = _nan_pattern(rng).to(torch_device)
+        self._numbers = {
+            dtype: _number_pattern(rng, dtype).to(torch_device) for dtype in ("fp16", "bf16", "fp32")
+        }
+        block = torch.empty(end + ALIGNMENT, dtype=torch.uint8, device=torch_device)
+        skip = -block.data_ptr() % ALIGNMENT
+        self._bytes = block[skip : skip + end]
+        _fill(self._bytes, self._nans)
+        for span in self._spans.values():
+            if span.role == "in":
+                self._at(span).copy_(inputs[span.name].contiguous().view(torch.uint8).flatten())
+            elif span.role == "zeroed":
+                self._at(span).zero_()
+        self._expected = self._bytes.clone()
+
+    @property
+    def regions(self) -> Mapping[str, Region]:
+        base = self._bytes.data_ptr()
+        return {
+            span.name: Region(span.name, base + span.start, span.nbytes, writable=span.role != "in",
+                              initialised=not span.written)
+            for span in self._spans.values()
+        }  # fmt: skip
+
+    def poison(self, turn: int) -> None:
+        """Fills outputs and workspaces: with NaNs in even turns, with plausible numbers in odd ones."""
+        for span in self._spans.values():
+            if span.written:
+                dtype = self._specs[span.name].dtype if span.name in self._specs else "fp32"
+                pattern = self._nans if turn % 2 == 0 else self._numbers[dtype]
+                _fill(self._at(span), pattern.roll(4 * (turn // 2)))
+
+    def refuse_damage(self) -> None:
+        """Raises Red if the launch changed a guard or an input, or left a zeroed workspace unclean."""
+        import torch
+
+        for span in self._spans.values():
+            if span.written:
+                self._at(span, self._expected).copy_(self._at(span))
+        if torch.equal(self._bytes, self._expected):
+            return
+        changed = (self._bytes != self._expected).nonzero().flatten()
+        first = int(changed[0])
+        for span in self._spans.values():
+            if span.start <= first < span.start + span.nbytes:
+                reason = "input changed" if span.role == "in" else "workspace not left zero"
+                raise Red(reason, f"{len(changed)} bytes changed", f"{span.name} byte {first - span.start}")
+        nearest = min(
+            self._spans.values(), key=lambda s: max(s.start - first, first - s.start - s.nbytes + 1)
+        )
+        offset = first - nearest.start
+        place = (
+            f"{-offset} bytes before" if offset < 0 else f"{offset - nearest.nbytes} bytes past the end of"
+        )
+        raise Red("write out of bounds", f"{len(changed)} guard bytes changed", f"{place} {nearest.name}")
+
+    def outputs(self) -> dict[str, Tensor]:
+        """Copies of the outputs as they are now."""
+        return {
+            span.name: _typed(self._at(span).clone(), self._specs[span.name])
+            for span in self._spans.values()
+            if span.role == "out"
+        }
+
+    def load(self, inputs: Tensors) -> None:
+        """Replaces the inputs."""
+        import torch
+
+        for name, tensor in inputs.items():
+            content = tensor.contiguous().view(torch.uint8).flatten()
+            for whole in (self._bytes, self._expected):
+                self._at(self._spans[name], whole).copy_(content)
+
+    def _at(self, span: _Span, whole: Tensor | None = None) -> Tensor:
+        return (self._bytes if whole is None else whole)[span.start : span.start + span.nbytes]
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch type of a storage type's name."""
+    import torch
+
+    kinds: dict[str, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+    return kinds[name]
+
+
+def _nbytes(spec: BufferSpec) -> int:
+    return math.prod(spec.shape) * int(torch_dtype(spec.dtype).itemsize)
+
+
+def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:
+    return raw.view(torch_dtype(spec.dtype)).reshape(spec.shape)
+
+
+def _fill(target: Tensor, pattern: Tensor) -> None:
+    """Tiles `target` with `pattern`."""
+    whole = len(target) // len(pattern) * len(pattern)
+    target[:whole].view(-1, len(pattern)).copy_(pattern)
+    target[whole:].copy_(pattern[: len(target) - whole])
+
+
+def _nan_pattern(rng: torch.Generator) -> Tensor:
+    """Random 16-bit words that are NaN as fp16 and as bf16; pairs of them are NaN as fp32."""
+    import torch
+
+    count = _PATTERN_BYTES // 2
+    payload = torch.randint(0x7F81, 0x8000, (count,), generator=rng, dtype=torch.int32)
+    sign = torch.randint(0, 2, (count,), generator=rng, dtype=torch.int32) << 15
+    return ((payload | sign) & 0xFFFF).to(torch.uint16).view(torch.uint8)
+
+
+def _number_pattern(rng: torch.Generator, dtype: str) -> Tensor:
+    """Random numbers of the size of results."""
+    import torch
+
+    kind = torch_dtype(dtype)
+    return torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng).to(kind).view(torch.uint8)
