@@ -3,7 +3,8 @@
     python benchmarks/record_conformance.py --out recorded.xz      # then: mv recorded.xz tests/ptx/
 
 Needs a Hopper GPU (the programs hold sm_90a instructions) and cuda-bindings; takes seconds. Prints one line a
-program: how many slices disagree with their exact expectation, which is a fault of the expectation or of this GPU.
+program: how many slices disagree with their exact expectation, which is a fault of the expectation or of
+this GPU.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def main() -> int:
     save(options.out, name, answers)
     seconds = time.perf_counter() - begin
     print(
-        f"{len(answers)} programs on {name} in {seconds:.1f} s, {failed} failed; {options.out.stat().st_size} bytes"
+        f"{len(answers)} programs on {name} in {seconds:.1f} s, {failed} failed; {options.out.stat().st_size}
+        bytes"
     )
     return 1 if failed else 0
 

@@ -49,6 +49,8 @@ REASONS: dict[int, str] = {
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 PORTABLE_CLUSTER = 8
+INSTRUCTIONS_PER_WARP = 4_000_000
+"""A launch that runs more than this, times its warps, is a runaway, unless the device is told a budget."""
 
 _SCALARS = {"i32": ("<i", 4), "u32": ("<I", 4), "i64": ("<q", 8), "f32": ("<f", 4)}
 _ELEMENTS = {  # dtype -> bytes, floating point, bf16
@@ -109,7 +111,8 @@ def cpu_instructions() -> str:
 
 class EmulatorDevice:
     """Stands for `gpu`: its limits are refused as its driver would. `jobs` threads run a launch's CTAs; one
-    makes every report deterministic. `checks` are interpreter.CHECK_* bits."""
+    makes every report deterministic. `checks` are interpreter.CHECK_* bits; `instruction_budget` is how many
+    warp instructions a launch may run before it is a runaway."""
 
     kind: Literal["cuda", "emulator"] = "emulator"
     torch_device = "cpu"
@@ -120,13 +123,13 @@ class EmulatorDevice:
         jobs: int = 1,
         *,
         checks: int = ptx.CHECK_ALL,
-        instructions_per_warp: int = 4_000_000,
+        instruction_budget: int | None = None,
         cache: Path | None = None,
     ) -> None:
         self.gpu = gpu
         self.jobs = jobs
         self.checks = checks
-        self.instructions_per_warp = instructions_per_warp
+        self.instruction_budget = instruction_budget
         self.interpreter = load_interpreter(cache)
 
     @property
@@ -222,6 +225,8 @@ class EmulatorKernel:
         """Run once and return what happened, a fault included; with `profile` the work by line as well."""
         device = self.device
         warps = -(-launch.threads // 32) * launch.grid[0] * launch.grid[1] * launch.grid[2]
+        # a floor, so that one warp may do the work of many
+        generous = max(100_000_000, warps * INSTRUCTIONS_PER_WARP)
         return self.module.run(
             self.entry,
             launch,
@@ -231,8 +236,7 @@ class EmulatorKernel:
             checks=device.checks,
             threads=device.jobs,
             sm_count=device.gpu.sms,
-            # a floor, so that one warp may do the work of many
-            instruction_budget=max(100_000_000, warps * device.instructions_per_warp),
+            instruction_budget=device.instruction_budget or generous,
             profile=profile,
         )
 

@@ -3,8 +3,10 @@
 A comment on a line plants faults and says where they show:
 
     // FAULT name: replacement      in the variant `name`, the line's code is `replacement`
-    // SEEN name, name: reason      the report of those variants may point at this line, for that reason (`|`: or)
-    // IN name: reason              the same, but the report points into a header that was inlined at this line
+    // SEEN name, name: reason      the report of those variants may point at this line, for that reason
+    (`|`: or)
+    // IN name: reason              the same, but the report points into a header that was inlined at this
+    line
     // RESULT name                  no access is wrong; the variant must give a wrong result
 """
 

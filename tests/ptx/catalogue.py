@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptx import floating, integer, machine, tensor
-from ptx.programs import Program, Slice, unsigned
+from ptx.programs import TYPES, Program, Slice, unsigned
 
 RECORDED = Path(__file__).with_name("recorded.xz")
 
@@ -57,20 +56,8 @@ def recorded_device(path: Path = RECORDED) -> str:
     return str(json.loads(text[: text.index(b"\n")])["device"])
 
 
-def wanted(program: Program, part: Slice, answer: bytes | None) -> npt.NDArray[np.unsignedinteger] | None:
+def wanted(part: Slice, answer: bytes | None) -> npt.NDArray[np.unsignedinteger] | None:
     """What a slice must hold: the recorded answer, else the exact expectation, else None (nothing to compare)."""
     if answer is not None:
-        nbytes = unsigned(_nbytes(part))
-        return np.frombuffer(answer, nbytes, part.count, part.offset)
+        return np.frombuffer(answer, unsigned(TYPES[part.kind][2]), part.count, part.offset)
     return part.expected
-
-
-def _nbytes(part: Slice) -> int:
-    from ptx.programs import TYPES
-
-    return TYPES[part.kind][2]
-
-
-def fingerprint() -> str:
-    """Changes when any program does."""
-    return hashlib.sha256("".join(p.digest for p in programs()).encode()).hexdigest()[:16]

@@ -116,11 +116,9 @@ def encode(x: Real, fmt: Format, mode: str = "rn", ftz: bool = False, sat: bool 
             return 0
         if x.infinite or x.value > 1:
             x = Real(False, Fraction(1))
-    if x.nan:
-        return fmt.nan
     sign = fmt.sign_bit if x.negative else 0
     if x.magnitude is None:
-        return sign | fmt.infinity
+        return fmt.nan if x.nan else sign | fmt.infinity
     if x.magnitude == 0:
         return sign
     exponent = max(_floor_log2(x.magnitude), 1 - fmt.bias)

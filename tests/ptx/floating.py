@@ -28,7 +28,7 @@ def value(bits: int, fmt: Format) -> float:
     return float(struct.unpack("<f", struct.pack("<I", bits << 16 if fmt is BF16 else bits))[0])
 
 
-def halves(fmt: Format, operation: Expected) -> Expected:
+def halves(operation: Expected) -> Expected:
     """A packed operation out of a scalar one."""
     return lambda *x: operation(*[v & 0xFFFF for v in x]) | operation(*[v >> 16 for v in x]) << 16
 
@@ -127,11 +127,12 @@ def comparisons() -> list[Op]:
         Op("set.ge.f32.f32", "f32", ("f32", "f32"),
            lambda a, b: 0x3F800000 * _compare(F32, ORDERED["ge"], False)(a, b)),
     ]  # fmt: skip
-    for name, test in {
+    tests: dict[str, Callable[[float], bool]] = {
         "finite": math.isfinite, "infinite": math.isinf, "number": lambda x: x == x, "notanumber": math.isnan,
         "normal": lambda x: math.isfinite(x) and abs(x) >= 2.0**-126, "subnormal": lambda x: 0 < abs(x) < 2.0**-126,
-    }.items():  # fmt: skip
-        ops.append(Op(f"testp.{name}.f32", "pred", ("f32",), lambda a, t=test: t(value(a, F32))))
+    }  # fmt: skip
+    for name, holds in tests.items():
+        ops.append(Op(f"testp.{name}.f32", "pred", ("f32",), _tested(holds)))
     return ops
 
 
@@ -143,6 +144,10 @@ def _compare(
         return unordered if x != x or y != y else test(x, y)
 
     return run
+
+
+def _tested(holds: Callable[[float], bool]) -> Expected:
+    return lambda a: holds(value(a, F32))
 
 
 def f64() -> list[Op]:
@@ -183,7 +188,7 @@ def half(fmt: Format) -> list[Op]:
         kind = f"{name}x2" if packed else name
 
         def on(operation: Expected, packed: bool = packed) -> Expected:
-            return halves(fmt, operation) if packed else operation
+            return halves(operation) if packed else operation
 
         for op, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
             of = (kind,) * count

@@ -91,7 +91,7 @@ def memory() -> Program:
     w.put("ld.v2", "%r3", "b32", lambda i: word(i, 2) ^ word(i, 3))
     for name, suffix, take in (("u8", "u8", 0xFF), ("u16", "u16", 0xFFFF)):
         w.run(f"ld.global.{suffix} %r1, [%d0];")
-        w.put(f"ld.{name}", "%r1", "u32", lambda i, take=take: word(i, 0) & take)
+        w.put(f"ld.{name}", "%r1", "u32", [word(i, 0) & take for i in range(64)])
     for width in (8, 16):
         w.run(f"ld.global.s{width} %r1, [%d0];")
         w.put(f"ld.s{width}", "%r1", "s32", _sign_extended(word, width))
@@ -191,13 +191,9 @@ def warp() -> Program:
     ballot = {g: sum((WORDS[g * 32 + j] > 1 << 31) << j for j in range(32)) for g in range(4)}
     w.run("vote.sync.ballot.b32 %r3, %p0, 0xffffffff;")
     w.put("vote.ballot", "%r3", "b32", lambda i: ballot[i // 32])
-    for mode, exact in (
-        ("any", lambda b: b != 0),
-        ("all", lambda b: b == 0xFFFFFFFF),
-        ("uni", lambda b: b in (0, 0xFFFFFFFF)),
-    ):
+    for mode, answers in (("any", range(1, 1 << 32)), ("all", (0xFFFFFFFF,)), ("uni", (0, 0xFFFFFFFF))):
         w.run(f"vote.sync.{mode}.pred %p1, %p0, 0xffffffff; selp.u32 %r3, 1, 0, %p1;")
-        w.put(f"vote.{mode}", "%r3", "u32", lambda i, exact=exact: exact(ballot[i // 32]))
+        w.put(f"vote.{mode}", "%r3", "u32", [ballot[i // 32] in answers for i in range(128)])
     w.run("and.b32 %r4, %r1, 3; match.any.sync.b32 %r3, %r4, 0xffffffff;")
     w.put(
         "match.any",
@@ -233,7 +229,7 @@ def _reduced(op: str, kind: str) -> Callable[[int], int]:
         if kind == "s32":
             words = [x - (1 << 32) if x >> 31 else x for x in words]
         if op in ("min", "max", "add"):
-            return {"min": min, "max": max, "add": sum}[op](words)
+            return min(words) if op == "min" else max(words) if op == "max" else sum(words)
         result = words[0]
         for x in words[1:]:
             result = {"and": result & x, "or": result | x, "xor": result ^ x}[op]
@@ -316,7 +312,7 @@ def barriers() -> Program:
     ):
         w.run(f"add.u32 %r2, %t, {n}; st.shared.u32 [%r1+{512 * n}], %r2; {text}")
         w.run(f"xor.b32 %r3, %t, 77; mad.lo.u32 %r3, %r3, 4, %r9; ld.shared.u32 %r4, [%r3+{512 * n}];")
-        w.put(text, "%r4", "u32", lambda i, n=n: (i % 128 ^ 77) + n)
+        w.put(text, "%r4", "u32", [(i % 128 ^ 77) + n for i in range(256)])
     w.run("setp.lt.u32 %p0, %t, 64; @%p0 bra consumer; add.u32 %r2, %t, 1000; st.shared.u32 [%r1+2048], %r2;")
     w.run(
         "bar.arrive 4, 128; mov.u32 %r4, 5; bra joined; consumer: bar.sync 4, 128; ld.shared.u32 %r4, [%r1+2304]; joined:"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evo.trial import BufferArg, LaunchConfig, TensorMapArg, digest_of
+from evo.trial import Argument, BufferArg, LaunchConfig, TensorMapArg, digest_of
 
 LANES = 512
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
@@ -88,9 +88,9 @@ def _edges(kind: str) -> list[int]:
         return FLOAT_EDGES[base]
     width = 8 * TYPES[kind][2]
     top = 1 << (width - 1)
-    few = [0, 1, 2, 3, top - 1, top, top + 1, 2 * top - 1, 2 * top - 2, 0x5555555555555555, 0xAAAAAAAAAAAAAAAA,
+    ints: list[int] = [0, 1, 2, 3, top - 1, top, top + 1, 2 * top - 1, 2 * top - 2, 0x5555555555555555, 0xAAAAAAAAAAAAAAAA,
            0x0123456789ABCDEF, 0xFF, 1 << (width // 2), (1 << (width // 2)) - 1, 10]  # fmt: skip
-    return [v & (2 * top - 1) for v in few]
+    return [v & (2 * top - 1) for v in ints]
 
 
 def _shaped(kind: str, raw: npt.NDArray[np.uint64], lane: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -305,14 +305,15 @@ def _ulp(kind: str, y: npt.NDArray[np.floating]) -> npt.NDArray[np.longdouble]:
         "f64": (52, -1074),
     }[kind]
     _, exponent = np.frexp(np.abs(y.astype(np.longdouble)))
-    return np.ldexp(np.longdouble(1), np.maximum(exponent - 1 - mantissa, lowest))
+    unit: npt.NDArray[np.longdouble] = np.ldexp(np.longdouble(1), np.maximum(exponent - 1 - mantissa, lowest))
+    return unit
 
 
 def launch_of(
     ctas: int, threads: int, smem: int = 0, cluster: int = 1, maps: Sequence[TensorMapArg] = ()
 ) -> LaunchConfig:
     """A one-dimensional launch of `k(in, out, maps…)`."""
-    args = (BufferArg("in"), BufferArg("out"), *maps)
+    args: tuple[Argument, ...] = (BufferArg("in"), BufferArg("out"), *maps)
     return LaunchConfig((ctas, 1, 1), (threads, 1, 1), smem, args, (cluster, 1, 1))
 
 
@@ -336,14 +337,20 @@ class Writer:
         self.body.append(text)
 
     def put(
-        self, label: str, register: str, kind: str = "b32", exact: Callable[[int], int] | None = None
+        self,
+        label: str,
+        register: str,
+        kind: str = "b32",
+        exact: Callable[[int], int] | Sequence[int] | None = None,
     ) -> None:
-        """Store `register` of every thread; `exact` maps the thread's number in the grid to its bits."""
+        """Store `register` of every thread; `exact` maps the thread's number in the grid to its bits,
+        or lists them."""
         _, store, nbytes = TYPES[kind]
         mask = (1 << 8 * nbytes) - 1
         expected = None
-        if exact:
-            expected = np.array([exact(i) & mask for i in range(self.threads)], dtype=unsigned(nbytes))
+        if exact is not None:
+            values = [exact(i) for i in range(self.threads)] if callable(exact) else exact
+            expected = np.array([value & mask for value in values], dtype=unsigned(nbytes))
         self.body.append(
             f"mad.wide.u32 %at, %g, {nbytes}, %out; st.global{store} [%at+{self.nbytes}], {register};"
         )

@@ -30,11 +30,12 @@ class Element:
 
 
 def _fp8(mantissa: int, bias: int) -> Callable[[Matrix], npt.NDArray[np.uint32]]:
-    def encode(x: Matrix) -> npt.NDArray[np.uint32]:
+    def encode(x: Matrix) -> Words:
         fraction, exponent = np.frexp(np.abs(x))
         digits = np.round((fraction * 2 - 1) * 2**mantissa).astype(np.int64)
         bits = np.where(x == 0, 0, (exponent - 1 + bias) << mantissa | digits)
-        return (bits | (x < 0) * 0x80).astype(np.uint32)
+        signed: Words = (bits | (x < 0) * 0x80).astype(np.uint32)
+        return signed
 
     return encode
 
@@ -44,14 +45,18 @@ def _f32_bits(x: Matrix) -> npt.NDArray[np.uint32]:
 
 
 def _integer_bits(width: int) -> Callable[[Matrix], npt.NDArray[np.uint32]]:
-    return lambda x: (x.astype(np.int64) & ((1 << width) - 1)).astype(np.uint32)
+    def encode(x: Matrix) -> Words:
+        bits: Words = (x.astype(np.int64) & ((1 << width) - 1)).astype(np.uint32)
+        return bits
+
+    return encode
 
 
 ELEMENTS = {
     e.name: e
     for e in (
         Element("f16", 16, lambda x: x.astype(np.float16).view(np.uint16).astype(np.uint32)),
-        Element("bf16", 16, lambda x: _f32_bits(x) >> 16),
+        Element("bf16", 16, lambda x: (_f32_bits(x) >> 16).astype(np.uint32)),
         Element("tf32", 32, _f32_bits),
         Element("e4m3", 8, _fp8(3, 7)),
         Element("e5m2", 8, _fp8(2, 15)),
@@ -173,7 +178,7 @@ def mma(rows: Sequence[tuple[int, str, str, str]] = MMA) -> Program:
             else:
                 words = _integer_bits(32)(exact) if acc == "s32" else _f32_bits(exact)
             kind = {"f16": "f16x2", "s32": "s32", "f32": "f32"}[acc]
-            w.put(f"{name} register {r}", f"e{r}", kind, lambda i, words=words: int(words[i]))
+            w.put(f"{name} register {r}", f"e{r}", kind, words.tolist())
         w.run("}")
     w.raw = fragments.raw
     return w.program()
@@ -196,7 +201,7 @@ def mma_f64() -> Program:
             f"mma.m8n8k4.f64 register {r}",
             f"%e{3 + r}",
             "f64",
-            lambda i, r=r: int(total[i, r : r + 1].view(np.uint64)[0]),
+            np.ascontiguousarray(total[:, r]).view(np.uint64).tolist(),
         )
     return w.program()
 
@@ -224,7 +229,7 @@ def mma_rounding() -> Program:
         for r in range(4):
             row, column = accumulator_positions(r, np.arange(threads))
             words = _f32_bits(total[row, column])
-            w.put(f"{op} register {r}", f"c{r}", "f32", lambda i, words=words: int(words[i]))
+            w.put(f"{op} register {r}", f"c{r}", "f32", words.tolist())
             w.slices[-1] = replace(w.slices[-1], absolute=2.0**-20)
         w.run("}")
     w.raw = fragments.raw
@@ -437,7 +442,7 @@ def _wgmma(index: int, acc: str, kind: str, n: int, span: int, registers_a: bool
         else:
             words_r = _integer_bits(32)(exact) if acc == "s32" else _f32_bits(exact)
         kind_d = {"f16": "f16x2", "s32": "s32", "f32": "f32"}[acc]
-        w.put(f"{op} register {r}", f"e{r}", kind_d, lambda i, v=words_r: int(v[i]))
+        w.put(f"{op} register {r}", f"e{r}", kind_d, words_r.tolist())
     w.raw = fragments.raw
     return w.program()
 
