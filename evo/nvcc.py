@@ -553,3 +553,23 @@ def _ninja(
     )
     if done.returncode:
         raise MachineError("a build failed:\n" + first_errors(done.stdout + done.stderr))
+
+
+# --- reading machine code ------------------------------------------------------------------------------------
+
+
+def disassemble(binary: Binary, toolkit: Toolkit) -> str:
+    """The machine code (SASS) of `binary` as text. MachineError where neither nvdisasm nor cuobjdump is found."""
+    beside = str(toolkit.root / "bin")
+    for name, option in (("nvdisasm", "-c"), ("cuobjdump", "-sass")):
+        if tool := shutil.which(name) or shutil.which(name, path=beside):
+            with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+                file.write(binary.cubin)
+                file.flush()
+                done = subprocess.run([tool, option, file.name], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise MachineError(f"{tool} failed: {done.stderr.strip()}")
+            return done.stdout
+    raise MachineError(
+        "no nvdisasm and no cuobjdump found", "install NVIDIA's CUDA toolkit, or its cuda-nvdisasm package"
+    )

@@ -2,14 +2,121 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evo.cli.options import (
+    DATABASE,
+    CacheOption,
+    DatabaseOption,
+    GpuOption,
+    JsonOption,
+    NvccOption,
+    SeedOption,
+    nvcc_or_environment,
+    open_cache,
+    open_store,
+)
+from evo.cli.words import form_of, stdout
+from evo.errors import NothingFound, UsageError
+
+if TYPE_CHECKING:
+    from evo.task import BufferSpec
+    from evo.trial import Candidate
+
+
+def emulate(
+    *,
+    what: Annotated[str, typer.Argument(metavar="FILE|TRIAL", help="A .cu or .ptx file, or STUDY/NUMBER.")],
+    launch: Annotated[
+        str, typer.Option(metavar="grid=8x8,block=128,smem=48K", help="Launch configuration of a file.")
+    ] = "",
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARG", help="An argument of a file's kernel; repeat in its order."),
+    ] = None,
+    entry: Annotated[str | None, typer.Option(metavar="NAME", help="Which kernel of the file.")] = None,
+    schedule: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this schedule. May be repeated.")
+    ] = None,
+    gpu: GpuOption = None,
+    seed: SeedOption = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Threads that run the CTAs.")] = 1,
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> int:
+    """Run a kernel on the CPU and look for races, deadlocks and accesses that no GPU would report.
+
+    The compiled PTX is executed under several legal orders of events. Errors name the line of the source,
+    the thread and the buffer; counters and bank conflicts follow. Ends with 4 if anything is wrong.
+
+    \b
+      evo emulate axpy.cu --launch grid=4,block=256 --arg f32:2 \\
+          --arg x=in:f32:1024 --arg y=inout:f32:1024
+      evo emulate attention-1/12 --gpu H200
+
+    \b
+    An argument is a number, i32:512 or f32:0.18 (i32 u32 i64 f32), or a buffer,
+    in:f16:512x64, out:..., inout:..., with a content after another colon if it
+    matters: normal uniform ones zeros arange poison, or a number.
+    A TMA tensor map over a buffer: map:in:f16:512x64:64x64:128 (box, swizzle).
+    """
+    from evo.device.emulate import as_json, emulate_candidate, emulate_file, told
+    from evo.device.emulator import EmulatorDevice
+    from evo.nvcc import find_compiler
+    from evo.report import as_json as json_text
+    from evo.rig import DEFAULT_GPU, gpu_named
+
+    built = open_cache(cache)
+    device = EmulatorDevice(gpu_named(gpu or DEFAULT_GPU), jobs, cache=built.root)
+    path = Path(what)
+    with contextlib.ExitStack() as stack:
+        compiler = None if path.suffix == ".ptx" else find_compiler(nvcc_or_environment(nvcc), built)
+        if compiler:
+            stack.callback(compiler.close)
+        if path.suffix in (".cu", ".ptx"):
+            if not launch:
+                raise UsageError("how is it launched?", "--launch grid=8x8,block=128,smem=48K")
+            result = emulate_file(
+                path, device, compiler, launch, arg or [], entry=entry, schedules=schedule or [], seed=seed
+            )
+        else:
+            if launch or arg or entry:
+                raise UsageError(
+                    "a trial has its own launch and arguments", "name a .cu file, or leave them out"
+                )
+            candidate, specs = _stored(what, database)
+            assert compiler is not None
+            result = emulate_candidate(candidate, specs, device, compiler, schedule or [], seed=seed)
+    if form_of(json) == "json":
+        sys.stdout.write(json_text(as_json(result)))
+    else:
+        for line in told(result, color=stdout().color_system is not None):
+            print(line)
+    return 0 if result.green else NothingFound.exit_code
+
+
+def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]:
+    """The candidate of a stored trial, and the buffers of its task."""
+    from evo.rig import task_of
+
+    with open_store(database) as store:
+        stored = store.trial(trial)
+        task = task_of(store.study(stored.study))
+    candidate = stored.trial.candidate
+    return candidate, task.buffers(candidate.problem)
+
 
 def replay() -> None:
-    "x"
-
-
-def emulate() -> None:
-    "x"
+    """Not yet."""
 
 
 def gate() -> None:
-    "x"
+    """Not yet."""

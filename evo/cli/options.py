@@ -93,12 +93,12 @@ DatabaseOption = Annotated[
 CacheOption = Annotated[
     Path | None,
     typer.Option("--cache", envvar="EVO_CACHE", show_envvar=False, metavar="DIR", rich_help_panel=WHERE,
-                 help="Where built things are kept. [default: ~/.cache/evo]"),
+                 help="Where built things are kept (default: ~/.cache/evo)."),
 ]  # fmt: skip
 NvccOption = Annotated[
     Path | None,
     typer.Option("--nvcc", metavar="PATH", rich_help_panel=WHERE,
-                 help="The CUDA compiler. [default: CUDA_HOME, then PATH, then the installed wheels]"),
+                 help="The CUDA compiler (default: CUDA_HOME, then PATH, then the installed wheels)."),
 ]  # fmt: skip
 TemplatesOption = Annotated[
     list[Path] | None,
@@ -111,23 +111,26 @@ TaskArgument = Annotated[
 ShapeOption = Annotated[
     str | None,
     typer.Option("--shape", metavar="B,H,L,D", rich_help_panel=WHAT,
-                 help="The sizes, or a problem's name. [default: mission, which is 1,8,512,64]"),
+                 help="The sizes, or a problem's name (default: mission, which is 1,8,512,64)."),
 ]  # fmt: skip
 CausalOption = Annotated[
     bool, typer.Option("--causal", rich_help_panel=WHAT, help="A query sees no later keys.")
 ]
 DtypeOption = Annotated[
-    str | None, typer.Option("--dtype", metavar="fp16|bf16", rich_help_panel=WHAT, help="[default: fp16]")
+    str | None,
+    typer.Option(
+        "--dtype", metavar="fp16|bf16", rich_help_panel=WHAT, help="The storage type (default: fp16)."
+    ),
 ]
 TemplateOption = Annotated[
     list[str] | None,
     typer.Option("--template", metavar="NAME", autocompletion=template_names, rich_help_panel=WHAT,
-                 help="Only this template. May be repeated. [default: every one that fits]"),
+                 help="Only this template. May be repeated (default: every one that fits)."),
 ]  # fmt: skip
 GpuOption = Annotated[
     str | None,
     typer.Option("--gpu", metavar="NAME", autocompletion=gpu_names, rich_help_panel=WHERE,
-                 help="The GPU that the emulator stands for: L4, A100, 'RTX 4090', H200 … [default: L4]"),
+                 help="The GPU that the emulator stands for: L4, A100, 'RTX 4090', H200 … (default: L4)"),
 ]  # fmt: skip
 TargetOption = Annotated[
     str | None,
@@ -137,7 +140,7 @@ TargetOption = Annotated[
 SmemOption = Annotated[
     str | None,
     typer.Option("--smem-limit", metavar="48K", rich_help_panel=WHERE,
-                 help="Use no more shared memory a CTA than this. [default: all that the GPU has]"),
+                 help="Use no more shared memory a CTA than this (default: all that the GPU has)."),
 ]  # fmt: skip
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
@@ -171,6 +174,6 @@ DeviceOption = Annotated[
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, rich_help_panel=HOW, help="Candidates at work at once. [default: one a core]"
+        "--workers", min=1, rich_help_panel=HOW, help="Candidates at work at once (default: one a core)."
     ),
 ]

@@ -38,7 +38,7 @@ from evo.cli.options import (
     study_names,
 )
 from evo.cli.words import form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
-from evo.errors import UsageError
+from evo.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from evo.cache import Cache
@@ -55,7 +55,7 @@ def search(
     ],
     rate: RateOption = None,
     study: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=HOW, help="Its name. [default: TASK-N]")
+        str | None, typer.Option(metavar="NAME", rich_help_panel=HOW, help="Its name (default: TASK-N).")
     ] = None,
     shape: ShapeOption = None,
     causal: CausalOption = False,
@@ -83,17 +83,18 @@ def search(
     \b
       evo search --budget 2m
       evo search attention --shape 1,8,512,64 --budget 5m
-      evo search --shape 2,16,4096,128 --causal --dtype bf16 --budget 14h --study long-one
+      evo search --budget 14h --shape 2,16,4096,128 --causal --study long-one
       evo search --budget '$7' --rate 0.51
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
     from evo.rig import choose_device
     from evo.store import Study
-    from evo.strategy import make_strategy
+    from evo.strategy import STRATEGIES
     from evo.task import load_task
 
     budget_s = parse_budget(budget, rate)
-    make_strategy(strategy, {}, seed)  # a wrong name is told before anything is set up
+    if strategy not in STRATEGIES:
+        raise UnknownName.among("strategy", strategy, list(STRATEGIES))
     folders = [folder.resolve() for folder in templates or ()]
     problem = parse_problem(load_task(task, folders), shape, dtype, causal)
     chosen, stands_for = choose_device(device, gpu, target)

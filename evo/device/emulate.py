@@ -28,7 +28,8 @@ from evo.device.estimate import Estimate, estimate
 from evo.device.interpreter import Execution, Fault, Work
 from evo.errors import CandidateError, UsageError
 from evo.nvcc import Compiler
-from evo.trial import Argument, Binary, BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
+from evo.task import BufferSpec
+from evo.trial import Argument, Binary, BufferArg, Candidate, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
 DTYPES = {  # as said on the command line -> (as a TensorMapArg says it, bytes)
     "f16": ("fp16", 2), "fp16": ("fp16", 2), "bf16": ("bf16", 2), "f32": ("fp32", 4), "fp32": ("fp32", 4),
@@ -323,6 +324,30 @@ def emulate_file(
     binary, source = compiled(path, entry, device.gpu.arch, compiler)
     kernel = device.load(binary, config)
     return emulate(kernel, config, buffers, schedules or device.schedules, source=source, seed=seed)
+
+
+def emulate_candidate(
+    candidate: Candidate,
+    specs: Sequence[BufferSpec],
+    device: EmulatorDevice,
+    compiler: Compiler,
+    schedules: Sequence[str] = (),
+    *,
+    seed: int = 0,
+) -> Emulation:
+    """The same for a candidate, whose launch and buffers (`specs`, of its task) are known: inputs are N(0,1).
+
+    Raises Uncompilable, Unlaunchable."""
+    binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
+    kernel = device.load(binary, candidate.launch)
+    buffers = [
+        Buffer(s.name, s.role, s.dtype, s.shape, "normal" if s.role == "in" else "poison") for s in specs
+    ] + [
+        Buffer(w.name, "inout", "u8", (w.nbytes,), "zeros" if w.zeroed else "poison")
+        for w in candidate.launch.workspaces
+    ]
+    source = candidate.source
+    return emulate(kernel, candidate.launch, buffers, schedules or device.schedules, source=source, seed=seed)
 
 
 # --- telling

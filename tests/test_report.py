@@ -1,0 +1,220 @@
+"""Tables and pages, as they are read: the text itself is compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from evo import report
+from evo.doctor import Finding
+from evo.gpu import Limits, target
+from evo.space import Parameter, Space, rule
+from evo.store import Failure, Ranked, StoredTrial, Study
+from evo.trial import (
+    BufferArg,
+    Candidate,
+    CaseError,
+    Interval,
+    LaunchConfig,
+    Outcome,
+    Problem,
+    Resources,
+    Timing,
+    Trial,
+)
+
+PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
+POINT = {"bm": 64, "bn": 128, "warps": 4, "swizzle": "xor", "persistent": True, "k_stages": 2, "v_stages": 1}
+MEASURED = Ranked(
+    trial=7, study="mission-1", number=6, template="flash_mma", problem=PROBLEM.key, device="NVIDIA H200",
+    outcome="TIMED", point=POINT, median_us=8.531, low_us=8.512, high_us=8.549,
+    baselines_us={"flash": 10.27, "cudnn": 9.1}, speedup=1.0667, speedup_low=1.062, speedup_high=1.071,
+    estimate_us=None, estimate_gpu="", registers=168, spill_bytes=0, smem_bytes=49152, worst_error=4.1e-4,
+)  # fmt: skip
+ESTIMATED = replace(
+    MEASURED, trial=8, number=7, device="emulator (L4)", outcome="GREEN", median_us=None, low_us=None,
+    high_us=None, baselines_us={}, speedup=None, speedup_low=None, speedup_high=None, estimate_us=31.4,
+    estimate_gpu="L4",
+)  # fmt: skip
+STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, spent_s=61.0, status="finished")
+
+
+def console(width: int) -> Console:
+    return Console(width=width, file=io.StringIO(), force_terminal=False)
+
+
+def text(table: report.Table, width: int) -> str:
+    return table.render("text", console(width))
+
+
+def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
+    (table,) = report.leaderboards([MEASURED])
+    title, heading, row = text(table, 200).splitlines()
+    assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200"
+    assert heading.split() == ["#", "trial", "time", "95", "%", "CI", "vs", "best", "baseline", "regs",
+                               "spill", "smem", "template", "point"]  # fmt: skip
+    assert row == (
+        "1  mission-1/6  8.53 µs  [8.51, 8.55]  1.07x [1.06, 1.07] cudnn   168      0  48.0K  flash_mma  "
+        "bm=64 bn=128 warps=4 swizzle=xor persistent=1 k_stages=2 v_stages=1"
+    )
+
+
+def test_leaderboard_at_80_columns_stays_within_them_and_folds_the_point_alone() -> None:
+    (table,) = report.leaderboards([MEASURED, replace(MEASURED, number=123456, median_us=10.05)])
+    lines = text(table, 80).splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert "regs" not in lines[1]
+    whole = [line for line in lines if "µs" in line]
+    assert [line.split()[1:4] for line in whole] == [["mission-1/6", "8.53", "µs"], ["mission-1/123456", "10.1", "µs"]]  # fmt: skip
+    assert "".join(text(table, 80).split()).count("v_stages=1") == 2
+
+
+def test_estimates_have_a_table_of_their_own_that_says_so() -> None:
+    measured, estimated = report.leaderboards([MEASURED, ESTIMATED])
+    assert "not measurements" in text(estimated, 200).splitlines()[0]
+    assert "estimates for L4" in text(estimated, 200)
+    assert "~31.4 µs" in text(estimated, 200)
+    assert "time" not in text(estimated, 200).splitlines()[1].split()
+    assert "~" not in text(measured, 200)
+
+
+def test_json_and_csv_say_which_times_are_estimates() -> None:
+    table = report.leaderboard_records([MEASURED, ESTIMATED])
+    one, two = json.loads(table.render("json", console(80)))
+    assert (one["kind"], one["median_us"], one["best_baseline"], one["best_baseline_us"]) == ("measured", 8.531, "cudnn", 9.1)  # fmt: skip
+    assert (two["kind"], two["median_us"], two["estimate_us"]) == ("estimate", None, 31.4)
+    assert one["point"] == POINT
+    rows = list(csv.DictReader(io.StringIO(table.render("csv", console(80)))))
+    assert rows[0]["median_us"] == "8.531"
+    assert rows[1]["median_us"] == ""
+    assert json.loads(rows[0]["point"]) == POINT
+
+
+def test_markdown_is_a_table_whatever_the_cells_hold() -> None:
+    odd = replace(MEASURED, point={"mode": "a|b"})
+    (table,) = report.leaderboards([odd])
+    lines = table.render("markdown", console(80)).splitlines()
+    assert len(lines) == 3
+    assert lines[2].replace("\\|", "").count("|") == lines[0].count("|") == lines[1].count("|")
+
+
+def test_colour_is_written_to_terminals_alone() -> None:
+    rows = [Finding("compiler", "works", "nvrtc 13.0.88"), Finding("gpu", "absent", "none", "buy one")]
+    table = report.findings_table(rows)
+    assert "\x1b" not in text(table, 80)
+    colourful = Console(
+        width=80, file=io.StringIO(), force_terminal=True, color_system="standard", no_color=False
+    )
+    assert "\x1b[32mworks" in table.render("text", colourful)
+    plain = Console(width=80, file=io.StringIO(), force_terminal=True, no_color=True)
+    assert "\x1b[32m" not in table.render("text", plain)
+    assert "→ buy one" in text(table, 80)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(0.5123, "0.512"), (0.9996, "1.00"), (8.531, "8.53"), (9.996, "10.0"), (72.49, "72.5"), (99.96, "100"),
+     (292.3, "292"), (4114.2, "4114")],
+)  # fmt: skip
+def test_three_digits(value: float, written: str) -> None:
+    assert report.three_digits(value) == written
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(0.4, "0 s"), (45, "45 s"), (59.6, "1 min 00 s"), (65, "1 min 05 s"), (3599.7, "1 h 00 min"), (49320, "13 h 42 min")],
+)  # fmt: skip
+def test_duration(seconds: float, written: str) -> None:
+    assert report.duration(seconds) == written
+
+
+def test_money() -> None:
+    assert report.dollars(14 * 3600, 0.51) == "$7.14"
+
+
+def test_studies_without_any_say_how_to_make_one() -> None:
+    assert "evo search" in text(report.studies_table([]), 80)
+
+
+def test_studies_count_their_trials() -> None:
+    table = report.studies_table([(STUDY, {"TIMED": 5, "GREEN": 1, "RED": 3})])
+    heading, row = text(table, 200).splitlines()
+    assert heading.split()[:4] == ["study", "status", "trials", "correct"]
+    assert row.split()[:4] == ["mission-1", "finished", "9", "6"]
+    assert "1 min 01 s  5 min 00 s" in row
+    (record,) = json.loads(table.render("json", console(80)))
+    assert record["outcomes"] == {"TIMED": 5, "GREEN": 1, "RED": 3}
+    assert record["problem"] == PROBLEM.key
+
+
+def test_failures_are_listed_with_an_example() -> None:
+    table = report.failures_table([Failure("RED", "race", 12, 40)])
+    assert text(table, 80).splitlines()[-1].split() == ["RED", "12", "#40", "race"]
+
+
+def test_a_space_is_told_by_its_rules() -> None:
+    @rule("more than {smem} of shared memory a CTA")
+    def fits(p, limits, _problem):  # type: ignore[no-untyped-def]
+        return p.bm * 1024 <= limits.smem_bytes
+
+    space = Space((Parameter("bm", (16, 32, 64, 128), 32), Parameter("bn", (32, 64), 64)), (fits,))
+    feasible = space.feasible(Limits.of(target("sm_89"), 48 * 1024), PROBLEM)
+    assert text(report.space_table("toy", feasible), 80).splitlines() == [
+        "toy: 8 points, 4 feasible",
+        "rejected  because",
+        "       4  more than 48 KB of shared memory a CTA",
+    ]
+    record = report.space_record("toy", feasible)
+    assert record["rejected"] == {"more than 48 KB of shared memory a CTA": 4}
+    assert record["parameters"] == {"bm": [16, 32, 64, 128], "bn": [32, 64]}
+
+
+def stored(trial: Trial) -> StoredTrial:
+    return StoredTrial(7, "mission-1", 6, "2026-01-02T03:04:05+00:00", None, trial)
+
+
+CANDIDATE = Candidate(PROBLEM, "flash_mma", POINT, "// source\n", "attention",
+                      LaunchConfig((8, 8, 1), (128, 1, 1), 49152, (BufferArg("q"),), cluster=(2, 1, 1)))  # fmt: skip
+
+
+def test_page_of_a_timed_trial() -> None:
+    trial = Trial(
+        CANDIDATE, Outcome.TIMED, resources=Resources(168, 0, 16, 1024), compiler="nvrtc 13.0.88",
+        errors=(CaseError("p1", "normal", 3, 1e-4, 1e-3), CaseError("p2", "peaky", 4, 9e-4, 1e-3)),
+        timing=Timing((8.5, 8.6), 8.53, Interval(8.51, 8.55), "warm", {"flash": 10.27, "cudnn": 9.1}, 1.067,
+                      Interval(1.062, 1.071)), device="NVIDIA H200", versions={"torch": "2.11"},
+    )  # fmt: skip
+    page = report.trial_page(stored(trial), console(100))
+    assert page.splitlines()[0] == "trial mission-1/6 · TIMED"
+    assert "8.53 µs, 95% CI [8.51, 8.55], median of 2 samples, warm L2" in page
+    assert "1.07x [1.06, 1.07] cudnn" in page
+    assert "cudnn 9.10 µs, flash 10.3 µs" in page
+    assert "2 cases; the nearest to its limit: p2, peaky, seed 4: row error 9.00e-04 of 1.00e-03" in page
+    assert "168 registers, 0 bytes spilled, 16 bytes of stack, 49.0 KB of shared memory" in page
+    assert "grid 8x8, 128 threads a CTA, clusters of 2" in page
+    assert "estimate" not in page
+
+
+def test_page_of_a_failed_trial_says_why_and_where() -> None:
+    trial = Trial(
+        CANDIDATE, Outcome.RED, "race", "shared memory, 16 bytes at 0x400", "flash.cu:112 thread 33"
+    )
+    page = report.trial_page(stored(trial), console(80))
+    assert page.splitlines()[0] == "trial mission-1/6 · RED"
+    for words in ("race", "16 bytes at 0x400", "flash.cu:112 thread 33"):
+        assert words in page
+    assert max(len(line) for line in page.splitlines()) <= 80
+
+
+def test_record_of_a_trial_is_json_with_its_source() -> None:
+    record = json.loads(
+        report.as_json(report.trial_record(stored(Trial(CANDIDATE, Outcome.GREEN, estimate_us=3.0))))
+    )
+    assert record["outcome"] == "GREEN"
+    assert record["candidate"]["source"] == "// source\n"
+    assert record["timing"] is None
