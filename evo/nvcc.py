@@ -555,11 +555,11 @@ def _ninja(
         raise MachineError("a build failed:\n" + first_errors(done.stdout + done.stderr))
 
 
-# --- reading machine code ------------------------------------------------------------------------------------
+# --- reading machine code -----------------------------------------------------------------------------------
 
 
 def disassemble(binary: Binary, toolkit: Toolkit) -> str:
-    """The machine code (SASS) of `binary` as text. MachineError where neither nvdisasm nor cuobjdump is found."""
+    """The machine code (SASS) of `binary` as text. MachineError without nvdisasm and cuobjdump."""
     beside = str(toolkit.root / "bin")
     for name, option in (("nvdisasm", "-c"), ("cuobjdump", "-sass")):
         if tool := shutil.which(name) or shutil.which(name, path=beside):
@@ -570,6 +570,4 @@ def disassemble(binary: Binary, toolkit: Toolkit) -> str:
             if done.returncode:
                 raise MachineError(f"{tool} failed: {done.stderr.strip()}")
             return done.stdout
-    raise MachineError(
-        "no nvdisasm and no cuobjdump found", "install NVIDIA's CUDA toolkit, or its cuda-nvdisasm package"
-    )
+    raise MachineError("no nvdisasm and no cuobjdump found", "pip install nvidia-cuda-nvdisasm")
