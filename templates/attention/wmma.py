@@ -30,7 +30,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     output_row = problem["D"] * 4 + pad
     probabilities = np.where(p.matmuls == "qk_pv", 16 * (p.bn * 2 + pad), 0)
     products = np.where((p.matmuls == "qk_pv") & (p.state == "registers"), 16 * output_row, 0)
-    bounce = 16 * (p.bn * 4 + pad) + probabilities + products
+    bounce = np.maximum(16 * (p.bn * 4 + pad), products) + probabilities
     output = np.where(p.state == "shared", p.bm * output_row, 0)
     return (p.bm + 2 * p.stages * p.bn) * row + p.warps * bounce + output
 
@@ -102,11 +102,11 @@ def useful_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 SPACE = Space(
     parameters=(
-        Parameter("bm", (16, 32, 48, 64, 96, 128), 64, layer="macro", meaning="queries a CTA",
+        Parameter("bm", (16, 32, 48, 64, 96, 128), 32, layer="macro", meaning="queries a CTA",
                   expected="fewer passes over K and V with longer tiles"),
         Parameter("bn", (16, 32, 48, 64, 96, 128), 32, layer="macro", meaning="keys a tile",
                   expected="longer tiles mean fewer barriers, and more shared memory for scores"),
-        Parameter("warps", (1, 2, 3, 4, 6, 8), 4, layer="macro", meaning="warps over the rows of a query tile",
+        Parameter("warps", (1, 2, 3, 4, 6, 8), 2, layer="macro", meaning="warps over the rows of a query tile",
                   expected="hides the latency of the way through shared memory"),
         Parameter("matmuls", ("qk_pv", "qk_only"), "qk_pv", layer="macro", off="qk_only",
                   meaning="which of the two products run on Tensor Cores",
@@ -114,7 +114,7 @@ SPACE = Space(
         Parameter("state", ("registers", "shared"), "registers", off="shared",
                   meaning="where the output is kept between tiles",
                   expected="registers: no rescaling pass through shared memory"),
-        Parameter("stages", (1, 2, 3), 2, off=1, meaning="tiles of K and V in flight (cp.async)",
+        Parameter("stages", (1, 2, 3), 1, off=1, meaning="tiles of K and V in flight (cp.async)",
                   expected="hides global latency where the work on a tile is short"),
         Parameter("swizzle", ("pad", "none"), "pad", off="none", meaning="16 bytes of padding a row, or none",
                   expected="fewer bank conflicts"),
