@@ -39,6 +39,8 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
+    WISHES: ClassVar[int] = 2
+    """How often a sampler may wish before its last wish is moved to the nearest open point."""
 
     def __init__(self, spaces: Mapping[str, FeasibleSet], seed: int) -> None:
         self._spaces = spaces
@@ -66,7 +68,7 @@ class Strategy(ABC):
     def _next(self, fields: list[Field], rng: np.random.Generator, number: int) -> tuple[Field, Positions]:
         field = self._choose(fields, rng, number)
         refused: list[Positions] = []
-        for _ in range(2):
+        for _ in range(self.WISHES):
             wish = self._wish(field, rng, refused)
             if wish is None:
                 return field, field.anything(rng)

@@ -18,7 +18,7 @@ class Nsga2(Strategy):
 
     name = "nsga2"
 
-    POPULATION = 40
+    POPULATION = 24
 
     def _reset(self) -> None:
         super()._reset()

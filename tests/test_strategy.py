@@ -1,0 +1,241 @@
+"""StrategyTests: what every strategy must do, whatever it does besides."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.errors import UnknownName
+from evo.gpu import Limits, target
+from evo.space import FeasibleSet, Parameter, Space, rule
+from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
+from evo.trial import Problem
+
+LIMITS = Limits.of(target("sm_89"))
+PROBLEM = Problem("toy", {"L": 512}, "fp16")
+
+every_strategy = pytest.mark.parametrize("name", STRATEGIES)
+
+
+@rule("tile above 4096")
+def tile(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return p.bm * p.bn <= 4096
+
+
+@rule("swizzle of an odd stage count")
+def swizzled(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.swizzle != "xor") | (p.stages % 2 == 0)
+
+
+LARGE = Space(
+    (
+        Parameter("bm", (16, 32, 64, 128), 64),
+        Parameter("bn", (16, 32, 64, 128), 64),
+        Parameter("stages", (1, 2, 3, 4), 2),
+        Parameter("swizzle", ("none", "pad", "xor"), "none"),
+        Parameter("direct", (False, True), False),
+        Parameter("fixed", (7,), 7),
+        Parameter("mixed", (0, True, "auto"), 0),
+    ),
+    (tile, swizzled),
+)
+SMALL = Space((Parameter("bm", (16, 32, 64), 16), Parameter("bn", (16, 32, 64, 128), 16)), (tile,))
+
+
+def spaces(*chosen: Space) -> dict[str, FeasibleSet]:
+    return {f"t{i}": space.feasible(LIMITS, PROBLEM) for i, space in enumerate(chosen)}
+
+
+def key(proposal: Proposal | Told) -> tuple[object, ...]:
+    return proposal.template, repr(sorted(proposal.point.items()))
+
+
+def score(proposal: Proposal) -> float | None:
+    """The second template is the better one; a swizzle of xor fails; otherwise larger tiles are faster."""
+    p = proposal.point
+    if p.get("swizzle") == "xor":
+        return None
+    return (10 if proposal.template == "t0" else 9) - math.log2(
+        float(p.get("bm", 1)) * float(p.get("bn", 1))
+    ) / 2
+
+
+def told(proposal: Proposal) -> Told:
+    return Told(proposal.template, proposal.point, score(proposal))
+
+
+def searched(strategy: Strategy, count: int, start: Sequence[Told] = ()) -> list[Told]:
+    history = list(start)
+    while len(history) < count:
+        proposal = strategy.ask(history, [], len(history))
+        if proposal is None:
+            break
+        history.append(told(proposal))
+    return history
+
+
+@every_strategy
+def test_proposes_only_feasible_points_and_none_twice(name: str) -> None:
+    fields = spaces(SMALL, LARGE)
+    history = searched(make_strategy(name, fields, 0), 250)
+    assert len(history) == 250
+    assert all(fields[t.template].contains(t.point) for t in history)
+    assert len({key(t) for t in history}) == 250
+
+
+@every_strategy
+def test_proposes_nothing_that_is_under_way(name: str) -> None:
+    strategy = make_strategy(name, spaces(SMALL), 0)
+    history = searched(strategy, 4)
+    pending: list[Proposal] = []
+    while (proposal := strategy.ask(history, pending, len(history) + len(pending))) is not None:
+        pending.append(proposal)
+    both: list[Proposal | Told] = [*history, *pending]
+    assert len({key(p) for p in both}) == 11, "eleven points are feasible"
+    again = strategy.ask(history, pending[1:], 99)
+    assert again is not None
+    assert key(again) == key(pending[0]), "what is no longer under way is open again"
+
+
+@every_strategy
+def test_ends_when_everything_is_tried(name: str) -> None:
+    fields = spaces(SMALL, Space((Parameter("bm", (16, 32), 16), Parameter("bn", (16,), 16))))
+    strategy = make_strategy(name, fields, 3)
+    history = searched(strategy, 1000)
+    assert len(history) == 13
+    assert strategy.ask(history, [], 13) is None
+    assert strategy.ask(history[:-1], [], 13) is not None
+
+
+@every_strategy
+def test_is_a_pure_function_of_history_and_number(name: str) -> None:
+    fields = spaces(SMALL, LARGE)
+    history = searched(make_strategy(name, fields, 7), 140)
+    assert history == searched(make_strategy(name, fields, 7), 140)
+    other = searched(make_strategy(name, fields, 8), 140)
+    assert history != other
+    for resumed_at in (0, 5, 11, 60, 139):
+        fresh = make_strategy(name, fields, 7)
+        assert history == searched(fresh, 140, history[:resumed_at]), "a resumed search goes another way"
+    asked_out_of_turn = make_strategy(name, fields, 7)
+    for n in (120, 30, 80):
+        proposal = asked_out_of_turn.ask(history[:n], [], n)
+        assert proposal is not None
+        assert key(proposal) == key(history[n])
+
+
+@every_strategy
+def test_what_is_under_way_is_part_of_the_function(name: str) -> None:
+    fields = spaces(LARGE)
+    history = searched(make_strategy(name, fields, 0), 60)
+    pending = [Proposal(t.template, t.point) for t in history[50:]]
+    one, other = make_strategy(name, fields, 0), make_strategy(name, fields, 0)
+    for n in range(0, 50, 7):
+        other.ask(history[:n], pending, n)
+    assert one.ask(history[:50], pending, 60) == other.ask(history[:50], pending, 60)
+
+
+@every_strategy
+def test_survives_a_history_it_does_not_understand(name: str) -> None:
+    strange = [
+        Told("gone", {"bm": 16}, 1.0),
+        Told("t0", {"bm": 17, "bn": 16}, 1.0),
+        Told("t0", {"bm": 16}, 1.0),
+        Told("t0", {"bm": 64, "bn": 128}, 1.0),  # infeasible now
+    ]
+    history = searched(make_strategy(name, spaces(SMALL), 0), 1000, strange)
+    assert len(history) == len(strange) + 11
+
+
+@every_strategy
+def test_one_point_is_enough(name: str) -> None:
+    strategy = make_strategy(name, spaces(Space((Parameter("a", (1,), 1),))), 0)
+    assert len(searched(strategy, 10)) == 1
+
+
+@every_strategy
+def test_one_and_true_are_two_values(name: str) -> None:
+    field = spaces(Space((Parameter("a", (1, True, 0, False), 1),)))
+    assert len(searched(make_strategy(name, field, 0), 10)) == 4
+
+
+@every_strategy
+def test_large_spaces_are_searched_through_a_sample(name: str) -> None:
+    huge = Space(tuple(Parameter(f"p{i}", tuple(range(16)), 0) for i in range(20)))
+    field = spaces(huge)["t0"]
+    assert not field.exact
+    strategy = make_strategy(name, {"t0": field}, 0)
+    history: list[Told] = []
+    for n in range(60):
+        proposal = strategy.ask(history, [], n)
+        assert proposal is not None
+        history.append(Told("t0", proposal.point, 1.0 + sum(map(float, proposal.point.values()))))
+    assert len({key(t) for t in history}) == 60
+
+
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if n != "random"])
+def test_learns_from_failures(name: str) -> None:
+    """Half of all points fail, by one parameter: whoever listens proposes fewer of them than chance does."""
+    space = Space(tuple(Parameter(f"p{i}", tuple(range(6)), 0) for i in range(6)))
+    shares = []
+    for seed in range(3):
+        strategy = make_strategy(name, {"t0": space.feasible(LIMITS, PROBLEM)}, seed)
+        history: list[Told] = []
+        for n in range(200):
+            proposal = strategy.ask(history, [], n)
+            assert proposal is not None
+            fails = int(proposal.point["p0"]) >= 3
+            history.append(Told("t0", proposal.point, None if fails else 10.0 - n % 3))
+        shares.append(np.mean([t.score_us is None for t in history[100:]]))
+    assert np.mean(shares) < 0.35
+
+
+@pytest.mark.parametrize("name", ["evo", "tpe", "nsga2"])
+def test_finds_a_good_point_sooner_than_chance(name: str) -> None:
+    def best(which: str, seed: int) -> float:
+        strategy = make_strategy(which, spaces(BOWL), seed)
+        history: list[Told] = []
+        for n in range(240):
+            proposal = strategy.ask(history, [], n)
+            assert proposal is not None
+            away = sum(abs(int(v) - 6) for v in proposal.point.values())
+            history.append(Told("t0", proposal.point, 1.0 + away))
+        return min(t.score_us for t in history if t.score_us is not None)
+
+    seeds = range(4)
+    assert np.mean([best(name, s) for s in seeds]) < np.mean([best("random", s) for s in seeds]) - 1
+
+
+BOWL = Space(tuple(Parameter(f"p{i}", tuple(range(8)), 0) for i in range(5)))
+
+
+@pytest.mark.parametrize("name", ["evo", "tpe"])
+def test_prefers_the_better_template(name: str) -> None:
+    history = searched(make_strategy(name, spaces(LARGE, LARGE), 0), 200)
+    assert np.mean([t.template == "t1" for t in history[50:]]) > 0.6
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownName, match="unknown strategy: tpee") as caught:
+        make_strategy("tpee", spaces(SMALL), 0)
+    assert "did you mean tpe?" in caught.value.hint
+
+
+@every_strategy
+def test_asking_stays_cheap(name: str) -> None:
+    """Milliseconds a question, with a thousand trials told; generous, for machines that are busy."""
+    space = Space(tuple(Parameter(f"p{i}", tuple(range(6)), 0) for i in range(8)))
+    field = space.feasible(LIMITS, PROBLEM)
+    rng = np.random.default_rng(0)
+    history = [Told("t0", point, float(rng.random())) for point in field.points[0 : 1000 * 1600 : 1600]]
+    strategy = make_strategy(name, {"t0": field}, 0)
+    strategy.ask(history, [], 1000)
+    began = time.process_time()
+    for n in range(20):
+        strategy.ask(history, [], 1001 + n)
+    assert (time.process_time() - began) / 20 < 0.03
