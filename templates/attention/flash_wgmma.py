@@ -1,7 +1,7 @@
 """Attention on Hopper for long sequences and many heads: TMA, wgmma, a producer warp and 1 to 4 consumers.
 
-After FlashAttention-3 (Shah, Bikshandi, Zhang, Thakkar, Ramani and Dao, 2024): a ring of K and V tiles between
-one producer and its consumers, products beside softmax inside a warpgroup and between warpgroups.
+After "FlashAttention-3" (Shah, Bikshandi, Zhang, Thakkar, Ramani and Dao, 2024): a ring of K and V tiles
+between one producer and its consumers, products beside softmax inside a warpgroup and between warpgroups.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ HEAD_DIMS = (64, 128)
 
 SMS = 132
 """Multiprocessors of an H100 or H200 (SXM): what a persistent grid is made for."""
-REGISTER_FILE = 65536
+QUARTER_FILE = 16384
+"""Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
-"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: together at
-most the 65536 of an SM, in eights."""
-OVERHEAD = 32
-"""Registers a consumer needs besides scores, probabilities and output, at least."""
+"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: together
+at most the 65536 of an SM, in eights."""
+OVERHEAD = 28
+"""Registers a consumer needs besides scores, probabilities and output. Against ptxas 13.0: with less it
+spills and serialises the wgmmas, with more it rarely does."""
 BLOCK_COLUMNS = 64
 """16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
 
@@ -56,13 +58,14 @@ def threads(p: Any, _problem: Problem) -> Any:
 
 
 def score_registers(p: Any, problem: Problem) -> Any:
-    """Registers a thread of scores, output, and probabilities where these outlive the scores."""
-    return p.bn // 2 + problem["D"] // 2 + np.where(p.overlap == "none", 0, p.bn // 4)
+    """Registers a thread of scores, output, and probabilities: all of these where they outlive the scores."""
+    return p.bn // 2 + problem["D"] // 2 + np.where(p.overlap == "none", p.bn // 8, p.bn // 4)
 
 
 def register_cap(p: Any, problem: Problem) -> Any:
     """Registers a thread that a consumer can have."""
-    even = np.minimum(255, REGISTER_FILE // (p.min_ctas * threads(p, problem)) // 8 * 8)
+    warps = ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
+    even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
     split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], REGISTER_SPLITS[3][1])
     return np.where(p.producer == "warp", even, split)
 
@@ -195,7 +198,7 @@ SPACE = Space(
         Parameter(
             "polynomials", (0, 1, 2, 3, 4), 0, off=0,
             meaning="of eight exponentials, how many are computed by the multiply-add pipe",
-            expected="relieves the special-function unit, which takes 16 a clock; costs ten instructions each",
+            expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
         ),
         Parameter(
             "epilogue", ("direct", "wide", "tma"), "direct", off="direct",
@@ -222,8 +225,9 @@ SPACE = Space(
         ),
     ),
     (
-        few_consumers, register_split, whole_parts, busy_clusters, busy_row_groups, busy_stages, stage_a_group,
-        turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers, resident_ctas,
+        few_consumers, register_split, whole_parts, busy_clusters, busy_row_groups, busy_stages,
+        stage_a_group, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
+        resident_ctas,
     ),
 )  # fmt: skip
 
@@ -251,8 +255,8 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
 
 
 def tensor_map(buffer: str, rows: int, blocks: int, problem: Problem) -> TensorMapArg:
-    """Boxes of `rows` rows and `blocks` blocks of one head: (heads, L, D) as (heads, D / 64, L, 64), so that a box
-    is 64 columns wide, as wide as the swizzle, and rows beyond L are outside the tensor."""
+    """Boxes of `rows` rows and `blocks` blocks of one head: (heads, L, D) as (heads, D / 64, L, 64), so that
+    64 columns are as wide as the swizzle, and rows beyond L are outside the tensor."""
     length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
     return TensorMapArg(
         buffer, problem.dtype, (BLOCK_COLUMNS, length, d // BLOCK_COLUMNS, heads),

@@ -1,8 +1,8 @@
-"""Attention on Hopper for short sequences, one launch and one wave: TMA, wgmma, and the keys of 64 queries shared
-by a cluster of CTAs and by warpgroups inside each, whose results are joined through distributed shared memory.
+"""Attention on Hopper for short sequences, in one launch and one wave: TMA, wgmma, and the keys of 64 queries
+shared by a cluster of CTAs and by warpgroups inside each, joined through distributed shared memory.
 
-A part (a warpgroup) holds the scores of all its keys in registers: one maximum, nothing is rescaled. Its partial
-results are those of "Flash-Decoding" (Dao et al., 2023), joined without a second kernel.
+A part (a warpgroup) holds the scores of all its keys in registers: one maximum, nothing is rescaled. Partial
+results are those of "Flash-Decoding" (Dao, Haziza, Massa and Sizov, 2023), joined without a second kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ENTRY = "flash_wgmma_split"
 ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
 HEAD_DIMS = (64, 128)
 
-REGISTER_FILE = 65536
+QUARTER_FILE = 16384
+"""Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 OVERHEAD = 40
 """Registers for everything but scores and output; ptxas 13.0 takes 35 to 60 where it is free to."""
 BLOCK_COLUMNS = 64
@@ -62,7 +63,8 @@ def score_registers(p: Any, problem: Problem) -> Any:
 
 
 def register_cap(p: Any, problem: Problem) -> Any:
-    return np.minimum(255, REGISTER_FILE // threads(p, problem) // 8 * 8)
+    warps = threads(p, problem) // 128
+    return np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
@@ -151,11 +153,11 @@ SPACE = Space(
         Parameter(
             "polynomials", (0, 1, 2, 3, 4), 0, off=0,
             meaning="of eight exponentials, how many are computed by the multiply-add pipe",
-            expected="relieves the special-function unit, which takes 16 a clock; costs ten instructions each",
+            expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
         ),
         Parameter(
             "exchange", ("async", "barrier"), "async",
-            meaning="how CTAs of a cluster hand over results: st.async counted by an mbarrier, or the cluster's barrier",
+            meaning="how CTAs hand over results: st.async and an mbarrier, or the cluster's barrier",
             expected="async saves a memory fence and waits for the data alone",
         ),
         Parameter(
@@ -192,8 +194,8 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
 
 
 def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
-    """Boxes of `rows` rows of one head: (heads, L, D) as (heads, D / 64, L, 64), so that a box is 64 columns wide,
-    as wide as the swizzle, and rows beyond L are outside the tensor."""
+    """Boxes of `rows` rows of one head: (heads, L, D) as (heads, D / 64, L, 64), so that 64 columns are as
+    wide as the swizzle, and rows beyond L are outside the tensor."""
     length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
     blocks = d // BLOCK_COLUMNS
     return TensorMapArg(
