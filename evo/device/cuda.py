@@ -117,7 +117,7 @@ def _ask(answer: tuple[Any, ...]) -> Any:
 
 
 def _name(driver: Any, device: Any) -> str:
-    return str(_ask(driver.cuDeviceGetName(128, device)).rstrip(b"\0").decode())
+    return str(_ask(driver.cuDeviceGetName(128, device)).split(b"\0")[0].decode())
 
 
 class CudaDevice:
