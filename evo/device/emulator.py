@@ -20,7 +20,6 @@ from evo.device import LaunchReport, Region
 from evo.device import interpreter as ptx
 from evo.errors import CandidateError, Hung, Red, Unlaunchable
 from evo.gpu import RESERVED_SMEM_PER_CTA, Gpu, arch_number
-from evo.nvcc import build_shared_library
 from evo.trial import Argument, Binary, BufferArg, LaunchConfig, ScalarArg, TensorMapArg
 
 SCHEDULES: dict[str, ptx.LaunchOrder] = {
@@ -76,23 +75,36 @@ def schedule_order(name: str) -> ptx.LaunchOrder:
 
 @once
 def load_interpreter(cache: Path | None = None, instructions: str | None = None) -> ptx.Interpreter:
-    """The interpreter, built on first use. `cache` is the cache's root (default: `~/.cache/evo`);
-    `instructions` the CPU's instruction set ("x86-64-v4", "x86-64-v3", "x86-64"; default: what this CPU has).
+    """The interpreter, built on first use; see `built_interpreter`."""
+    return ptx.Interpreter(built_interpreter(cache, instructions))
+
+
+def built_interpreter(
+    cache: Path | None = None, instructions: str | None = None, extra_flags: tuple[str, ...] = ()
+) -> Path:
+    """The interpreter's library, built if the cache has none. `cache` is the cache's root (default:
+    `~/.cache/evo`); `instructions` the CPU's instruction set ("x86-64-v4", "x86-64-v3", "x86-64"; default:
+    what this CPU has); `extra_flags` go to the compiler last.
 
     Raises MachineError if it must be built and there is no host compiler.
     """
+    from evo.nvcc import build_shared_library  # 20 ms that `import evo.device.emulator` need not cost
+
     folder = Path(__file__).with_name("ptx")
     sources, headers = sorted(folder.glob("*.cpp")), sorted(folder.glob("*.h*"))
     flags = ["-std=c++20", "-O3", "-fvisibility=hidden", "-pthread", "-DNDEBUG"]
     # a*b+c must stay two roundings where the PTX says so; memory is read as several types
     flags += ["-ffp-contract=off", "-fno-strict-aliasing"]
-    chosen = instructions or cpu_instructions()
+    chosen = cpu_instructions() if instructions is None else instructions
     flags += [f"-march={chosen}"] if chosen else []
-    store = Cache(cache or Path.home() / ".cache" / "evo")
-    library = build_shared_library(
-        "evo_ptx", sources, flags, store, lambda line: print(line, file=sys.stderr), headers=headers
+    return build_shared_library(
+        "evo_ptx",
+        sources,
+        [*flags, *extra_flags],
+        Cache(cache or Path.home() / ".cache" / "evo"),
+        lambda line: print(line, file=sys.stderr),
+        headers=headers,
     )
-    return ptx.Interpreter(library)
 
 
 def cpu_instructions() -> str:
@@ -125,12 +137,13 @@ class EmulatorDevice:
         checks: int = ptx.CHECK_ALL,
         instruction_budget: int | None = None,
         cache: Path | None = None,
+        interpreter: ptx.Interpreter | None = None,
     ) -> None:
         self.gpu = gpu
         self.jobs = jobs
         self.checks = checks
         self.instruction_budget = instruction_budget
-        self.interpreter = load_interpreter(cache)
+        self.interpreter = interpreter or load_interpreter(cache)
 
     @property
     def name(self) -> str:
