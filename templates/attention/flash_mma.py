@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.gpu import Limits
+from evo.gpu import Limits, arch_number
 from evo.space import Parameter, Space, rule
 from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, Value
 
@@ -30,6 +30,11 @@ REACH = 48
 """Registers beyond the model that ptxas takes at most where it is free to."""
 
 
+def parts(p: Any) -> Any:
+    """Groups of warps that share the keys of one query tile."""
+    return p.kv_split * p.cta_split
+
+
 def row_bytes(p: Any, problem: Problem) -> Any:
     """Bytes of a row of a tile in shared memory, with its padding."""
     return problem["D"] * 2 + np.where(p.swizzle == "pad", 16, 0)
@@ -39,11 +44,13 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): operands, or what takes their place at the end."""
     row = row_bytes(p, problem)
     q = p.bm * row
-    operands = p.kv_split * (p.k_stages + p.v_stages) * p.bn * row
-    operands = operands + np.where((p.q_path == "shared") | (p.q_path == "registers"), q, 0)
-    exchange = (p.kv_split - 1) * p.bm * problem["D"] * 4 + p.kv_split * p.bm * 8
-    results = np.where(p.kv_split > 1, exchange, 0) + np.where(p.epilogue == "shared", q, 0)
-    return np.maximum(np.maximum(operands, results), np.where(p.q_path == "reuse", q, 0))
+    rings = p.kv_split * (p.k_stages + p.v_stages) * p.bn * row
+    beside = np.where((p.q_path == "shared") | (p.q_path == "registers"), q, 0)
+    operands = np.where(p.q_path == "reuse", np.maximum(q, rings), rings + beside)
+    shares = parts(p)
+    exchange = p.kv_split * (shares - 1) * p.bm * (problem["D"] // shares) * 4 + shares * p.bm * 8
+    results = np.where(shares > 1, exchange, 0) + np.where(p.epilogue == "shared", q, 0)
+    return np.where(p.cta_split > 1, operands + results, np.maximum(operands, results))
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -60,7 +67,11 @@ def registers(p: Any, problem: Problem) -> Any:
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
     m, heads = -(-problem["L"] // p.bm), problem["B"] * problem["H"]
     m_on_x = p.grid_order == "m_fastest"
-    return np.where(m_on_x, m, heads), np.where(m_on_x, heads, m), 1
+    return np.where(m_on_x, m, heads) * p.cta_split, np.where(m_on_x, heads, m), 1
+
+
+def cluster(p: Any, _problem: Problem) -> Any:
+    return p.cta_split
 
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
@@ -84,12 +95,13 @@ def launch(p: Any, problem: Problem) -> LaunchConfig:
             ScalarArg(problem["L"], "i32"),
             ScalarArg(scale_log2, "f32"),
         ),
+        cluster=(int(p.cta_split), 1, 1),
     )
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
-    """Boundaries lie at multiples of the tiles, and where the key groups have taken one tile each."""
-    return tuple(sorted({int(p.bm), int(p.bn), int(p.bn * p.kv_split)}))
+    """Boundaries lie at multiples of the tiles, and where all key groups have taken one tile."""
+    return tuple(sorted({int(p.bm), int(p.bn), int(p.bn * parts(p))}))
 
 
 def supports(problem: Problem) -> str | None:
@@ -109,6 +121,16 @@ def whole_blocks(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return p.bm % (16 * p.warps) == 0
 
 
+@rule("a split over CTAs needs a cluster (sm_90), {limits.instructions} allowed")
+def clusters(p: Any, limits: Limits, _problem: Problem) -> Any:
+    return (p.cta_split == 1) | (arch_number(limits.instructions) >= arch_number("sm_90"))
+
+
+@rule("the {problem[D]} columns of the output do not divide among all groups")
+def whole_shares(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return problem["D"] // 8 % parts(p) == 0
+
+
 @rule("V ring deeper than the K ring, although K is needed first")
 def keys_first(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return p.v_stages <= p.k_stages
@@ -121,12 +143,12 @@ def tile_of_queries(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("key tiles of the groups longer together than the {problem[L]} keys")
 def tile_of_keys(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return p.bn * p.kv_split <= max(64, problem["L"])
+    return p.bn * parts(p) <= max(64, problem["L"])
 
 
 @rule("more K stages than a group has key tiles")
 def useful_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return (p.k_stages - 1) * p.bn * p.kv_split < max(128, problem["L"])
+    return (p.k_stages - 1) * p.bn * parts(p) < max(128, problem["L"])
 
 
 @rule("heavy tiles first, but without a causal mask all tiles weigh the same")
@@ -155,7 +177,7 @@ def registers_fit(p: Any, _limits: Limits, problem: Problem) -> Any:
 SPACE = Space(
     parameters=(
         Parameter(
-            "bm", (16, 32, 64, 128, 192), 64, layer="macro",
+            "bm", (16, 32, 64, 128), 64, layer="macro",
             meaning="queries a CTA",
             expected="large tiles read K and V less often; small ones fill a GPU at short sequences",
         ),
@@ -173,6 +195,11 @@ SPACE = Space(
             "kv_split", (1, 2, 4), 1, layer="macro", off=1,
             meaning="groups of warps that share the keys of a CTA and join their results at the end",
             expected="1.2x to 1.3x where there are fewer query tiles than SMs",
+        ),
+        Parameter(
+            "cta_split", (1, 2), 1, layer="macro", off=1,
+            meaning="CTAs that share the keys as a cluster and join through distributed shared memory",
+            expected="as kv_split, and each CTA loads half of K and V; costs a cluster barrier",
         ),
         Parameter("k_stages", (1, 2, 3, 4), 2, off=1, meaning="tiles in the ring of K",
                   expected="hides the latency of loading K behind the work on earlier tiles"),
@@ -200,7 +227,7 @@ SPACE = Space(
                   expected="one CTA computes while the other waits, if nothing spills"),
     ),
     rules=(
-        whole_blocks, keys_first, tile_of_queries, tile_of_keys, useful_stages, heavy_tiles,
+        whole_blocks, clusters, whole_shares, keys_first, tile_of_queries, tile_of_keys, useful_stages, heavy_tiles,
         capping, ctas_fit, registers_fit,
     ),
 )  # fmt: skip

@@ -118,8 +118,8 @@ private:
         if constexpr (kCluster == 1) {
             *to = x;
         } else {
-            const u32 remote = shared_address_at(shared_address(to), receiving_rank);
-            if constexpr (kAsync) store_async(remote, x, shared_address_at(full, receiving_rank));
+            const u32 remote = map_to_rank(shared_address(to), receiving_rank);
+            if constexpr (kAsync) store_async(remote, x, map_to_rank(full, receiving_rank));
             else store_cluster(remote, x);
         }
     }

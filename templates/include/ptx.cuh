@@ -36,6 +36,39 @@ __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
     asm volatile("barrier.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
 }
 
+// barrier.cluster.arrive.relaxed: tells the cluster that this thread has come here; orders no memory.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+// barrier.cluster.arrive.release: what this thread wrote is seen by those that wait.
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+// barrier.cluster.wait.acquire: until every thread of the cluster has arrived.
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// mapa: the cluster-wide address of what lies at `address` in the shared memory of CTA `rank`.
+__device__ __forceinline__ u32 map_to_rank(u32 address, u32 rank) {
+    u32 mapped;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+    return mapped;
+}
+
+// st.shared::cluster.v4.f32
+__device__ __forceinline__ void store_cluster(u32 to, float4 x) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], { %1, %2, %3, %4 };"
+                 :: "r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+}
+
+// st.shared::cluster.v2.f32
+__device__ __forceinline__ void store_cluster(u32 to, float2 x) {
+    asm volatile("st.shared::cluster.v2.f32 [%0], { %1, %2 };" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3 }, [%4];"

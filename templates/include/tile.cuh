@@ -81,15 +81,16 @@ private:
     const Element* from_;
 };
 
-// Writes the first `rows_left` of kRows rows of a tile to a dense global matrix, by kThreads threads.
-template <class Layout, int kRows, int kThreads, class Element>
-__device__ __forceinline__ void store_rows(Element* rows, const unsigned char* tile, int rows_left, u32 thread) {
-    constexpr int kChunks = Layout::kChunks;
+// Writes kCount chunks from `first_chunk` of the first `rows_left` of kRows rows of a tile to a dense global
+// matrix, by kThreads threads.
+template <class Layout, int kRows, int kCount, int kThreads, class Element>
+__device__ __forceinline__ void store_rows(Element* rows, const unsigned char* tile, int first_chunk, int rows_left,
+                                           u32 thread) {
 #pragma unroll
-    for (u32 index = thread; index < kRows * kChunks; index += kThreads) {
-        const int row = index / kChunks, chunk = index % kChunks;
+    for (u32 index = thread; index < kRows * kCount; index += kThreads) {
+        const int row = index / kCount, chunk = first_chunk + index % kCount;
         if (row < rows_left)
-            *reinterpret_cast<uint4*>(rows + index * 8) =
+            *reinterpret_cast<uint4*>(rows + (row * Layout::kChunks + chunk) * 8) =
                 *reinterpret_cast<const uint4*>(tile + Layout::offset(row, chunk));
     }
 }
