@@ -22,6 +22,7 @@ from evo.trial import (
     Interval,
     LaunchConfig,
     Outcome,
+    Point,
     Problem,
     Resources,
     Timing,
@@ -29,18 +30,54 @@ from evo.trial import (
 )
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
-POINT = {"bm": 64, "bn": 128, "warps": 4, "swizzle": "xor", "persistent": True, "k_stages": 2, "v_stages": 1}
+POINT: Point = {
+    "bm": 64,
+    "bn": 128,
+    "warps": 4,
+    "swizzle": "xor",
+    "persistent": True,
+    "k_stages": 2,
+    "v_stages": 1,
+}
 MEASURED = Ranked(
-    trial=7, study="mission-1", number=6, template="flash_mma", problem=PROBLEM.key, device="NVIDIA H200",
-    outcome="TIMED", point=POINT, median_us=8.531, low_us=8.512, high_us=8.549,
-    baselines_us={"flash": 10.27, "cudnn": 9.1}, speedup=1.0667, speedup_low=1.062, speedup_high=1.071,
-    estimate_us=None, estimate_gpu="", registers=168, spill_bytes=0, smem_bytes=49152, worst_error=4.1e-4,
-)  # fmt: skip
+    trial=7,
+    study="mission-1",
+    number=6,
+    template="flash_mma",
+    problem=PROBLEM.key,
+    device="NVIDIA H200",
+    outcome="TIMED",
+    point=POINT,
+    median_us=8.531,
+    low_us=8.512,
+    high_us=8.549,
+    baselines_us={"flash": 10.27, "cudnn": 9.1},
+    speedup=1.0667,
+    speedup_low=1.062,
+    speedup_high=1.071,
+    estimate_us=None,
+    estimate_gpu="",
+    registers=168,
+    spill_bytes=0,
+    smem_bytes=49152,
+    worst_error=4.1e-4,
+)
 ESTIMATED = replace(
-    MEASURED, trial=8, number=7, device="emulator (L4)", outcome="GREEN", median_us=None, low_us=None,
-    high_us=None, baselines_us={}, speedup=None, speedup_low=None, speedup_high=None, estimate_us=31.4,
+    MEASURED,
+    trial=8,
+    number=7,
+    device="emulator (L4)",
+    outcome="GREEN",
+    median_us=None,
+    low_us=None,
+    high_us=None,
+    baselines_us={},
+    speedup=None,
+    speedup_low=None,
+    speedup_high=None,
+    estimate_us=31.4,
     estimate_gpu="L4",
-)  # fmt: skip
+)
 STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, spent_s=61.0, status="finished")
 
 
@@ -56,8 +93,22 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
     (table,) = report.leaderboards([MEASURED])
     title, heading, row = text(table, 200).splitlines()
     assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200"
-    assert heading.split() == ["#", "trial", "time", "95", "%", "CI", "vs", "best", "baseline", "regs",
-                               "spill", "smem", "template", "point"]  # fmt: skip
+    assert heading.split() == [
+        "#",
+        "trial",
+        "time",
+        "95",
+        "%",
+        "CI",
+        "vs",
+        "best",
+        "baseline",
+        "regs",
+        "spill",
+        "smem",
+        "template",
+        "point",
+    ]
     assert row == (
         "1  mission-1/6  8.53 µs  [8.51, 8.55]  1.07x [1.06, 1.07] cudnn   168      0  48.0K  flash_mma  "
         "bm=64 bn=128 warps=4 swizzle=xor persistent=1 k_stages=2 v_stages=1"
@@ -70,7 +121,10 @@ def test_leaderboard_at_80_columns_stays_within_them_and_folds_the_point_alone()
     assert max(len(line) for line in lines) <= 80
     assert "regs" not in lines[1]
     whole = [line for line in lines if "µs" in line]
-    assert [line.split()[1:4] for line in whole] == [["mission-1/6", "8.53", "µs"], ["mission-1/123456", "10.1", "µs"]]  # fmt: skip
+    assert [line.split()[1:4] for line in whole] == [
+        ["mission-1/6", "8.53", "µs"],
+        ["mission-1/123456", "10.1", "µs"],
+    ]
     assert "".join(text(table, 80).split()).count("v_stages=1") == 2
 
 
@@ -86,7 +140,12 @@ def test_estimates_have_a_table_of_their_own_that_says_so() -> None:
 def test_json_and_csv_say_which_times_are_estimates() -> None:
     table = report.leaderboard_records([MEASURED, ESTIMATED])
     one, two = json.loads(table.render("json", console(80)))
-    assert (one["kind"], one["median_us"], one["best_baseline"], one["best_baseline_us"]) == ("measured", 8.531, "cudnn", 9.1)  # fmt: skip
+    assert (one["kind"], one["median_us"], one["best_baseline"], one["best_baseline_us"]) == (
+        "measured",
+        8.531,
+        "cudnn",
+        9.1,
+    )
     assert (two["kind"], two["median_us"], two["estimate_us"]) == ("estimate", None, 31.4)
     assert one["point"] == POINT
     rows = list(csv.DictReader(io.StringIO(table.render("csv", console(80)))))
@@ -118,17 +177,32 @@ def test_colour_is_written_to_terminals_alone() -> None:
 
 @pytest.mark.parametrize(
     ("value", "written"),
-    [(0.5123, "0.512"), (0.9996, "1.00"), (8.531, "8.53"), (9.996, "10.0"), (72.49, "72.5"), (99.96, "100"),
-     (292.3, "292"), (4114.2, "4114")],
-)  # fmt: skip
+    [
+        (0.5123, "0.512"),
+        (0.9996, "1.00"),
+        (8.531, "8.53"),
+        (9.996, "10.0"),
+        (72.49, "72.5"),
+        (99.96, "100"),
+        (292.3, "292"),
+        (4114.2, "4114"),
+    ],
+)
 def test_three_digits(value: float, written: str) -> None:
     assert report.three_digits(value) == written
 
 
 @pytest.mark.parametrize(
     ("seconds", "written"),
-    [(0.4, "0 s"), (45, "45 s"), (59.6, "1 min 00 s"), (65, "1 min 05 s"), (3599.7, "1 h 00 min"), (49320, "13 h 42 min")],
-)  # fmt: skip
+    [
+        (0.4, "0 s"),
+        (45, "45 s"),
+        (59.6, "1 min 00 s"),
+        (65, "1 min 05 s"),
+        (3599.7, "1 h 00 min"),
+        (49320, "13 h 42 min"),
+    ],
+)
 def test_duration(seconds: float, written: str) -> None:
     assert report.duration(seconds) == written
 
@@ -178,17 +252,35 @@ def stored(trial: Trial) -> StoredTrial:
     return StoredTrial(7, "mission-1", 6, "2026-01-02T03:04:05+00:00", None, trial)
 
 
-CANDIDATE = Candidate(PROBLEM, "flash_mma", POINT, "// source\n", "attention",
-                      LaunchConfig((8, 8, 1), (128, 1, 1), 49152, (BufferArg("q"),), cluster=(2, 1, 1)))  # fmt: skip
+CANDIDATE = Candidate(
+    PROBLEM,
+    "flash_mma",
+    POINT,
+    "// source\n",
+    "attention",
+    LaunchConfig((8, 8, 1), (128, 1, 1), 49152, (BufferArg("q"),), cluster=(2, 1, 1)),
+)
 
 
 def test_page_of_a_timed_trial() -> None:
     trial = Trial(
-        CANDIDATE, Outcome.TIMED, resources=Resources(168, 0, 16, 1024), compiler="nvrtc 13.0.88",
+        CANDIDATE,
+        Outcome.TIMED,
+        resources=Resources(168, 0, 16, 1024),
+        compiler="nvrtc 13.0.88",
         errors=(CaseError("p1", "normal", 3, 1e-4, 1e-3), CaseError("p2", "peaky", 4, 9e-4, 1e-3)),
-        timing=Timing((8.5, 8.6), 8.53, Interval(8.51, 8.55), "warm", {"flash": 10.27, "cudnn": 9.1}, 1.067,
-                      Interval(1.062, 1.071)), device="NVIDIA H200", versions={"torch": "2.11"},
-    )  # fmt: skip
+        timing=Timing(
+            (8.5, 8.6),
+            8.53,
+            Interval(8.51, 8.55),
+            "warm",
+            {"flash": 10.27, "cudnn": 9.1},
+            1.067,
+            Interval(1.062, 1.071),
+        ),
+        device="NVIDIA H200",
+        versions={"torch": "2.11"},
+    )
     page = report.trial_page(stored(trial), console(100))
     assert page.splitlines()[0] == "trial mission-1/6 · TIMED"
     assert "8.53 µs, 95% CI [8.51, 8.55], median of 2 samples, warm L2" in page

@@ -74,27 +74,28 @@ def emulate(
     from evo.report import as_json as json_text
     from evo.rig import DEFAULT_GPU, gpu_named
 
-    built = open_cache(cache)
-    device = EmulatorDevice(gpu_named(gpu or DEFAULT_GPU), jobs, cache=built.root)
     path = Path(what)
+    of_file = path.suffix in (".cu", ".ptx")
+    if of_file and not path.is_file():
+        raise UsageError(f"there is no file {path}", "give a .cu or .ptx file, or a trial: STUDY/NUMBER")
+    if of_file and not launch:
+        raise UsageError("how is it launched?", "--launch grid=8x8,block=128,smem=48K")
+    if not of_file and (launch or arg or entry):
+        raise UsageError("a trial has its own launch and arguments", "name a .cu file, or leave them out")
+    stored = None if of_file else _stored(what, database)
+    stands_for, built = gpu_named(gpu or DEFAULT_GPU), open_cache(cache)
+    device = EmulatorDevice(stands_for, jobs, cache=built.root)
     with contextlib.ExitStack() as stack:
         compiler = None if path.suffix == ".ptx" else find_compiler(nvcc_or_environment(nvcc), built)
         if compiler:
             stack.callback(compiler.close)
-        if path.suffix in (".cu", ".ptx"):
-            if not launch:
-                raise UsageError("how is it launched?", "--launch grid=8x8,block=128,smem=48K")
+        if stored is None:
             result = emulate_file(
                 path, device, compiler, launch, arg or [], entry=entry, schedules=schedule or [], seed=seed
             )
         else:
-            if launch or arg or entry:
-                raise UsageError(
-                    "a trial has its own launch and arguments", "name a .cu file, or leave them out"
-                )
-            candidate, specs = _stored(what, database)
             assert compiler is not None
-            result = emulate_candidate(candidate, specs, device, compiler, schedule or [], seed=seed)
+            result = emulate_candidate(*stored, device, compiler, schedule or [], seed=seed)
     if form_of(json) == "json":
         sys.stdout.write(json_text(as_json(result)))
     else:
