@@ -1,0 +1,281 @@
+"""FAST: the statistics on the CPU, on samples whose truth is known; the measuring itself on a GPU."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evo.cache import Cache
+from evo.device.cuda import CudaDevice, gpu_names
+from evo.gpu import KNOWN_GPUS
+from evo.nvcc import Compiler, find_compiler
+from evo.timing import (
+    TimingSession,
+    TimingSettings,
+    bootstrap_median,
+    bootstrap_ratio,
+    clear_loser,
+    floor_us,
+    gpu_lock,
+    launches_per_replay,
+    median_interval,
+    settled,
+)
+from evo.trial import LaunchConfig
+
+
+def needs_gpu(test: Any) -> Any:
+    """Marks a test that needs a GPU; skipped, with the reason, where there is none."""
+    return pytest.mark.gpu(pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")(test))
+
+
+def skewed(rng: np.random.Generator, median: float, count: int, spread: float = 0.02) -> Any:
+    """Times as a GPU gives them: a floor and a long tail above it; `median` is the true median."""
+    tail = rng.exponential(1.0, count)
+    return median * (1 + spread * (tail - math.log(2)))
+
+
+@pytest.mark.parametrize("count", [6, 7, 10, 25, 60, 400, 800])
+def test_the_interval_of_a_median_covers_it_as_often_as_it_says(count: int) -> None:
+    rng = np.random.default_rng(count)
+    hits = 0
+    for _ in range(600):
+        interval = median_interval(skewed(rng, 9.1, count))
+        assert interval.low <= interval.high
+        hits += interval.low <= 9.1 <= interval.high
+    assert hits / 600 > 0.925  # 0.95 and three standard deviations of 600 tries
+
+
+def test_the_interval_of_few_samples_says_its_true_level() -> None:
+    interval = median_interval(np.array([3.0, 1.0, 2.0]))
+    assert (interval.low, interval.high) == (1.0, 3.0)
+    assert interval.level == pytest.approx(0.75)
+    assert median_interval(np.array([1.0])).level == 0.0
+
+
+@given(st.lists(st.floats(0.5, 1e4), min_size=1, max_size=60))
+def test_an_interval_lies_within_the_samples_and_around_the_median(values: list[float]) -> None:
+    samples = np.array(values)
+    interval = median_interval(samples)
+    assert samples.min() <= interval.low <= np.median(samples) <= interval.high <= samples.max()
+
+
+def test_the_bootstrap_covers_the_median() -> None:
+    rng = np.random.default_rng(5)
+    hits = 0
+    for seed in range(300):
+        interval = bootstrap_median(skewed(rng, 9.1, 40), seed, resamples=400)
+        hits += interval.low <= 9.1 <= interval.high
+    assert hits / 300 > 0.9
+
+
+def test_the_ratio_of_equal_kernels_seldom_wins() -> None:
+    """A/A: the lower bound of a 95 % interval exceeds 1 in about 2.5 % of the comparisons."""
+    rng = np.random.default_rng(6)
+    wins = 0
+    for seed in range(400):
+        drift = 1 + 0.01 * np.sin(np.arange(60) / 9)  # a clock that wanders hits both alike
+        _, interval = bootstrap_ratio(
+            skewed(rng, 9.1, 60) * drift, skewed(rng, 9.1, 60) * drift, seed, resamples=400
+        )
+        wins += interval.low > 1
+    assert wins / 400 < 0.05
+
+
+def test_a_planted_difference_is_found() -> None:
+    rng = np.random.default_rng(7)
+    found = 0
+    for seed in range(100):
+        ratio, interval = bootstrap_ratio(
+            skewed(rng, 9.1 * 1.02, 60), skewed(rng, 9.1, 60), seed, resamples=400
+        )
+        assert ratio == pytest.approx(1.02, abs=0.03)
+        found += interval.low > 1
+    assert found >= 90
+
+
+def test_the_same_samples_and_seed_give_the_same_interval() -> None:
+    samples = skewed(np.random.default_rng(8), 9.1, 30)
+    assert bootstrap_median(samples, 3) == bootstrap_median(samples, 3)
+    assert bootstrap_median(samples, 3) != bootstrap_median(samples, 4)
+
+
+def test_sampling_stops_when_the_interval_is_narrow() -> None:
+    rng = np.random.default_rng(9)
+    assert not settled(np.full(9, 9.1), 0.005)  # too few to say
+    assert settled(np.full(10, 9.1), 0.005)
+    assert not settled(skewed(rng, 9.1, 20, spread=0.2), 0.005)
+    assert settled(skewed(rng, 9.1, 400, spread=0.01), 0.005)
+
+
+def test_only_a_clear_loser_is_dropped() -> None:
+    assert clear_loser(np.array([10.0, 9.8]), 9.1, 1.05)
+    assert not clear_loser(np.array([10.0, 9.5]), 9.1, 1.05)
+    assert not clear_loser(np.array([10.0]), None, 1.05)
+
+
+def test_a_replay_takes_as_long_as_wanted() -> None:
+    settings = TimingSettings(replay_us=300, most_launches=256)
+    assert launches_per_replay(10, settings) == 30
+    assert launches_per_replay(5000, settings) == 1
+    assert launches_per_replay(0.6, settings) == 256
+    assert launches_per_replay(0.0, settings) == 256
+
+
+def test_the_floor_is_below_the_best_known_kernels() -> None:
+    gpu = KNOWN_GPUS["H200"]
+    mission = floor_us(gpu, flop=4 * 8 * 512 * 512 * 64, nbytes=4 * 8 * 512 * 64 * 2, in_l2=True)
+    assert 0.1 < mission < 1.0  # best measured there: 4.13 µs
+    large = floor_us(gpu, flop=4 * 2 * 16 * 4096**2 * 128, nbytes=4 * 2 * 16 * 4096 * 128 * 2, in_l2=False)
+    assert 200 < large < 428  # cuDNN's time on it
+    copy = floor_us(gpu, flop=0, nbytes=4.8e9, in_l2=False)
+    assert copy == pytest.approx(850)
+
+
+def _hold(uuid: str, held: Any) -> None:
+    with gpu_lock(uuid):
+        held.send(True)
+        time.sleep(60)
+
+
+def test_one_timing_at_a_time_among_processes() -> None:
+    context = multiprocessing.get_context("spawn")
+    held, theirs = context.Pipe()
+    uuid = f"GPU-test-{time.time_ns()}"
+    other = context.Process(target=_hold, args=(uuid, theirs))
+    other.start()
+    try:
+        assert held.poll(30)
+        taken: list[float] = []
+
+        def take() -> None:
+            with gpu_lock(uuid):
+                taken.append(time.monotonic())
+
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        waiting.join(0.3)
+        assert not taken
+        other.kill()  # whoever dies with the lock gives it back
+        waiting.join(10)
+        assert taken
+    finally:
+        other.kill()
+        other.join()
+
+
+# --- on a GPU ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+    with find_compiler(None, Cache(tmp_path_factory.mktemp("cache"))) as compiler:
+        yield compiler
+
+
+@pytest.fixture(scope="module")
+def session(compiler: Compiler) -> Iterator[TimingSession]:
+    from evo.task import load_task
+
+    device = CudaDevice(0, compiler)
+    task = load_task("attention")
+    yield TimingSession(device, task, task.example, seed=1)
+    device.close()
+
+
+def green(session: TimingSession, compiler: Compiler, template_name: str, **changed: Any) -> Any:
+    from evo.gate import check
+    from evo.template import load_template
+    from evo.trial import Problem
+
+    device = session.device
+    template = load_template(session.task, template_name)
+    point = {**template.space.default, **changed}
+
+    def kernel_for(problem: Problem) -> Any:
+        candidate = template.candidate(point, problem)
+        binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
+        return device.load(binary, candidate.launch), candidate.launch
+
+    tiles = template.tiles(point, session.problem)
+    return check(kernel_for, device, session.task, session.problem, tiles, seed=1)
+
+
+@needs_gpu
+def test_baselines_are_timed_at_the_start(session: TimingSession) -> None:
+    assert {"sdpa", "math"} <= set(session.baselines_us)
+    best = session.best_baseline
+    assert best is not None
+    assert 2 < session.baselines_us[best] < session.baselines_us["math"]
+
+
+@needs_gpu
+def test_an_empty_kernel_is_a_node_of_a_graph(session: TimingSession, compiler: Compiler) -> None:
+    launch = LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
+    source = 'extern "C" __global__ void empty() {}'
+    kernel = session.device.load(compiler.compile(source, "empty", session.device.gpu.arch), launch)
+    replay = session._capture([lambda: kernel.enqueue(launch, {}, session.device.stream)], 256)
+    (samples,) = session._sample([replay], 10)
+    assert 0.3 < float(np.median(samples[1:])) < 1.5  # 0.56 to 0.60 on an H200
+
+
+@needs_gpu
+def test_a_green_kernel_gets_a_time_beside_the_baselines(session: TimingSession, compiler: Compiler) -> None:
+    session.incumbent_us = None
+    timing = session.measure(green(session, compiler, "flash_mma"))
+    assert 2 < timing.median_us < 200
+    assert timing.interval.low <= timing.median_us <= timing.interval.high
+    assert (timing.interval.high - timing.interval.low) / timing.median_us < 0.05
+    assert len(timing.samples_us) >= 10
+    assert timing.speedup is not None
+    assert timing.speedup_interval is not None
+    assert timing.speedup == pytest.approx(min(timing.baselines_us.values()) / timing.median_us, rel=0.1)
+    assert session.incumbent_us == timing.median_us
+
+
+@needs_gpu
+def test_a_clear_loser_is_dropped_early(session: TimingSession, compiler: Compiler) -> None:
+    session.incumbent_us = 1.0
+    timing = session.measure(green(session, compiler, "flash_mma"))
+    assert len(timing.samples_us) <= 5
+
+
+@needs_gpu
+def test_a_kernel_against_itself_does_not_win(session: TimingSession, compiler: Compiler) -> None:
+    kernel = green(session, compiler, "flash_mma")
+    times = []
+    for _ in range(5):
+        session.incumbent_us = None
+        times.append(session.measure(kernel).median_us)
+    assert max(times) / min(times) < 1.03
+
+
+@needs_gpu
+def test_cold_is_not_faster_than_warm(session: TimingSession, compiler: Compiler) -> None:
+    cold = TimingSession(
+        session.device, session.task, session.problem, seed=2, settings=TimingSettings(protocol="cold")
+    )
+    kernel = green(session, compiler, "flash_mma")
+    session.incumbent_us = None
+    warm_us = session.measure(kernel).median_us
+    timing = cold.measure(kernel)
+    assert timing.protocol == "cold"
+    assert timing.median_us > 0.98 * warm_us
+
+
+def test_the_lock_lies_where_every_user_can_reach_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with gpu_lock("GPU-x"):
+        assert [path.name for path in tmp_path.iterdir()] == ["evo-GPU-x.lock"]
