@@ -1,0 +1,4 @@
+// A copy of V
+// expect: row error
+#define RESULT(acc, total) widen(v[out + d - o])
+#include "include/flash.cuh"

@@ -1,0 +1,5 @@
+// No maximum is subtracted
+// expect: row error
+#define TOP(before, here) 0.0f
+#define KEEP(before, now) 1.0f
+#include "include/flash.cuh"
