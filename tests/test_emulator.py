@@ -1,0 +1,398 @@
+"""The emulator as a device: refusals like a driver's, errors with their place, interruption, determinism."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ptx.programs import entry
+from ptx.running import aligned, binary_of, h200, regions_of
+
+from evo.device import LaunchReport
+from evo.device.emulate import (
+    Emulation,
+    as_json,
+    emulate,
+    entries_in,
+    filled,
+    parse_arguments,
+    parse_launch,
+    told,
+)
+from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
+from evo.device.estimate import estimate
+from evo.device.interpreter import CHECK_BOUNDS
+from evo.errors import Hung, Red, Unlaunchable, UsageError
+from evo.gpu import KNOWN_GPUS
+from evo.trial import BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
+
+COPY = """
+.reg .b32 %t, %c, %n, %v; .reg .b64 %in, %out, %i;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out];
+mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x; mov.u32 %n, %ntid.x;
+mad.lo.u32 %t, %c, %n, %t; mul.wide.u32 %i, %t, 4; add.u64 %in, %in, %i; add.u64 %out, %out, %i;
+"""
+
+
+def launch(
+    body: str,
+    ctas: int = 1,
+    *,
+    threads: int = 32,
+    words: int = 64,
+    schedule: str = "eager",
+    device: EmulatorDevice | None = None,
+) -> tuple[LaunchReport, np.ndarray]:
+    """Run `body` after COPY's address computation; the report and the output words."""
+    kernel = EmulatorKernel(device or h200(), binary_of(entry(COPY + body)))
+    source = aligned(words * 4).view(np.uint32)
+    source[:] = np.arange(words)
+    out = aligned(words * 4, 0xA5).view(np.uint32)
+    config = LaunchConfig((ctas, 1, 1), (threads, 1, 1), 0, (BufferArg("in"), BufferArg("out")))
+    return kernel.launch(config, regions_of({"in": source, "out": out}), schedule), out
+
+
+def test_a_copy_copies_and_is_counted() -> None:
+    report, out = launch("ld.global.u32 %v, [%in]; st.global.u32 [%out], %v;", ctas=2)
+    assert out.tolist() == list(range(64))
+    assert report.schedule == "eager"
+    assert report.coverage == 1.0
+    assert report.counters["ctas"] == 2
+    assert report.counters["global_bytes_read"] == 256
+    assert report.counters["global_sectors_read"] == 8
+    classes = [v for k, v in report.counters.items() if k.startswith("inst_")]
+    assert sum(classes) == report.counters["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("ld.global.u32 %v, [%in+256]; st.global.u32 [%out], %v;", "out of bounds"),
+        ("ld.global.u32 %v, [%in+-4]; st.global.u32 [%out], %v;", "out of bounds"),
+        ("st.global.u32 [%in], 1;", "out of bounds"),
+        ("ld.global.u32 %v, [%in+2]; st.global.u32 [%out], %v;", "misaligned access"),
+        ("ld.global.u32 %v, [%out]; st.global.u32 [%out], %v;", "uninitialised read"),
+        (".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;", "race"),
+        (".shared .b32 s; ld.shared.u32 %v, [s]; st.global.u32 [%out], %v;", "uninitialised read"),
+        ("setp.eq.u32 %p, %t, 3; @%p bar.sync 1, 64; st.global.u32 [%out], 1;", "deadlock"),
+        ("trap;", "trap"),
+    ],
+)
+def test_a_bad_access_is_red_with_its_reason(body: str, reason: str) -> None:
+    with pytest.raises(Red) as caught:
+        launch(".reg .pred %p;" + body, threads=64)
+    assert caught.value.reason == reason
+    assert "PTX line" in caught.value.where
+    assert caught.value.detail
+
+
+def test_an_error_names_thread_buffer_and_offset() -> None:
+    with pytest.raises(Red) as caught:
+        launch(
+            ".reg .pred %p; setp.eq.u32 %p, %t, 5; @%p ld.global.u32 %v, [%in+1000]; st.global.u32 [%out], 1;"
+        )
+    assert "thread (5,0,0)" in caught.value.where
+    assert "in +1020 bytes" in caught.value.where
+
+
+def test_an_endless_loop_is_hung_at_once() -> None:
+    device = EmulatorDevice(KNOWN_GPUS["H200"], instruction_budget=100_000)
+    begin = time.perf_counter()
+    with pytest.raises(Hung) as caught:
+        launch("again: add.u32 %v, %t, 1; bra again;", device=device)
+    assert caught.value.reason == "runaway loop"
+    assert time.perf_counter() - begin < 2
+
+
+def test_an_unsupported_instruction_is_named_not_guessed() -> None:
+    with pytest.raises(Unlaunchable) as caught:
+        launch("tex.2d.v4.f32.f32 {%v, %v, %v, %v}, [%in, {%v, %v}];")
+    assert caught.value.reason in ("unsupported instruction", "unreadable PTX")
+    assert "tex" in caught.value.detail
+
+
+def test_garbage_is_unlaunchable_with_its_line() -> None:
+    with pytest.raises(Unlaunchable, match="unreadable PTX"):
+        h200().load(binary_of("this is not PTX"), LaunchConfig((1, 1, 1), (1, 1, 1), 0, ()))
+
+
+@pytest.mark.parametrize("schedule", [*h200().schedules, "seeded:77", "default"])
+def test_schedules_are_deterministic(schedule: str) -> None:
+    body = "ld.global.u32 %v, [%in]; bar.sync 0; st.global.u32 [%out], %v;"
+    first, again = launch(body, 2, schedule=schedule), launch(body, 2, schedule=schedule)
+    assert first[0].counters == again[0].counters
+    assert first[1].tolist() == again[1].tolist()
+
+
+def test_an_unknown_schedule_is_refused() -> None:
+    with pytest.raises(Unlaunchable, match="unknown schedule"):
+        schedule_order("sideways")
+
+
+def test_jobs_change_nothing_but_time() -> None:
+    body = "ld.global.u32 %v, [%in]; mul.lo.u32 %v, %v, %v; st.global.u32 [%out], %v;"
+    one = launch(body, 8, words=256)
+    four = launch(body, 8, words=256, device=EmulatorDevice(KNOWN_GPUS["H200"], jobs=4))
+    assert one[1].tolist() == four[1].tolist()
+    assert {k: v for k, v in one[0].counters.items() if k != "max_resident_ctas"} == {
+        k: v for k, v in four[0].counters.items() if k != "max_resident_ctas"
+    }
+
+
+ANY = LaunchConfig((1, 1, 1), (32, 1, 1), 0, (BufferArg("in"), BufferArg("out")))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "change", "reason"),
+    [
+        ("L4", {"smem_bytes": 100 * 1024}, "shared memory"),
+        ("H200", {"smem_bytes": 228 * 1024}, "shared memory"),
+        ("H200", {"block": (1025, 1, 1)}, "block size"),
+        ("H200", {"block": (32, 33, 1)}, "block size"),
+        ("H200", {"block": (1, 1, 65)}, "block size"),
+        ("H200", {"grid": (1, 65536, 1)}, "grid size"),
+        ("H200", {"grid": (0, 1, 1)}, "grid size"),
+        ("H200", {"cluster": (16, 1, 1), "grid": (16, 1, 1)}, "cluster size"),
+        ("H200", {"cluster": (2, 1, 1), "grid": (3, 1, 1)}, "cluster size"),
+        ("L4", {"cluster": (2, 1, 1), "grid": (2, 1, 1)}, "cluster size"),
+    ],
+)
+def test_what_the_gpu_cannot_grant_is_refused(gpu: str, change: dict[str, object], reason: str) -> None:
+    device = EmulatorDevice(KNOWN_GPUS[gpu])
+    config = LaunchConfig(**{**ANY.__dict__, **change})
+    with pytest.raises(Unlaunchable) as caught:
+        device.load(binary_of(entry(COPY), arch=KNOWN_GPUS[gpu].arch), config)
+    assert caught.value.reason == reason
+
+
+def test_too_many_registers_are_refused() -> None:
+    config = LaunchConfig((1, 1, 1), (1024, 1, 1), 0, ANY.args)
+    with pytest.raises(Unlaunchable, match="resources"):
+        h200().load(binary_of(entry(COPY), registers=128), config)
+
+
+@pytest.mark.parametrize(
+    ("code", "machine", "runs"),
+    [("sm_80", "sm_89", True), ("sm_89", "sm_80", False), ("sm_90a", "sm_90a", True), ("sm_90", "sm_90a", True),
+     ("sm_90a", "sm_120", False), ("sm_80", "sm_90a", False)],
+)  # fmt: skip
+def test_code_runs_where_a_cubin_would_load(code: str, machine: str, runs: bool) -> None:
+    assert runs_on(code, machine) == runs
+
+
+def test_arguments_must_fit_the_parameters() -> None:
+    kernel = EmulatorKernel(h200(), binary_of(entry(COPY)))
+    region = regions_of({"in": aligned(16)})
+    for args in ((BufferArg("in"),), (BufferArg("in"), ScalarArg(1, "i32"))):
+        with pytest.raises(Unlaunchable, match="arguments"):
+            kernel.launch(LaunchConfig((1, 1, 1), (1, 1, 1), 0, args), region)
+
+
+def test_control_c_ends_a_launch() -> None:
+    assert threading.current_thread() is threading.main_thread()
+    endless = EmulatorDevice(KNOWN_GPUS["H200"], instruction_budget=10**12)
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    begin = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        launch("again: add.u32 %v, %t, 1; bra again;", device=endless)
+    assert time.perf_counter() - begin < 3
+
+
+def test_several_threads_may_launch_at_once() -> None:
+    results: list[list[int]] = []
+
+    def work() -> None:
+        for _ in range(5):
+            results.append(launch("ld.global.u32 %v, [%in]; st.global.u32 [%out], %v;", 2)[1].tolist())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [list(range(64))] * 20
+
+
+def test_checks_can_be_left_out() -> None:
+    device = EmulatorDevice(KNOWN_GPUS["H200"], checks=CHECK_BOUNDS)
+    launch(".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;", device=device)
+    with pytest.raises(Red, match="out of bounds"):
+        launch("ld.global.u32 %v, [%in+4096]; st.global.u32 [%out], %v;", device=device)
+
+
+def python(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment or None,
+        cwd=Path(__file__).parents[1],
+        check=True,
+    )
+    return done.stdout
+
+
+def test_without_a_compiler_the_error_names_the_package(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from evo.device.emulator import built_interpreter
+from evo.errors import MachineError
+try:
+    built_interpreter(Path({str(tmp_path)!r}))
+except MachineError as error:
+    print(error.message, "|", error.hint)
+"""
+    message, hint = python(code, PATH=str(tmp_path)).split("|")
+    assert "compiler" in message
+    assert "g++" in hint
+
+
+def test_importing_builds_nothing_and_loads_little(tmp_path: Path) -> None:
+    python(
+        "import sys, evo.device.emulator, evo.device.emulate; assert not {'torch', 'ninja'} & set(sys.modules)",
+        HOME=str(tmp_path),
+    )
+    assert not list(tmp_path.iterdir())
+
+
+# --- evo emulate -------------------------------------------------------------------------------------------
+
+
+def test_a_launch_is_read() -> None:
+    assert parse_launch("grid=8x4,block=128,smem=40K,cluster=2") == {
+        "grid": (8, 4, 1), "block": (128, 1, 1), "smem_bytes": 40960, "cluster": (2, 1, 1)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["grid=0", "grid=1x2x3x4", "threads=3", "smem=x", "grid"])
+def test_a_malformed_launch_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_launch(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["in:f17:4", "in:f16:0", "in:f16", "i32:x", "i32:99999999999", "u32:-1", "what:f16:4", "in:f16:4:often",
+             "map:in:f16:8x8:8", "map:in:f16:8x8", "in:f16:4:1e"],
+)  # fmt: skip
+def test_a_malformed_argument_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_arguments([text])
+
+
+def test_arguments_are_read() -> None:
+    args, buffers = parse_arguments(
+        ["q=in:f16:4x64:ones", "out:f32:7", "f32:0.5", "m=map:in:bf16:128x64:16x64:128"]
+    )
+    assert args == (
+        BufferArg("q"),
+        BufferArg("arg1"),
+        ScalarArg(0.5, "f32"),
+        TensorMapArg("m", "bf16", (64, 128), (128,), (64, 16), 128),
+    )
+    assert [b.nbytes for b in buffers] == [512, 28, 16384]
+
+
+@pytest.mark.parametrize("fill", ["normal", "uniform", "ones", "zeros", "arange", "poison", "2.5", "nan"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i32", "u8", "i64"])
+def test_buffers_are_filled_reproducibly(fill: str, dtype: str) -> None:
+    if fill == "nan" and dtype[0] in "iu":
+        pytest.skip("integers have no NaN")
+    _, (buffer,) = parse_arguments([f"in:{dtype}:100:{fill}"])
+    once, again = filled(buffer, 3), filled(buffer, 3)
+    assert once.tobytes() == again.tobytes()
+    assert once.nbytes == buffer.nbytes
+
+
+def test_kernels_of_a_source_are_found() -> None:
+    source = """
+    // extern "C" __global__ void no(int);
+    extern "C" __global__ void __launch_bounds__(4 * 32, 2) one(const float* x) {}
+    extern "C" __global__ __cluster_dims__(2, 1, 1) void two(int n) { }
+    __global__ void mangled(int n) {}
+    """
+    assert entries_in(source) == ["one", "two"]
+
+
+def emulated(body: str, schedules: tuple[str, ...] = ("eager", "reversed")) -> Emulation:
+    args, buffers = parse_arguments(["in:u32:64:arange", "out:u32:64"])
+    config = LaunchConfig((1, 1, 1), (64, 1, 1), 0, args)
+    return emulate(EmulatorKernel(h200(), binary_of(entry(COPY + body))), config, buffers, schedules)
+
+
+def test_an_emulation_tells_what_was_counted() -> None:
+    result = emulated("ld.global.u32 %v, [%in]; st.global.u32 [%out], %v;")
+    text = "\n".join(told(result))
+    assert result.green
+    assert "no error" in text
+    assert "no shared-memory bank conflicts" in text
+    assert "an estimate, not measured" in text
+    assert json.loads(json.dumps(as_json(result)))["green"]
+
+
+def test_an_emulation_tells_of_a_race_once() -> None:
+    result = emulated(".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;")
+    text = "\n".join(told(result))
+    assert not result.green
+    assert set(result.faults) == {"eager", "reversed"}
+    assert "PTX line" in text
+
+
+def test_bank_conflicts_are_counted() -> None:
+    result = emulated("""
+        .shared .align 16 .b8 s[8192]; .reg .b32 %a; mov.u32 %a, s; mad.lo.u32 %a, %t, 128, %a;
+        st.shared.u32 [%a], %t; ld.shared.u32 %v, [%a]; st.global.u32 [%out], %v;""")
+    counters = result.runs[0].execution.counters
+    assert counters["shared_wavefronts_ideal"] == 4
+    assert counters["shared_wavefronts"] == 4 * 32
+
+
+# --- the estimate ------------------------------------------------------------------------------------------
+
+
+WORK = {
+    "ctas": 64.0, "warps": 256.0, "instructions": 1.3e6, "inst_int": 3e5, "inst_fp32": 4e5, "inst_mufu": 7e4,
+    "mufu": 2.2e6, "inst_tensor": 1.3e5, "tensor_flop": 5.4e8, "shared_wavefronts": 4e5, "inst_matrix_move": 5e4,
+    "global_sectors_read": 1.5e5, "global_sectors_written": 1.6e4, "inst_barrier": 4e3,
+}  # fmt: skip
+SHAPE = LaunchConfig((8, 8, 1), (128, 1, 1), 40960, ())
+
+
+def test_more_work_never_takes_less_time() -> None:
+    gpu, few = KNOWN_GPUS["H200"], Resources(128, 0, 0, 0)
+    base = estimate(WORK, few, SHAPE, gpu).us
+    for name, amount in WORK.items():
+        if name not in ("ctas", "warps"):
+            assert estimate({**WORK, name: amount * 4}, few, SHAPE, gpu).us >= base, name
+    assert estimate(WORK, Resources(128, 4000, 0, 0), SHAPE, gpu).us > base
+
+
+def test_a_slower_gpu_takes_longer() -> None:
+    few = Resources(128, 0, 0, 0)
+    assert estimate(WORK, few, SHAPE, KNOWN_GPUS["L4"]).us > estimate(WORK, few, SHAPE, KNOWN_GPUS["H200"]).us
+
+
+def test_an_estimate_says_that_it_is_one() -> None:
+    text = estimate(WORK, Resources(128, 0, 0, 0), SHAPE, KNOWN_GPUS["H200"]).explain()
+    assert "an estimate, not measured" in text
+
+
+def test_a_built_interpreter_loads_in_a_moment() -> None:
+    """The goal is 50 ms; ten times that is not a slow machine but a rebuild."""
+    h200()
+    seconds = python(
+        "import time; from evo.device.emulator import EmulatorDevice; from evo.gpu import KNOWN_GPUS\n"
+        "begin = time.perf_counter(); EmulatorDevice(KNOWN_GPUS['H200']); print(time.perf_counter() - begin)"
+    )
+    assert float(seconds) < 0.5
+    assert h200().interpreter.build in ("avx512", "avx2", "portable")
