@@ -211,14 +211,14 @@ SPACE = Space(
         Parameter(
             "q_path", ("direct", "registers", "shared", "reuse"), "direct", off="shared",
             meaning="Q straight into registers; there through shared memory; re-read from shared memory for "
-            "every tile; there through memory that K takes over",
+            "every tile; into registers through memory that K takes over",
             expected="registers save ldmatrix, shared saves registers, direct and reuse save shared memory",
         ),
         Parameter("rescale", ("always", "lazy"), "always", off="always",
                   meaning="rescale the output at every tile, or only when a maximum has grown by 2^8",
                   expected="a few percent: the products with the correction factor disappear"),
         Parameter("epilogue", ("direct", "shared"), "direct", off="direct",
-                  meaning="output from registers to global memory, or through shared memory in rows of 16 bytes",
+                  meaning="output straight to global memory, or through shared memory, 16 bytes a store",
                   expected="full-width stores against one more pass through shared memory"),
         Parameter("grid_order", ("m_fastest", "head_fastest", "heavy_first"), "m_fastest", off="m_fastest",
                   meaning="which CTAs run next to each other; heavy_first: the longest causal rows lead",
@@ -227,7 +227,7 @@ SPACE = Space(
                   expected="one CTA computes while the other waits, if nothing spills"),
     ),
     rules=(
-        whole_blocks, clusters, whole_shares, keys_first, tile_of_queries, tile_of_keys, useful_stages, heavy_tiles,
-        capping, ctas_fit, registers_fit,
+        whole_blocks, clusters, whole_shares, keys_first, tile_of_queries, tile_of_keys, useful_stages,
+        heavy_tiles, capping, ctas_fit, registers_fit,
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Attention without Tensor Cores: fp32 dot products and online softmax, one team of threads a row of queries.
 
-The starting point of every ladder. `loop_order` and `state` are the choices that hand-written versions of such a
-kernel differ in; `state = registers` with few lanes is where they spill.
+The starting point of every ladder. `loop_order` and `state` are the choices in which hand-written versions of
+such a kernel differ; `state = registers` with few lanes a row is where they spill.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ SPACE = Space(
         Parameter("threads", (32, 64, 128, 256), 128, layer="macro", meaning="threads a CTA",
                   expected="threads / bm lanes share a row: fewer registers each, more shuffles"),
         Parameter("loop_order", ("q_outer", "kv_outer"), "q_outer", layer="macro", off="q_outer",
-                  meaning="whether each query tile walks over all keys, or each key tile serves all query tiles",
+                  meaning="each query tile walks over all keys, or each key tile serves all query tiles",
                   expected="kv_outer loads K and V once for q_tiles tiles, and holds their state"),
         Parameter("state", ("registers", "shared"), "registers", layer="macro", off="shared",
                   meaning="where a thread keeps its share of Q and the output",

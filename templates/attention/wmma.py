@@ -1,7 +1,7 @@
 """Attention on Tensor Cores through the portable `nvcuda::wmma` interface (sm_80 and up).
 
-What CUDA C++ offers without PTX: fragments whose layout is unknown, so that scores, probabilities and products
-go through shared memory. The step between scalar code and `flash_mma`, and the price of that portability.
+What CUDA C++ offers without PTX: fragments whose layout is unknown, so that scores, probabilities and
+products go through shared memory. The step between scalar code and `flash_mma`, and its price.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD_DIMS = (32, 64, 96, 128)
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
-    """sizeof(SharedStorage): tiles, what each warp bounces through shared memory, and the output if it lives there."""
+    """sizeof(SharedStorage): tiles, what warps bounce through shared memory, the output if it lives there."""
     pad = np.where(p.swizzle == "pad", 16, 0)
     row = problem["D"] * 2 + pad
     output_row = problem["D"] * 4 + pad
@@ -106,7 +106,7 @@ SPACE = Space(
                   expected="fewer passes over K and V with longer tiles"),
         Parameter("bn", (16, 32, 48, 64, 96, 128), 32, layer="macro", meaning="keys a tile",
                   expected="longer tiles mean fewer barriers, and more shared memory for scores"),
-        Parameter("warps", (1, 2, 3, 4, 6, 8), 2, layer="macro", meaning="warps over the rows of a query tile",
+        Parameter("warps", (1, 2, 3, 4, 6, 8), 2, layer="macro", meaning="warps over the rows of a tile",
                   expected="hides the latency of the way through shared memory"),
         Parameter("matmuls", ("qk_pv", "qk_only"), "qk_pv", layer="macro", off="qk_only",
                   meaning="which of the two products run on Tensor Cores",
