@@ -21,25 +21,23 @@ struct alignas(1024) BlockTile {
 // Starts scores = Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
 template <class Element, int kD, int kKeys>
 __device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile) {
-    using Q = BlockTile<kGroupRows, kD>;
-    using K = BlockTile<kKeys, kD>;
+    const MatrixDescriptor<> q(q_tile), k(k_tile);
 #pragma unroll
-    for (int step = 0; step < kD / 16; ++step) {
-        const u32 q = q_tile + step / 4 * Q::kBlockBytes + step % 4 * 32;
-        const u32 k = k_tile + step / 4 * K::kBlockBytes + step % 4 * 32;
-        Wgmma<kKeys>::template keys<Element>(scores, matrix_descriptor(q, 16), matrix_descriptor(k, 16), step > 0);
-    }
+    for (int step = 0; step < kD / 16; ++step)
+        Wgmma<kKeys>::template keys<Element>(
+            scores, q.at(step / 4 * BlockTile<kGroupRows, kD>::kBlockBytes + step % 4 * 32),
+            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), step > 0);
 }
 
 // Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>.
 template <class Element, int kD, int kRows, int kSteps>
 __device__ __forceinline__ void multiply_values_async(float (&out)[kD / 8][4], const u32 (&p)[kSteps][4], u32 v,
                                                       bool accumulate) {
+    const MatrixDescriptor<BlockTile<kRows, kD>::kBlockBytes> values(v);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-        Wgmma<kD>::template values<Element>(
-            out, p[step], matrix_descriptor(v + step * 16 * kBlockRowBytes, BlockTile<kRows, kD>::kBlockBytes),
-            accumulate || step > 0);
+        Wgmma<kD>::template values<Element>(out, p[step], values.at(step * 16 * kBlockRowBytes),
+                                            accumulate || step > 0);
 }
 
 // Raises `maximum` to the largest of this thread's scores, for its two rows.

@@ -53,13 +53,20 @@ __device__ __forceinline__ void take_registers() {
 }
 
 // The descriptor of a matrix stored in rows of 128 bytes with the 128-byte swizzle, eight rows to a pattern of
-// 1024 bytes. Along its rows (K-major) `block_bytes` is ignored; across them (MN-major) it is the distance
-// from 64 columns to the next 64.
-__device__ __forceinline__ u64 matrix_descriptor(u32 address, u32 block_bytes) {
-    constexpr u64 kPattern = 1024, kSwizzle128 = 1;
-    return (address & 0x3ffff) >> 4 | static_cast<u64>(block_bytes >> 4) << 16 | (kPattern >> 4) << 32 |
-           kSwizzle128 << 62;
-}
+// 1024 bytes. Along its rows (K-major) kBlockBytes is ignored; across them (MN-major) it is the distance from
+// 64 columns to the next 64.
+template <int kBlockBytes = 16>
+struct MatrixDescriptor {
+    u32 low;
+
+    __device__ __forceinline__ explicit MatrixDescriptor(u32 address)
+        : low((address & 0x3ffff) >> 4 | (kBlockBytes >> 4) << 16) {}
+    // Of what lies `bytes` further on: one addition, as addresses end well below the field's width.
+    __device__ __forceinline__ u64 at(u32 bytes) const {
+        constexpr u64 kPattern = 1024, kSwizzle128 = 1;
+        return ((kPattern >> 4) << 32 | kSwizzle128 << 62) | (low + (bytes >> 4));
+    }
+};
 
 template <class Element>
 struct OperandType;
