@@ -160,7 +160,7 @@ def search(
     database cannot be written (what is recorded stays), UsageError when another process searches this study.
     """
     with _closing(workers), _interrupts() as interrupted:
-        clock = _Clock(store.claim(study))
+        clock = _Clock(store.claim(study, workers.capacity))
         status = "failed"
         try:
             loop = _Loop(clock, store, grounds, workers, watch)

@@ -143,18 +143,7 @@ class LandscapeWorkers:
 def new_study(
     name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"
 ) -> Study:
-    return Study(
-        name,
-        PROBLEM,
-        "none",
-        "L4",
-        ("landscape",),
-        budget_s,
-        strategy,
-        seed,
-        workers=workers,
-        lookahead=workers + 2,
-    )
+    return Study(name, PROBLEM, "none", "L4", ("landscape",), budget_s, strategy, seed, workers=workers)
 
 
 def main(database: str, name: str, budget: str, workers: str, seconds: str) -> int:

@@ -528,7 +528,7 @@ def test_a_study_is_searched_by_one_process_at_a_time(store: Store, url: str) ->
     mine = store.create(study())
     script = (
         "import sys, time; from evo.store import Store\n"
-        "store = Store(sys.argv[1]); store.claim(store.study('mission-1'))\n"
+        "store = Store(sys.argv[1]); store.claim(store.study('mission-1'), 4)\n"
         "print('claimed', flush=True); time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
@@ -536,12 +536,12 @@ def test_a_study_is_searched_by_one_process_at_a_time(store: Store, url: str) ->
     try:
         assert other.stdout.readline() == "claimed\n"
         with pytest.raises(UsageError, match="is being searched"):
-            store.claim(mine)
+            store.claim(mine, 3)
     finally:
         other.kill()
         other.communicate()
-    assert store.claim(mine).status == "running"
-    assert store.claim(mine).status == "running", "this process has it already"
+    assert store.claim(mine, 3).status == "running"
+    assert store.claim(mine, 3).status == "running", "this process has it already"
     store.release(mine, "interrupted", 12.5)
     assert (store.study("mission-1").status, store.study("mission-1").spent_s) == ("interrupted", 12.5)
 

@@ -112,8 +112,9 @@ class Store:
         taken = {study.name for study in self.studies()}
         return next(name for n in range(1, len(taken) + 2) if (name := f"{stem}-{n}") not in taken)
 
-    def claim(self, study: Study) -> Study:
-        """Marks `study` as running in this process, and gives it back as it stands now.
+    def claim(self, study: Study, lookahead: int) -> Study:
+        """Marks `study` as running in this process, and gives it back as it stands now; with `lookahead`
+        where it has none yet.
 
         UsageError if another live process runs it: two searches may share a database, not a study.
         """
@@ -126,6 +127,7 @@ class Store:
                     "wait for it, stop it, or start another study in the same database",
                 )
             mine = {"owner": _self(), "heartbeat": time.time(), "status": "running"}
+            mine["lookahead"] = row["lookahead"] or lookahead
             connection.execute(sa.update(studies).where(studies.c.id == study.id).values(**mine))
             return {**row, **mine}
 

@@ -35,7 +35,8 @@ class Study:
     """One search: a problem on one device with one strategy and budget, and how far it has come.
 
     `lookahead` is how many candidates are under way at once; with one worker it decides what the strategy
-    knew at each proposal, so a resumed study keeps it. `smem_limit` in bytes; `rate` in dollars an hour;
+    knew at each proposal, so a resumed study keeps it (0: the first search
+    of it will say). `smem_limit` in bytes; `rate` in dollars an hour;
     `settings` is whatever else the caller must know again to resume (folders, deadlines).
     """
 
@@ -48,7 +49,7 @@ class Study:
     strategy: str = "evo"
     seed: int = 0
     workers: int = 1
-    lookahead: int = 1
+    lookahead: int = 0
     target: str = ""
     smem_limit: int | None = None
     rate: float | None = None

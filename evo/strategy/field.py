@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 
 from evo.errors import EvoError
 from evo.space import FeasibleSet
-from evo.strategy.view import frozen, score
+from evo.strategy.view import frozen
 from evo.trial import Point
 
 Positions = npt.NDArray[np.intp]
@@ -31,6 +31,8 @@ class Field:
         self.template = template
         self.space = feasible.space
         self.trials: list[FrozenTrial] = []
+        self.scores: list[float] = []
+        """Of the trials; infinite where one failed."""
         self.occupied: list[Positions] = []
         """Points under way."""
         self.distributions: dict[str, CategoricalDistribution] = {
@@ -56,6 +58,7 @@ class Field:
         if positions is not None:
             self._close(positions)
             self.trials.append(self.frozen(positions, score_us, len(self.trials)))
+            self.scores.append(math.inf if score_us is None else score_us)
 
     def occupy(self, point: Point) -> None:
         """Closes a point for the question at hand, until `vacate`."""
@@ -110,10 +113,9 @@ class Field:
 
     def best(self, count: int) -> list[tuple[float, Positions]]:
         """The best correct trials with their scores."""
-        scored = [(us, trial.number) for trial in self.trials if (us := score(trial)) is not None]
-        return [
-            (us, self.positions_of(self.trials[number].params)) for us, number in nsmallest(count, scored)
-        ]
+        first = nsmallest(count, range(len(self.scores)), key=self.scores.__getitem__)
+        correct = [i for i in first if self.scores[i] < math.inf]
+        return [(self.scores[i], self.positions_of(self.trials[i].params)) for i in correct]
 
     def positions_of(self, params: Mapping[str, Any]) -> Positions:
         return np.array([params.get(p.name, 0) for p in self.space.parameters], np.intp)

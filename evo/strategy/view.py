@@ -53,7 +53,3 @@ def frozen(
     )
     trial.number = number
     return trial
-
-
-def score(trial: FrozenTrial) -> float | None:
-    return None if any(v > 0 for v in trial.constraints.values()) else trial.value
