@@ -9,20 +9,22 @@ time.
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from evo.trial import LaunchConfig, Point, Resources, Timing
+from evo.trial import LaunchConfig, Point, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
     from evo.doctor import Finding
+    from evo.rig import Replay
     from evo.search import DeadParameter
     from evo.space import FeasibleSet
     from evo.store import Failure, Ranked, StoredTrial, Study
@@ -351,6 +353,34 @@ def trial_page(stored: StoredTrial, console: Console) -> str:
                 grid.add_row(label, Text(text))
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+
+
+def replay_page(stored: StoredTrial, replay: Replay, console: Console) -> str:
+    """What became of a trial when it was done again, beside what it was; where its source differs now, how."""
+    same = (
+        "same source and launch"
+        if replay.same_source
+        else "the template renders another source or launch now"
+    )
+    now = replace(stored, trial=replay.trial, created="")
+    then = f"{stored.trial.outcome} {score_text(_median(stored.trial), stored.trial.estimate_us)}"
+    page = f"{same}\nthen: {then}\nnow:\n{trial_page(now, console)}"
+    return page + "".join(_difference(replay))
+
+
+def _difference(replay: Replay) -> Iterator[str]:
+    """A unified diff of the stored source and the one that is rendered now."""
+    then, now = (c.source.splitlines(keepends=True) for c in (replay.stored, replay.rendered))
+    yield from difflib.unified_diff(then, now, "stored", "rendered now", n=1)
+
+
+def replay_record(stored: StoredTrial, replay: Replay) -> dict[str, Any]:
+    """The same for a script."""
+    return {"same_source": replay.same_source, "then": trial_record(stored), "now": asdict(replay.trial)}
+
+
+def _median(trial: Trial) -> float | None:
+    return trial.timing.median_us if trial.timing else None
 
 
 def trial_record(stored: StoredTrial) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,10 @@ from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # these bring torch and SQLAlchemy
+    from evo.evaluate import EvaluatorSpec
     from evo.store import Study
+    from evo.trial import Candidate, Trial
 
 DEFAULT_GPU = "L4"
 """What the emulator stands for unless told otherwise."""
@@ -111,3 +113,54 @@ def folders_of(study: Study) -> list[Path]:
 
 def task_of(study: Study) -> Task:
     return load_task(study.problem.task, folders_of(study))
+
+
+def arch_of(study: Study) -> str:
+    """What the study's candidates were compiled for, also where its GPU is not at hand."""
+    known = KNOWN_GPUS.get(study.gpu)
+    return (known or gpu_of(study)).arch
+
+
+def evaluator_of(study: Study, cache: Path, nvcc: Path | None) -> EvaluatorSpec:
+    """What makes the study's evaluators on this machine. MachineError where the machine lacks something."""
+    from evo.evaluate import EvaluatorSpec
+
+    gpu = gpu_of(study)
+    return EvaluatorSpec(
+        task=study.problem.task,
+        device=study.device,
+        limits=limits_of(gpu, study.target, study.smem_limit),
+        cache=cache,
+        seed=study.seed,
+        folders=tuple(folders_of(study)),
+        nvcc=nvcc,
+        gpu=gpu,
+        problem=study.problem,
+    )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A stored trial and what became of it now. `rendered` is the source that its template gives today."""
+
+    stored: Candidate
+    rendered: Candidate
+    trial: Trial
+
+    @property
+    def same_source(self) -> bool:
+        """Whether the template still renders the stored bytes, and launches them the same way."""
+        return self.rendered.digest == self.stored.digest
+
+
+def replay(stored: Candidate, spec: EvaluatorSpec) -> Replay:
+    """Renders the trial's point again, and takes the *stored* source through the whole pipeline in this
+    process: compile, gate, timing."""
+    task = load_task(spec.task, spec.folders)
+    template = load_template(task, stored.template, spec.folders)
+    rendered = template.candidate(stored.point, stored.problem)
+    evaluator = spec.build()
+    try:
+        return Replay(stored, rendered, evaluator.evaluate(stored))
+    finally:
+        evaluator.close()

@@ -115,8 +115,37 @@ def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]
     return candidate, task.buffers(candidate.problem)
 
 
-def replay() -> None:
-    """Not yet."""
+def replay(
+    *,
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="STUDY/NUMBER, or an id.")],
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> int:
+    """Do one trial again: render it, compare the source byte for byte, compile it, gate it and time it.
+
+    Whether the template still renders the same source is told; what runs is the stored source. Nothing is
+    written to the database. Ends with 4 if the kernel is not correct now.
+
+    \b
+      evo replay attention-1/12
+    """
+    from evo.report import as_json, replay_page, replay_record
+    from evo.rig import evaluator_of
+    from evo.rig import replay as again
+
+    with open_store(database) as store:
+        stored = store.trial(trial)
+        study = store.study(stored.study)
+    spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    spec.prepare()
+    result = again(stored.trial.candidate, spec)
+    if form_of(json) == "json":
+        sys.stdout.write(as_json(replay_record(stored, result)))
+    else:
+        sys.stdout.write(replay_page(stored, result, stdout()))
+    return 0 if result.trial.outcome.correct else NothingFound.exit_code
 
 
 def gate() -> None:

@@ -114,28 +114,29 @@ def show(
       evo show mission-1/12 --source > kernel.cu && nvcc -arch=sm_89 -cubin kernel.cu
     """
     from evo.report import as_json, trial_page, trial_record
+    from evo.rig import arch_of
 
     if source + ptx + sass + json > 1:
         raise UsageError("more than one of --source, --ptx, --sass and --json", "choose one")
     with open_store(database) as store:
         stored = store.trial(trial)
+        study = store.study(stored.study)
     if source:
         sys.stdout.write(stored.trial.candidate.source)
     elif ptx or sass:
-        sys.stdout.write(_code(stored.trial, sass, nvcc_or_environment(nvcc), open_cache(cache)))
+        sys.stdout.write(
+            _code(stored.trial, arch_of(study), sass, nvcc_or_environment(nvcc), open_cache(cache))
+        )
     elif json:
         sys.stdout.write(as_json(trial_record(stored)))
     else:
         sys.stdout.write(trial_page(stored, stdout()))
 
 
-def _code(trial: Trial, sass: bool, nvcc: Path | None, cache: Cache) -> str:
+def _code(trial: Trial, arch: str, sass: bool, nvcc: Path | None, cache: Cache) -> str:
     """PTX or machine code of a stored trial, compiled again where the cache has lost it."""
     from evo.nvcc import disassemble, find_compiler
 
-    arch = trial.versions.get("arch")
-    if not arch:
-        raise MachineError("the trial does not say what it was compiled for", "it never reached the compiler")
     compiler = find_compiler(nvcc, cache)
     try:
         binary = compiler.compile(trial.candidate.source, trial.candidate.entry, arch)

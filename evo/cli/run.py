@@ -87,7 +87,7 @@ def search(
       evo search --budget '$7' --rate 0.51
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
-    from evo.rig import choose_device
+    from evo.rig import choose_device, evaluator_of
     from evo.store import Study
     from evo.strategy import STRATEGIES
     from evo.task import load_task
@@ -115,10 +115,14 @@ def search(
         versions={"evo": __version__},
     )
     grounds = _survey(asked)
+    tools = open_cache(cache), nvcc_or_environment(nvcc)
+    evaluator_of(
+        asked, tools[0].root, tools[1]
+    ).prepare()  # what the machine lacks is told before a study is made
     with open_store(database, create=True) as store:
         named = asked if study else replace(asked, name=store.unused_name(task))
         created = store.create(replace(named, templates=tuple(grounds)))
-        result = _run(created, store, grounds, open_cache(cache), nvcc_or_environment(nvcc))
+        result = _run(created, store, grounds, *tools)
     _conclude(result, json)
 
 
@@ -216,11 +220,12 @@ def _run(
 ) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
     from evo.progress import study_line, view_on
-    from evo.rig import workers_of
+    from evo.rig import evaluator_of
     from evo.search import search as run
+    from evo.workers import Pool
 
     notice(study_line(study))
-    workers = workers_of(study, cache, nvcc, notice)
+    workers = Pool(evaluator_of(study, cache.root, nvcc), study.workers)
     try:
         with view_on(stderr()) as view:
             return run(study, store, grounds, workers, view.show)
