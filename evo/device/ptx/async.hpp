@@ -1,0 +1,10 @@
+// cp.async: copies in flight from global to shared memory, kept in groups.
+#pragma once
+#include "memory.hpp"
+
+namespace ptx {
+
+// Makes the copies of `lanes` visible whose group number is below `before[lane]`.
+void land_copies(Warp& w, u32 lanes, const u32* before);
+
+}  // namespace ptx

@@ -1,0 +1,277 @@
+// Executing warps: the inner loop, divergence, and the bringing together of lanes for collectives.
+#include "machine.hpp"
+
+#include "memory.hpp"
+
+namespace ptx {
+namespace {
+
+void park(Warp& w, u32 lanes, u32 pc) {
+  each_lane(lanes, [&](u32 l) { w.lane_pc[l] = pc; });
+}
+
+bool anywhere(const Ins& I) { return I.flow == Flow::MEMBERS && (I.flags & 128); }
+
+std::string lane_list(u32 lanes) {
+  std::string s;
+  for (u32 l = 0; l < 32;) {
+    if (!(lanes >> l & 1)) {
+      l++;
+      continue;
+    }
+    u32 e = l;
+    while (e + 1 < 32 && (lanes >> (e + 1) & 1)) e++;
+    if (!s.empty()) s += ",";
+    s += l == e ? std::to_string(l) : std::to_string(l) + "-" + std::to_string(e);
+    l = e + 1;
+  }
+  return s;
+}
+
+[[noreturn]] void stuck(Warp& w) {
+  const Program& p = *w.worker->launch->program;
+  // Tell of two different places where lanes wait for each other.
+  const u32 first = static_cast<u32>(std::countr_zero(w.live));
+  const u32 pc = w.lane_pc[first];
+  u32 here = 0, other = 0;
+  u32 other_pc = 0;
+  each_lane(w.live, [&](u32 l) {
+    if (w.lane_pc[l] == pc) here |= 1u << l;
+    else if (!other || w.lane_pc[l] == other_pc) other |= 1u << l, other_pc = w.lane_pc[l];
+  });
+  w.pc = pc;
+  w.active = here;
+  const Statement& s = *p.sources[p.code[pc].source].statement;
+  std::string text = "lanes " + lane_list(here) + " wait at `" + s.op + "` for lanes that do not come";
+  Fault f(EVO_PTX_SYNC, text, static_cast<int>(first));
+  if (other) {
+    f.text += ": lanes " + lane_list(other) + " wait elsewhere";
+    f.against("lanes " + lane_list(other), other_pc);
+  } else if (p.code[pc].flow == Flow::MEMBERS) {
+    f.text += " (member mask " + hex(w.u(p.code[pc].members)[first]) + ")";
+  }
+  throw f;
+}
+
+// Lanes that wait in a collective which can now go on (because others have exited).
+u32 released(Warp& w) {
+  const Program& p = *w.worker->launch->program;
+  u32 out = 0;
+  each_lane(w.blocked, [&](u32 l) {
+    if (out >> l & 1) return;
+    const Ins& I = p.code[w.lane_pc[l]];
+    const u32 need = (I.flow == Flow::MEMBERS ? w.u(I.members)[l] : FULL) & w.live;
+    u32 here = 0;
+    each_lane(w.blocked, [&](u32 k) {
+      const Ins& J = p.code[w.lane_pc[k]];
+      if (w.lane_pc[k] == w.lane_pc[l] || (anywhere(I) && anywhere(J))) here |= 1u << k;
+    });
+    if ((need & ~here) == 0) out |= need & here;
+  });
+  return out;
+}
+
+// The runnable lanes with the lowest pc become active.
+void pick(Warp& w) {
+  if (!(w.live & ~w.blocked)) {
+    const u32 free = w.live ? released(w) : 0;
+    if (!free) stuck(w);
+    w.blocked &= ~free;
+  }
+  u32 best = ~0u, next = ~0u, mask = 0;
+  each_lane(w.live & ~w.blocked, [&](u32 l) {
+    const u32 p = w.lane_pc[l];
+    if (p < best) next = best, best = p, mask = 1u << l;
+    else if (p == best) mask |= 1u << l;
+    else if (p < next) next = p;
+  });
+  w.pc = best, w.active = mask, w.limit = next;
+}
+
+// The active lanes spin: if other lanes of the warp can run, they go first, even if they are further on.
+void pick_other(Warp& w) {
+  const u32 others = w.live & ~w.blocked & ~w.active;
+  if (!others) return;
+  u32 best = ~0u, mask = 0, next = ~0u;
+  each_lane(others, [&](u32 l) {
+    const u32 p = w.lane_pc[l];
+    if (p < best) next = best, best = p, mask = 1u << l;
+    else if (p == best) mask |= 1u << l;
+    else if (p < next) next = p;
+  });
+  w.pc = best, w.active = mask, w.limit = next;
+}
+
+// `m` has arrived at a collective. Returns the lanes for which it may run now; 0 if they have to wait (and others run).
+// `rest` receives the lanes to go on with after it.
+u32 gather(Warp& w, const Ins& I, u32 m) {
+  const Program& p = *w.worker->launch->program;
+  const bool members = I.flow == Flow::MEMBERS;
+  const u32 first = static_cast<u32>(std::countr_zero(m));
+  const u32 named = members ? w.u(I.members)[first] : FULL;
+  u32 group = m;
+  if (members) {
+    each_lane(m, [&](u32 l) {
+      const u32 mask = w.u(I.members)[l];
+      if (!(mask >> l & 1)) throw Fault(EVO_PTX_SYNC, "lane " + std::to_string(l) + " executes the instruction, but its member mask " + hex(mask) + " does not name it", static_cast<int>(l));
+      if (mask != named) group &= ~(1u << l);
+    });
+  }
+  u32 here = group;
+  each_lane(w.blocked, [&](u32 l) {
+    const Ins& J = p.code[w.lane_pc[l]];
+    if ((w.lane_pc[l] == w.pc || (anywhere(I) && anywhere(J))) && (!members || w.u(J.members)[l] == named)) here |= 1u << l;
+  });
+  const u32 need = named & w.live;
+  return (need & ~here) == 0 ? here & need : 0;
+}
+
+void watch(Warp& w, const Ins&, u32 m) {
+  // Registers that a wgmma uses: none may be touched while it is in flight, writes are remembered until wgmma.fence.
+  const Program& p = *w.worker->launch->program;
+  const u32* t = &p.tracked_lists[p.track[w.pc]];
+  const u32 reads = t[0], wrote = t[1];
+  const bool move = t[2];
+  (void)m;
+  for (u32 i = 0; i < reads; i++)
+    if (w.pending[t[3 + i]] & 1) throw Fault(EVO_PTX_PROXY, "read of an accumulator of a wgmma that has not been waited for (wgmma.wait_group)");
+  for (u32 i = 0; i < wrote; i++) {
+    const u32 r = t[3 + reads + i];
+    if (w.pending[r]) throw Fault(EVO_PTX_PROXY, "write to a register that a wgmma in flight uses (wgmma.wait_group is missing or too lax)");
+    w.dirty[r] = move ? (reads ? w.dirty[t[3]] : 0) : 1;
+  }
+}
+
+}  // namespace
+
+void run_warp(Warp& w, u64 quantum) {
+  const Program& p = *w.worker->launch->program;
+  const Ins* code = p.code.data();
+  Count* counts = w.worker->counts.data();
+  u64 n = 0;
+  struct Tally {
+    Warp& w;
+    u64& n;
+    ~Tally() { w.cta->cluster->instructions += n, w.worker->spent += n; }
+  } tally{w, n};
+  w.waiting = w.polling = false;
+  while (n < quantum) {
+    const Ins& I = code[w.pc];
+    u32 m = w.active;
+    if (I.guarded) {
+      const u32 q = w.predicates[I.guard];
+      m &= I.guarded == 1 ? q : ~q;
+    }
+    n++;
+    if (m) {
+      Count& c = counts[w.pc];
+      c.executed++;
+      c.lanes += static_cast<u32>(std::popcount(m));
+    }
+    switch (I.flow) {
+      case Flow::TRACKED:
+        if (m) watch(w, I, m);
+        [[fallthrough]];
+      case Flow::NEXT:
+        if (m) (m == FULL ? I.full : I.part)(w, I, m);
+        w.pc++;
+        break;
+      case Flow::BRANCH:
+        if (m == w.active) {
+          const bool back = static_cast<u32>(I.imm) <= w.pc;
+          w.pc = static_cast<u32>(I.imm);
+          if (back && (w.waiting | w.polling)) {
+            park(w, w.active, w.pc);
+            pick_other(w);
+            return;
+          }
+        } else if (m == 0) {
+          w.pc++;
+        } else {
+          w.worker->totals.divergent++;
+          park(w, m, static_cast<u32>(I.imm));
+          park(w, w.active & ~m, w.pc + 1);
+          pick(w);
+          if (w.waiting | w.polling) return;
+        }
+        break;
+      case Flow::JUMP:
+        if (m) {
+          I.full(w, I, m);
+          park(w, w.active & ~m, w.pc + 1);
+          pick(w);
+        } else {
+          w.pc++;
+        }
+        break;
+      case Flow::CALL:
+        if (!m) {
+          w.pc++;
+          break;
+        }
+        each_lane(m, [&](u32 l) {
+          if (w.returns[l].size() > 65536) throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: calls nested too deeply", static_cast<int>(l));
+          w.returns[l].push_back(w.pc + 1);
+        });
+        park(w, w.active & ~m, w.pc + 1);
+        park(w, m, static_cast<u32>(I.imm));
+        pick(w);
+        break;
+      case Flow::RETURN:
+        if (!m) {
+          w.pc++;
+          break;
+        }
+        each_lane(m, [&](u32 l) {
+          w.lane_pc[l] = w.returns[l].back();
+          w.returns[l].pop_back();
+        });
+        park(w, w.active & ~m, w.pc + 1);
+        pick(w);
+        break;
+      case Flow::EXIT:
+        w.live &= ~m;
+        w.active &= ~m;
+        if (!w.live) {
+          w.status = Status::DONE;
+          return;
+        }
+        if (w.active) w.pc++;
+        else pick(w);
+        break;
+      case Flow::ALIGNED:
+      case Flow::MEMBERS: {
+        if (!m) {
+          w.pc++;
+          break;
+        }
+        const u32 run = gather(w, I, m);
+        if (run == m && m == w.active && !w.blocked) {  // everybody is here
+          (m == FULL ? I.full : I.part)(w, I, m);
+          w.pc++;
+          if (w.status != Status::READY) return;
+          break;
+        }
+        // Lanes switched off by the guard go on; those that must wait do.
+        park(w, w.active & ~m, w.pc + 1);
+        park(w, m & ~run, w.pc);
+        w.blocked |= m & ~run;
+        if (run) {
+          w.active = run;
+          I.part(w, I, run);
+          w.blocked &= ~run;
+          each_lane(run, [&](u32 l) { w.lane_pc[l] = anywhere(I) && !(m >> l & 1) ? w.lane_pc[l] + 1 : w.pc + 1; });
+        }
+        pick(w);
+        if (w.status != Status::READY) return;
+        break;
+      }
+    }
+    if (w.pc >= w.limit) {
+      park(w, w.active, w.pc);
+      pick(w);
+    }
+  }
+}
+
+}  // namespace ptx

@@ -1,0 +1,235 @@
+// The state of a launch: launch > worker > cluster > CTA > warp. A worker runs clusters one after another (or several in
+// turns, when CTAs wait for each other through global memory); a cluster's warps take turns, each running until it blocks.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "fault.hpp"
+#include "program.hpp"
+
+namespace ptx {
+
+// Shared addresses: rank in the cluster << 24 | offset; the first KiB is reserved, as on sm_90.
+constexpr u32 SHARED_BASE = 1024, RANK_SHIFT = 24, RANK_MASK = 0xff000000u;
+constexpr u32 MAX_SHARED = 1u << 20;
+// Generic windows, far from host pointers.
+constexpr u64 SHARED_WINDOW = u64(1) << 60, LOCAL_WINDOW = u64(2) << 60, WINDOW_MASK = u64(15) << 60;
+constexpr u32 LOCAL_BASE = 256;  // local addresses start here, so that null is outside
+constexpr u32 MBARRIER_AGENTS = 32;  // mbarriers told apart by the race detector, a CTA
+
+struct Worker;
+struct Cluster;
+struct Cta;
+struct Launch;
+
+// Clocks of other clusters that a warp has acquired through global memory: cluster -> clock of its agents. Immutable.
+using Foreign = std::unordered_map<u64, std::vector<u32>>;
+using ForeignPtr = std::shared_ptr<const Foreign>;
+
+// ------------------------------------------------------------------------------------------ memory
+// One cell for 4 bytes of shared memory: the last write.
+struct Cell {
+  u32 clock = 0, pc = 0;
+  u16 agent = 0;
+  u8 bytes = 0, flags = 0;
+};
+enum CellFlag : u8 { CELL_IN_FLIGHT = 1, CELL_ASYNC_PROXY = 2, CELL_STRONG = 4 };
+struct Read {
+  u32 clock = 0;  // clock << 4 | bytes read
+  u32 pc = 0;
+};
+
+// Shadow of one writable or uninitialised global region, per 4 bytes.
+struct GlobalShadow {
+  std::unique_ptr<std::atomic<u64>, void (*)(void*)> writes{nullptr, nullptr}, reads{nullptr, nullptr};
+  u64 cells = 0;
+};
+
+struct GlobalRegion {
+  std::string name;
+  u64 address = 0, nbytes = 0;
+  bool writable = false, initialised = true, constant = false;
+  Space space = Space::GLOBAL;
+  GlobalShadow shadow;
+};
+
+// A variable through which CTAs synchronise: what a release has put there.
+struct SyncVariable {
+  ForeignPtr released;
+};
+
+// ------------------------------------------------------------------------------------------ asynchronous work
+struct AsyncCopy {  // one cp.async of a warp
+  u32 lanes, nbytes, pc;
+  std::array<u32, 32> to, group, valid;  // valid: bytes taken from the source, the rest is zero
+  std::array<u64, 32> from;
+};
+
+struct BulkCopy;  // hopper.hpp
+struct WgmmaOp;
+
+struct Mbarrier {
+  u32 address = 0;
+  i64 expected = 0, pending = 0, tx = 0;
+  u64 phase = 0;
+  u32 agent = 0;              // async writes that complete here
+  u32 init_agent = 0, init_clock = 0, init_pc = 0;
+  bool fenced = false, alive = false;
+  std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
+  ForeignPtr foreign;
+  std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
+};
+
+// ------------------------------------------------------------------------------------------ threads
+enum class Status : u8 { READY, AT_BARRIER, AT_CLUSTER_BARRIER, DONE };
+
+struct Warp {
+  u8* registers = nullptr;
+  u32* predicates = nullptr;
+  const u32* ext = nullptr;
+  Cta* cta = nullptr;
+  Worker* worker = nullptr;
+  u32* clock = nullptr;  // [agents] happens-before clock, then (async proxy) [agents] proxy clock
+
+  u32 pc = 0, active = 0, live = 0, limit = ~0u;  // limit: lowest pc of the parked lanes that can run
+  u32 blocked = 0;                                // lanes waiting for others of the warp
+  u32 lane_pc[32];
+  u32 id = 0, agent = 0;
+  Status status = Status::READY;
+  bool waiting = false;  // found an mbarrier phase incomplete: let others run at the next branch
+  bool polling = false;  // read global memory that others may change: the same
+  u32 barrier = 0;
+  const Ins* barrier_ins = nullptr;
+  u64 cluster_phase = 0;
+  bool cluster_arrived = false;
+
+  std::vector<AsyncCopy> copies;
+  std::array<u32, 32> group{};
+  std::vector<std::shared_ptr<BulkCopy>> bulk;      // bulk groups of the warp's threads
+  std::array<u32, 32> bulk_group{};
+  std::vector<std::unique_ptr<WgmmaOp>> wgmma;      // not waited for
+  u32 wgmma_group = 0;
+  std::vector<u8> dirty, pending;                   // per tracked register: written since wgmma.fence; in use by a wgmma
+  std::vector<u32> returns[32];                     // call stack of every lane
+  std::vector<std::vector<u8>> saved;               // frames saved by recursive calls
+  std::vector<u32> fence_clock;                     // clock at the last fence of gpu scope: what a relaxed atomic releases
+  ForeignPtr foreign, fence_foreign;
+
+  u32* u(u32 slot) { return reinterpret_cast<u32*>(registers + slot); }
+  u64* w(u32 slot) { return reinterpret_cast<u64*>(registers + slot); }
+  float* f(u32 slot) { return reinterpret_cast<float*>(registers + slot); }
+  void set_predicate(u32 p, u32 lanes, u32 value) { predicates[p] = (predicates[p] & ~lanes) | (value & lanes); }
+};
+
+struct Barrier {  // bar.sync 0..15
+  u32 expected = 0;  // threads; 0: every live warp
+  u32 arrived = 0;   // threads
+  u64 warps[2] = {};  // that wait here
+  u32 waiting = 0;
+  std::vector<u32> clock;
+  ForeignPtr foreign;
+  u32 popc = 0, any = 0, all = FULL;
+  bool in_use = false;
+};
+
+struct Cta {
+  Cluster* cluster = nullptr;
+  u32 rank = 0, index[3] = {};
+  u64 linear = 0;
+  u32 shared_bytes = 0, base = 0;  // base: shared address of byte 0
+  std::vector<u8> shared;
+  std::vector<u16> shared_init;    // a bit a byte
+  std::vector<Cell> cells;
+  std::vector<std::vector<Read>> reads;  // per agent, empty until it reads here
+  std::vector<u32> readers;              // agents with a non-empty list
+  std::vector<Warp> warps;
+  u32 warps_done = 0;
+  Barrier barriers[16];
+  std::vector<std::unique_ptr<Mbarrier>> mbarriers;
+  std::vector<u16> mbarrier_at;    // per 8 bytes: index + 1
+  std::vector<u8> local, local_init;
+  bool done() const { return warps_done == warps.size(); }
+};
+
+struct Cluster {
+  Worker* worker = nullptr;
+  u64 linear = 0;
+  u32 agents = 0, clock_words = 0;  // clock_words: 2 * agents with the async proxy
+  u32 base_clock = 1;
+  std::vector<u32> agent_clock;     // of the mbarrier agents
+  std::vector<Cta> ctas;
+  u32 barrier_arrived = 0;
+  u64 barrier_phase = 0;
+  std::vector<u32> barrier_clock, barrier_done;
+  ForeignPtr barrier_foreign, barrier_foreign_done;
+  bool progress = false;            // since the scheduler last looked
+  u64 seed = 0;
+  u64 instructions = 0;
+  std::vector<u8> frames;           // registers of all warps
+  std::vector<u32> predicates, clocks;
+};
+
+// ------------------------------------------------------------------------------------------ counting
+struct Count {  // of one static instruction
+  u64 executed = 0, lanes = 0, wavefronts = 0, ideal = 0, sectors = 0, bytes = 0;
+};
+struct Totals {
+  u64 shared_read = 0, shared_written = 0, global_read = 0, global_written = 0, sectors_read = 0, sectors_written = 0;
+  u64 async_bytes = 0, barrier_waits = 0, mbarrier_waits = 0, divergent = 0;
+  u32 max_resident = 0;
+};
+
+struct Worker {
+  Launch* launch = nullptr;
+  std::vector<Count> counts;  // per pc
+  Totals totals;
+  u64 spent = 0;              // instructions not yet reported to the launch
+  size_t last_region = 0;
+  u64 clock = 0;              // %clock
+};
+
+struct Launch {
+  const Program* program = nullptr;
+  evo_ptx_launch config{};
+  u32 cluster_shape[3] = {1, 1, 1};
+  u32 threads_per_cta = 0, warps_per_cta = 0, ctas_per_cluster = 1;
+  u32 shared_bytes = 0;
+  bool bounds = true, init = true, race = true, late_copies = false, late_wgmma = false;
+  std::vector<u8> params;
+  u64 param_address = 0;               // of the parameter block, aligned to 128
+  std::vector<std::vector<u8>> symbol_memory;
+  std::vector<GlobalRegion> regions;   // sorted by address
+  std::vector<u64> symbol_address;     // per Module::variables
+  bool shadowed = false;               // some region has a shadow
+  std::atomic<u64> next_cluster{0}, first_bad{~u64(0)}, spent{0}, finished{0};
+  u64 clusters = 0;
+  std::mutex sync_mutex;
+  std::atomic<bool> synced{false};
+  std::unordered_map<u64, SyncVariable> sync;
+  std::mutex atomic_mutex[64];
+};
+
+// Runs `w` until it blocks, yields or has executed `quantum` instructions. Throws Fault.
+void run_warp(Warp& w, u64 quantum);
+
+// ------------------------------------------------------------------------------------------ small services
+inline void join(u32* a, const u32* b, u32 n) {
+  for (u32 i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
+}
+ForeignPtr join(const ForeignPtr& a, const ForeignPtr& b);
+
+template <class F>
+inline void each_lane(u32 lanes, F f) {
+  for (; lanes; lanes &= lanes - 1) f(static_cast<u32>(std::countr_zero(lanes)));
+}
+
+std::string hex(u64 v);
+
+}  // namespace ptx

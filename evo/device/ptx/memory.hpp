@@ -1,0 +1,131 @@
+// Every access of a kernel to memory: where it lands, whether it may, and what the race detector remembers of it.
+//
+// Races are found by vector clocks. Agents are the warps of the cluster and, for asynchronous writes, the mbarrier on
+// which they complete. An earlier access by agent u at u's clock t is ordered before warp w iff t <= w.clock[u].
+#pragma once
+#include "machine.hpp"
+
+namespace ptx {
+
+enum class Access : u8 { READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC };  // strong: volatile, relaxed, acquire, release
+constexpr bool writes(Access a) { return a == Access::WRITE || a == Access::STRONG_WRITE || a == Access::ATOMIC; }
+constexpr bool strong(Access a) { return a >= Access::STRONG_READ; }
+
+// ------------------------------------------------------------------------------------------ faults (memory.cpp)
+[[noreturn]] void bad_shared(const Warp& w, u32 address, u32 n, const char* what);
+[[noreturn]] void uninitialised_shared(const Warp& w, u32 address, u32 n);
+[[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc, bool proxy = false);
+std::string agent_name(const Cluster& c, u32 agent);
+
+// ------------------------------------------------------------------------------------------ shared memory
+inline Cta& cta_of(Warp& w, u32 address) {
+  const u32 rank = address >> RANK_SHIFT;
+  if (rank == w.cta->rank) return *w.cta;
+  if (rank >= w.cta->cluster->ctas.size()) bad_shared(w, address, 0, "names a CTA outside the cluster");
+  return w.cta->cluster->ctas[rank];
+}
+
+// The byte offset in c.shared of `n` bytes at `address`; checks bounds and alignment (n a power of two up to 16).
+inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
+  const u32 o = address - c.base;
+  if (u64(o) + n > c.shared_bytes) bad_shared(w, address, n, "out of bounds");
+  if (o & (n - 1)) bad_shared(w, address, n, "misaligned");
+  return o;
+}
+
+inline u8 cell_bytes(u32 offset, u32 n) { return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3)); }
+
+// The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before?
+inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false) {
+  const u32 first = offset >> 2, cells = (n + 3) >> 2;
+  const u8 bytes = cell_bytes(offset, n);
+  const Cell* cell = &c.cells[first];
+  for (u32 i = 0; i < cells; i++) {
+    if (!(cell[i].bytes & bytes)) continue;
+    if (cell[i].flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes", cell[i].agent, cell[i].pc);
+    if (cell[i].clock > w.clock[cell[i].agent] && !(is_strong && (cell[i].flags & CELL_STRONG)))
+      shared_race(w, c, offset, n, "read not ordered after a write", cell[i].agent, cell[i].pc);
+  }
+  std::vector<Read>& list = c.reads[w.agent];
+  if (list.empty()) {
+    list.resize(c.cells.size());
+    c.readers.push_back(w.agent);
+  }
+  const u32 now = w.clock[w.agent] << 4;
+  Read* r = &list[first];
+  for (u32 i = 0; i < cells; i++) {
+    const u32 old = r[i].clock;
+    r[i].clock = (old & ~15u) == now ? old | bytes : now | bytes;
+    r[i].pc = w.pc;
+  }
+}
+
+// A write by agent `as` at its clock `t`, issued by `w`: are all earlier accesses ordered before?
+inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 flags) {
+  const u32 first = offset >> 2, cells = (n + 3) >> 2;
+  const u8 bytes = cell_bytes(offset, n);
+  for (u32 u : c.readers) {
+    if (u == w.agent) continue;
+    const Read* r = &c.reads[u][first];
+    const u32 seen = w.clock[u];
+    for (u32 i = 0; i < cells; i++)
+      if ((r[i].clock >> 4) > seen && (r[i].clock & bytes) && !(flags & CELL_STRONG)) shared_race(w, c, offset, n, "write not ordered after a read", u, r[i].pc);
+  }
+  Cell* cell = &c.cells[first];
+  for (u32 i = 0; i < cells; i++) {
+    if (cell[i].bytes & bytes) {
+      if (cell[i].flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes", cell[i].agent, cell[i].pc);
+      if (cell[i].clock > w.clock[cell[i].agent] && !((flags & CELL_STRONG) && (cell[i].flags & CELL_STRONG)))
+        shared_race(w, c, offset, n, "write not ordered after another write", cell[i].agent, cell[i].pc);
+    }
+    cell[i].bytes = cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags ? cell[i].bytes | bytes : bytes;
+    cell[i].clock = t;
+    cell[i].agent = static_cast<u16>(as);
+    cell[i].flags = flags;
+    cell[i].pc = w.pc;
+  }
+}
+
+template <Access ACCESS>
+inline u8* shared_at(Warp& w, u32 address, u32 n) {
+  Cta& c = cta_of(w, address);
+  const u32 o = shared_offset(w, c, address, n);
+  const Launch& launch = *w.worker->launch;
+  const u16 mask = static_cast<u16>(((1u << n) - 1) << (o & 15));
+  if constexpr (ACCESS != Access::WRITE && ACCESS != Access::STRONG_WRITE) {
+    if (launch.init && (c.shared_init[o >> 4] & mask) != mask) uninitialised_shared(w, address, n);
+  }
+  if constexpr (writes(ACCESS)) c.shared_init[o >> 4] |= mask;
+  if (launch.race) {
+    if constexpr (!writes(ACCESS)) race_read(w, c, o, n, strong(ACCESS));
+    else race_write(w, c, o, n, w.agent, w.clock[w.agent], strong(ACCESS) ? CELL_STRONG : 0);
+  }
+  return c.shared.data() + o;
+}
+
+// ------------------------------------------------------------------------------------------ global memory
+// The host bytes of `n` bytes at `address`, checked. `lane` is for messages.
+u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane);
+u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane);
+// Whichever window the generic address lies in.
+template <Access ACCESS>
+inline u8* generic_at(Warp& w, u64 address, u32 n, u32 lane) {
+  switch (address & WINDOW_MASK) {
+    case SHARED_WINDOW: return shared_at<ACCESS>(w, static_cast<u32>(address), n);
+    case LOCAL_WINDOW: return local_at(w, address & ~WINDOW_MASK, n, writes(ACCESS), lane);
+    default: return global_at(w, address, n, ACCESS, lane);
+  }
+}
+
+// Ordering through memory (flags, counters): what a strong write after a fence publishes, a strong read acquires.
+void fence(Warp& w);
+void publish(Warp& w, u64 key);
+void acquire(Warp& w, u64 key);
+inline u64 sync_key(const Warp& w, u64 address, bool shared) { return shared ? SHARED_WINDOW | w.cta->cluster->linear << 28 | (address & 0xfffffff) : address; }
+
+// ------------------------------------------------------------------------------------------ counters
+// Wavefronts of a shared access of `n` bytes by each of `lanes`: real ones with bank conflicts, and the fewest possible.
+void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write);
+void count_global(Warp& w, const u64* address, u32 lanes, u32 n, bool write);
+
+}  // namespace ptx

@@ -1,0 +1,81 @@
+// The instruction table: all families' rows, and the matching of an opcode against a pattern.
+#include <mutex>
+#include <unordered_map>
+
+#include "lower.hpp"
+
+namespace ptx {
+
+extern const std::span<const Row> control_rows, integer_rows, float_rows, half_rows, convert_rows, memory_rows, warp_rows, async_rows,
+    tensor_rows, barrier_rows, hopper_rows;
+
+std::span<const Family> instruction_table() {
+  static const Family families[] = {{"integer", integer_rows}, {"float", float_rows},   {"half", half_rows},       {"convert", convert_rows},
+                                    {"memory", memory_rows},   {"warp", warp_rows},     {"async", async_rows},     {"tensor", tensor_rows},
+                                    {"barrier", barrier_rows}, {"hopper", hopper_rows}, {"control", control_rows}};
+  return families;
+}
+
+namespace {
+
+struct Word {
+  bool optional;
+  std::vector<std::string> choices;
+};
+struct Pattern {
+  const Row* row;
+  const char* family;
+  std::vector<Word> words;  // without the opcode
+};
+
+using Index = std::unordered_map<std::string, std::vector<Pattern>>;
+
+std::vector<std::string> split(std::string_view s, char sep) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i <= s.size();) {
+    const size_t e = std::min(s.find(sep, i), s.size());
+    if (e > i) out.emplace_back(s.substr(i, e - i));
+    i = e + 1;
+  }
+  return out;
+}
+
+const Index& index() {
+  static const Index built = [] {
+    Index m;
+    for (auto& family : instruction_table())
+      for (auto& row : family.rows) {
+        const auto words = split(row.pattern, ' ');
+        Pattern p{&row, family.name, {}};
+        for (size_t i = 1; i < words.size(); i++) p.words.push_back({words[i][0] == '?', split(std::string_view(words[i]).substr(1), '|')});
+        m[words[0]].push_back(std::move(p));
+      }
+    return m;
+  }();
+  return built;
+}
+
+bool matches(const Pattern& p, const std::vector<std::string>& words, size_t i, size_t k) {
+  if (k == p.words.size()) return i == words.size();
+  const Word& w = p.words[k];
+  if (i < words.size())
+    for (auto& c : w.choices)
+      if (c == words[i] && matches(p, words, i + 1, k + 1)) return true;
+  return w.optional && matches(p, words, i, k + 1);
+}
+
+}  // namespace
+
+const Row* find_row(const Statement& s, const char** family) {
+  if (s.words.size() > 24) return nullptr;
+  auto it = index().find(s.words[0]);
+  if (it == index().end()) return nullptr;
+  for (auto& p : it->second)
+    if (matches(p, s.words, 1, 0)) {
+      if (family) *family = p.family;
+      return p.row;
+    }
+  return nullptr;
+}
+
+}  // namespace ptx

@@ -1,0 +1,114 @@
+#include "tensor.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "lanes.hpp"
+#if defined(__x86_64__) && (defined(__AVX512BW__) || defined(__AVX2__))
+#include <immintrin.h>
+#endif
+
+namespace ptx {
+namespace {
+
+inline float widen(Element e, u32 h) { return e == Element::BF16 ? bf16_to_float(h) : half_to_float(h); }
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+// No unpacking to matrices. Lane l = 4g + t holds rows g and g + 8. A[g][2t' + e] is a broadcast inside each group of four
+// lanes (permute_ps); B[k][2t + j] is a two-source permute shared by all g.
+constexpr const char* PATH = "avx512";
+struct Pairs {
+  __m512 v[2][2];  // [low or high element][lanes 0-15 or 16-31]
+};
+template <bool BF>
+inline Pairs widen_pairs(const u32* r) {
+  Pairs o;
+  for (int h = 0; h < 2; h++) {
+    const __m512i x = _mm512_loadu_si512(r + 16 * h);
+    if (BF) {
+      o.v[0][h] = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+      o.v[1][h] = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+    } else {
+      o.v[0][h] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+      o.v[1][h] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
+    }
+  }
+  return o;
+}
+template <int T>
+inline void step(const Pairs (&a)[4], const Pairs (&b)[2], __m512 (&c)[4][2]) {
+  const __m512i i0 = _mm512_add_epi32(_mm512_setr_epi32(0, 8, 16, 24, 0, 8, 16, 24, 0, 8, 16, 24, 0, 8, 16, 24), _mm512_set1_epi32(T));
+  const __m512i i1 = _mm512_add_epi32(i0, _mm512_set1_epi32(4));
+  for (int kh = 0; kh < 2; kh++)
+    for (int e = 0; e < 2; e++) {
+      const __m512 b0 = _mm512_permutex2var_ps(b[kh].v[e][0], i0, b[kh].v[e][1]), b1 = _mm512_permutex2var_ps(b[kh].v[e][0], i1, b[kh].v[e][1]);
+      for (int h = 0; h < 2; h++) {
+        const __m512 x = _mm512_permute_ps(a[2 * kh].v[e][h], T * 0x55), y = _mm512_permute_ps(a[2 * kh + 1].v[e][h], T * 0x55);
+        c[0][h] = _mm512_fmadd_ps(x, b0, c[0][h]);
+        c[1][h] = _mm512_fmadd_ps(x, b1, c[1][h]);
+        c[2][h] = _mm512_fmadd_ps(y, b0, c[2][h]);
+        c[3][h] = _mm512_fmadd_ps(y, b1, c[3][h]);
+      }
+    }
+}
+template <bool BF>
+void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
+  Pairs a[4];
+  const Pairs b[2] = {widen_pairs<BF>(br[0]), widen_pairs<BF>(br[1])};
+  __m512 c[4][2];
+  for (int i = 0; i < 4; i++) {
+    a[i] = widen_pairs<BF>(ar[i]);
+    for (int h = 0; h < 2; h++) c[i][h] = _mm512_loadu_ps(cr[i] + 16 * h);
+  }
+  step<0>(a, b, c), step<1>(a, b, c), step<2>(a, b, c), step<3>(a, b, c);
+  for (int i = 0; i < 4; i++)
+    for (int h = 0; h < 2; h++) _mm512_storeu_ps(cr[i] + 16 * h, c[i][h]);
+}
+#else
+#if defined(__AVX2__)
+constexpr const char* PATH = "avx2";
+#else
+constexpr const char* PATH = "portable";
+#endif
+// Through matrices; the inner loop over 8 columns vectorises.
+template <bool BF>
+void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
+  constexpr Element E = BF ? Element::BF16 : Element::F16;
+  alignas(64) float wide[6][2][32];
+  for (int i = 0; i < 4; i++)
+    for (int s = 0; s < 2; s++)
+      for (int l = 0; l < 32; l++) wide[i][s][l] = widen(E, ar[i][l] >> (16 * s) & 0xffff);
+  for (int i = 0; i < 2; i++)
+    for (int s = 0; s < 2; s++)
+      for (int l = 0; l < 32; l++) wide[4 + i][s][l] = widen(E, br[i][l] >> (16 * s) & 0xffff);
+  alignas(64) float b[16][8];
+  for (int i = 0; i < 2; i++)
+    for (int s = 0; s < 2; s++)
+      for (int l = 0; l < 32; l++) b[2 * (l & 3) + s + 8 * i][l >> 2] = wide[4 + i][s][l];
+  for (int g = 0; g < 8; g++) {
+    alignas(32) float c[2][8];
+    for (int t = 0; t < 4; t++)
+      for (int j = 0; j < 2; j++) c[0][2 * t + j] = cr[j][4 * g + t], c[1][2 * t + j] = cr[2 + j][4 * g + t];
+    for (int half = 0; half < 2; half++)
+      for (int t = 0; t < 4; t++)
+        for (int s = 0; s < 2; s++) {
+          const int k = 2 * t + s + 8 * half;
+          const float x = wide[2 * half][s][4 * g + t], y = wide[2 * half + 1][s][4 * g + t];
+          for (int n = 0; n < 8; n++) c[0][n] = __builtin_fmaf(x, b[k][n], c[0][n]);
+          for (int n = 0; n < 8; n++) c[1][n] = __builtin_fmaf(y, b[k][n], c[1][n]);
+        }
+    for (int t = 0; t < 4; t++)
+      for (int j = 0; j < 2; j++) cr[j][4 * g + t] = c[0][2 * t + j], cr[2 + j][4 * g + t] = c[1][2 * t + j];
+  }
+}
+#endif
+
+}  // namespace
+
+const char* tensor_path() { return PATH; }
+void mma_m16n8k16(Element e, const u32* const* a, const u32* const* b, float (*c)[32]) {
+  if (e == Element::BF16) mma<true>(a, b, c);
+  else mma<false>(a, b, c);
+}
+
+}  // namespace ptx
