@@ -3,13 +3,14 @@
 Two rules, both must hold for every row and element of every case:
 
 - **row error**: ‖out − ref‖ / ‖ref‖ of the worst row is at most 1.75 × that of an honest computation of the
-  same inputs, and never held below 1.25 units of rounding. Measured on emulated kernels (tiles of 16 to 128
-  keys, fp16 and bf16, D 64 and 128, causal and not, seven input families): honest kernels stay at 0.6 to 1.13
-  × the honest computation. A scale that is 2 % off is at 40 to 200 × (normal inputs, fp16), one padding key
-  at 4 to 40 ×, P in fp8 at 80 ×, fp16 accumulation over 16 tiles at 2.6 ×.
-- **element error** (FlashAttention's rule): max|out − ref| is at most
-  2 max|honest − ref| + 2 max|ref + 0.3 − 0.3 − ref|. It sees a single wrong element that the norm of a long
-  row hides.
+  same inputs, and never held below 1.25 units of rounding. Measured on emulated kernels: honest ones (tiles of
+  16 and 64 keys, P rounded or not) are at most at 0.79 of this line in 37,524 judgements (fp16 and bf16, D 32
+  to 128, L 1 to 317, causal and not, seven input families), most near 0.6. In fp16 on normal inputs a scale
+  that is 2 % off is at 60 × the line, one padding key at 2 to 20 ×, P in fp8 at 50 ×; O accumulated in fp16 over
+  16 tiles is at 1.5 ×.
+- **element error**: max|out − ref| ≤ max|honest − ref| + max|ref + 0.3 − 0.3 − ref|, half of what FlashAttention's
+  own tests allow. The same honest kernels stay at 0.6 of it. It sees a single wrong element that the norm of
+  a long row hides.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def judge(name: str, out: Tensor, reference: Tensor, honest: Tensor) -> Judgemen
     row_limit = max(ROW_FACTOR * float((drift.norm(dim=-1) / length).max()), ROW_FLOOR * unit)
     stored = reference.to(out.dtype)
     spacing = float(((stored + 0.3 - 0.3).double() - reference).abs().max())
-    element_limit = 2 * float(drift.abs().max()) + 2 * spacing
+    element_limit = float(drift.abs().max()) + spacing
     found = Judgement(float(rows.max()), row_limit, float(difference.abs().max()), element_limit)
     if found.row_error > row_limit:
         wrong = rows > row_limit

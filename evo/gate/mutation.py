@@ -1,0 +1,123 @@
+"""Mutation testing: break an honest kernel's PTX in one place, and see whether the gate refuses it.
+
+A mutant changes one statement: a barrier, wait, fence or commit is deleted or a wait made laxer, a store or
+copy dropped, a predicate turned round, a comparison shifted by one, a constant, offset, lane or scale
+changed, two operands swapped, a maximum made a minimum. Only statements that the kernel executes are changed;
+whether a survivor is a hole or changes nothing (ptxas gives the same machine code) is for a person to see.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+CMP = {"eq": "ne", "ne": "eq", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "lo": "ls", "ls": "lo",
+       "hi": "hs", "hs": "hi", "equ": "neu", "neu": "equ", "ltu": "leu", "leu": "ltu", "gtu": "geu",
+       "geu": "gtu"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`ptx` with one statement changed; `line` counts from 1."""
+
+    kind: str
+    line: int
+    before: str
+    after: str
+    ptx: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}, PTX line {self.line}: {self.before} -> {self.after or 'nothing'}"
+
+
+Change = Callable[[re.Match[str]], str]
+
+
+def _delete(_match: re.Match[str]) -> str:
+    return ""
+
+
+def _laxer(match: re.Match[str]) -> str:
+    return f"{match[1]}{int(match[2]) + 1}"
+
+
+def _one_more(match: re.Match[str]) -> str:
+    return f"{match[1]}{int(match[2]) + 1}{match[3]}"
+
+
+def _other_comparison(match: re.Match[str]) -> str:
+    return f"{match[1]}{CMP[match[2]]}{match[3]}"
+
+
+def _scaled(match: re.Match[str]) -> str:
+    value = struct.unpack(">f", bytes.fromhex(match[1]))[0]
+    changed = value * 1.02 if value else 0.02
+    return "0f" + struct.pack(">f", changed).hex().upper()
+
+
+def _swapped(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[3]}, {match[2]}"
+
+
+_SYNC = (
+    r"(?:bar|barrier)\.(?:cta\.|warp\.|cluster\.)?(?:sync|arrive|wait)|cp\.async\.(?:bulk\.)?(?:wait|commit)"
+    r"|fence|membar|mbarrier\.(?:arrive|expect_tx|init)|wgmma\.(?:fence|commit|wait)"
+)
+_REG = r"%[a-z]+\d+"
+_MUTATIONS: tuple[tuple[str, re.Pattern[str], Change], ...] = (
+    ("synchronisation deleted", re.compile(rf"^(?:{_SYNC})\b[^;]*$"), _delete),
+    ("wait made laxer", re.compile(r"^((?:cp\.async|wgmma)\.(?:bulk\.)?wait_group[\w.]*\s+)(\d+)"), _laxer),
+    ("store dropped", re.compile(r"^(?:st|red|stmatrix|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\b[^;]*$"), _delete),
+    ("predicate turned", re.compile(r"^@(?=%p)"), lambda _: "@!"),
+    ("predicate turned", re.compile(r"^@!(?=%p)"), lambda _: "@"),
+    ("comparison shifted", re.compile(rf"^(setp\.)({'|'.join(CMP)})(\.)"), _other_comparison),
+    ("constant", re.compile(rf"^((?:add|sub|mul|mad|shl|shr|and|or|xor|bfe)[\w.]*\s+{_REG}, .*?(?<![\w%.]))(\d+)(\s*)$"), _one_more),
+    ("constant", re.compile(r"^(mov\.[bsu](?:16|32|64)\s+%\w+, )(\d+)(\s*)$"), _one_more),
+    ("offset", re.compile(r"(\[%\w+\+)(\d+)(\])"), lambda m: f"{m[1]}{int(m[2]) + 16}{m[3]}"),
+    ("offset", re.compile(r"\[(%\w+)\]"), lambda m: f"[{m[1]}+16]"),
+    ("scale", re.compile(r"\b0[fF]([0-9A-Fa-f]{8})\b"), _scaled),
+    ("lane", re.compile(r"^(shfl[\w.]*\s+[^,]+, [^,]+, )(\d+)(, .*)$"), _one_more),
+    ("operands swapped", re.compile(rf"^((?:sub|div|setp|shl|selp)[\w.]*\s+[^,]+, )({_REG}), ({_REG})"), _swapped),
+    ("maximum made minimum", re.compile(r"^max\b"), lambda _: "min"),
+    ("sum made difference", re.compile(r"^add(?=[\w.]*\.f(?:32|16x2|16)\b)"), lambda _: "sub"),
+    ("product dropped", re.compile(r"^(?:mma|wgmma\.mma_async)\b[^;]*$"), _delete),
+)  # fmt: skip
+
+_STATEMENT = re.compile(r"^(\s*)(@!?%p\d+\s+)?([a-z][^;{}]*(?:\{[^;]*?\}[^;{}]*)*)(;.*)$")
+
+
+def mutants(ptx: str, executed: Collection[int] | None = None) -> Iterator[Mutant]:
+    """Every mutant of every statement, in order; only of the PTX lines `executed`, if given (from 1)."""
+    lines = ptx.splitlines()
+    inside = False
+    for number, line in enumerate(lines, 1):
+        inside = inside or ".entry" in line
+        match = _STATEMENT.match(line)
+        if not inside or match is None or (executed is not None and number not in executed):
+            continue
+        indent, guard, statement, rest = match[1], match[2] or "", match[3].rstrip(), match[4]
+        for kind, pattern, change in _MUTATIONS:
+            text = guard + statement if kind == "predicate turned" else statement
+            changed, count = pattern.subn(change, text, count=1)
+            if not count or changed == text:
+                continue
+            after = "" if not changed else changed if kind == "predicate turned" else guard + changed
+            replaced = [*lines[: number - 1], indent + after + rest if after else "", *lines[number:]]
+            yield Mutant(kind, number, guard + statement, after, "\n".join(replaced) + "\n")
+
+
+def sample(found: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """`count` of the mutants, the kinds in turn so that rare ones are all there."""
+    rng = random.Random(seed)
+    by_kind: dict[str, list[Mutant]] = {}
+    for mutant in rng.sample(found, len(found)):
+        by_kind.setdefault(mutant.kind, []).append(mutant)
+    chosen: list[Mutant] = []
+    while len(chosen) < min(count, len(found)):
+        for queue in by_kind.values():
+            if queue and len(chosen) < count:
+                chosen.append(queue.pop())
+    return sorted(chosen, key=lambda m: m.line)
