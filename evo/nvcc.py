@@ -306,26 +306,38 @@ class _NvrtcProcesses:
         self._toolkit = toolkit
         self._includes = [f"-I{folder}" for folder in toolkit.includes]
         self._idle: list[_NvrtcProcess] = []
+        self._busy: set[_NvrtcProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
 
     def build(self, source: str, arch: str, timeout_s: float) -> _Built:
-        with self._lock:
-            child = self._idle.pop() if self._idle else None
-        if child is None or not child.alive:
-            child = _NvrtcProcess(self._toolkit)
+        child = self._take()
         options = [f"-arch={arch}", *OPTIONS, "--ptxas-options=-v", *self._includes]
+        healthy = False
         try:
             built = child.ask(source, options, timeout_s)
-        except BaseException:
-            child.close()
-            raise
-        with self._lock:
-            if not self._closed:
-                self._idle.append(child)
-                return built
-        child.close()
+            healthy = True
+        finally:
+            self._give_back(child, healthy)
         return built
+
+    def _give_back(self, child: _NvrtcProcess, healthy: bool) -> None:
+        with self._lock:
+            self._busy.discard(child)
+            if healthy and not self._closed:
+                self._idle.append(child)
+                return
+        child.close()
+
+    def _take(self) -> _NvrtcProcess:
+        with self._lock:
+            if self._closed:
+                raise Uncompilable("compiler closed")
+            child = self._idle.pop() if self._idle else None
+            if child is None or not child.alive:
+                child = _NvrtcProcess(self._toolkit)
+            self._busy.add(child)
+            return child
 
     def build_many(
         self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int
@@ -344,6 +356,8 @@ class _NvrtcProcesses:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            for child in self._busy:
+                child.kill()  # whoever waits for it hears of it
         for child in idle:
             child.close()
 
@@ -384,6 +398,9 @@ class _NvrtcProcess:
                 "compiler crashed", f"the compiler's process ended with status {status}"
             ) from error
 
+    def kill(self) -> None:
+        self._process.kill()
+
     def close(self) -> None:
         self._connection.close()
         self._process.kill()
@@ -401,6 +418,7 @@ class _NvccCommands:
         ptxas = toolkit.root / "bin" / "ptxas"
         self._nvcc = str(toolkit.nvcc)
         self._ptxas = str(ptxas) if ptxas.is_file() else str(toolkit.nvcc.with_name("ptxas"))
+        self._running: set[subprocess.Popen[str]] = set()
 
     def _commands(self, arch: str) -> tuple[list[str], list[str]]:
         """To be run where `candidate.cu` lies."""
@@ -415,7 +433,7 @@ class _NvccCommands:
             deadline = time.monotonic() + timeout_s
             log = ""
             for command in self._commands(arch):
-                status, said = _run(command, folder, deadline, timeout_s)
+                status, said = self._run(command, folder, deadline, timeout_s)
                 log += said
                 if status:
                     return _Built(False, log)
@@ -456,24 +474,32 @@ class _NvccCommands:
             return Uncompilable("compile timeout", f"no answer within {timeout_s:g} s"), seconds
         return (_Built(False, log) if status else self._collect(folder, log)), seconds
 
+    def _run(self, command: list[str], folder: Path, deadline: float, timeout_s: float) -> tuple[int, str]:
+        """Run to the end or to the deadline; then its whole process group is killed (nvcc has children)."""
+        with subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True,
+        ) as child:  # fmt: skip
+            self._running.add(child)
+            try:
+                said, _ = child.communicate(timeout=max(0.01, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired as error:
+                raise Uncompilable("compile timeout", f"no answer within {timeout_s:g} s") from error
+            finally:
+                self._running.discard(child)
+                _kill_group(child)
+            return child.returncode, said
+
     def close(self) -> None:
-        """Nothing runs between two calls."""
+        """Ends what other threads wait for."""
+        for child in list(self._running):
+            _kill_group(child)
 
 
-def _run(command: list[str], folder: Path, deadline: float, timeout_s: float) -> tuple[int, str]:
-    """Run to the end or to the deadline; then its whole process group is killed (nvcc has children)."""
-    with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", start_new_session=True,
-    ) as child:  # fmt: skip
-        try:
-            said, _ = child.communicate(timeout=max(0.01, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired as error:
-            raise Uncompilable("compile timeout", f"no answer within {timeout_s:g} s") from error
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-        return child.returncode, said
+def _kill_group(child: subprocess.Popen[str]) -> None:
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 # --- host code ---------------------------------------------------------------------------------------------

@@ -1,0 +1,380 @@
+"""The pool, with real processes: some of them hang, die, lie or leak, and the others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from evo.errors import CandidateError, Crashed, MachineError, Red, Uncompilable
+from evo.evaluate import failed
+from evo.trial import Candidate, LaunchConfig, Outcome, Problem, Trial
+from evo.workers import Pool, WorkerError
+
+PROBLEM = Problem("demo", {"N": 1}, "fp32")
+
+
+def candidate(source: str) -> Candidate:
+    """For these tests a source is a word of command."""
+    return Candidate(PROBLEM, "demo", {}, source, "k", LaunchConfig((1, 1, 1), (1, 1, 1), 0, ()))
+
+
+class Obedient:
+    """Does what a candidate's source says."""
+
+    def __init__(self) -> None:
+        self.usable = True
+        self.leak: list[bytes] = []
+
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None]) -> Trial:
+        watch("gate")
+        word, _, value = candidate.source.partition(" ")
+        if word == "sleep":
+            time.sleep(float(value))
+        elif word == "hang":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(1e6)
+        elif word == "exit":
+            print("last words", flush=True)
+            os._exit(int(value))
+        elif word == "signal":
+            os.kill(os.getpid(), int(value))
+        elif word == "bug":
+            raise ZeroDivisionError("a bug of ours")
+        elif word == "machine":
+            raise MachineError("the disk is full", "free some space")
+        elif word == "leak":
+            self.leak.append(os.urandom(1 << 20) * int(value))
+        elif word == "print":
+            for _ in range(int(value)):
+                print("x" * 1_000_000)
+        try:
+            if word == "red":
+                raise Red("race", "two threads", "k.cu:3")
+            if word == "crash":
+                self.usable = False
+                raise Crashed("illegal address")
+        except CandidateError as error:
+            return failed(candidate, error, seconds={})
+        return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters={"pid": float(os.getpid())})
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Compiling:
+    """Compiles ahead by waiting; some candidates end there."""
+
+    seconds: float
+
+    def __call__(self, candidate: Candidate) -> Trial | None:
+        time.sleep(self.seconds)
+        if candidate.source == "uncompilable":
+            return failed(candidate, Uncompilable("register limit"), seconds={})
+        if candidate.source == "bug ahead":
+            raise ZeroDivisionError("a bug of ours")
+        return None
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ObedientSpec:
+    most: int = 99
+    compile_s: float | None = None
+    build_s: float = 0.0
+    broken: str = ""
+
+    def prepare(self) -> None: ...
+
+    def evaluators(self, workers: int) -> int:
+        return min(self.most, workers)
+
+    def precompiler(self, workers: int) -> Compiling | None:
+        assert workers > 0
+        return None if self.compile_s is None else Compiling(self.compile_s)
+
+    def build(self) -> Obedient:
+        time.sleep(self.build_s)
+        if self.broken == "dies":
+            print("libfoo.so not found", flush=True)
+            os._exit(3)
+        if self.broken == "refuses":
+            raise MachineError("no NVIDIA driver", "use the emulator")
+        return Obedient()
+
+
+def run(pool: Pool, sources: list[str], limit_s: float = 30.0) -> list[tuple[int, Trial]]:
+    """Submit as the pool has room; everything that came out, in that order."""
+    waiting = list(enumerate(sources))
+    finished: list[tuple[int, Trial]] = []
+    end = time.monotonic() + limit_s
+    while waiting or pool.in_flight:
+        assert time.monotonic() < end, f"still under way: {pool.activity()}"
+        while waiting and pool.in_flight < pool.capacity:
+            number, source = waiting.pop(0)
+            pool.submit(number, candidate(source))
+        finished += pool.wait(1.0)
+    return finished
+
+
+def children() -> set[int]:
+    """Living child processes of this one (zombies too: they were not waited for)."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid():
+            found.add(int(stat.parent.name))
+    return found
+
+
+def test_every_candidate_comes_back_once() -> None:
+    before = children()
+    with Pool(ObedientSpec(), workers=2) as pool:
+        finished = run(pool, ["green"] * 40)
+        assert sorted(number for number, _ in finished) == list(range(40))
+        assert all(trial.outcome == Outcome.GREEN for _, trial in finished)
+        assert len({trial.counters["pid"] for _, trial in finished}) == 2
+        assert pool.in_flight == 0
+    assert children() == before
+
+
+def test_a_hang_is_hung_and_the_search_goes_on() -> None:
+    before = children()
+    with Pool(ObedientSpec(), workers=2, deadline_s=1.0) as pool:
+        begin = time.monotonic()
+        finished = dict(run(pool, ["green", "hang", "green", "green", "hang", "green"]))
+        assert time.monotonic() - begin < 12
+    assert [finished[n].outcome for n in range(6)] == ["GREEN", "HUNG", "GREEN", "GREEN", "HUNG", "GREEN"]
+    assert finished[1].reason == "deadline"
+    assert "gate" in finished[1].detail
+    assert finished[1].seconds["gate"] > 0.9
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [("exit 3", "exit code 3"), ("signal 11", "killed by SIGSEGV"), ("signal 9", "killed by SIGKILL")],
+)
+def test_a_death_is_crashed_and_the_search_goes_on(source: str, reason: str) -> None:
+    with Pool(ObedientSpec(), workers=1) as pool:
+        finished = dict(run(pool, ["green", source, "green"]))
+    assert [finished[n].outcome for n in range(3)] == ["GREEN", "CRASHED", "GREEN"]
+    assert finished[1].reason == reason
+    if source.startswith("exit"):
+        assert finished[1].detail == "last words"
+    assert finished[0].counters["pid"] != finished[2].counters["pid"]
+
+
+def test_a_dead_context_gets_a_new_process() -> None:
+    with Pool(ObedientSpec(), workers=1) as pool:
+        finished = dict(run(pool, ["green", "crash", "green", "red"]))
+    assert finished[1].outcome == Outcome.CRASHED
+    assert finished[1].reason == "illegal address"
+    assert finished[0].counters["pid"] != finished[2].counters["pid"]
+    assert (finished[3].reason, finished[3].where) == ("race", "k.cu:3")
+
+
+def test_one_worker_keeps_the_order() -> None:
+    sources = [
+        "sleep 0.1",
+        "green",
+        "exit 1",
+        "green",
+        "uncompilable",
+        "hang",
+        "sleep 0.05",
+        "crash",
+        "uncompilable",
+    ]
+    for compile_s in (None, 0.01):
+        with Pool(ObedientSpec(compile_s=compile_s), workers=1, deadline_s=1.0) as pool:
+            for number, source in enumerate(sources):  # more at once than there is capacity for
+                pool.submit(number, candidate(source))
+            finished = []
+            while pool.in_flight:
+                finished += pool.wait(1.0)
+        assert [number for number, _ in finished] == list(range(len(sources)))
+
+
+def test_compiling_runs_ahead_of_one_evaluator() -> None:
+    with Pool(ObedientSpec(most=1, compile_s=0.2), workers=4) as pool:
+        run(pool, ["green"])  # the evaluator has started
+        begin = time.monotonic()
+        finished = run(pool, ["green"] * 8)
+        elapsed = time.monotonic() - begin
+        assert len({trial.counters["pid"] for _, trial in finished}) == 1
+    assert elapsed < 8 * 0.2 * 0.7  # four at once; one by one it would be 1.6 s
+
+
+def test_what_does_not_compile_never_meets_an_evaluator() -> None:
+    with Pool(ObedientSpec(most=1, compile_s=0.0), workers=2) as pool:
+        finished = dict(run(pool, ["uncompilable", "green", "uncompilable"]))
+    assert [finished[n].outcome for n in range(3)] == ["UNCOMPILABLE", "GREEN", "UNCOMPILABLE"]
+    assert finished[0].reason == "register limit"
+
+
+def test_the_next_candidate_survives_the_death_of_the_process() -> None:
+    """It was at hand in a process that died over another one."""
+    with Pool(ObedientSpec(), workers=1) as pool:
+        run(pool, ["green"])
+        pool.submit(1, candidate("sleep 0.3"))
+        pool.submit(2, candidate("green"))
+        time.sleep(0.15)
+        pool.wait(0.0)
+        victim = next(iter(pool._evaluators))._process
+        assert victim
+        victim.kill()
+        finished: dict[int, Trial] = {}
+        while pool.in_flight:
+            finished.update(pool.wait(1.0))
+    assert finished[1].outcome == Outcome.CRASHED
+    assert finished[2].outcome == Outcome.GREEN
+
+
+def test_a_bug_stops_with_its_traceback() -> None:
+    before = children()
+    with Pool(ObedientSpec(), workers=1) as pool, pytest.raises(WorkerError, match="a bug of ours") as caught:
+        run(pool, ["green", "bug"])
+    assert "ZeroDivisionError" in str(caught.value)
+    assert "test_workers.py" in str(caught.value)
+    with Pool(ObedientSpec(compile_s=0.0), workers=1) as pool, pytest.raises(ZeroDivisionError):
+        run(pool, ["bug ahead"])
+    assert children() == before
+
+
+def test_a_broken_machine_stops_with_its_hint() -> None:
+    with Pool(ObedientSpec(), workers=1) as pool, pytest.raises(MachineError, match="disk is full") as caught:
+        run(pool, ["machine"])
+    assert caught.value.hint == "free some space"
+    with Pool(ObedientSpec(broken="refuses"), workers=1) as pool, pytest.raises(MachineError, match="driver"):
+        run(pool, ["green"])
+
+
+def test_an_evaluator_that_never_starts() -> None:
+    with Pool(ObedientSpec(broken="dies"), workers=1) as pool, pytest.raises(MachineError) as caught:
+        run(pool, ["green"])
+    assert "does not start" in caught.value.message
+    assert "libfoo.so" in caught.value.hint
+
+
+def test_a_leaking_worker_is_replaced() -> None:
+    with Pool(ObedientSpec(), workers=1) as pool:
+        finished = dict(run(pool, ["green", "leak 1600", "green"]))
+    assert all(trial.outcome == Outcome.GREEN for trial in finished.values())
+    assert finished[0].counters["pid"] == finished[1].counters["pid"] != finished[2].counters["pid"]
+
+
+def test_what_a_kernel_prints_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+    with Pool(ObedientSpec(), workers=1) as pool:
+        finished = dict(run(pool, ["print 3", "green"]))
+    assert finished[0].outcome == Outcome.GREEN
+    out, err = capfd.readouterr()
+    assert "xxx" not in out + err
+
+
+def test_activity_says_what_everyone_does() -> None:
+    with Pool(ObedientSpec(most=1, compile_s=0.4, build_s=0.3), workers=2) as pool:
+        assert pool.activity()[0].startswith("evaluator: starting")
+        for number in range(2):
+            pool.submit(number, candidate("sleep 0.5"))
+        time.sleep(0.1)
+        assert any("#0 demo: compile" in line for line in pool.activity())
+        seen = set()
+        while pool.in_flight:
+            pool.wait(0.05)
+            seen.add(pool.activity()[0].rpartition(":")[0])
+        assert "#0 demo" in seen
+        assert pool.activity() == ["evaluator: idle", "compiler: idle", "compiler: idle"]
+
+
+def test_wait_keeps_to_its_time() -> None:
+    with Pool(ObedientSpec(), workers=1) as pool:
+        run(pool, ["green"])
+        begin = time.monotonic()
+        assert pool.wait(0.3) == []
+        assert 0.25 < time.monotonic() - begin < 1.0
+        pool.submit(1, candidate("sleep 5"))
+        assert pool.wait(0.0) == []
+
+
+def test_closing_gives_up_what_is_under_way() -> None:
+    before = children()
+    pool = Pool(ObedientSpec(compile_s=0.1), workers=3)
+    for number in range(6):
+        pool.submit(number, candidate("hang"))
+    pool.wait(1.0)
+    begin = time.monotonic()
+    pool.close()
+    pool.close()
+    assert time.monotonic() - begin < 2
+    assert pool.in_flight == 0
+    assert children() == before
+
+
+SCRIPT = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+from test_workers import ObedientSpec, candidate
+from evo.workers import Pool
+with Pool(ObedientSpec(), workers=2) as pool:
+    try:
+        for number in range(2):
+            pool.submit(number, candidate("hang"))
+        while not all("gate" in line for line in pool.activity()):
+            pool.wait(0.05)
+        print(*[e._process.pid for e in pool._evaluators], flush=True)
+        while True:
+            pool.wait(0.2)
+    except KeyboardInterrupt:
+        assert pool.in_flight == 2  # the workers did not hear the Ctrl-C
+        print("interrupted", flush=True)
+"""
+
+
+def script() -> subprocess.Popen[str]:
+    program = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent)))
+    return subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def gone(pid: int, limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        stat = Path(f"/proc/{pid}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True  # (an orphan's zombie is the system's to reap)
+        time.sleep(0.05)
+    return False
+
+
+def test_ctrl_c_reaches_the_parent_alone() -> None:
+    with script() as parent:
+        assert parent.stdout
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: the whole group gets it
+        assert parent.stdout.readline().strip() == "interrupted"
+        assert parent.wait(10) == 0
+    assert all(gone(pid, 1.0) for pid in workers)
+
+
+def test_workers_do_not_outlive_a_killed_parent() -> None:
+    with script() as parent:
+        assert parent.stdout
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+        parent.wait()
+    assert all(gone(pid, 5.0) for pid in workers)
