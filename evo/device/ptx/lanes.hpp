@@ -68,6 +68,7 @@ inline float odd_float(double x) {
   const float f = static_cast<float>(x);
   if (static_cast<double>(f) == x || f != f || std::isinf(f)) return f;
   u32 u = bits<u32>(f);
+  if (f == 0) return bits<float>(x < 0 ? 0x80000001u : 1u);
   if (u & 1) return f;
   const bool away = (static_cast<double>(f) > x) == (f > 0);
   u = away ? u - 1 : u + 1;

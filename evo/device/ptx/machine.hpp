@@ -36,7 +36,7 @@ using ForeignPtr = std::shared_ptr<const Foreign>;
 // ------------------------------------------------------------------------------------------ memory
 // One cell for 4 bytes of shared memory: the last write.
 struct Cell {
-  u32 clock = 0, pc = 0;
+  u32 clock = 0, pc = 0; 
   u16 agent = 0;
   u8 bytes = 0, flags = 0;
 };
@@ -96,6 +96,7 @@ struct Warp {
   const u32* ext = nullptr;
   Cta* cta = nullptr;
   Worker* worker = nullptr;
+  Read* reads = nullptr; // this warp's reads in its own CTA's shared memory, once there are any
   u32* clock = nullptr;  // [agents] happens-before clock, then (async proxy) [agents] proxy clock
 
   u32 pc = 0, active = 0, live = 0, limit = ~0u;  // limit: lowest pc of the parked lanes that can run
@@ -192,6 +193,7 @@ struct Worker {
   Totals totals;
   u64 spent = 0;              // instructions not yet reported to the launch
   size_t last_region = 0;
+  u64 recent_address = 0, recent_nbytes = 0;  // of the last region without a shadow
   u64 clock = 0;              // %clock
 };
 

@@ -34,6 +34,42 @@ void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* wha
   throw f;
 }
 
+Read* open_reads(Warp& w, Cta& c) {
+  std::vector<Read>& list = c.reads[w.agent];
+  if (list.empty()) {
+    list.resize(c.cells.size());
+    c.readers.push_back(w.agent);
+  }
+  if (&c == w.cta) w.reads = list.data();
+  return list.data();
+}
+
+void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong) {
+  const u8 bytes = cell_bytes(offset, n);
+  for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
+    const Cell& cell = c.cells[i];
+    if (!(cell.bytes & bytes)) continue;
+    if (cell.flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes", cell.agent, cell.pc);
+    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG))) shared_race(w, c, offset, n, "read not ordered after a write", cell.agent, cell.pc);
+  }
+}
+
+void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags) {
+  const u8 bytes = cell_bytes(offset, n);
+  const bool is_strong = flags & CELL_STRONG;
+  for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
+    for (u32 u : c.readers) {
+      if (u == w.agent || is_strong) continue;
+      const Read& r = c.reads[u][i];
+      if ((r.clock >> 4) > w.clock[u] && (r.clock & bytes)) shared_race(w, c, offset, n, "write not ordered after a read", u, r.pc);
+    }
+    const Cell& cell = c.cells[i];
+    if (!(cell.bytes & bytes)) continue;
+    if (cell.flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes", cell.agent, cell.pc);
+    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG))) shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
+  }
+}
+
 // ------------------------------------------------------------------------------------------ global
 namespace {
 
@@ -137,7 +173,7 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
 
 }  // namespace
 
-u8* global_at(Warp& w, u64 address, u32 n, Access access, u32) {
+u8* global_slow(Warp& w, u64 address, u32 n, Access access) {
   Launch& launch = *w.worker->launch;
   auto& regions = launch.regions;
   if (regions.empty()) outside(w, address, n, writes(access));
@@ -161,6 +197,7 @@ u8* global_at(Warp& w, u64 address, u32 n, Access access, u32) {
     throw f.at(r->space, address, n, r->name, static_cast<i64>(offset));
   }
   if (r->shadow.cells) check_shadow(w, *r, address, n, access);
+  else w.worker->recent_address = r->address, w.worker->recent_nbytes = r->nbytes;
   return reinterpret_cast<u8*>(address);
 }
 
@@ -233,6 +270,22 @@ void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
   Count& count = w.worker->counts[w.pc];
   const u32 total = static_cast<u32>(std::popcount(lanes)) * n;
   (write ? w.worker->totals.shared_written : w.worker->totals.shared_read) += total;
+  // The frequent cases without conflict: no two lanes (of a quarter, for 16 bytes) meet in a bank.
+  if (lanes == FULL && n == 4) {
+    u32 banks = 0;
+    for (u32 l = 0; l < 32; l++) banks |= 1u << (address[l] >> 2 & 31);
+    if (banks == FULL) {
+      count.wavefronts++, count.ideal++;
+      return;
+    }
+  } else if (lanes == FULL && n == 16) {
+    u32 groups = 0;
+    for (u32 l = 0; l < 32; l++) groups |= 1u << ((address[l] >> 4 & 7) | (l & 24));
+    if (groups == FULL) {
+      count.wavefronts += 4, count.ideal += 4;
+      return;
+    }
+  }
   // 16-byte accesses go a quarter of a warp at a time, 8-byte ones a half; each pass is as long as its busiest bank.
   const u32 step = n >= 16 ? 8 : n == 8 ? 16 : 32;
   u32 wavefronts = 0, words_all = 0;

@@ -35,28 +35,26 @@ inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
 
 inline u8 cell_bytes(u32 offset, u32 n) { return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3)); }
 
+// The slow halves: find out what is wrong, and say it. They return if nothing is.
+void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong);
+void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags);
+Read* open_reads(Warp& w, Cta& c);
+
 // The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before?
 inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
-  const u8 bytes = cell_bytes(offset, n);
   const Cell* cell = &c.cells[first];
-  for (u32 i = 0; i < cells; i++) {
-    if (!(cell[i].bytes & bytes)) continue;
-    if (cell[i].flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes", cell[i].agent, cell[i].pc);
-    if (cell[i].clock > w.clock[cell[i].agent] && !(is_strong && (cell[i].flags & CELL_STRONG)))
-      shared_race(w, c, offset, n, "read not ordered after a write", cell[i].agent, cell[i].pc);
-  }
-  std::vector<Read>& list = c.reads[w.agent];
-  if (list.empty()) {
-    list.resize(c.cells.size());
-    c.readers.push_back(w.agent);
-  }
-  const u32 now = w.clock[w.agent] << 4;
-  Read* r = &list[first];
-  for (u32 i = 0; i < cells; i++) {
-    const u32 old = r[i].clock;
-    r[i].clock = (old & ~15u) == now ? old | bytes : now | bytes;
-    r[i].pc = w.pc;
+  u32 bad = 0;
+  for (u32 i = 0; i < cells; i++) bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
+  if (bad) [[unlikely]] explain_read(w, c, offset, n, is_strong);
+  Read* r = (c.rank == w.cta->rank && w.reads ? w.reads : open_reads(w, c)) + first;
+  const u32 now = w.clock[w.agent] << 4, pc = w.pc;
+  if (n >= 4) {
+    for (u32 i = 0; i < cells; i++) r[i] = {now | 15, pc};
+  } else {
+    const u32 old = r->clock;
+    const u8 bytes = cell_bytes(offset, n);
+    *r = {(old & ~15u) == now ? old | bytes : now | bytes, pc};
   }
 }
 
@@ -64,25 +62,18 @@ inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false
 inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 flags) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const u8 bytes = cell_bytes(offset, n);
-  for (u32 u : c.readers) {
-    if (u == w.agent) continue;
-    const Read* r = &c.reads[u][first];
-    const u32 seen = w.clock[u];
-    for (u32 i = 0; i < cells; i++)
-      if ((r[i].clock >> 4) > seen && (r[i].clock & bytes) && !(flags & CELL_STRONG)) shared_race(w, c, offset, n, "write not ordered after a read", u, r[i].pc);
-  }
   Cell* cell = &c.cells[first];
+  u32 bad = 0;
+  for (u32 u : c.readers) {
+    const Read* r = c.reads[u].data() + first;
+    const u32 seen = (w.clock[u] << 4) | 15;
+    for (u32 i = 0; i < cells; i++) bad |= static_cast<u32>(r[i].clock > seen);
+  }
+  for (u32 i = 0; i < cells; i++) bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
+  if (bad) [[unlikely]] explain_write(w, c, offset, n, flags);
   for (u32 i = 0; i < cells; i++) {
-    if (cell[i].bytes & bytes) {
-      if (cell[i].flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes", cell[i].agent, cell[i].pc);
-      if (cell[i].clock > w.clock[cell[i].agent] && !((flags & CELL_STRONG) && (cell[i].flags & CELL_STRONG)))
-        shared_race(w, c, offset, n, "write not ordered after another write", cell[i].agent, cell[i].pc);
-    }
-    cell[i].bytes = cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags ? cell[i].bytes | bytes : bytes;
-    cell[i].clock = t;
-    cell[i].agent = static_cast<u16>(as);
-    cell[i].flags = flags;
-    cell[i].pc = w.pc;
+    const u8 all = n < 4 && cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags ? cell[i].bytes | bytes : bytes;
+    cell[i] = {t, w.pc, static_cast<u16>(as), all, flags};
   }
 }
 
@@ -104,8 +95,15 @@ inline u8* shared_at(Warp& w, u32 address, u32 n) {
 }
 
 // ------------------------------------------------------------------------------------------ global memory
-// The host bytes of `n` bytes at `address`, checked. `lane` is for messages.
-u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane);
+u8* global_slow(Warp& w, u64 address, u32 n, Access access);
+// The host bytes of `n` bytes at `address`, checked.
+inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32) {
+  const Worker& worker = *w.worker;
+  // The region of the last access, if it is only read: no shadow, nothing else to check.
+  const u64 offset = address - worker.recent_address;
+  if (!writes(access) && offset < worker.recent_nbytes && n <= worker.recent_nbytes - offset && !(address & (std::bit_ceil(n) - 1))) return reinterpret_cast<u8*>(address);
+  return global_slow(w, address, n, access);
+}
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane);
 // Whichever window the generic address lies in.
 template <Access ACCESS>

@@ -1,6 +1,7 @@
 // cp.async and its groups; ldmatrix and stmatrix.
 #include "async.hpp"
 #include "lanes.hpp"
+#include "tensor.hpp"
 
 namespace ptx {
 
@@ -133,15 +134,15 @@ void wait(Lower& x) {  // imm: groups that may stay in flight; -1: none, committ
 }
 
 // ------------------------------------------------------------------------------------------ matrices of 8 x 8 halves
-inline void transpose8x8(u32* rows) {  // 8 rows of 8 halves, in the lane order of a fragment
-  u16 in[8][8], out[64];
-  std::memcpy(in, rows, 128);
-  for (u32 l = 0; l < 64; l++) out[l] = in[2 * (l >> 1 & 3) + (l & 1)][l >> 3];
-  std::memcpy(rows, out, 128);
-}
 void count_rows(Warp& w, const u32* at, u32 matrices, bool write) {  // each matrix is one wavefront if its rows meet no bank twice
   Count& c = w.worker->counts[w.pc];
   for (u32 i = 0; i < matrices; i++) {
+    u32 groups = 0;
+    for (u32 r = 0; r < 8; r++) groups |= 1u << (at[i * 8 + r] >> 4 & 7);
+    if (groups == 255) {
+      c.wavefronts++;
+      continue;
+    }
     u8 used[8] = {};
     u32 most = 0;
     for (u32 r = 0; r < 8; r++) {

@@ -106,8 +106,9 @@ u64 clamp_unsigned(u64 v, int width, bool to_signed) {
   const u64 hi = to_signed ? (u64(1) << (width - 1)) - 1 : width == 64 ? ~u64(0) : (u64(1) << width) - 1;
   return v > hi ? hi : v;
 }
-u64 double_to_int(double v, int width, bool is_signed) {
-  if (v != v) return 0;
+u64 double_to_int(double v, int width, bool is_signed, bool from_f64) {
+  // PTX ISA, cvt: NaN is the top bit alone where either side has 64 bits
+  if (v != v) return width == 64 || from_f64 ? u64(1) << (width - 1) : 0;
   const double lo = is_signed ? -std::ldexp(1.0, width - 1) : 0, hi = std::ldexp(1.0, is_signed ? width - 1 : width);
   if (v <= lo) return is_signed ? static_cast<u64>(width == 64 ? INT64_MIN : -(i64(1) << (width - 1))) : 0;
   if (v >= hi) return is_signed ? (u64(1) << (width - 1)) - 1 : width == 64 ? ~u64(0) : (u64(1) << width) - 1;
@@ -154,7 +155,7 @@ u64 convert(u64 raw, const How& h) {
   }
   double v = h.from == F64K ? bits<double>(raw) : h.from == F32K ? static_cast<double>(h.ftz ? flush(bits<float>(static_cast<u32>(raw))) : bits<float>(static_cast<u32>(raw)))
              : h.from == F16K ? half_to_float(static_cast<u32>(raw) & 0xffff) : bf16_to_float(static_cast<u32>(raw) & 0xffff);
-  if (!is_float(h.to)) return double_to_int(round_integral(v, h.r), to_width, to_signed);
+  if (!is_float(h.to)) return double_to_int(round_integral(v, h.r), to_width, to_signed, h.from == F64K);
   if (h.integral) v = std::copysign(round_integral(v, h.r), v);
   const Rounding r = h.integral ? RN : h.r;
   if (h.sat) v = v != v || v < 0 ? 0 : v > 1 ? 1 : v;

@@ -53,8 +53,10 @@ inline float saturate(float v) { return v != v ? 0.f : v < 0.f ? 0.f : v > 1.f ?
 #define FP32(EXPRESSION)                                                                                                                   \
   {                                                                                                                                        \
     const bool z = x.has("ftz"), s = x.has("sat");                                                                                         \
-    if (s) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {                    \
+    if (s && z) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {               \
       constexpr bool Z = true; a = ftz<Z>(a), b = ftz<Z>(b), c = ftz<Z>(c); return saturate(ftz<Z>(EXPRESSION)); }>(x));                   \
+    else if (s) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {               \
+      return saturate(EXPRESSION); }>(x));                                                                                                 \
     else if (z) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {               \
       constexpr bool Z = true; a = ftz<Z>(a), b = ftz<Z>(b), c = ftz<Z>(c); return ftz<Z>(EXPRESSION); }>(x));                             \
     else x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) { return EXPRESSION; }>(x)); \

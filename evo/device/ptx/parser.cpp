@@ -512,7 +512,7 @@ class Parser {
         s.words.emplace_back(t.text.substr(1));
         s.op += t.text;
         next();
-      } else if (t.text == ":" && t.glued && peek(1).text == ":" && peek(2).kind == Token::WORD) {
+      } else if (t.text == ":" && t.glued && peek(1).text == ":" && (peek(2).kind == Token::WORD || peek(2).kind == Token::NUMBER)) {
         s.words.back() += "::" + std::string(peek(2).text);
         s.op += "::" + std::string(peek(2).text);
         at_ += 3;

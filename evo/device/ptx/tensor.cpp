@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "lanes.hpp"
-#if defined(__x86_64__) && (defined(__AVX512BW__) || defined(__AVX2__))
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -105,6 +105,24 @@ void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
 
 }  // namespace
 
+void transpose8x8(u32* rows) {
+#if defined(__SSE2__)
+  // Three rounds of interleaving.
+  __m128i* p = reinterpret_cast<__m128i*>(rows);
+  __m128i r[8], t[8];
+  for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128(p + i);
+  for (int i = 0; i < 4; i++) t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
+  for (int i = 0; i < 4; i++) r[2 * i] = _mm_unpacklo_epi16(t[i], t[i + 4]), r[2 * i + 1] = _mm_unpackhi_epi16(t[i], t[i + 4]);
+  for (int i = 0; i < 4; i++) t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
+  for (int i = 0; i < 8; i++) _mm_storeu_si128(p + i, t[i]);
+#else
+  u16 in[8][8], out[8][8];
+  std::memcpy(in, rows, 128);
+  for (int i = 0; i < 8; i++)
+    for (int j = 0; j < 8; j++) out[j][i] = in[i][j];
+  std::memcpy(rows, out, 128);
+#endif
+}
 const char* tensor_path() { return PATH; }
 void mma_m16n8k16(Element e, const u32* const* a, const u32* const* b, float (*c)[32]) {
   if (e == Element::BF16) mma<true>(a, b, c);
