@@ -7,7 +7,7 @@ nothing here shares an idea with the interpreter it judges.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -172,12 +172,13 @@ def div(a: Real, b: Real) -> Real:
     return Real(negative, a.magnitude / b.magnitude)
 
 
-def sqrt(a: Real, bits: int = 200) -> Real:
-    """The root, cut after about `bits` binary digits with a sticky last one: enough to round correctly."""
+def sqrt(a: Real) -> Real:
+    """The root, cut after 100 digits and more with a sticky last one: enough to round correctly."""
     if a.nan or (a.negative and not a.zero):
         return NAN
     if a.magnitude is None or a.zero:
         return a
+    bits = 100 + max(0, -_floor_log2(a.magnitude))
     shift = 2 * bits
     scaled = a.magnitude * Fraction(2) ** shift
     root = math.isqrt(scaled.numerator // scaled.denominator)
@@ -185,18 +186,14 @@ def sqrt(a: Real, bits: int = 200) -> Real:
     return Real(False, Fraction(2 * root + (not exact), 2 << bits))
 
 
-Operation = Callable[..., int]
-
-
-def elementwise(operation: Operation, *operands: Iterable[int]) -> list[int]:
-    """`operation` over operands' bit patterns, lane by lane."""
-    return [operation(*lane) for lane in zip(*[map(int, o) for o in operands], strict=True)]
+Operation = Callable[..., int | None]
+"""Bits of the operands to bits of the result; None where PTX leaves the result open."""
 
 
 def arithmetic(op: str, fmt: Format, mode: str = "rn", ftz: bool = False, sat: bool = False) -> Operation:
     """add, sub, mul, div, rcp, sqrt or fma of `fmt` on bit patterns, correctly rounded."""
 
-    def run(*bits: int) -> int:
+    def run(*bits: int) -> int | None:
         x = [decode(b, fmt, ftz) for b in bits]
         match op:
             case "add":
@@ -215,7 +212,9 @@ def arithmetic(op: str, fmt: Format, mode: str = "rn", ftz: bool = False, sat: b
                 y = add(mul(x[0], x[1]), x[2], mode)
             case _:
                 raise ValueError(op)
-        return encode(y, fmt, mode, ftz, sat)
+        # the sign of a zero that saturation found is not defined
+        tiny = y.magnitude is not None and y.magnitude < Fraction(2) ** (1 - fmt.bias)
+        return None if sat and y.negative and tiny else encode(y, fmt, mode, ftz, sat)
 
     return run
 
@@ -227,8 +226,15 @@ def negated(x: Real) -> Real:
 def convert(
     source: Format, target: Format, mode: str = "rn", ftz: bool = False, sat: bool = False
 ) -> Operation:
-    """Float to float: the value of `source` bits rounded into `target`."""
-    return lambda bits: encode(decode(bits, source, ftz), target, mode, ftz, sat)
+    """Float to float: the value of `source` bits rounded into `target`. `.ftz` is about single precision only."""
+
+    def run(bits: int) -> int | None:
+        x = decode(bits, source, ftz and source is F32)
+        if sat and x.negative and x.zero:
+            return None
+        return encode(x, target, mode, ftz and target is F32, sat)
+
+    return run
 
 
 def to_integer(source: Format, width: int, signed: bool, mode: str, ftz: bool = False) -> Operation:

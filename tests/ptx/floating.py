@@ -30,7 +30,12 @@ def value(bits: int, fmt: Format) -> float:
 
 def halves(operation: Expected) -> Expected:
     """A packed operation out of a scalar one."""
-    return lambda *x: operation(*[v & 0xFFFF for v in x]) | operation(*[v >> 16 for v in x]) << 16
+
+    def run(*x: int) -> int | None:
+        low, high = operation(*[v & 0xFFFF for v in x]), operation(*[v >> 16 for v in x])
+        return None if low is None or high is None else low | high << 16
+
+    return run
 
 
 def least(fmt: Format, greatest: bool = False, propagate: bool = False, ftz: bool = False) -> Expected:
@@ -53,8 +58,10 @@ def least(fmt: Format, greatest: bool = False, propagate: bool = False, ftz: boo
 
 
 def relu(fmt: Format, operation: Expected) -> Expected:
-    def run(*x: int) -> int:
+    def run(*x: int) -> int | None:
         y = operation(*x)
+        if y is None or y == fmt.sign_bit:  # the sign of a clamped -0 is not defined
+            return None
         return fmt.nan if value(y, fmt) != value(y, fmt) else 0 if y & fmt.sign_bit else y
 
     return run
@@ -123,13 +130,13 @@ def comparisons() -> list[Op]:
         ops.append(Op(f"setp.nan.{kind}", "pred", (kind, kind), _compare(fmt, lambda a, b: False, True)))
     ops += [
         Op("setp.lt.ftz.f32", "pred", ("f32", "f32"), _compare(F32, ORDERED["lt"], False, ftz=True)),
-        Op("set.lt.u32.f32", "u32", ("f32", "f32"), lambda a, b: -_compare(F32, ORDERED["lt"], False)(a, b)),
+        Op("set.lt.u32.f32", "u32", ("f32", "f32"), lambda a, b: -int(value(a, F32) < value(b, F32))),
         Op("set.ge.f32.f32", "f32", ("f32", "f32"),
-           lambda a, b: 0x3F800000 * _compare(F32, ORDERED["ge"], False)(a, b)),
+           lambda a, b: 0x3F800000 * (value(a, F32) >= value(b, F32))),
     ]  # fmt: skip
     tests: dict[str, Callable[[float], bool]] = {
         "finite": math.isfinite, "infinite": math.isinf, "number": lambda x: x == x, "notanumber": math.isnan,
-        "normal": lambda x: math.isfinite(x) and abs(x) >= 2.0**-126, "subnormal": lambda x: 0 < abs(x) < 2.0**-126,
+        "normal": lambda x: x == 0 or (math.isfinite(x) and abs(x) >= 2.0**-126), "subnormal": lambda x: 0 < abs(x) < 2.0**-126,
     }  # fmt: skip
     for name, holds in tests.items():
         ops.append(Op(f"testp.{name}.f32", "pred", ("f32",), _tested(holds)))
@@ -220,7 +227,7 @@ def half(fmt: Format) -> list[Op]:
 
 
 def _exp2(x: float) -> float:
-    return math.inf if x >= 1024 else 2.0**x if x > -1070 else 0.0
+    return math.inf if x >= 1024 else 0.0 if x < -1070 else 2.0**x
 
 
 def _approximately(fmt: Format, function: Callable[[float], float], ftz: bool = False) -> Expected:
@@ -334,7 +341,12 @@ def float_conversions() -> list[Op]:
 
 def _pair(operation: Expected) -> Expected:
     """`cvt.f16x2.f32 d, a, b`: a goes into the upper half."""
-    return lambda a, b: operation(a) << 16 | operation(b)
+
+    def run(a: int, b: int) -> int | None:
+        high, low = operation(a), operation(b)
+        return None if high is None or low is None else high << 16 | low
+
+    return run
 
 
 def _integral(fmt: Format, mode: str, ftz: bool = False) -> Expected:

@@ -28,8 +28,8 @@ def special_registers() -> Program:
 
 def control() -> Program:
     functions = """
-.func (.reg .u32 result) triple(.reg .u32 x)
-{ mul.lo.u32 result, x, 3; ret; }
+.func (.param .b32 result) triple(.param .b32 x)
+{ .reg .u32 n; ld.param.u32 n, [x]; mul.lo.u32 n, n, 3; st.param.b32 [result], n; ret; }
 .func (.param .b32 answer) collatz(.param .b32 start)
 {
 .reg .u32 n, steps, odd; .reg .pred p;
@@ -49,7 +49,8 @@ done: st.param.b32 [answer], steps; ret;
         return count
 
     w = Writer("control", launch_of(2, 64), before=functions)
-    w.run("call.uni (%r1), triple, (%t);")
+    w.run("{ .param .b32 x; .param .b32 y; st.param.b32 [x], %t;")
+    w.run("call.uni (y), triple, (x); ld.param.b32 %r1, [y]; }")
     w.put("call", "%r1", "u32", lambda i: i % 64 * 3)
     w.run("add.u32 %r1, %g, 1; { .param .b32 x; .param .b32 y; st.param.b32 [x], %r1;")
     w.run("call (y), collatz, (x); ld.param.b32 %r2, [y]; }")
@@ -66,7 +67,7 @@ done: st.param.b32 [answer], steps; ret;
     w.run("mov.b32 {%h0, %h1}, %r3; mov.b32 %r5, {%h1, %h0}; add.u32 %r4, %r4, %r5; mov.pred %p1, %p0;")
     w.run("@%p1 add.u32 %r4, %r4, 1;")
     w.put("mov pack", "%r4", "b32")
-    w.run("setp.ge.u32 %p0, %t, 50; @%p0 exit; mov.u32 %r6, %t;")
+    w.run("setp.ge.u32 %p0, %g, 50; @%p0 exit; mov.u32 %r6, %t;")
     offset = w.reserve("exit", "u32", 50, list(range(50)))
     w.run(f"mad.wide.u32 %at, %t, 4, %out; st.global.u32 [%at+{offset}], %r6;")
     return w.program()
@@ -296,7 +297,7 @@ def atomics() -> list[Program]:
         if space == "shared":
             w.run(f"@%p0 ld.shared.v4.u32 {{%r5, %r6, %r7, %r8}}, {where};")
             w.run(f"@%p0 st.global.v4.u32 [%out+{one}], {{%r5, %r6, %r7, %r8}};")
-            w.run(f"mad.wide.u32 %d1, %t, 16, %out; ld.shared.v4.u32 {{%r5, %r6, %r7, %r8}}, {at};")
+            w.run(f"mad.wide.u32 %d1, %t, 16, %out; ld.shared.v2.u32 {{%r5, %r6}}, {at};")
             w.run(f"mov.u32 %r7, 0; mov.u32 %r8, 0; st.global.v4.u32 [%d1+{cells}], {{%r5, %r6, %r7, %r8}};")
         else:
             w.run("st.global.v2.u32 [%d1+8], {%r10, %r10};")

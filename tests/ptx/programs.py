@@ -122,7 +122,7 @@ class Slice:
     """Results of one instruction: `count` values of type `kind` at byte `offset` of `out`.
 
     `ulps`: 0 demands equal bits (any NaN equals any NaN), n > 0 allows n units in the last place, `absolute` and
-    `relative` are for instructions whose documented error is of that kind. `expected` holds exact answers, if known.
+    `relative` are for instructions whose documented error is of that kind. `expected` holds exact answers, if known, except for the lanes in `open`, where PTX defines none.
     """
 
     label: str
@@ -133,6 +133,7 @@ class Slice:
     absolute: float = 0
     relative: float = 0
     expected: npt.NDArray[np.unsignedinteger] | None = field(default=None, compare=False)
+    open: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def _word(word: str) -> str:
     return rf"(?:\.?(?:{body})){'?' if optional else ''}"
 
 
-Expected = Callable[..., int]
+Expected = Callable[..., int | None]
 
 
 @dataclass(frozen=True)
@@ -213,13 +214,17 @@ def lanewise(name: str, ops: Sequence[Op]) -> Program:
         result = "u32" if op.to == "pred" else op.to
         nbytes = TYPES[result][2]
         body.append(_scope(op, [inputs[k, s] for s, k in enumerate(op.of)], out))
-        expected = None
+        expected, undefined = None, frozenset[int]()
         if op.exact:
             lanes = zip(*[pool(k, s).tolist() for s, k in enumerate(op.of)], strict=True)
             mask = (1 << 8 * nbytes) - 1
-            expected = np.array([op.exact(*lane) & mask for lane in lanes], dtype=unsigned(nbytes))
+            answers = [op.exact(*lane) for lane in lanes]
+            expected = np.array([(x or 0) & mask for x in answers], dtype=unsigned(nbytes))
+            undefined = frozenset(i for i, x in enumerate(answers) if x is None)
         label = op.label or (op.text if "{" not in op.text else op.text.split("{")[0].strip())
-        slices.append(Slice(label, result, out, LANES, op.ulps, op.absolute, op.relative, expected))
+        slices.append(
+            Slice(label, result, out, LANES, op.ulps, op.absolute, op.relative, expected, undefined)
+        )
         out += LANES * nbytes
         out += -out % 16
     ptx = entry(
@@ -265,7 +270,8 @@ def _scope(op: Op, sources: Sequence[int], out: int) -> str:
 
 
 def disagreements(part: Slice, got: bytes, wanted: npt.NDArray[np.unsignedinteger]) -> list[int]:
-    """Lanes whose result is outside of what `part` allows, `got` being the program's whole output."""
+    """Lanes whose result is outside of what `part` allows, `got` being the program's whole output. Where
+    `wanted` is `part.expected`, open lanes are not judged."""
     nbytes = TYPES[part.kind][2]
     mine = np.frombuffer(got, unsigned(nbytes), part.count, part.offset)
     exact = mine == wanted
@@ -286,7 +292,8 @@ def disagreements(part: Slice, got: bytes, wanted: npt.NDArray[np.unsignedintege
             same = (mine.view(np.uint16) == wanted.view(np.uint16)) | (np.isnan(x) & np.isnan(y))
             same |= np.abs(x - y) <= part.ulps * _ulp(half, y)
         exact = same.reshape(-1, 2).all(axis=1)
-    return [int(i) for i in np.flatnonzero(~exact)]
+    skipped = part.open if wanted is part.expected else frozenset()
+    return [int(i) for i in np.flatnonzero(~exact) if int(i) not in skipped]
 
 
 def as_float(kind: str, bits: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.floating]:
