@@ -1,23 +1,28 @@
 """A search without compiler or GPU: a real template, and workers whose results are functions of the point.
 
-Run as a program (DATABASE STUDY BUDGET WORKERS SECONDS), it searches a study and prints each trial's number
-when it is recorded.
+Run as a program (DATABASE STUDY BUDGET WORKERS SECONDS [pool]), it searches a study and prints the number of
+each trial when it is recorded.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from evo.errors import EvoError
 from evo.gpu import Limits, target
-from evo.search import Ground, Progress, SearchResult, search, survey
+from evo.search import Ground, Progress, search, survey
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Interval, Outcome, Problem, Resources, Timing, Trial, digest_of
+from evo.workers import Pool
 
 TASK = load_task("attention")
 PROBLEM: Problem = TASK.example
@@ -140,14 +145,52 @@ class LandscapeWorkers:
         self.closed = True
 
 
+@dataclass(frozen=True)
+class LandscapeSpec:
+    """What a real pool's processes do: the landscape, but for points with `fatal`, which end the process."""
+
+    seconds: float = 0.0
+    fatal: tuple[int, int] = (-1, -1)
+    """(rows, columns) of the points over which an evaluator dies."""
+
+    def prepare(self) -> None: ...
+
+    def evaluators(self, workers: int) -> int:
+        return workers
+
+    def precompiler(self, _workers: int) -> None:
+        return None
+
+    def build(self) -> LandscapeEvaluator:
+        return LandscapeEvaluator(self)
+
+
+class LandscapeEvaluator:
+    usable = True
+
+    def __init__(self, spec: LandscapeSpec) -> None:
+        self._spec = spec
+
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None]) -> Trial:
+        watch("gate")
+        time.sleep(self._spec.seconds)
+        if (candidate.point["rows"], candidate.point["columns"]) == self._spec.fatal:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return evaluate(candidate)
+
+    def close(self) -> None: ...
+
+
 def new_study(
     name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"
 ) -> Study:
     return Study(name, PROBLEM, "none", "L4", ("landscape",), budget_s, strategy, seed, workers=workers)
 
 
-def main(database: str, name: str, budget: str, workers: str, seconds: str) -> int:
+def main(words: list[str]) -> int:
+    database, name, budget, workers, seconds, *pool = words
     folder = Path(database).parent / "templates"
+    count = int(workers)
 
     def show(progress: Progress) -> None:
         if progress.latest:
@@ -155,17 +198,18 @@ def main(database: str, name: str, budget: str, workers: str, seconds: str) -> i
 
     with Store(database) as store:
         if name not in {study.name for study in store.studies()}:
-            store.create(new_study(name, float(budget), int(workers), seed=5))
-        result: SearchResult = search(
-            store.study(name), store, ground_of(folder), LandscapeWorkers(int(workers), float(seconds)), show
-        )
+            store.create(new_study(name, float(budget), count, seed=5))
+        crew = Pool(LandscapeSpec(float(seconds)), count) if pool else LandscapeWorkers(count, float(seconds))
+        result = search(store.study(name), store, ground_of(folder), crew, show)
     print(result.stopped, flush=True)
     return 0
 
 
 if __name__ == "__main__":
+    from landscape import main as imported  # so that a pool's processes find what they are sent
+
     try:
-        sys.exit(main(*sys.argv[1:]))
+        sys.exit(imported(sys.argv[1:]))
     except EvoError as error:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)

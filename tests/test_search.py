@@ -19,6 +19,7 @@ from landscape import (
     SIZE,
     SOURCE,
     SPACE,
+    LandscapeSpec,
     LandscapeWorkers,
     evaluate,
     ground_of,
@@ -32,6 +33,7 @@ from evo.search import Ground, Progress, dead_parameters, probes, search, survey
 from evo.store import Row, Store, Study
 from evo.strategy import make_strategy
 from evo.trial import Candidate, Outcome, Trial
+from evo.workers import Pool
 
 
 @pytest.fixture
@@ -203,17 +205,19 @@ def test_a_search_does_not_wait_for_what_never_ends(
 
 
 def run(
-    folder: Path, name: str, budget: float = 600, workers: int = 1, seconds: float = 0.004
+    folder: Path, name: str, budget: float = 600, workers: int = 1, seconds: float = 0.004, **more: Any
 ) -> subprocess.Popen[str]:
+    """Starts landscape.py. `pool`: with the real pool; other words go to Popen."""
     script = Path(__file__).with_name("landscape.py")
-    words = [str(folder / "evo.db"), name, str(budget), str(workers), str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(script.parent.parent)}
+    pool = [more.pop("pool")] if "pool" in more else []
+    words = [str(folder / "evo.db"), name, str(budget), str(workers), str(seconds), *pool]
     return subprocess.Popen(
         [sys.executable, str(script), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(script.parent.parent)},
+        **more,
     )
 
 
@@ -339,6 +343,52 @@ def test_a_study_is_not_searched_twice_at_once(tmp_path: Path) -> None:
     finally:
         first.kill()
         first.communicate()
+
+
+# ---- with the real pool
+
+
+def test_a_real_pool_survives_candidates_that_kill(tmp_path: Path, ground: dict[str, Ground]) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(workers=2, budget_s=600, strategy="random"))
+        result = search(study, store, ground, Pool(LandscapeSpec(fatal=(128, 64)), 2))
+        rows = store.rows(study)
+    assert result.stopped == "exhausted"
+    died = [row for row in rows if row.outcome is Outcome.CRASHED]
+    assert {(row.point["rows"], row.point["columns"]) for row in died} == {(128, 64)}
+    assert len(died) == SIZE // 15, "what died is not taken for the result of a twin"
+    assert len(rows) == SIZE
+    assert result.best[0].median_us == BEST_US + 1
+
+
+def test_kill_and_resume_with_a_real_pool(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    with Store(tmp_path / "whole.db") as store:
+        study = store.create(new_study(seed=5, budget_s=600))
+        workers = LandscapeWorkers(queued=0)
+        search(study, store, ground_of(tmp_path / "templates"), workers)
+        expected = sequence(store, study)
+    for _ in range(3):
+        killed(run(tmp_path, "land-1", seconds=0.0, pool="pool"), rng.randint(1, 60), rng.uniform(0.0, 0.05))
+    out, err = run(tmp_path, "land-1", seconds=0.0, pool="pool").communicate()
+    assert out.endswith("exhausted\n"), err
+    with Store(tmp_path / "evo.db") as store:
+        assert sequence(store, store.study("land-1")) == expected
+
+
+def test_ctrl_c_with_a_real_pool(tmp_path: Path) -> None:
+    """As a terminal does it: the signal goes to every process of the group."""
+    process = run(tmp_path, "land-1", workers=2, seconds=0.1, pool="pool", start_new_session=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert out.endswith("interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    with Store(tmp_path / "evo.db") as store:
+        assert {r.outcome for r in store.rows(store.study("land-1"))} <= {"TIMED", "UNCOMPILABLE", "RED"}
 
 
 # ---- what can go wrong
