@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     const int stage = t % STAGES;  // FAULT stage_off_by_one: const int stage = (t + 1) % STAGES;
     __syncthreads();  // FAULT no_barrier_before_overwrite: ;
     if (t + 1 < tiles) {
-      LOAD_KV(t + 1, (t + 1) % STAGES);  // SEEN no_barrier_before_overwrite: race // FAULT loads_into_the_stage_in_use: LOAD_KV(t + 1, t % STAGES); // FAULT beyond_shared_memory: LOAD_KV(t + 1, (t + 1) % STAGES + (t + 1) / 2 * 3); // SEEN beyond_shared_memory: out of bounds
+      LOAD_KV(t + 1, (t + 1) % STAGES);  // SEEN no_barrier_before_overwrite: race // FAULT loads_into_the_stage_in_use: LOAD_KV(t + 1, t % STAGES); // SEEN loads_into_the_stage_in_use: race // FAULT beyond_shared_memory: LOAD_KV(t + 1, (t + 1) % STAGES + (t + 1) / 2 * 9); // SEEN beyond_shared_memory: out of bounds
     }
     CP_COMMIT();  // FAULT group_not_committed: ;
     CP_WAIT(1);  // FAULT wait_one_too_lax: CP_WAIT(2); // FAULT no_wait: ;
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     sum[i] += __shfl_xor_sync(0xffffffff, sum[i], 2);
     const int row = warp * 16 + (lane >> 2) + i * 8;
     for (int n = 0; n < D / 8; ++n)
-      *reinterpret_cast<half2*>(stage_o + row * D + n * 8 + (lane & 3) * 2) = __floats2half2_rn(out[n][2 * i] / sum[i], out[n][2 * i + 1] / sum[i]);  // SEEN epilogue_over_live_tiles: race
+      *reinterpret_cast<half2*>(stage_o + row * D + n * 8 + (lane & 3) * 2) = __floats2half2_rn(out[n][2 * i] / sum[i], out[n][2 * i + 1] / sum[i]);  // SEEN epilogue_over_live_tiles, no_barrier_in_epilogue, only_a_warp_barrier: race
   }
   __syncthreads();  // FAULT no_barrier_in_epilogue: ; // FAULT only_a_warp_barrier: __syncwarp();
   for (int i = tid; i < BM * 8; i += WARPS * 32) {

@@ -5,8 +5,6 @@ A comment on a line plants faults and says where they show:
     // FAULT name: replacement      in the variant `name`, the line's code is `replacement`
     // SEEN name, name: reason      the report of those variants may point at this line, for that reason
     (`|`: or)
-    // IN name: reason              the same, but the report points into a header that was inlined at this
-    line
     // RESULT name                  no access is wrong; the variant must give a wrong result
 """
 
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-_TAGS = re.compile(r"\s*// (?=FAULT |SEEN |IN |RESULT )")
+_TAGS = re.compile(r"\s*// (?=FAULT |SEEN |RESULT )")
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,11 @@ class Fault:
     name: str
     source: str
     seen: dict[int, frozenset[str]]
-    inlined: dict[int, frozenset[str]]
     wrong_result: bool
 
     @property
     def reasons(self) -> frozenset[str]:
-        return frozenset().union(*self.seen.values(), *self.inlined.values())
+        return frozenset().union(*self.seen.values())
 
 
 def kernels() -> list[str]:
@@ -65,7 +62,7 @@ def _lines(kernel: str) -> list[str]:
 
 def _variant(kernel: str, name: str, codes: list[str], tags: list[list[str]]) -> Fault:
     out = []
-    places: dict[str, dict[int, frozenset[str]]] = {"SEEN": {}, "IN": {}}
+    seen: dict[int, frozenset[str]] = {}
     wrong_result = False
     for number, (code, notes) in enumerate(zip(codes, tags, strict=True), 1):
         changed = code
@@ -80,6 +77,6 @@ def _variant(kernel: str, name: str, codes: list[str], tags: list[list[str]]) ->
                 wrong_result = True
             else:
                 reasons = frozenset(r.strip() for r in text.split("|"))
-                places[word][number] = places[word].get(number, frozenset()) | reasons
+                seen[number] = seen.get(number, frozenset()) | reasons
         out.append(changed)
-    return Fault(kernel, name, "\n".join(out) + "\n", places["SEEN"], places["IN"], wrong_result)
+    return Fault(kernel, name, "\n".join(out) + "\n", seen, wrong_result)

@@ -12,9 +12,9 @@ extern "C" __global__ void fault(const float* in, float* partial, unsigned* tick
   }
   sums[tid] = mine;  // FAULT half_written: if (tid < THREADS / 2) sums[tid] = mine;
   __syncthreads();  // FAULT no_barrier_before_tree: ;
-  for (int step = THREADS / 2; step > 0; step /= 2) {  // FAULT endless_loop: for (int step = THREADS / 2; step >= 0; step /= 2) { // SEEN endless_loop: runaway loop
+  for (int step = THREADS / 2; step > 0; step /= 2) {  // FAULT endless_loop: for (int step = THREADS / 2; count > 0; step /= 2) { // SEEN endless_loop: runaway loop
     if (tid < step) sums[tid] += sums[tid + step];  // SEEN no_barrier_before_tree: race | uninitialised read // SEEN no_barrier_in_tree, warp_barrier_in_tree: race // SEEN barrier_inside_branch: race // SEEN endless_loop: runaway loop // SEEN half_written: uninitialised read // FAULT index_past_the_end: if (tid < step) sums[tid] += sums[tid + step * 2]; // SEEN index_past_the_end: out of bounds
-    __syncthreads();  // FAULT no_barrier_in_tree: ; // FAULT warp_barrier_in_tree: __syncwarp(); // FAULT barrier_inside_branch: if (tid < step) __syncthreads(); // SEEN barrier_inside_branch: barrier misuse | deadlock | race // SEEN endless_loop: runaway loop
+    __syncthreads();  // FAULT no_barrier_in_tree: ; // FAULT warp_barrier_in_tree: __syncwarp(); // FAULT barrier_inside_branch: if (tid < step) __syncthreads(); // SEEN barrier_inside_branch: barrier misuse | deadlock // SEEN endless_loop: runaway loop
   }
   if (tid == 0) {
     partial[blockIdx.x] = sums[0];
@@ -22,7 +22,7 @@ extern "C" __global__ void fault(const float* in, float* partial, unsigned* tick
     last = atomicAdd(tickets, 1u) == gridDim.x - 1;  // FAULT plain_ticket: last = (*tickets)++ == gridDim.x - 1; // SEEN plain_ticket: race
   }
   __syncthreads();
-  if (last) {  // FAULT everyone_joins: if (true) {
+  if (last) {  // FAULT everyone_joins: if (true) { // SEEN barrier_inside_branch: race | uninitialised read
     __threadfence();
     float total = 0;
     for (int i = tid; i < gridDim.x; i += THREADS) total += partial[i];  // SEEN everyone_joins: race | uninitialised read // SEEN no_fence_before_ticket: race

@@ -32,7 +32,7 @@ extern "C" __global__ void fault(const half* q, const half* k, const half* v, fl
       wmma::fill_fragment(acc, 0.0f);
       for (int d = 0; d < D / 16; ++d) {
         wmma::load_matrix_sync(qf, q + (blockIdx.x * BM + warp * 16) * D + d * 16, D);
-        wmma::load_matrix_sync(kf, &s.k[n * 16][d * 16], D + PAD);  // IN no_barrier_after_fill: race | uninitialised read // FAULT stride_too_large: wmma::load_matrix_sync(kf, &s.k[n * 16][d * 16], 8 * (D + PAD)); // IN stride_too_large: out of bounds | uninitialised read
+        wmma::load_matrix_sync(kf, &s.k[n * 16][d * 16], D + PAD);  // SEEN no_barrier_after_fill: race | uninitialised read // FAULT stride_too_large: wmma::load_matrix_sync(kf, &s.k[n * 16][d * 16], 8 * (D + PAD)); // SEEN stride_too_large: out of bounds | uninitialised read
         wmma::mma_sync(acc, qf, kf, acc);
       }
       wmma::store_matrix_sync(&s.scores[warp * 16][n * 16], acc, BN + PAD, wmma::mem_row_major);
@@ -48,8 +48,8 @@ extern "C" __global__ void fault(const half* q, const half* k, const half* v, fl
     __syncthreads();  // FAULT no_barrier_after_softmax: ;
     for (int n = 0; n < D / 16; ++n)
       for (int j = 0; j < BN / 16; ++j) {
-        wmma::load_matrix_sync(pf, &s.p[warp * 16][j * 16], BN + PAD);  // IN no_barrier_after_softmax: race | uninitialised read
-        wmma::load_matrix_sync(vf, &s.v[j * 16][n * 16], D + PAD);  // IN v_not_loaded: uninitialised read
+        wmma::load_matrix_sync(pf, &s.p[warp * 16][j * 16], BN + PAD);  // SEEN no_barrier_after_softmax: race | uninitialised read
+        wmma::load_matrix_sync(vf, &s.v[j * 16][n * 16], D + PAD);  // SEEN no_barrier_before_refill: race // SEEN v_not_loaded: uninitialised read
         wmma::mma_sync(of[n], pf, vf, of[n]);
       }
     __syncthreads();  // FAULT no_barrier_before_refill: ;
