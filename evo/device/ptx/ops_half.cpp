@@ -8,23 +8,26 @@ namespace {
 struct Half {
   static float load(u32 h) { return half_to_float(h); }
   static u32 store(float f) { return float_to_half(f); }
+  static constexpr float smallest = 0x1p-14f;  // normal
   static constexpr u32 nan = 0x7fff, one = 0x3c00;
 };
 struct Bfloat {
   static float load(u32 h) { return bf16_to_float(h); }
   static u32 store(float f) { return float_to_bf16(f); }
+  static constexpr float smallest = 0x1p-126f;
   static constexpr u32 nan = 0x7fff, one = 0x3f80;
 };
 
-inline float flush_half(float x) { return std::fabs(x) < 0x1p-14f ? std::copysign(0.f, x) : x; }
+template <class T>
+inline float flush_half(float x) { return std::fabs(x) < T::smallest ? std::copysign(0.f, x) : x; }
 
 // One element: F(a, b, c) as float, rounded.
 template <class T, auto F, bool Z, int LIMIT>  // LIMIT: 0 none, 1 .sat, 2 .relu
 inline u32 element(u32 a, u32 b, u32 c) {
   float x = T::load(a & 0xffff), y = T::load(b & 0xffff), z = T::load(c & 0xffff);
-  if (Z) x = flush_half(x), y = flush_half(y), z = flush_half(z);
+  if (Z) x = flush_half<T>(x), y = flush_half<T>(y), z = flush_half<T>(z);
   float r = F(x, y, z);
-  if (Z) r = flush_half(r);
+  if (Z) r = flush_half<T>(r);
   if (LIMIT == 1) r = r != r || r < 0 ? 0.f : r > 1 ? 1.f : r;
   if (LIMIT == 2) r = r < 0 ? 0.f : r;
   return T::store(r);
