@@ -49,7 +49,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     operands = p.row_groups * 64 * row + 2 * p.key_groups * p.tiles * p.bn * row
     message = 128 * (problem["D"] // 8 // parts(p) * 16 + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
-    barriers = 8 * (2 * p.key_groups * p.tiles + 2)
+    barriers = 8 * (2 * p.key_groups * p.tiles + 3)
     return ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -58,8 +58,9 @@ def threads(p: Any, _problem: Problem) -> Any:
 
 
 def score_registers(p: Any, problem: Problem) -> Any:
-    """Registers a thread that scores and output take."""
-    return p.tiles * p.bn // 2 + problem["D"] // 2
+    """Registers a thread of scores, probabilities that outlive them, and output."""
+    scores = np.where(p.shift == "all", p.tiles * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
+    return scores + problem["D"] // 2
 
 
 def register_cap(p: Any, problem: Problem) -> Any:
@@ -110,6 +111,11 @@ def exchange_of_a_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.cluster_kv > 1) | (p.exchange == "async")
 
 
+@rule("the maximum of the first of one tile is that of all")
+def several_tiles(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.shift == "all") | (p.tiles > 1)
+
+
 @rule("rows of a share too short for 16-byte stores")
 def wide_shares(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.epilogue != "wide") | (problem["D"] // 4 // parts(p) % 4 == 0)
@@ -146,6 +152,12 @@ SPACE = Space(
             meaning="keys whose exponentials are taken before their product with V starts",
         ),
         Parameter(
+            "shift", ("all", "first"), "all", off="all",
+            meaning="the tiles whose maximum the exponentials subtract; a first tile's is checked, and all done "
+            "again if some score exceeds it by 2^8",
+            expected="first: exponentials start before the other tiles have arrived",
+        ),
+        Parameter(
             "issuers", (1, 2, 4), 1, off=1,
             meaning="warps that set up barriers and start copies",
             expected="more start the last copies earlier; they are few, so it is a matter of 0.1 us",
@@ -168,7 +180,7 @@ SPACE = Space(
     ),
     (
         whole_chunks, shares, busy_parts, busy_tiles, one_pass, scores_in_registers, exchange_of_a_cluster,
-        wide_shares,
+        several_tiles, wide_shares,
     ),
 )  # fmt: skip
 

@@ -36,6 +36,18 @@ __device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
     asm volatile("barrier.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
 }
 
+// barrier.red.or: barrier_sync that also tells whether `predicate` holds in any of the threads.
+__device__ __forceinline__ bool barrier_any(u32 barrier, u32 threads, bool predicate) {
+    u32 any;
+    asm volatile("{\n"
+                 ".reg .pred mine, any;\n"
+                 "setp.ne.u32 mine, %3, 0;\n"
+                 "barrier.red.or.pred any, %1, %2, mine;\n"
+                 "selp.u32 %0, 1, 0, any;\n"
+                 "}" : "=r"(any) : "r"(barrier), "r"(threads), "r"(static_cast<u32>(predicate)) : "memory");
+    return any;
+}
+
 // barrier.cluster.arrive.relaxed: tells the cluster that this thread has come here; orders no memory.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

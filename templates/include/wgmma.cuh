@@ -18,18 +18,12 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
 }
 
-// The same for a number that is a constant only once loops are unrolled; 0 to 7.
+// The same for a number that is a constant only once loops are unrolled.
+template <int kMost = 63>
 __device__ __forceinline__ void wgmma_wait(int pending) {
-    switch (pending) {
-        case 7: return wgmma_wait<7>();
-        case 6: return wgmma_wait<6>();
-        case 5: return wgmma_wait<5>();
-        case 4: return wgmma_wait<4>();
-        case 3: return wgmma_wait<3>();
-        case 2: return wgmma_wait<2>();
-        case 1: return wgmma_wait<1>();
-        default: return wgmma_wait<0>();
-    }
+    if constexpr (kMost == 0) wgmma_wait<0>();
+    else if (pending >= kMost) wgmma_wait<kMost>();
+    else wgmma_wait<kMost - 1>(pending);
 }
 
 // Keeps the compiler from moving uses of these registers across this line: it does not know that a wgmma
