@@ -48,6 +48,8 @@ from evo.trial import BufferArg, Candidate, LaunchConfig, Point, Problem, Tensor
 
 RENDERED_BYTES = 1 << 20
 """Most bytes that a template may render to, includes not counted; a real one has a few tens of KB."""
+BODIES_KEPT = 32
+"""Rendered sources that a template keeps in memory, some 60 KB each."""
 LOOP_STEPS = 100_000
 """Most steps of all loops of one rendering together."""
 
@@ -135,11 +137,7 @@ class Template:
         BadTemplate if the template is broken; whether the point is feasible is not asked here."""
         point = self.space.parse(point)
         values = {**point, **self.derived(point, problem)}
-        body = self._paste(self._render(values), set())
-        if not re.search(rf"\b{re.escape(self.entry)}\s*\(", body):
-            self._fail(
-                f"the source has no function {self.entry}", "ENTRY names the __global__ function", self.path
-            )
+        body = self._body(values)
         source = f"{self._provenance(point, problem)}\n{body}"
         return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
 
@@ -150,6 +148,28 @@ class Template:
             f"// problem {problem.key}\n"
             f"// point {canonical_json(dict(point))}\n"
         )
+
+    def _body(self, values: Mapping[str, Value]) -> str:
+        """The source without its provenance. The last ones are kept: a point's siblings for other problems
+        mostly have the same."""
+        key = canonical_json(dict(values))
+        if key not in self._bodies:
+            if len(self._bodies) >= BODIES_KEPT:
+                self._bodies.clear()
+            body = self._paste(self._render(values), set())
+            if not re.search(rf"\b{re.escape(self.entry)}\s*\(", body):
+                hint = "ENTRY names the __global__ function"
+                self._fail(f"the source has no function {self.entry}", hint, self.path)
+            self._bodies[key] = body
+        return self._bodies[key]
+
+    @cached_property
+    def _bodies(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
+    def _included(self) -> dict[tuple[str, Path], tuple[Path, str]]:
+        return {}
 
     def _render(self, values: Mapping[str, Value]) -> str:
         pieces, size = [], 0
@@ -167,11 +187,14 @@ class Template:
         """`text` with each quoted include replaced by the file's text, the first time; nothing after that."""
 
         def content(match: re.Match[str]) -> str:
-            path = self._include(match[1], origin or self.path)
+            asked = match[1], origin or self.path
+            if asked not in self._included:
+                found = self._include(*asked)
+                self._included[asked] = found, _PRAGMA_ONCE.sub("", found.read_text(encoding="utf-8"))
+            path, inner = self._included[asked]
             if path in pasted:
                 return ""
             pasted.add(path)
-            inner = _PRAGMA_ONCE.sub("", path.read_text(encoding="utf-8"))
             return f"// {match[1]}\n{self._paste(inner, pasted, path).rstrip()}\n"
 
         return _INCLUDE.sub(content, text)
