@@ -168,7 +168,7 @@ SPACE = Space(
             expected="2 where there are too few query tiles for two consumers on every SM",
         ),
         Parameter(
-            "bn", (32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256), 128, "macro",
+            "bn", (32, 48, 64, 80, 96, 112, 128, 160, 176, 192), 128, "macro",
             meaning="keys a tile",
             expected="large ones amortise waits; registers end it: D=64 up to 192, D=128 up to 176",
         ),

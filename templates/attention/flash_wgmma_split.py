@@ -153,8 +153,8 @@ SPACE = Space(
         ),
         Parameter(
             "shift", ("all", "first"), "all", off="all",
-            meaning="the tiles whose maximum the exponentials subtract; a first tile's is checked, and all done "
-            "again if some score exceeds it by 2^8",
+            meaning="the tiles whose maximum the exponentials subtract; if a score exceeds the first one's "
+            "by more than 2^8, all is done again",
             expected="first: exponentials start before the other tiles have arrived",
         ),
         Parameter(
