@@ -19,9 +19,8 @@ struct BulkCopy {
   u32 element = 0;         // type for reductions
   u32 fill_value = 0;      // pattern of 4 bytes
   u32 lane = 0, pc = 0, group = 0;
+  u32 clock_value = 0;         // of the mbarrier's agent at issue
   u32 nbytes = 0;          // counted on the mbarrier
-  Cta* barrier_cta = nullptr;
-  u32 barrier = ~0u;       // index of the mbarrier in barrier_cta
   std::vector<BulkPiece> pieces;
   std::vector<u8> immediate;   // st.async: the bytes themselves
   std::vector<u32> clock;      // of the issuer at issue

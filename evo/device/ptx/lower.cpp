@@ -582,6 +582,11 @@ u64 Lower::immediate(size_t i) const {
   return o.imm;
 }
 
+u32 Lower::tracked(const Operand& o) const {
+  const auto& list = builder_.tracked_of_.at(&function_);
+  return o.kind == Operand::REG && !list.empty() ? static_cast<u32>(list[static_cast<size_t>(o.reg)] + 1) : 0;
+}
+
 void Lower::address(const Operand& o) {
   if (o.kind != Operand::MEMORY || o.parts.empty()) unsupported("expected an address");
   const Operand& base = o.parts[0];

@@ -68,6 +68,7 @@ class Lower {
   u32 predicate(const Operand& o, bool* negated = nullptr);  // number; constants 0/1 included
   u32 predicate_to(const Operand& o);           // number to write; a scratch one for `_`
   u64 immediate(size_t i) const;
+  u32 tracked(const Operand& o) const;          // number + 1 of a register that wgmma uses; 0 if it is none
   bool is_immediate(size_t i) const { return operand(i).kind == Operand::IMM; }
   // Address operand [base + offset]: sets ins.a, ins.imm and flag ADDRESS_WIDE (64-bit slot).
   void address(const Operand& o);

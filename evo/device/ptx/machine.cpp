@@ -133,6 +133,7 @@ void watch(Warp& w, const Ins&, u32 m) {
   const u32 reads = t[0], wrote = t[1];
   const bool move = t[2];
   (void)m;
+  if (!w.worker->launch->race) return;
   for (u32 i = 0; i < reads; i++)
     if (w.pending[t[3 + i]] & 1) throw Fault(EVO_PTX_PROXY, "read of an accumulator of a wgmma that has not been waited for (wgmma.wait_group)");
   for (u32 i = 0; i < wrote; i++) {

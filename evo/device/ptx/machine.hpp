@@ -117,6 +117,7 @@ struct Warp {
   std::array<u32, 32> bulk_group{};
   std::vector<std::unique_ptr<WgmmaOp>> wgmma;      // not waited for
   u32 wgmma_group = 0;
+  bool fenced_wgmma = false;                        // there was a wgmma.fence
   std::vector<u8> dirty, pending;                   // per tracked register: written since wgmma.fence; in use by a wgmma
   std::vector<u32> returns[32];                     // call stack of every lane
   std::vector<std::vector<u8>> saved;               // frames saved by recursive calls

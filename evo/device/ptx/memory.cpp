@@ -22,7 +22,7 @@ static Fault shared_fault(const Warp& w, int kind, u32 address, u32 n, const std
 void bad_shared(const Warp& w, u32 address, u32 n, const char* what) {
   const bool misaligned = what[0] == 'm';
   throw shared_fault(w, misaligned ? EVO_PTX_MISALIGNED : EVO_PTX_OUT_OF_BOUNDS, address, n,
-                     "shared memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " + (misaligned ? "is misaligned" : what[0] == 'n' ? what : "is out of bounds") +
+                     "shared memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " + (misaligned ? "is misaligned" : what[0] == 'n' || what[0] == 'l' ? what : "is out of bounds") +
                          " (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes from " + hex(w.cta->base) + ")");
 }
 void uninitialised_shared(const Warp& w, u32 address, u32 n) {
@@ -67,6 +67,14 @@ void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags) {
     if (!(cell.bytes & bytes)) continue;
     if (cell.flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes", cell.agent, cell.pc);
     if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG))) shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
+  }
+}
+
+void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what) {
+  const u32* fenced = w.clock + w.cta->cluster->clock_words / 2;
+  for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
+    const Cell& cell = c.cells[i];
+    if (cell.bytes && !(cell.flags & CELL_ASYNC_PROXY) && cell.clock > fenced[cell.agent] && cell.clock <= w.clock[cell.agent]) shared_race(w, c, offset, n, what, cell.agent, cell.pc, true);
   }
 }
 

@@ -15,6 +15,8 @@ constexpr bool strong(Access a) { return a >= Access::STRONG_READ; }
 [[noreturn]] void bad_shared(const Warp& w, u32 address, u32 n, const char* what);
 [[noreturn]] void uninitialised_shared(const Warp& w, u32 address, u32 n);
 [[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc, bool proxy = false);
+// The async proxy reads or overwrites what the generic proxy wrote: was there a fence.proxy.async on the way?
+void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what);
 std::string agent_name(const Cluster& c, u32 agent);
 
 // ------------------------------------------------------------------------------------------ shared memory
@@ -22,7 +24,9 @@ inline Cta& cta_of(Warp& w, u32 address) {
   const u32 rank = address >> RANK_SHIFT;
   if (rank == w.cta->rank) return *w.cta;
   if (rank >= w.cta->cluster->ctas.size()) bad_shared(w, address, 0, "names a CTA outside the cluster");
-  return w.cta->cluster->ctas[rank];
+  Cta& c = w.cta->cluster->ctas[rank];
+  if (c.done()) bad_shared(w, address, 0, "lies in a CTA of the cluster that has exited");
+  return c;
 }
 
 // The byte offset in c.shared of `n` bytes at `address`; checks bounds and alignment (n a power of two up to 16).
@@ -120,6 +124,13 @@ void fence(Warp& w);
 void publish(Warp& w, u64 key);
 void acquire(Warp& w, u64 key);
 inline u64 sync_key(const Warp& w, u64 address, bool shared) { return shared ? SHARED_WINDOW | w.cta->cluster->linear << 28 | (address & 0xfffffff) : address; }
+
+// ------------------------------------------------------------------------------------------ reductions (atom, red, bulk copies)
+enum Operation : u8 { ADD, MIN, MAX, INC, DEC, AND, OR, XOR, EXCH, CAS };
+constexpr const char* OPERATIONS[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"};
+enum ValueType : u8 { T_U32, T_S32, T_U64, T_S64, T_F32, T_F64, T_F16, T_BF16, T_F16X2, T_BF16X2, T_B16 };
+ValueType value_type(const std::string& word);
+u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c);
 
 // ------------------------------------------------------------------------------------------ counters
 // Wavefronts of a shared access of `n` bytes by each of `lanes`: real ones with bank conflicts, and the fewest possible.

@@ -5,6 +5,51 @@
 #include "memory.hpp"
 
 namespace ptx {
+
+ValueType value_type(const std::string& t) {
+  static const std::pair<const char*, ValueType> names[] = {{"s32", T_S32}, {"u64", T_U64}, {"b64", T_U64}, {"s64", T_S64}, {"f32", T_F32}, {"f64", T_F64}, {"f16", T_F16},
+                                                            {"bf16", T_BF16}, {"f16x2", T_F16X2}, {"bf16x2", T_BF16X2}, {"b16", T_B16}};
+  for (auto& [name, type] : names)
+    if (t == name) return type;
+  return T_U32;
+}
+
+template <class F>
+static u32 per_half(u32 a, u32 b, F f) { return f(a & 0xffff, b & 0xffff) | f(a >> 16, b >> 16) << 16; }
+
+u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c) {
+  switch (o) {
+    case EXCH: return b;
+    case CAS: return old == b ? c : old;
+    case AND: return old & b;
+    case OR: return old | b;
+    case XOR: return old ^ b;
+    case INC: return static_cast<u32>(old) >= static_cast<u32>(b) ? 0 : old + 1;
+    case DEC: return old == 0 || static_cast<u32>(old) > static_cast<u32>(b) ? b : old - 1;
+    default: break;
+  }
+  auto real = [&](auto x, auto y) -> decltype(x) {
+    if (o == ADD) return x + y;
+    return o == MIN ? static_cast<decltype(x)>(y != y || x < y ? x : y) : static_cast<decltype(x)>(y != y || x > y ? x : y);
+  };
+  auto half = [&](u32 x, u32 y) { return float_to_half(real(half_to_float(x), half_to_float(y))); };
+  auto bfloat = [&](u32 x, u32 y) { return float_to_bf16(real(bf16_to_float(x), bf16_to_float(y))); };
+  const u32 a32 = static_cast<u32>(old), b32 = static_cast<u32>(b);
+  switch (t) {
+    case T_U32: return o == ADD ? a32 + b32 : o == MIN ? std::min(a32, b32) : std::max(a32, b32);
+    case T_S32: return o == ADD ? a32 + b32 : static_cast<u32>(o == MIN ? std::min<i32>(static_cast<i32>(a32), static_cast<i32>(b32)) : std::max<i32>(static_cast<i32>(a32), static_cast<i32>(b32)));
+    case T_U64: return o == ADD ? old + b : o == MIN ? std::min(old, b) : std::max(old, b);
+    case T_S64: return o == ADD ? old + b : static_cast<u64>(o == MIN ? std::min<i64>(static_cast<i64>(old), static_cast<i64>(b)) : std::max<i64>(static_cast<i64>(old), static_cast<i64>(b)));
+    case T_F32: return bits<u32>(real(bits<float>(a32), bits<float>(b32)));
+    case T_F64: return bits<u64>(real(bits<double>(old), bits<double>(b)));
+    case T_F16: return half(a32 & 0xffff, b32 & 0xffff);
+    case T_BF16: return bfloat(a32 & 0xffff, b32 & 0xffff);
+    case T_F16X2: return per_half(a32, b32, half);
+    case T_BF16X2: return per_half(a32, b32, bfloat);
+    default: return old;
+  }
+}
+
 namespace {
 
 enum Flag : u8 { SIGNED = 2, ACQUIRES = 4, RELEASES = 8, NARROW = 16, WIDE = 32, POLLS = 64 };  // NARROW, WIDE: 16- or 64-bit registers
@@ -221,53 +266,13 @@ void ld_st(Lower& x) {
 }
 
 // ------------------------------------------------------------------------------------------ atomics
-enum Operation : u8 { ADD, MIN, MAX, INC, DEC, AND, OR, XOR, EXCH, CAS };
-constexpr const char* OPERATIONS[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"};
-enum Type : u8 { T_U32, T_S32, T_U64, T_S64, T_F32, T_F64, T_F16, T_BF16, T_F16X2, T_BF16X2, T_B16, T_COUNT };
-
-template <class F>
-u32 per_half(u32 a, u32 b, F f) { return f(a & 0xffff, b & 0xffff) | f(a >> 16, b >> 16) << 16; }
-
-u64 combine(Operation o, Type t, u64 old, u64 b, u64 c) {
-  switch (o) {
-    case EXCH: return b;
-    case CAS: return old == b ? c : old;
-    case AND: return old & b;
-    case OR: return old | b;
-    case XOR: return old ^ b;
-    case INC: return static_cast<u32>(old) >= static_cast<u32>(b) ? 0 : old + 1;
-    case DEC: return old == 0 || static_cast<u32>(old) > static_cast<u32>(b) ? b : old - 1;
-    default: break;
-  }
-  auto real = [&](auto x, auto y) -> decltype(x) {
-    if (o == ADD) return x + y;
-    return o == MIN ? static_cast<decltype(x)>(y != y || x < y ? x : y) : static_cast<decltype(x)>(y != y || x > y ? x : y);
-  };
-  auto half = [&](u32 x, u32 y) { return float_to_half(real(half_to_float(x), half_to_float(y))); };
-  auto bfloat = [&](u32 x, u32 y) { return float_to_bf16(real(bf16_to_float(x), bf16_to_float(y))); };
-  const u32 a32 = static_cast<u32>(old), b32 = static_cast<u32>(b);
-  switch (t) {
-    case T_U32: return o == ADD ? a32 + b32 : o == MIN ? std::min(a32, b32) : std::max(a32, b32);
-    case T_S32: return o == ADD ? a32 + b32 : static_cast<u32>(o == MIN ? std::min<i32>(static_cast<i32>(a32), static_cast<i32>(b32)) : std::max<i32>(static_cast<i32>(a32), static_cast<i32>(b32)));
-    case T_U64: return o == ADD ? old + b : o == MIN ? std::min(old, b) : std::max(old, b);
-    case T_S64: return o == ADD ? old + b : static_cast<u64>(o == MIN ? std::min<i64>(static_cast<i64>(old), static_cast<i64>(b)) : std::max<i64>(static_cast<i64>(old), static_cast<i64>(b)));
-    case T_F32: return bits<u32>(real(bits<float>(a32), bits<float>(b32)));
-    case T_F64: return bits<u64>(real(bits<double>(old), bits<double>(b)));
-    case T_F16: return half(a32 & 0xffff, b32 & 0xffff);
-    case T_BF16: return bfloat(a32 & 0xffff, b32 & 0xffff);
-    case T_F16X2: return per_half(a32, b32, half);
-    case T_BF16X2: return per_half(a32, b32, bfloat);
-    default: return old;
-  }
-}
-
 // ext: b registers (vector length first), then c. n: element bytes. imm: address offset. c: operation | type << 8 |
 // space << 16 | has destination << 24
 void atomic(Warp& w, const Ins& I, u32 m) {
   u64 at[32];
   addresses(w, I, at);
   const Operation o = static_cast<Operation>(I.c & 255);
-  const Type t = static_cast<Type>(I.c >> 8 & 255);
+  const ValueType t = static_cast<ValueType>(I.c >> 8 & 255);
   const Space s = static_cast<Space>(I.c >> 16 & 255);
   const bool returns = I.c >> 24 & 1;
   const u32* e = w.ext + I.ext;
@@ -292,7 +297,7 @@ void atomic(Warp& w, const Ins& I, u32 m) {
         const u64 b = es == 8 ? w.w(e[1 + v])[l] : w.u(e[1 + v])[l];
         const u64 c = o == CAS ? (es == 8 ? w.w(e[1 + vn])[l] : w.u(e[1 + vn])[l]) : 0;
         const u64 mask = es == 8 ? ~u64(0) : (u64(1) << (8 * es)) - 1;
-        const u64 now = combine(o, t, old, b & mask, c & mask);
+        const u64 now = reduce_value(o, t, old, b & mask, c & mask);
         std::memcpy(p, &now, es);
         if (returns) {
           const u32 d = e[2 + vn + v];
@@ -316,8 +321,7 @@ void atom_red(Lower& x) {
     if (x.has(OPERATIONS[i])) o = static_cast<Operation>(i), found = true;
   if (!found) x.unsupported("unknown operation");
   const u32 width = width_of(t), es = width / 8;
-  Type type = t == "s32" ? T_S32 : t == "u64" || t == "b64" ? T_U64 : t == "s64" ? T_S64 : t == "f32" ? T_F32 : t == "f64" ? T_F64
-              : t == "f16" ? T_F16 : t == "bf16" ? T_BF16 : t == "f16x2" ? T_F16X2 : t == "bf16x2" ? T_BF16X2 : t == "b16" ? T_B16 : T_U32;
+  const ValueType type = value_type(t);
   if (width != 16 && width != 32 && width != 64) x.unsupported("unsupported type");
   const Space s = space_of(x);
   x.address(x.operand(base));

@@ -318,8 +318,8 @@ void start(Cluster& c, u64 linear) {
       w.cluster_phase = 0, w.cluster_arrived = false;
       w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
       w.group.fill(0), w.bulk_group.fill(0);
-      w.wgmma_group = 0;
-      std::fill(w.dirty.begin(), w.dirty.end(), 0);
+      w.wgmma_group = 0, w.fenced_wgmma = false;
+      std::fill(w.dirty.begin(), w.dirty.end(), 1);  // the first wgmma needs a fence as well
       std::fill(w.pending.begin(), w.pending.end(), 0);
       for (auto& r : w.returns) r.clear();
       w.saved.clear();

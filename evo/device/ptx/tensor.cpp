@@ -105,6 +105,41 @@ void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
 
 }  // namespace
 
+TensorType type_of(std::string_view t) {
+  if (t == "f16") return F16;
+  if (t == "bf16") return BF16;
+  if (t == "tf32") return TF32;
+  if (t == "s8") return S8;
+  if (t == "u8") return U8T;
+  if (t == "e4m3") return E4M3;
+  if (t == "e5m2") return E5M2;
+  if (t == "f32") return F32;
+  if (t == "s32") return S32;
+  if (t == "f64") return F64;
+  return NONE;
+}
+u32 element_bits(TensorType t) { return t == F16 || t == BF16 ? 16 : t == TF32 || t == F32 || t == S32 ? 32 : t == F64 ? 64 : 8; }
+static float fp8(u32 b, bool e5m2) {
+  const int m = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
+  const u32 e = (b & 0x7f) >> m, f = b & ((1u << m) - 1);
+  double v = e ? std::ldexp((1 << m) + f, static_cast<int>(e) - bias - m) : std::ldexp(f, 1 - bias - m);
+  if (e5m2 && e == 31) v = f ? NAN : INFINITY;
+  if (!e5m2 && (b & 0x7f) == 0x7f) v = NAN;
+  return static_cast<float>(b & 0x80 ? -v : v);
+}
+double decode(TensorType t, u32 v) {
+  switch (t) {
+    case F16: return half_to_float(v & 0xffff);
+    case BF16: return bf16_to_float(v & 0xffff);
+    case TF32: return bits<float>(v & 0xffffe000u);
+    case S8: return static_cast<i8>(v);
+    case U8T: return static_cast<u8>(v);
+    case E4M3: return fp8(v & 255, false);
+    case E5M2: return fp8(v & 255, true);
+    default: return bits<float>(v);
+  }
+}
+
 void transpose8x8(u32* rows) {
 #if defined(__SSE2__)
   // Three rounds of interleaving.

@@ -1,5 +1,7 @@
 // One m16n8k16 step of the tensor core on fragments as they lie in registers, and conversions around it.
 #pragma once
+#include <string_view>
+
 #include "base.hpp"
 
 namespace ptx {
@@ -10,6 +12,11 @@ enum class Element : u8 { F16, BF16 };
 void mma_m16n8k16(Element e, const u32* const* a, const u32* const* b, float (*c)[32]);
 // 8 rows of 8 halves (16 bytes each, back to back) transposed in place.
 void transpose8x8(u32* rows);
+// Element types of tensor-core operands, and the value of an element given its bits.
+enum TensorType : u8 { F16, BF16, TF32, S8, U8T, E4M3, E5M2, F32, S32, F64, NONE };
+TensorType type_of(std::string_view word);
+u32 element_bits(TensorType t);
+double decode(TensorType t, u32 bits);
 const char* tensor_path();  // "avx512", "avx2", "portable"
 
 }  // namespace ptx
