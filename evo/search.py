@@ -14,10 +14,10 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, zip_longest
+from itertools import chain, combinations
 from typing import Literal, Protocol
 
 from evo.errors import NothingFound, StoreError, UsageError
@@ -203,16 +203,21 @@ class _Loop:
         self._store, self._grounds, self._workers, self._watch = store, grounds, workers, watch
         spaces = {name: ground.feasible for name, ground in grounds.items()}
         self._strategy = make_strategy(study.strategy, spaces, study.seed)
-        self._probes = probes(spaces)
+        self._probes = Probes(spaces)
+        self._probing = True
         self._ordered = study.workers == 1
         self._rows: dict[int, Row] = {}
         self._outcomes: Counter[str] = Counter()
         self._programs: dict[str, int] = {}
         self._tried: set[tuple[object, ...]] = set()
+        """What was proposed for the numbers before the next one."""
         self._best: Row | None = None
         for row in store.rows(study):
             self._note(row)
-        self._told = [] if self._ordered else [_told(row) for row in self._rows.values()]
+        self._told: list[Told] = []
+        if not self._ordered:
+            self._told = [_told(row) for row in self._rows.values()]
+            self._tried = {_key(_proposal(row)) for row in self._rows.values()}
         self._under_way: dict[int, Proposal] = {}
         self._next = 0
         self._exhausted = False
@@ -277,11 +282,13 @@ class _Loop:
             number = self._next
             self._next += 1
             if number in self._rows:
+                self._tried.add(_key(_proposal(self._rows[number])))
                 continue
             proposal = self._propose(number)
             if proposal is None:
                 self._exhausted = True
                 return
+            self._tried.add(_key(proposal))
             candidate = self._grounds[proposal.template].template.candidate(
                 proposal.point, self._study.problem
             )
@@ -310,9 +317,9 @@ class _Loop:
             pending = [self._under_way.get(n) or _proposal(self._rows[n]) for n in before]
         else:
             pending = list(self._under_way.values())
-        if number < len(self._probes) and _key(self._probes[number]) not in self._tried:
-            return self._probes[number]
-        return self._strategy.ask(self._told, pending, number)
+        probe = self._probes.next(self._told, self._tried)
+        self._probing = probe is not None
+        return probe or self._strategy.ask(self._told, pending, number)
 
     # ---- evaluate, record, tell
 
@@ -346,7 +353,6 @@ class _Loop:
         """Takes in a row of the store."""
         self._rows[row.number] = row
         self._outcomes[str(row.outcome)] += 1
-        self._tried.add(_key(_proposal(row)))
         if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may have had a part in these
             self._programs.setdefault(row.program, row.number)
         if row.score_us is not None and (self._best is None or row.score_us < (self._best.score_us or 0.0)):
@@ -362,7 +368,7 @@ class _Loop:
         lasted = min(60.0, max(1.0, now - self._ends[0])) if self._ends else 1.0
         return Progress(
             self._study,
-            phase or ("probing" if self._next < len(self._probes) else "searching"),
+            phase or ("probing" if self._probing else "searching"),
             self._clock.spent_s,
             dict(self._outcomes),
             self._best,
@@ -373,20 +379,43 @@ class _Loop:
         )
 
 
-def probes(spaces: Mapping[str, FeasibleSet]) -> list[Proposal]:
-    """What is tried before any strategy is asked: the default point of each template (or the feasible point
-    nearest to it), then its neighbours, template by template in turns.
+class Probes:
+    """What is tried before a strategy is asked: the default point of each template (or the feasible point
+    nearest to it), then the neighbours of the good ones, the best one's first.
 
     A person's default is a good start, and pairs of points that differ in one parameter show at once which
-    parameters do nothing.
+    parameters do nothing. The answers follow from what is told and tried alone, as a strategy's do.
     """
-    starts = {name: _start(feasible) for name, feasible in spaces.items()}
-    rings = [
-        [Proposal(name, p) for p in spaces[name].space.neighbours(start) if spaces[name].contains(p)]
-        for name, start in starts.items()
-    ]
-    turns = chain.from_iterable(zip_longest(*rings))
-    return [Proposal(name, start) for name, start in starts.items()] + [p for p in turns if p is not None]
+
+    FAIR = 2.0
+    """A default that takes so many times as long as the best one is left to the strategy: its neighbours
+    would cost the most time for the least hope."""
+
+    def __init__(self, spaces: Mapping[str, FeasibleSet]) -> None:
+        starts = {name: _start(feasible) for name, feasible in spaces.items()}
+        self._starts = [Proposal(name, start) for name, start in starts.items()]
+        self._rings = {
+            name: [
+                Proposal(name, p) for p in spaces[name].space.neighbours(start) if spaces[name].contains(p)
+            ]
+            for name, start in starts.items()
+        }
+        self._default_keys = {_key(start) for start in self._starts}
+        self._scores: dict[str, float] = {}
+        self._heard = 0
+
+    def next(self, told: Sequence[Told], tried: Set[tuple[object, ...]]) -> Proposal | None:
+        """The next probe; None where none is left, or none is known to be worth it yet. `told` only grows."""
+        for trial in told[self._heard :]:
+            if trial.score_us is not None and _key(trial) in self._default_keys:
+                self._scores[trial.template] = trial.score_us
+        self._heard = len(told)
+        best = min(self._scores.values(), default=0.0)
+        fair = [name for name, us in self._scores.items() if us <= self.FAIR * best]
+        fair.sort(key=self._scores.__getitem__)
+        only = list(self._rings) if len(self._rings) == 1 else []
+        rings = [self._rings[name] for name in only or fair]
+        return next((probe for probe in chain(self._starts, *rings) if _key(probe) not in tried), None)
 
 
 def _start(feasible: FeasibleSet) -> Point:
@@ -424,7 +453,7 @@ def _proposal(row: Row) -> Proposal:
     return Proposal(row.template, row.point)
 
 
-def _key(proposal: Proposal) -> tuple[object, ...]:
+def _key(proposal: Proposal | Told) -> tuple[object, ...]:
     # repr: True and 1 are equal, and may both be values of one parameter
     return proposal.template, *sorted((name, repr(value)) for name, value in proposal.point.items())
 

@@ -29,9 +29,9 @@ from landscape import (
 
 import evo.search
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
-from evo.search import Ground, Progress, dead_parameters, probes, search, survey
+from evo.search import Ground, Probes, Progress, dead_parameters, search, survey
 from evo.store import Row, Store, Study
-from evo.strategy import make_strategy
+from evo.strategy import Told, make_strategy
 from evo.trial import Candidate, Outcome, Trial
 from evo.workers import Pool
 
@@ -88,18 +88,27 @@ def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, ground: dic
 
 def test_an_infeasible_default_gives_way_to_the_nearest_point(tmp_path: Path) -> None:
     template = write_template(tmp_path, space=SPACE.replace("<= 8192", "<= 1024"))
-    spaces = {"landscape": template.space.feasible(LIMITS, PROBLEM)}
-    first, *ring = probes(spaces)
-    assert first.point["rows"] * first.point["columns"] <= 1024  # type: ignore[operator]
-    changed = [n for n, v in template.space.default.items() if first.point[n] != v]
-    assert len(changed) == 1
-    assert all(spaces["landscape"].contains(p.point) for p in ring)
+    feasible = template.space.feasible(LIMITS, PROBLEM)
+    first = Probes({"landscape": feasible}).next([], set())
+    assert first is not None
+    assert feasible.contains(first.point)
+    assert len([n for n, v in template.space.default.items() if first.point[n] != v]) == 1
 
 
-def test_probes_of_several_templates_take_turns(tmp_path: Path) -> None:
-    templates = [write_template(tmp_path, name) for name in ("one", "two")]
-    order = probes({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
-    assert [p.template for p in order[:6]] == ["one", "two"] * 3
+def test_neighbours_of_hopeless_defaults_are_not_probed(tmp_path: Path) -> None:
+    templates = [write_template(tmp_path, name) for name in ("slow", "good", "broken", "better")]
+    scores = {"slow": 21.0, "good": 19.0, "broken": None, "better": 10.0}
+    probes = Probes({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
+    told: list[Told] = []
+    tried: set[tuple[object, ...]] = set()
+    order: list[str] = []
+    while (probe := probes.next(told, tried)) is not None:
+        order.append(probe.template)
+        tried.add(evo.search._key(probe))
+        told.append(Told(probe.template, probe.point, scores[probe.template]))
+    ring = len(list(templates[0].space.neighbours(templates[0].space.default)))
+    assert order == ["slow", "good", "broken", "better"] + ["better"] * ring + ["good"] * ring
+    assert probes.next(told, tried) is None
 
 
 @pytest.mark.parametrize("workers", [1, 3])
