@@ -29,7 +29,8 @@ from landscape import (
 
 import evo.search
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
-from evo.search import Ground, Probes, Progress, dead_parameters, search, survey
+from evo.search import Ground, Progress, dead_parameters, search, survey
+from evo.search.probes import Probes, key_of
 from evo.store import Row, Store, Study
 from evo.strategy import Told, make_strategy
 from evo.trial import Candidate, Outcome, Trial
@@ -104,7 +105,7 @@ def test_neighbours_of_hopeless_defaults_are_not_probed(tmp_path: Path) -> None:
     order: list[str] = []
     while (probe := probes.next(told, tried)) is not None:
         order.append(probe.template)
-        tried.add(evo.search._key(probe))
+        tried.add(key_of(probe))
         told.append(Told(probe.template, probe.point, scores[probe.template]))
     ring = len(list(templates[0].space.neighbours(templates[0].space.default)))
     assert order == ["slow", "good", "broken", "better"] + ["better"] * ring + ["good"] * ring

@@ -1,0 +1,95 @@
+"""The first trials of a search, and what pairs of trials say of parameters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain, combinations
+
+from evo.space import FeasibleSet
+from evo.store import Row
+from evo.strategy import Proposal, Told
+from evo.trial import Point, Value
+
+
+@dataclass(frozen=True)
+class DeadParameter:
+    """A parameter that changes nothing: in all `pairs` of trials that differ in it alone, machine code and
+    launch are equal."""
+
+    template: str
+    name: str
+    pairs: int
+
+
+class Probes:
+    """What is tried before a strategy is asked: the default point of each template (or the feasible point
+    nearest to it), then the neighbours of the good ones, the best one's first.
+
+    A person's default is a good start, and pairs of points that differ in one parameter show at once which
+    parameters do nothing. The answers follow from what is told and tried alone, as a strategy's do.
+    """
+
+    FAIR = 2.0
+    """A default that takes so many times as long as the best one is left to the strategy: its neighbours
+    would cost the most time for the least hope."""
+
+    def __init__(self, spaces: Mapping[str, FeasibleSet]) -> None:
+        starts = {name: _start(feasible) for name, feasible in spaces.items()}
+        self._starts = [Proposal(name, start) for name, start in starts.items()]
+        self._rings = {
+            name: [
+                Proposal(name, p) for p in spaces[name].space.neighbours(start) if spaces[name].contains(p)
+            ]
+            for name, start in starts.items()
+        }
+        self._default_keys = {key_of(start) for start in self._starts}
+        self._scores: dict[str, float] = {}
+        self._heard = 0
+
+    def next(self, told: Sequence[Told], tried: Set[tuple[object, ...]]) -> Proposal | None:
+        """The next probe; None where none is left, or none is known to be worth it yet. `told` only grows."""
+        for trial in told[self._heard :]:
+            if trial.score_us is not None and key_of(trial) in self._default_keys:
+                self._scores[trial.template] = trial.score_us
+        self._heard = len(told)
+        best = min(self._scores.values(), default=0.0)
+        fair = [name for name, us in self._scores.items() if us <= self.FAIR * best]
+        fair.sort(key=self._scores.__getitem__)
+        only = list(self._rings) if len(self._rings) == 1 else []
+        rings = [self._rings[name] for name in only or fair]
+        return next((probe for probe in chain(self._starts, *rings) if key_of(probe) not in tried), None)
+
+
+def _start(feasible: FeasibleSet) -> Point:
+    default = feasible.space.default
+    if feasible.contains(default):
+        return default
+    differing = (feasible.indices != feasible.space.indices_of(default)).sum(axis=1)
+    return feasible.points[int(differing.argmin())]
+
+
+def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
+    """The parameters of which every pair of trials that differ in them alone has the same machine code and
+    launch. Trials that did not compile say nothing."""
+    groups: dict[tuple[str, str, frozenset[tuple[str, Value]]], list[tuple[str, str]]] = {}
+    for row in rows:
+        if row.machine_code:
+            items = frozenset(row.point.items())
+            for item in items:
+                same = groups.setdefault((row.template, item[0], items - {item}), [])
+                same.append((row.machine_code, row.launch_digest))
+    pairs: Counter[tuple[str, str]] = Counter()
+    alike: Counter[tuple[str, str]] = Counter()
+    for (template, name, _), codes in groups.items():
+        for one, other in combinations(codes, 2):
+            pairs[template, name] += 1
+            alike[template, name] += one == other
+    return [DeadParameter(*key, count) for key, count in sorted(pairs.items()) if alike[key] == count]
+
+
+def key_of(proposal: Proposal | Told) -> tuple[object, ...]:
+    """Equal for equal proposals."""
+    # repr: True and 1 are equal, and may both be values of one parameter
+    return proposal.template, *sorted((name, repr(value)) for name, value in proposal.point.items())
