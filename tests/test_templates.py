@@ -157,7 +157,7 @@ def test_many_points_compile_within_their_models(name: str, compiler: Compiler) 
 def check_compiled(
     template: Template, arch: str, compiler: Compiler, problems: list[Problem], each: int
 ) -> None:
-    """Every point compiles without warnings or static shared memory; where the model sees room, none spills."""
+    """Every point compiles, without warnings or static shared memory; none spills where there is room."""
     for seed, problem in enumerate(problems):
         for point in pairwise(template, problem, Limits.of(target(arch)), each, seed):
             candidate = template.candidate(point, problem)
