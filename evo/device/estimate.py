@@ -4,9 +4,10 @@
     time             = launch + first load + waves x cycles / clock, not below what L2 and DRAM need
 
 Pipes of an SM: issue slots, FP32 lanes, integer lanes, MUFU (exp2, rcp ...), conversions, tensor cores,
-shared memory wavefronts, bytes from L2. The chain is what one warp cannot hide: with one or two warps a scheduler,
-which is what attention kernels run at, an instruction's latency and not its pipe is what costs. The p-norm
-(p = 4) stands for imperfect overlap: two pipes that are both nearly full take longer than the fuller one.
+shared memory wavefronts, bytes from L2. The chain is what one warp cannot hide: with one or two warps a
+scheduler, which is what attention kernels run at, an instruction's latency and not its pipe is what costs.
+The p-norm (p = 4) stands for imperfect overlap: two pipes that are both nearly full take longer than the
+fuller one.
 
 What it does not know, and so where it fails:
 
@@ -40,9 +41,9 @@ CHAIN_CYCLES: Mapping[str, float] = {
     "inst_matrix_move": 8.0, "inst_warp": 10.0, "inst_barrier": 25.0, "inst_special": 4.0,
 }  # fmt: skip
 """Cycles that one instruction adds to its warp's own time when nothing else runs: latency over the
-parallelism that such code has. Set by hand on two mma.sync attention kernels that were measured on an H200 at B, H, L, D =
-1, 8, 512, 64: 64 keys a tile takes 9.46 µs and is estimated as 9.6, 128 keys take 7.29 and are estimated as
-8.8."""
+parallelism that such code has. Set by hand on two mma.sync attention kernels that were measured on an H200 at
+B, H, L, D = 1, 8, 512, 64: 64 keys a tile take 9.46 µs and are estimated as 9.6, 128 keys take 7.29 and are
+estimated as 8.8."""
 
 
 @dataclass(frozen=True)
