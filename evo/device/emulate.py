@@ -26,8 +26,8 @@ from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, place_of, verdict
 from evo.device.estimate import Estimate, estimate
 from evo.device.interpreter import Execution, Fault, Work
-from evo.errors import CandidateError, UsageError
-from evo.nvcc import Compiler
+from evo.errors import CandidateError, Uncompilable, UsageError
+from evo.nvcc import Compiler, toolkits
 from evo.task import BufferSpec
 from evo.trial import Argument, Binary, BufferArg, Candidate, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
@@ -235,7 +235,19 @@ def compiled(path: Path, entry: str | None, arch: str, compiler: Compiler | None
         return Binary(b"", text, name, target[1] if target else arch, "none", resources, "", 0.0), ""
     if compiler is None:
         raise UsageError(f"{path.name} needs a compiler", "give a .ptx file, or see evo doctor")
-    return compiler.compile(text, name, arch), text
+    return _compiled_source(text, name, arch, compiler), text
+
+
+def _compiled_source(source: str, entry: str, arch: str, compiler: Compiler) -> Binary:
+    """By `compiler`; where that is NVRTC and the source wants a host header, by nvcc if there is one."""
+    try:
+        return compiler.compile(source, entry, arch)
+    except Uncompilable as error:
+        kit = next((kit for kit in toolkits() if kit.nvcc), None)
+        if compiler.tool == "nvcc" or kit is None or "cannot open source file" not in str(error):
+            raise
+    with Compiler(kit, "nvcc", compiler.cache) as complete:
+        return complete.compile(source, entry, arch)
 
 
 # --- running
