@@ -51,6 +51,8 @@ OLDEST = (12, 4)
 PRUNE_EVERY = 1000
 """Own builds between two looks at the size of the cache."""
 _ENTRY = "binary.xz"
+_OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
+"""The source as PTX names it: by the folder that happened to be the compiler's."""
 
 
 @dataclass(frozen=True)
@@ -246,15 +248,15 @@ class Compiler:
     def _binary(self, built: _Built, entry: str, arch: str, seconds: float) -> Binary:
         if not built.ok:
             raise Uncompilable(reason(built.log), first_errors(built.log))
-        cubin = without_ptx_text(built.cubin)
+        cubin, ptx = without_ptx_text(built.cubin), _OWN_FILE.sub('"candidate.cu"', built.ptx.decode())
         return Binary(
             cubin=cubin,
-            ptx=built.ptx.decode(),
+            ptx=ptx,
             entry=entry,
             arch=arch,
             compiler=self.version,
             resources=resources(built.log, entry),
-            machine_code=machine_code(cubin, entry),
+            machine_code=machine_code(cubin, ptx, entry),
             seconds=seconds,
         )
 
@@ -440,8 +442,8 @@ class _NvccCommands:
             return self._collect(folder, log)
 
     def _collect(self, folder: Path, log: str) -> _Built:
-        ptx = (folder / "candidate.ptx").read_text().replace(f"{folder.resolve()}/", "")  # no scratch paths
-        return _Built(True, log, ptx.encode(), (folder / "candidate.cubin").read_bytes())
+        ptx, cubin = folder / "candidate.ptx", folder / "candidate.cubin"
+        return _Built(True, log, ptx.read_bytes(), cubin.read_bytes())
 
     def build_many(
         self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int

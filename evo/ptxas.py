@@ -93,18 +93,29 @@ def _sections(cubin: bytes) -> Iterator[tuple[str, int, int]]:
             yield cubin[begin : cubin.index(b"\0", begin)].decode(), offset, nbytes
 
 
-def machine_code(cubin: bytes, entry: str) -> str:
-    """A hash of the instructions and of the constants that they read: equal for equal behaviour of equal
-    launches. Line tables, names and provenance do not count."""
+_VARIABLE = re.compile(
+    r"^[ \t]*(?:\.\w+[ \t]+)*\.(?:global|const)[ \t][^;]*?([\w$]+)(?:\[\d*\])*[ \t]*(?:=[^;]*)?;", re.M
+)
+
+
+def machine_code(cubin: bytes, ptx: str, entry: str) -> str:
+    """A hash of the instructions, and of the tables that they read: equal for equal behaviour of equal
+    launches. Line tables, names, provenance and unused constants do not count.
+
+    The tables are taken from the PTX: in the cubin every namespace-scope `constexpr` has its place, used or
+    not, so that a knob that nothing reads would seem to change the code."""
     digest = hashlib.sha256()
     own = False
     for name, offset, nbytes in sorted(_sections(cubin)):
         own |= name == f".text.{entry}"
-        if name.startswith((".text.", ".nv.constant2", ".nv.constant3", ".nv.constant4", ".nv.global.init")):
+        if name.startswith((".text.", ".nv.constant2")):
             digest.update(f"{name} {nbytes}\n".encode())
             digest.update(cubin[offset : offset + nbytes])
     if not own:
         raise Uncompilable("no entry point", f"the cubin has no kernel named {entry}")
+    for variable in _VARIABLE.finditer(ptx):
+        if len(re.findall(rf"(?<![\w$]){re.escape(variable[1])}(?![\w$])", ptx)) > 1:
+            digest.update(variable[0].encode())
     return digest.hexdigest()[:32]
 
 

@@ -1,0 +1,188 @@
+"""One candidate through the real pipeline, on the emulator: every way that a journey can end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed
+from evo.gpu import KNOWN_GPUS, Limits
+from evo.nvcc import toolkits
+from evo.task import load_task
+from evo.template import body_of, load_template
+from evo.trial import Candidate, Outcome, Problem, Trial, Value
+from evo.workers import Pool
+
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here"),
+]
+
+FAULTS = {
+    "none": "",
+    "syntax": "this is no CUDA;",
+    "assert": 'static_assert(kRows == 0, "smem model and SharedStorage disagree");',
+    "static": "__shared__ float huge[20000]; huge[threadIdx.x] = row; __syncthreads(); o[0] = huge[row];",
+    "wrong": "narrow(1.0f, o[head + row * kDim]);",
+    "nan": "narrow(__int_as_float(0x7fc00000), o[head + row * kDim]);",
+    "outside": "if (row + 1 == length && blockIdx.y + 1 == gridDim.y) o[head + length * kDim] = o[0];",
+    "hang": 'while (length > 0) asm volatile("");',
+    "race": "smem.query[0][1] = float(row); narrow(smem.query[0][1], o[head + row * kDim]);",
+}
+"""Lines at the end of an honest kernel, by name."""
+EXPECTED = {
+    "none": (Outcome.GREEN, ""),
+    "syntax": (Outcome.UNCOMPILABLE, "nvcc error:"),
+    "assert": (Outcome.UNCOMPILABLE, "static_assert: smem model and SharedStorage disagree"),
+    "static": (Outcome.UNCOMPILABLE, "static shared memory limit"),
+    "wrong": (Outcome.RED, "error"),
+    "nan": (Outcome.RED, "NaN in the output"),
+    "outside": (Outcome.RED, "out of bounds"),
+    "race": (Outcome.RED, "race"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A template folder with the naive kernel and a parameter that plants a fault into it."""
+    honest = Path(__file__).parent / "templates" / "attention"
+    folder = tmp_path_factory.mktemp("templates")
+    (folder / "attention").mkdir()
+    python = (honest / "naive.py").read_text()
+    planted = f"Parameter('fault', {tuple(FAULTS)!r}, 'none', meaning='planted'),\n        Parameter(\"dead\""
+    (folder / "attention" / "planted.py").write_text(python.replace('Parameter("dead"', planted))
+    source = (honest / "naive.cu.jinja").read_text()
+    end = source.rindex("}")
+    lines = "".join(f'//% if fault == "{name}"\n  {line}\n//% endif\n' for name, line in FAULTS.items())
+    (folder / "attention" / "planted.cu.jinja").write_text(source[:end] + lines + source[end:])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spec(folder: Path) -> EvaluatorSpec:
+    gpu = KNOWN_GPUS["L4"]
+    cache = Path.home() / ".cache" / "evo"  # the emulator is built there, once
+    return EvaluatorSpec("attention", "emulator", gpu, Limits.of(gpu), cache, seed=3, folders=(folder,))
+
+
+@pytest.fixture(scope="module")
+def evaluator(spec: EvaluatorSpec) -> Iterator[Evaluator]:
+    spec.prepare()
+    evaluator = pickle.loads(pickle.dumps(spec)).build()
+    yield evaluator
+    evaluator.close()
+
+
+def candidate_of(spec: EvaluatorSpec, **point: Value) -> Candidate:
+    template = load_template(load_task(spec.task), "planted", spec.folders)
+    problem = Problem("attention", {"B": 1, "H": 2, "L": 40, "D": 32}, "fp16", {"causal": False})
+    return template.candidate({**template.space.default, "rows": 64, **point}, problem)
+
+
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_every_fault_ends_as_what_it_is(evaluator: Evaluator, spec: EvaluatorSpec, fault: str) -> None:
+    stages: list[str] = []
+    trial = evaluator.evaluate(candidate_of(spec, fault=fault), stages.append)
+    outcome, reason = EXPECTED[fault]
+    assert trial.outcome == outcome, trial
+    assert reason in trial.reason
+    assert list(trial.seconds) == stages
+    assert trial.timing is None
+    assert trial.device == "emulator (L4)"
+    assert {"evo", "torch", "python"} <= set(trial.versions)
+    assert trial.compiler.startswith(("nvrtc 1", "nvcc 1"))
+    if outcome == Outcome.GREEN:
+        assert trial.estimate_us is not None
+        assert trial.estimate_us > 0
+        assert trial.estimate_gpu == "L4"
+        assert trial.score_us == trial.estimate_us
+        assert trial.errors
+        assert all(case.row_error <= case.limit for case in trial.errors)
+        assert trial.counters["instructions"] > 0
+    else:
+        assert trial.score_us is None
+        assert trial.estimate_us is None
+        assert trial.detail
+    compiled = outcome != Outcome.UNCOMPILABLE
+    assert (trial.resources is not None) == compiled
+    assert bool(trial.machine_code) == compiled
+    assert stages == (["compile"] if not compiled else ["compile", "load", "gate"])[: len(stages)] or (
+        stages == ["compile", "load", "gate", "timing"]
+    )
+
+
+def test_a_launch_that_no_gpu_grants(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    greedy = candidate_of(spec)
+    greedy = replace(greedy, launch=replace(greedy.launch, smem_bytes=100 * 1024))
+    trial = evaluator.evaluate(greedy)
+    assert (trial.outcome, trial.reason) == (Outcome.UNLAUNCHABLE, "shared memory")
+    assert trial.resources is not None
+
+
+def test_the_same_candidate_gets_the_same_trial(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    one, two = (replace(evaluator.evaluate(candidate_of(spec)), seconds={}) for _ in range(2))
+    assert one == two
+
+
+def test_a_dead_parameter_leaves_the_machine_code_alone(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    codes = [evaluator.evaluate(candidate_of(spec, dead=dead)).machine_code for dead in (0, 1)]
+    assert codes[0] == codes[1]
+    assert evaluator.evaluate(candidate_of(spec, unroll=4)).machine_code != codes[0]
+
+
+def test_seeds_follow_from_study_and_candidate(spec: EvaluatorSpec) -> None:
+    one, other = candidate_of(spec), candidate_of(spec, unroll=4)
+    assert trial_seed(3, one) == trial_seed(3, candidate_of(spec))
+    assert len({trial_seed(3, one), trial_seed(3, other), trial_seed(4, one)}) == 3
+
+
+def test_a_bug_is_no_trial(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    broken = candidate_of(spec)
+    broken = replace(broken, launch=None)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        evaluator.evaluate(broken)
+
+
+def test_siblings_share_code_that_is_the_same(spec: EvaluatorSpec) -> None:
+    """The naive kernel takes its length at run time: one program serves every problem of the gate."""
+    program = Program(spec)
+    own = candidate_of(spec)
+    assert program.sources(own) == [own]
+    sibling = program.sibling(own, own.problem.replace(L=7))
+    assert sibling.source != own.source  # another provenance
+    assert body_of(sibling.source) == body_of(own.source)
+
+
+def test_precompiling_warms_the_cache_and_ends_what_does_not_compile(
+    spec: EvaluatorSpec, tmp_path: Path
+) -> None:
+    from evo.evaluate import Precompiler
+
+    precompiler = Precompiler(replace(spec, cache=tmp_path))
+    try:
+        assert precompiler(candidate_of(spec)) is None
+        assert len(list(tmp_path.glob("??/*/binary.xz"))) == 1
+        failed = precompiler(candidate_of(spec, fault="assert"))
+        assert failed is not None
+        assert failed.outcome == Outcome.UNCOMPILABLE
+        assert failed.reason.startswith("static_assert")
+    finally:
+        precompiler.close()
+
+
+def test_a_pool_of_emulators(spec: EvaluatorSpec) -> None:
+    """Green ones, wrong ones and one that never ends, over two processes."""
+    faults = ["none", "wrong", "hang", "syntax", "none"]
+    finished: dict[int, Trial] = {}
+    with Pool(spec, workers=2, deadline_s=10.0) as pool:
+        for number, fault in enumerate(faults):
+            pool.submit(number, candidate_of(spec, fault=fault, dead=number % 3))
+        while pool.in_flight:
+            finished.update(pool.wait(5.0))
+    outcomes = [finished[number].outcome for number in range(len(faults))]
+    assert outcomes == ["GREEN", "RED", "HUNG", "UNCOMPILABLE", "GREEN"]
+    assert finished[2].reason in ("deadline", "runaway loop")
