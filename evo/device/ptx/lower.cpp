@@ -337,11 +337,11 @@ class Builder {
     auto visit = [&](size_t i, auto on_use, auto on_def) {
       const Statement& s = f.body[i];
       const bool wg = s.words[0] == "wgmma";
-      for (size_t k = 0; k < s.operands.size(); k++) {
-        const bool is_def = rows[i]->defs && k == 0 && s.operands[k].kind != Operand::MEMORY;
-        if (!is_def || wg || s.guard >= 0) registers_of(s.operands[k], on_use);
-        if (is_def) registers_of(s.operands[k], on_def);
-      }
+      const bool defines = rows[i]->defs && !s.operands.empty() && s.operands[0].kind != Operand::MEMORY;
+      // Uses first: `add r, r, 1` reads the r that was live before.
+      for (size_t k = 0; k < s.operands.size(); k++)
+        if (k > 0 || !defines || wg || s.guard >= 0) registers_of(s.operands[k], on_use);
+      if (defines) registers_of(s.operands[0], on_def);
     };
     for (size_t b = 0; b < B; b++)
       for (size_t i = begin[b]; i < begin[b + 1]; i++)
@@ -673,7 +673,7 @@ void save_frame(Warp& w, const Ins& I, u32 lanes) {
   w.saved.push_back(std::move(frame));
 }
 
-void restore_frame(Warp& w, const Ins& I, u32 lanes) {
+u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {  // returns the lanes it has restored
   const u32* e = w.ext + I.ext;
   const u32* results = e + 6;
   const u32 per = w.worker->launch->program->local_bytes;
@@ -715,10 +715,16 @@ void restore_frame(Warp& w, const Ins& I, u32 lanes) {
       w.set_predicate(q, 1u << l, old);
     }
   });
+  const u32 restored = owners & lanes;
   owners &= ~lanes;
   std::memcpy(frame.data(), &owners, 4);
   if (!owners) w.saved.erase(w.saved.begin() + static_cast<long>(k));
+  return restored;
 }
+void restore_frame(Warp& w, const Ins& I, u32 lanes) {  // lanes that return together may have called separately
+  while (lanes) lanes &= ~restore_newest(w, I, lanes);
+}
+
 
 void jump_index(Warp& w, const Ins& I, u32 lanes) {  // ext: n, targets
   const u32* e = w.ext + I.ext;

@@ -68,6 +68,7 @@ struct SyncVariable {
 // ------------------------------------------------------------------------------------------ asynchronous work
 struct AsyncCopy {  // one cp.async of a warp
   u32 lanes, nbytes, pc;
+  AsyncCopy() {}  // the arrays are filled for the lanes that copy, and not before
   std::array<u32, 32> to, group, valid;  // valid: bytes taken from the source, the rest is zero
   std::array<u64, 32> from;
 };
@@ -82,6 +83,7 @@ struct Mbarrier {
   u32 agent = 0;              // async writes that complete here
   u32 init_agent = 0, init_clock = 0, init_pc = 0;
   bool fenced = false, alive = false;
+  u64 announced = 0;  // the cluster barrier phase (from 1) whose arrival followed the fence: who waited for it may use this
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   ForeignPtr foreign;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
@@ -108,7 +110,7 @@ struct Warp {
   bool polling = false;  // read global memory that others may change: the same
   u32 barrier = 0;
   const Ins* barrier_ins = nullptr;
-  u64 cluster_phase = 0;
+  u64 cluster_phase = 0, cluster_passed = 0;  // the phase arrived at; phases waited for
   bool cluster_arrived = false;
 
   std::vector<AsyncCopy> copies;
@@ -160,7 +162,16 @@ struct Cta {
   bool done() const { return warps_done == warps.size(); }
 };
 
+// A read of shared memory that nobody has written yet is put aside until the CTA ends: if somebody writes there without
+// being ordered after the read, the barrier between is what is missing, and that is the better thing to report.
+struct Deferred {
+  Fault fault;
+  const Warp* warp;
+  u32 pc, active;
+};
+
 struct Cluster {
+  std::unique_ptr<Deferred> deferred;
   Worker* worker = nullptr;
   u64 linear = 0;
   u32 agents = 0, clock_words = 0;  // clock_words: 2 * agents with the async proxy

@@ -25,8 +25,12 @@ void bad_shared(const Warp& w, u32 address, u32 n, const char* what) {
                      "shared memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " + (misaligned ? "is misaligned" : what[0] == 'n' || what[0] == 'l' ? what : "is out of bounds") +
                          " (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes from " + hex(w.cta->base) + ")");
 }
-void uninitialised_shared(const Warp& w, u32 address, u32 n) {
-  throw shared_fault(w, EVO_PTX_UNINITIALISED, address, n, "read of " + std::to_string(n) + " bytes of shared memory that nobody has written, at offset " + std::to_string((address & ~RANK_MASK) - SHARED_BASE));
+void uninitialised_shared(Warp& w, u32 address, u32 n, int lane) {
+  Fault f = shared_fault(w, EVO_PTX_UNINITIALISED, address, n, "read of " + std::to_string(n) + " bytes of shared memory that nobody has written, at offset " + std::to_string((address & ~RANK_MASK) - SHARED_BASE));
+  f.lane = lane;
+  if (!w.worker->launch->race) throw f;
+  Cluster& c = *w.cta->cluster;
+  if (!c.deferred) c.deferred = std::make_unique<Deferred>(Deferred{f, &w, w.pc, w.active});
 }
 void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc, bool proxy) {
   Fault f = shared_fault(w, proxy ? EVO_PTX_PROXY : EVO_PTX_RACE, c.base + offset, n, std::string(proxy ? "" : "race in shared memory at offset ") + (proxy ? "" : std::to_string(offset) + ": ") + what);

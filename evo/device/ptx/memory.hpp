@@ -13,7 +13,7 @@ constexpr bool strong(Access a) { return a >= Access::STRONG_READ; }
 
 // ------------------------------------------------------------------------------------------ faults (memory.cpp)
 [[noreturn]] void bad_shared(const Warp& w, u32 address, u32 n, const char* what);
-[[noreturn]] void uninitialised_shared(const Warp& w, u32 address, u32 n);
+void uninitialised_shared(Warp& w, u32 address, u32 n, int lane = -1);  // may return: see Deferred
 [[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc, bool proxy = false);
 // The async proxy reads or overwrites what the generic proxy wrote: was there a fence.proxy.async on the way?
 void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what);
@@ -87,14 +87,15 @@ inline u8* shared_at(Warp& w, u32 address, u32 n) {
   const u32 o = shared_offset(w, c, address, n);
   const Launch& launch = *w.worker->launch;
   const u16 mask = static_cast<u16>(((1u << n) - 1) << (o & 15));
-  if constexpr (ACCESS != Access::WRITE && ACCESS != Access::STRONG_WRITE) {
-    if (launch.init && (c.shared_init[o >> 4] & mask) != mask) uninitialised_shared(w, address, n);
-  }
-  if constexpr (writes(ACCESS)) c.shared_init[o >> 4] |= mask;
+  // Races first: bytes of a copy in flight count as uninitialised too, but that is not what is wrong.
   if (launch.race) {
     if constexpr (!writes(ACCESS)) race_read(w, c, o, n, strong(ACCESS));
     else race_write(w, c, o, n, w.agent, w.clock[w.agent], strong(ACCESS) ? CELL_STRONG : 0);
   }
+  if constexpr (ACCESS != Access::WRITE && ACCESS != Access::STRONG_WRITE) {
+    if (launch.init && (c.shared_init[o >> 4] & mask) != mask) uninitialised_shared(w, address, n);
+  }
+  if constexpr (writes(ACCESS)) c.shared_init[o >> 4] |= mask;
   return c.shared.data() + o;
 }
 

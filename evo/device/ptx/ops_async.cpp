@@ -13,11 +13,15 @@ void land_copies(Warp& w, u32 lanes, const u32* before) {
     each_lane(q.lanes & lanes, [&](u32 l) {
       if (q.group[l] >= before[l]) return;
       done |= 1u << l;
-      Cta& c = cta_of(w, q.to[l]);
+      Cta& c = *w.cta;
       const u32 o = q.to[l] - c.base;
       if (launch.late_copies) {
-        if (q.valid[l]) std::memcpy(&c.shared[o], global_at(w, q.from[l], q.valid[l], Access::READ, l), q.valid[l]);
-        std::memset(&c.shared[o + q.valid[l]], 0, q.nbytes - q.valid[l]);
+        // The source was checked at issue; it is read now.
+        if (q.valid[l] == 16) std::memcpy(&c.shared[o], reinterpret_cast<const u8*>(q.from[l]), 16);
+        else {
+          if (q.valid[l]) std::memcpy(&c.shared[o], reinterpret_cast<const u8*>(q.from[l]), q.valid[l]);
+          std::memset(&c.shared[o + q.valid[l]], 0, q.nbytes - q.valid[l]);
+        }
         c.shared_init[o >> 4] |= static_cast<u16>(((1u << q.nbytes) - 1) << (o & 15));
       }
       if (launch.race)
@@ -41,8 +45,8 @@ namespace {
 void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slot or ~0; n: bytes; ext: flags (1 wide to), from offset, ignore predicate + 1
   const Launch& launch = *w.worker->launch;
   const u32* e = w.ext + I.ext;
-  w.copies.emplace_back();
-  AsyncCopy& q = w.copies.back();
+  if (w.copies.capacity() == 0) w.copies.reserve(64);
+  AsyncCopy& q = *w.copies.emplace(w.copies.end());
   q.lanes = m, q.nbytes = I.n, q.pc = w.pc;
   const u32 ignore = e[2] ? w.predicates[e[2] - 1] ^ (e[3] ? FULL : 0) : 0;
   u32 to[32];
@@ -58,7 +62,7 @@ void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slo
     }
     if (ignore >> l & 1) valid = 0;
     if (valid) reading |= 1u << l;
-    Cta& c = cta_of(w, d);
+    Cta& c = *w.cta;
     const u32 o = shared_offset(w, c, d, I.n);
     q.to[l] = d, q.from[l] = from[l], q.valid[l] = valid, q.group[l] = w.group[l];
     const u8* source = nullptr;

@@ -128,6 +128,7 @@ void cluster_check(Cluster& c) {
       if (w.status == Status::AT_CLUSTER_BARRIER) {
         w.status = Status::READY;
         w.cluster_arrived = false;
+        w.cluster_passed = w.cluster_phase + 1;
         join(w.clock, c.barrier_done.data(), c.clock_words);
         w.clock[w.agent]++;
         w.foreign = join(w.foreign, c.barrier_foreign_done);
@@ -139,6 +140,8 @@ void cluster_arrive(Warp& w, const Ins& I, u32) {  // n: 1 relaxed
   w.cluster_arrived = true;
   w.cluster_phase = c.barrier_phase;
   c.barrier_arrived++;
+  for (auto& b : w.cta->mbarriers)  // fence.mbarrier_init is a release: even a relaxed arrival after it announces
+    if (b->alive && b->fenced && !b->announced && b->init_agent == w.agent) b->announced = w.cluster_phase + 1;
   if (!I.n) {
     join(c.barrier_clock.data(), w.clock, c.clock_words);
     c.barrier_foreign = join(c.barrier_foreign, w.foreign);
@@ -153,6 +156,7 @@ void cluster_wait(Warp& w, const Ins& I, u32) {
   w.worker->totals.barrier_waits++;
   if (c.barrier_phase != w.cluster_phase) {
     w.cluster_arrived = false;
+    w.cluster_passed = w.cluster_phase + 1;
     join(w.clock, c.barrier_done.data(), c.clock_words);
     w.clock[w.agent]++;
     w.foreign = join(w.foreign, c.barrier_foreign_done);

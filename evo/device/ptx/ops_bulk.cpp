@@ -20,7 +20,8 @@ Mbarrier& mbarrier_at(Warp& w, u32 address, u32 lane) {
     throw f.at(Space::SHARED, address, 8, "shared memory", o);
   }
   Mbarrier& b = *c.mbarriers[k - 1u];
-  if (w.worker->launch->race && b.init_clock > w.clock[b.init_agent] && b.init_agent != w.agent) {
+  const bool announced = b.announced && w.cluster_passed >= b.announced;
+  if (w.worker->launch->race && b.init_clock > w.clock[b.init_agent] && b.init_agent != w.agent && !announced) {
     Fault f(EVO_PTX_RACE, "use of an mbarrier not ordered after its mbarrier.init", static_cast<int>(lane));
     throw f.at(Space::SHARED, address, 8, "shared memory", o).against(agent_name(*w.cta->cluster, b.init_agent), b.init_pc);
   }
@@ -170,12 +171,12 @@ void read_sources(Warp& w, BulkCopy& q) {  // checks of the source of a copy tha
     if (p.fill) continue;
     Cta& c = cta_of(w, static_cast<u32>(p.from));
     const u32 o = static_cast<u32>(p.from) - c.base;
+    if (L.race) {
+      race_read(w, c, o, p.nbytes);
+      check_proxy(w, c, o, p.nbytes, "the async proxy reads what was written through the generic proxy without a fence.proxy.async between");
+    }
     for (u32 k = 0; k < p.nbytes && L.init; k++)
       if (!(c.shared_init[(o + k) >> 4] >> ((o + k) & 15) & 1)) uninitialised_shared(w, static_cast<u32>(p.from) + k, 1);
-    if (L.race) {
-      check_proxy(w, c, o, p.nbytes, "the async proxy reads what was written through the generic proxy without a fence.proxy.async between");
-      race_read(w, c, o, p.nbytes);
-    }
   }
 }
 

@@ -175,11 +175,11 @@ void wgmma(Warp& w, const Ins& I, u32 m) {
   Cta& c = *w.cta;
   each_piece(f, *op, (w.id & 3) * 16, [&](u32 address) {
     const u32 o = offset_of(w, address);
-    if (L.init && c.shared_init[o >> 4] != 0xffff) uninitialised_shared(w, c.base + o, 16);
     if (L.race) {
-      check_proxy(w, c, o, 16, "wgmma (async proxy) reads what was written through the generic proxy without a fence.proxy.async between");
       race_read(w, c, o, 16);
+      check_proxy(w, c, o, 16, "wgmma (async proxy) reads what was written through the generic proxy without a fence.proxy.async between");
     }
+    if (L.init && c.shared_init[o >> 4] != 0xffff) uninitialised_shared(w, c.base + o, 16);
   });
   if (!L.late_wgmma) execute(w, *op);
   mark(w, *op);

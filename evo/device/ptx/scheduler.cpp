@@ -274,6 +274,7 @@ void start(Cluster& c, u64 linear) {
   Launch& L = *c.worker->launch;
   const Program& p = *L.program;
   c.linear = linear;
+  c.deferred = nullptr;
   c.barrier_arrived = 0, c.barrier_phase = 0;
   c.barrier_clock.assign(c.clock_words, 0), c.barrier_done.assign(c.clock_words, 0);
   c.barrier_foreign = c.barrier_foreign_done = nullptr;
@@ -315,7 +316,7 @@ void start(Cluster& c, u64 linear) {
       w.pc = p.start, w.limit = ~0u, w.blocked = 0;
       w.status = Status::READY;
       w.waiting = w.polling = false;
-      w.cluster_phase = 0, w.cluster_arrived = false;
+      w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
       w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
       w.group.fill(0), w.bulk_group.fill(0);
       w.wgmma_group = 0, w.fenced_wgmma = false;
@@ -442,7 +443,7 @@ Turn take_turn(Cluster& c, Warp*& running) {
   }
 }
 
-void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w) {
+void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w, u32 pc, u32 active) {
   const Program& p = *L.program;
   out.kind = f.kind;
   out.text = f.text;
@@ -456,8 +457,8 @@ void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w) {
   };
   auto where = [&](const Statement& s) { return place_of(*p.module, s); };
   std::string place;
-  if (w && w->pc < p.code.size()) {
-    const Statement& s = *p.sources[p.code[w->pc].source].statement;
+  if (w && pc < p.code.size()) {
+    const Statement& s = *p.sources[p.code[pc].source].statement;
     out.ptx_line = s.line;
     out.ptx_text = s.text;
     out.line = s.source_line;
@@ -468,7 +469,7 @@ void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w) {
       auto inner = p.module->files.find(s.inner_file);
       place += " (in " + (inner == p.module->files.end() ? std::string("?") : base(inner->second)) + ":" + std::to_string(s.inner_line) + ")";
     }
-    const u32 lanes = w->active ? w->active : w->live;
+    const u32 lanes = active ? active : w->live;
     const u32 lane = f.lane >= 0 ? static_cast<u32>(f.lane) : lanes ? static_cast<u32>(std::countr_zero(lanes)) : 0;
     out.lanes = lanes;
     out.lane = static_cast<i32>(lane);
@@ -510,7 +511,9 @@ void work(Launch& L, Worker& worker, Failure& failure) {
     if (cluster < failure.cluster) {
       failure.cluster = cluster;
       failure.outcome = {};
-      describe(failure.outcome, L, f, w);
+      const Deferred* d = c ? c->deferred.get() : nullptr;
+      if (d && !(f.kind == EVO_PTX_RACE && f.space == Space::SHARED) && f.kind != EVO_PTX_ABORTED) describe(failure.outcome, L, d->fault, d->warp, d->pc, d->active);
+      else describe(failure.outcome, L, f, w, w ? w->pc : 0, w ? w->active : 0);
     }
     u64 old = L.first_bad.load();
     while (cluster < old && !L.first_bad.compare_exchange_weak(old, cluster)) {
@@ -555,6 +558,7 @@ void work(Launch& L, Worker& worker, Failure& failure) {
     try {
       const Turn t = take_turn(*c, running);
       if (t == Turn::DONE) {
+        if (c->deferred) throw Fault(c->deferred->fault);
         worker.clock += c->instructions;
         finish(*c);
         L.finished.fetch_add(1);
