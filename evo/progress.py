@@ -121,7 +121,7 @@ def study_line(study: Study) -> str:
     limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
     target = f" as {study.target}" if study.target else ""
     return (
-        f"{study.name} · {study.problem.key} · {study.device}{target}{limits} · "
+        f"{study.name} · {study.problem.key} · {study.device} ({study.gpu}{target}){limits} · "
         f"strategy {study.strategy}, seed {study.seed}"
     )
 

@@ -317,7 +317,7 @@ def space_table(template: str, feasible: FeasibleSet) -> Table:
     about = "" if feasible.exact else "about "
     title = f"{template}: {feasible.size:,} points, {about}{feasible.count:,} feasible"
     records = [{"template": template, "reason": why, "rejected": n, "exact": feasible.exact}
-               for why, n in feasible.rejected.items()]  # fmt: skip
+               for why, n in feasible.rejected.items() if n]  # fmt: skip
     columns = (
         Column("rejected", lambda r: f"{r['rejected']:,}", right=True),
         Column("because", lambda r: str(r["reason"]), folds=True),
@@ -356,7 +356,7 @@ def trial_page(stored: StoredTrial, console: Console) -> str:
 
 
 def replay_page(stored: StoredTrial, replay: Replay, console: Console) -> str:
-    """What became of a trial when it was done again, beside what it was; where its source differs now, how."""
+    """What became of a trial when it was done again, beside what it was, and how its source differs now."""
     same = (
         "same source and launch"
         if replay.same_source
@@ -420,7 +420,7 @@ def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
     yield "compiler", trial.compiler
     yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())
     yield "seconds", _numbers(trial.seconds)
-    yield "counters", _numbers(trial.counters)
+    yield "counters", _numbers({name: value for name, value in trial.counters.items() if value})
     yield "recorded", stored.created
 
 

@@ -174,6 +174,10 @@ class Rule:
         """One truth value a point. BadTemplate if the function fails or answers something else."""
         try:
             answer = np.asarray(self.allowed(columns, limits, problem))
+        except BadTemplate as error:
+            if self.place in error.message:
+                raise
+            raise BadTemplate(f"{self.place}: {error.message}", error.hint) from error
         except EvoError:
             raise
         except Exception as error:  # whatever a template's rule raises is the template's fault
