@@ -42,6 +42,7 @@ class TensorMap(c.Structure):
 
     _fields_ = (
         ("address", c.c_uint64), ("element_nbytes", c.c_uint32), ("is_float", c.c_uint32),
+        ("is_bf16", c.c_uint32),
         ("rank", c.c_uint32), ("shape", c.c_uint64 * 5), ("strides", c.c_uint64 * 4),
         ("box", c.c_uint32 * 5), ("element_strides", c.c_uint32 * 5), ("swizzle", c.c_uint32),
         ("nan_fill", c.c_uint32),
