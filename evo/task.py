@@ -63,7 +63,8 @@ class Task(ABC):
     problems: Mapping[str, tuple[Problem, ...]]
     """Named sets of problems; the first problem of the first set is the task's example."""
     families: tuple[str, ...]
-    """Input families; the first is the plain one, and timing uses it."""
+    """Input families. The first is the plain one, and timing uses it; in the second few terms of a sum carry
+    it; in the third the terms are alike, so that roundings on the way add up. Others as the task needs."""
 
     @property
     def example(self) -> Problem:

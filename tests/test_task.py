@@ -93,6 +93,7 @@ def test_families_are_what_they_say() -> None:
     assert _scores(problem, "large_logits").abs().mean() == pytest.approx(80, abs=5)
     rising = _scores(problem, "ascending")
     assert (rising.argmax(-1) > 150).double().mean() > 0.9
+    assert rising.amax() > 90
     assert (_scores(problem, "huge_last").argmax(-1) == 199).double().mean() > 0.9
     equal = _scores(problem, "equal_keys")
     assert torch.equal(equal, equal[..., :1].expand_as(equal))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from evo.device import Device, Kernel, LaunchReport
@@ -43,8 +43,8 @@ REPEATS = 20
 """Launches of the study's own problem on a GPU, all bitwise equal."""
 BOUNDARY_INSTRUCTIONS = 8e6
 """On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
-that they run under fewer schedules or are left out, and the verdict says which; the first two and the study's
-own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
+that they run under fewer schedules or are left out, and the verdict says which; the first three and the
+study's own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
 
 _SEAL = object()
 
@@ -107,9 +107,9 @@ def check(
     refuse_state(kernel.binary.ptx)
     boundary = plan_boundary(task, problem, tiles, seed, device)
     for number, case in enumerate(boundary):
-        visit.run(case, may_skip=number > 1)
+        visit.run(case, may_skip=number > 2)
         if number == 0:
-            visit.relate(case)
+            visit.relate(case if visit.launches else replace(case, problem=problem))
     own = [visit.run(case) for case in plan_own(task, problem, seed, device)]
     return Green(
         _SEAL, kernel=kernel, launch=launch, problem=problem, errors=tuple(visit.errors), report=own[0],
@@ -120,21 +120,22 @@ def check(
 def plan_boundary(
     task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device
 ) -> list[Case]:
-    """The boundary problems: the first one with plain and with peaky inputs, the longest one under every
-    schedule (a pipeline must run full to go wrong), the others with families and schedules in turn.
+    """The boundary problems: the first one with plain and with peaky inputs; the longest one under every
+    schedule, for a pipeline must run full to go wrong, with inputs that add up roundings; all of them with
+    families and schedules in turn.
 
     Which problem meets which family turns with the seed: over many trials each meets each."""
     problems = task.gate_problems(problem, tiles)
     longest = max(problems, key=task.flop)
-    plain, peaky, *others = task.families
-    turn = (*others, plain, peaky)
+    plain, peaky, even, *others = task.families
+    turn = (*others, plain, peaky, even)
     default, *hostile = device.schedules
     placed: list[tuple[Problem, str, tuple[str, ...]]] = [
         (problems[0], plain, (default,)),
         (problems[0], peaky, (hostile[0] if hostile else default,)),
-        (longest, turn[seed % len(turn)], device.schedules),
+        (longest, even, device.schedules),
     ]
-    for number, at in enumerate((p for p in problems if p is not longest), 1):
+    for number, at in enumerate(problems, 1):
         schedule = hostile[number % len(hostile)] if hostile else default
         placed.append((at, turn[(number + seed) % len(turn)], (schedule,)))
     twice = 2 if device.kind == "cuda" else 1  # a GPU has one schedule: its own
@@ -164,8 +165,9 @@ def refuse_state(ptx: str) -> None:
     where no guard and no poison reaches it. Tables belong in `__constant__`, scratch in a workspace."""
     for match in _GLOBAL.finditer(ptx):
         name = re.sub(r"\[.*", "", match[1], flags=re.DOTALL).split()[-1]
-        mentions = re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", ptx)
-        if len(mentions) > 1 and not name.startswith(_TEXT_CONSTANTS):  # libraries declare some, unused
+        if ptx.count(name) == 1 or name.startswith(_TEXT_CONSTANTS):
+            continue  # libraries declare some that nobody uses
+        if len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", ptx)) > 1:
             raise Red("module-level state", f"the kernel uses the __device__ variable {name}", name)
 
 
@@ -183,28 +185,28 @@ class _Visit:
     launches: int = 0
     spent: float = 0.0
     """Warp instructions of boundary problems so far (emulator)."""
-    price: float = 0.0
-    """Warp instructions a FLOP, the dearest seen."""
+    prices: list[tuple[int, float]] = field(default_factory=list)
+    """(FLOP, warp instructions) of the launches so far (emulator)."""
 
     def run(self, case: Case, may_skip: bool = False) -> LaunchReport | None:
         """Launches the case under its schedules and judges it; the first launch's report, None if skipped."""
-        schedules = self._affordable(case) if may_skip else case.schedules
-        if len(schedules) < len(case.schedules):
-            left_out = ", ".join(case.schedules[len(schedules) :])
-            self.skipped.append(f"{case} ({left_out}): over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
-        if not schedules:
+        if may_skip and self.spent + self._expected_cost(case) > BOUNDARY_INSTRUCTIONS:
+            self.skipped.append(f"{case}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
             return None
         try:
             kernel, launch = self.kernel_for(case.problem)
         except Infeasible as no:
-            if not may_skip:
-                raise
             self.skipped.append(f"{case}: {no.reason}")
             return None
         inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)
         arena = self._arena(case, launch, inputs)
-        reports, first = [], None
-        for turn, schedule in enumerate(schedules):
+        reports: list[LaunchReport] = []
+        first = None
+        for turn, schedule in enumerate(case.schedules):
+            if reports and self.spent + self._expected_cost(case) > BOUNDARY_INSTRUCTIONS:
+                left_out = ", ".join(case.schedules[turn:])
+                self.skipped.append(f"{case} {left_out}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
+                break
             with self._blame(case, f"schedule={schedule} launch={turn}"):
                 reports.append(self._launch(kernel, launch, arena, turn, schedule))
                 outputs = arena.outputs()
@@ -213,7 +215,9 @@ class _Visit:
                 else:
                     refuse_difference(first, outputs)
                 first = first or outputs
-        self._account(case, reports)
+            instructions = reports[-1].counters.get("instructions", 0.0)
+            self.spent += instructions
+            self.prices.append((self.task.flop(case.problem), instructions))
         return reports[0]
 
     def relate(self, case: Case) -> None:
@@ -269,17 +273,11 @@ class _Visit:
             CaseError(case.problem.key, case.family, case.seed, found.row_error, found.row_limit)
         )
 
-    def _affordable(self, case: Case) -> tuple[str, ...]:
-        """As many of the case's schedules as the budget of instructions still allows."""
-        each = self.price * self.task.flop(case.problem)
-        left = BOUNDARY_INSTRUCTIONS - self.spent
-        return case.schedules[: max(0, int(left / each))] if each else case.schedules
-
-    def _account(self, case: Case, reports: Sequence[LaunchReport]) -> None:
-        for report in reports:
-            instructions = report.counters.get("instructions", 0.0)
-            self.spent += instructions
-            self.price = max(self.price, instructions / self.task.flop(case.problem))
+    def _expected_cost(self, case: Case) -> float:
+        """Warp instructions of one launch: no more than a larger problem took, if one was launched."""
+        return min(
+            (spent for flop, spent in self.prices if flop >= self.task.flop(case.problem)), default=0.0
+        )
 
     def _blame(self, case: Case, launch: str) -> _Blame:
         return _Blame(self, f"{case} {launch}")

@@ -3,14 +3,13 @@
 Two rules, both must hold for every row and element of every case:
 
 - **row error**: ‖out − ref‖ / ‖ref‖ of the worst row is at most 1.75 × that of an honest computation of the
-  same inputs, and never held below 1.25 units of rounding. Measured on emulated kernels: honest ones (tiles of
-  16 and 64 keys, P rounded or not) are at most at 0.79 of this line in 37,524 judgements (fp16 and bf16, D 32
-  to 128, L 1 to 317, causal and not, seven input families), most near 0.6. In fp16 on normal inputs a scale
-  that is 2 % off is at 60 × the line, one padding key at 2 to 20 ×, P in fp8 at 50 ×; O accumulated in fp16 over
-  16 tiles is at 1.5 ×.
-- **element error**: max|out − ref| ≤ max|honest − ref| + max|ref + 0.3 − 0.3 − ref|, half of what FlashAttention's
-  own tests allow. The same honest kernels stay at 0.6 of it. It sees a single wrong element that the norm of
-  a long row hides.
+  same inputs, and never held below 1 unit of rounding (1.5 for a few rows). Measured on emulated kernels:
+  honest ones (tiles of 16 and 64 keys, P rounded or not) are at most at 0.68 of this line in 54,585 judgements
+  (fp16 and bf16, D 32 to 128, L 1 to 317, causal and not, seven input families). In fp16 on normal inputs a
+  scale that is 2 % off is at 50 × the line, one padding key at 2 to 20 ×, P in fp8 at 45 ×.
+- **element error**: max|out − ref| ≤ 1.5 (max|honest − ref| + max|ref + 0.3 − 0.3 − ref|), where the tests of
+  FlashAttention allow a factor of 2. The same honest kernels stay at 0.5 of it. It sees a single wrong
+  element that the norm of a long row hides.
 """
 
 from __future__ import annotations
@@ -24,9 +23,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROW_FACTOR = 1.75
-ROW_FLOOR = 1.25
-"""Units of rounding (2^-11 in fp16, 2^-8 in bf16): honest kernels differ by that much where a case is so
-small that the honest computation happens to be exact."""
+ROW_FLOOR = 1.0
+SMALL_FLOOR = 1.5
+"""Units of rounding (2^-11 in fp16, 2^-8 in bf16) that every kernel may have; more where a case has so few
+rows that the honest computation may happen to be exact."""
+SMALL_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ def judge(name: str, out: Tensor, reference: Tensor, honest: Tensor) -> Judgemen
     length = length.clamp_min(float(length.mean()) * 1e-3 + torch.finfo(torch.float32).tiny)
     rows = difference.norm(dim=-1) / length
     unit = torch.finfo(out.dtype).eps / 2
-    row_limit = max(ROW_FACTOR * float((drift.norm(dim=-1) / length).max()), ROW_FLOOR * unit)
+    floor = ROW_FLOOR if rows.numel() >= SMALL_ROWS else SMALL_FLOOR
+    row_limit = max(ROW_FACTOR * float((drift.norm(dim=-1) / length).max()), floor * unit)
     stored = reference.to(out.dtype)
     spacing = float(((stored + 0.3 - 0.3).double() - reference).abs().max())
-    element_limit = float(drift.abs().max()) + spacing
+    element_limit = 1.5 * (float(drift.abs().max()) + spacing)
     found = Judgement(float(rows.max()), row_limit, float(difference.abs().max()), element_limit)
     if found.row_error > row_limit:
         wrong = rows > row_limit

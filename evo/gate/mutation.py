@@ -67,20 +67,22 @@ _SYNC = (
     r"|fence|membar|mbarrier\.(?:arrive|expect_tx|init)|wgmma\.(?:fence|commit|wait)"
 )
 _REG = r"%[a-z]+\d+"
+_ARITHMETIC = "add|sub|mul|mad|shl|shr|and|or|xor|bfe"
+_ORDERED = "sub|div|setp|shl|selp"
 _MUTATIONS: tuple[tuple[str, re.Pattern[str], Change], ...] = (
     ("synchronisation deleted", re.compile(rf"^(?:{_SYNC})\b[^;]*$"), _delete),
     ("wait made laxer", re.compile(r"^((?:cp\.async|wgmma)\.(?:bulk\.)?wait_group[\w.]*\s+)(\d+)"), _laxer),
-    ("store dropped", re.compile(r"^(?:st|red|stmatrix|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\b[^;]*$"), _delete),
+    ("store dropped", re.compile(r"^(?:st|red|stmatrix|cp\.async\.(?:c[ag]|bulk\.tensor))\b[^;]*$"), _delete),
     ("predicate turned", re.compile(r"^@(?=%p)"), lambda _: "@!"),
     ("predicate turned", re.compile(r"^@!(?=%p)"), lambda _: "@"),
     ("comparison shifted", re.compile(rf"^(setp\.)({'|'.join(CMP)})(\.)"), _other_comparison),
-    ("constant", re.compile(rf"^((?:add|sub|mul|mad|shl|shr|and|or|xor|bfe)[\w.]*\s+{_REG}, .*?(?<![\w%.]))(\d+)(\s*)$"), _one_more),
+    ("constant", re.compile(rf"^((?:{_ARITHMETIC})[\w.]*\s+{_REG}, .*?(?<![\w%.]))(\d+)(\s*)$"), _one_more),
     ("constant", re.compile(r"^(mov\.[bsu](?:16|32|64)\s+%\w+, )(\d+)(\s*)$"), _one_more),
     ("offset", re.compile(r"(\[%\w+\+)(\d+)(\])"), lambda m: f"{m[1]}{int(m[2]) + 16}{m[3]}"),
     ("offset", re.compile(r"\[(%\w+)\]"), lambda m: f"[{m[1]}+16]"),
     ("scale", re.compile(r"\b0[fF]([0-9A-Fa-f]{8})\b"), _scaled),
     ("lane", re.compile(r"^(shfl[\w.]*\s+[^,]+, [^,]+, )(\d+)(, .*)$"), _one_more),
-    ("operands swapped", re.compile(rf"^((?:sub|div|setp|shl|selp)[\w.]*\s+[^,]+, )({_REG}), ({_REG})"), _swapped),
+    ("operands swapped", re.compile(rf"^((?:{_ORDERED})[\w.]*\s+[^,]+, )({_REG}), ({_REG})"), _swapped),
     ("maximum made minimum", re.compile(r"^max\b"), lambda _: "min"),
     ("sum made difference", re.compile(r"^add(?=[\w.]*\.f(?:32|16x2|16)\b)"), lambda _: "sub"),
     ("product dropped", re.compile(r"^(?:mma|wgmma\.mma_async)\b[^;]*$"), _delete),
