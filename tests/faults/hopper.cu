@@ -55,9 +55,9 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32)
       for (int t = 0; t < tiles; ++t) {
         const int s = t % STAGES, phase = t / STAGES & 1;
         const unsigned full = bars + 8 * s, empty = bars + 8 * (STAGES + s);
-        WAIT(empty, phase ^ 1);  // FAULT no_empty_wait: ; // FAULT empty_parity: WAIT(empty, phase); // SEEN empty_parity, one_arrival_too_many, never_releases: deadlock // SEEN no_barrier_after_init: race | uninitialised read | barrier misuse
-        EXPECT(full, 2 * TILE_BYTES);  // FAULT expects_too_much: EXPECT(full, 2 * TILE_BYTES + 16); // FAULT expects_too_little: EXPECT(full, TILE_BYTES); // SEEN expects_too_little: barrier misuse
-        TMA_LOAD(a_at + s * TILE_BYTES, &a, full, t * BK, m0);  // SEEN no_empty_wait, early_release, arrives_before_the_product: race // SEEN no_barrier_init_fence: missing fence // SEEN expects_too_little: barrier misuse // FAULT beyond_shared: TMA_LOAD(a_at + (s + 5) * TILE_BYTES, &a, full, t * BK, m0); // SEEN beyond_shared: out of bounds // FAULT misaligned_tile: TMA_LOAD(a_at + s * TILE_BYTES + 8, &a, full, t * BK, m0); // SEEN misaligned_tile: misaligned access
+        WAIT(empty, phase ^ 1);  // FAULT no_empty_wait: ; // FAULT empty_parity: WAIT(empty, phase); // SEEN empty_parity, one_arrival_too_many, never_releases, phase_never_turns: deadlock // SEEN no_barrier_after_init: race | uninitialised read | barrier misuse
+        EXPECT(full, 2 * TILE_BYTES);  // FAULT expects_too_much: EXPECT(full, 2 * TILE_BYTES + 16); // FAULT expects_too_little: EXPECT(full, TILE_BYTES); // SEEN expects_too_little, no_empty_wait: barrier misuse
+        TMA_LOAD(a_at + s * TILE_BYTES, &a, full, t * BK, m0);  // SEEN no_empty_wait, early_release, arrives_before_the_product, full_parity: race // SEEN no_barrier_init_fence: missing fence // SEEN expects_too_little: barrier misuse // FAULT beyond_shared: TMA_LOAD(a_at + (s + 5) * TILE_BYTES, &a, full, t * BK, m0); // SEEN beyond_shared: out of bounds // FAULT misaligned_tile: TMA_LOAD(a_at + s * TILE_BYTES + 8, &a, full, t * BK, m0); // SEEN misaligned_tile: misaligned access
         TMA_LOAD(b_at + s * TILE_BYTES, &b, full, t * BK, 0);  // SEEN no_empty_wait, early_release, arrives_before_the_product: race // SEEN expects_too_little: barrier misuse
       }
     return;
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32)
   for (int t = 0; t < tiles; ++t) {
     const int s = t % STAGES, phase = t / STAGES & 1;  // FAULT phase_never_turns: const int s = t % STAGES, phase = 0; // FAULT stage_off_by_one: const int s = (t + 1) % STAGES, phase = t / STAGES & 1;
     const unsigned full = bars + 8 * s, empty = bars + 8 * (STAGES + s);  // FAULT waits_for_the_other_stage: const unsigned full = bars + 8 * (s ^ 1), empty = bars + 8 * (STAGES + s);
-    WAIT(full, phase);  // FAULT no_full_wait: ; // FAULT full_parity: WAIT(full, phase ^ 1); // SEEN expects_too_much, full_never_completes, stage_off_by_one, waits_for_the_other_stage: deadlock // SEEN no_barrier_after_init: race | uninitialised read | barrier misuse // FAULT early_release: WAIT(full, phase); ARRIVE(empty);
+    WAIT(full, phase);  // FAULT no_full_wait: ; // FAULT full_parity: WAIT(full, phase ^ 1); // SEEN one_arrival_too_many, empty_parity, never_releases, full_parity, expects_too_much, full_never_completes, stage_off_by_one, waits_for_the_other_stage: deadlock // SEEN no_barrier_after_init: race | uninitialised read | barrier misuse // FAULT early_release: WAIT(full, phase); ARRIVE(empty);
     WGMMA_FENCE();  // FAULT no_wgmma_fence: ;
 #pragma unroll
     for (int k = 0; k < BK / 16; ++k)
@@ -93,5 +93,5 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32)
       BULK_COMMIT();
     }
   }
-  if (tid == 0) BULK_WAIT();
+  if (tid == 0) BULK_WAIT();  // SEEN no_bulk_wait: race
 }

@@ -62,8 +62,6 @@ ELEMENTS = {
         Element("e5m2", 8, _fp8(2, 15)),
         Element("s8", 8, _integer_bits(8), -128, 128),
         Element("u8", 8, _integer_bits(8), 0, 256),
-        Element("s4", 4, _integer_bits(4), -8, 8),
-        Element("u4", 4, _integer_bits(4), 0, 16),
     )
 }
 
@@ -140,7 +138,6 @@ MMA = [
     (8, "f16", "f16", "f16"), (16, "f16", "f16", "f16"), (4, "tf32", "tf32", "f32"), (8, "tf32", "tf32", "f32"),
     (16, "s8", "s8", "s32"), (32, "s8", "s8", "s32"), (32, "u8", "u8", "s32"), (32, "u8", "s8", "s32"),
     (32, "e4m3", "e4m3", "f32"), (32, "e5m2", "e5m2", "f32"), (32, "e4m3", "e5m2", "f32"),
-    (32, "s4", "s4", "s32"), (64, "u4", "u4", "s32"),
 ]  # fmt: skip
 
 
@@ -305,7 +302,7 @@ def _accumulator(values: Matrix, acc: str) -> npt.NDArray[np.unsignedinteger]:
 
 
 def matrix_moves() -> Program:
-    """ldmatrix, stmatrix and movmatrix over 8x8 tiles of 16-bit elements; element (r, c) of tile i is i*64 + r*8 + c."""
+    """ldmatrix and stmatrix over 8x8 tiles of 16-bit elements; element (r, c) of tile i is i*64 + r*8 + c."""
     w = Writer("matrix_moves", launch_of(1, 32), before=".shared .align 128 .b8 block[2048];\n")
     w.raw = np.arange(512, dtype=np.uint16).tobytes()
     w.run("mov.u32 %r9, block; mad.lo.u32 %r1, %t, 32, %r9; mad.wide.u32 %d0, %t, 32, %in;")
@@ -334,8 +331,6 @@ def matrix_moves() -> Program:
             w.run(f"{text} {names}, [%r6];")
             for i in range(count):
                 w.put(f"{text} {i}", f"%r{10 + i}", "b32", exact(i, trans))
-    w.run("movmatrix.sync.aligned.m8n8.trans.b16 %r14, %r10;")
-    w.put("movmatrix", "%r14", "b32", exact(0, False))
     for count in (1, 2, 4):
         for trans in (False, True):
             names = "{" + ", ".join(f"%r{10 + i}" for i in range(count)) + "}"
