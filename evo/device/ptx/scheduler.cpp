@@ -330,7 +330,7 @@ void start(Cluster& c, u64 linear) {
       std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
       w.clock[w.agent] = base + 1;
       for (auto& s : p.specials)
-        if (s.width > 1 && (s.name.starts_with("%ctaid.") || s.name.starts_with("%clusterid.") || s.name == "%smid"))
+        if (s.width > 1 && (s.name.starts_with("%ctaid.") || s.name.starts_with("%clusterid.") || s.name.starts_with("%cluster_ctaid.") || s.name == "%smid"))
           fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
     }
   }
