@@ -38,6 +38,16 @@ void advance(Cluster& c, Mbarrier& b) {
 
 namespace {
 
+void set_init(Cta& c, u32 offset, u32 n, bool known) {
+  for (u32 k = 0; k < n;) {
+    const u32 at = (offset + k) & 15, step = std::min(16 - at, n - k);
+    const u16 mask = static_cast<u16>(((1u << step) - 1) << at);
+    u16& word = c.shared_init[(offset + k) >> 4];
+    word = known ? word | mask : word & static_cast<u16>(~mask);
+    k += step;
+  }
+}
+
 // The bytes move now.
 void transfer(Warp& w, BulkCopy& q) {
   const Launch& L = *w.worker->launch;
@@ -48,7 +58,7 @@ void transfer(Warp& w, BulkCopy& q) {
   };
   for (auto& p : q.pieces) {
     if (p.fill && !q.to_shared) continue;
-    u8* to = q.to_shared ? shared(p.to) : global_at(w, p.to, 1, Access::WRITE, q.lane);
+    u8* to = q.to_shared ? shared(p.to) : global_at(w, p.to, 1, q.reduction < 0 ? Access::WRITE : Access::ATOMIC, q.lane);
     if (!q.to_shared)  // bounds and the shadow of all of it, in aligned steps
       for (u32 k = 0; k < p.nbytes;) {
         const u32 n = std::min<u32>({16, p.nbytes - k, 1u << std::countr_zero((p.to + k) | 16)});
@@ -81,7 +91,7 @@ void transfer(Warp& w, BulkCopy& q) {
     if (q.to_shared) {
       Cta& c = ctas[static_cast<u32>(p.to) >> RANK_SHIFT];
       const u32 o = static_cast<u32>(p.to) - c.base;
-      for (u32 k = 0; k < p.nbytes; k++) c.shared_init[(o + k) >> 4] |= static_cast<u16>(1u << ((o + k) & 15));
+      set_init(c, o, p.nbytes, true);
     }
   }
   q.landed = true;
@@ -157,7 +167,7 @@ void launch_to_shared(Warp& w, std::shared_ptr<BulkCopy> q, u32 barrier_address,
   for (auto& p : q->pieces) {
     Cta& c = cta_of(w, static_cast<u32>(p.to));
     const u32 o = static_cast<u32>(p.to) - c.base;
-    for (u32 k = 0; k < p.nbytes && q->reduction < 0; k++) c.shared_init[(o + k) >> 4] &= static_cast<u16>(~(1u << ((o + k) & 15)));
+    if (q->reduction < 0) set_init(c, o, p.nbytes, false);
   }
   q->clock.assign(w.clock, w.clock + cl.clock_words);
   w.worker->totals.async_bytes += q->nbytes;

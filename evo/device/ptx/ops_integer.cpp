@@ -338,6 +338,19 @@ void bmsk(Lower& x) {
                 : x.set(op<u32, u32, u32, u32, LANES(a >= 32 ? 0u : u32((b >= 32 ? ~u64(0) : (u64(1) << b) - 1) << a))>());
 }
 
+template <bool SIGNED, bool WRAP>
+u32 extend(u32 a, u32 b) {  // the low b bits of a
+  const u32 n = WRAP ? b & 31 : std::min(b, 32u);
+  if (n == 0 || n == 32) return n ? a : 0;
+  return SIGNED ? static_cast<u32>(static_cast<i32>(a << (32 - n)) >> (32 - n)) : a & ((1u << n) - 1);
+}
+void szext(Lower& x) {
+  operands(x, 2);
+  const bool wrap = x.has("wrap");
+  if (x.type() == "s32") wrap ? x.set(op<u32, u32, u32, u32, LANES((extend<true, true>(a, b)))>()) : x.set(op<u32, u32, u32, u32, LANES((extend<true, false>(a, b)))>());
+  else wrap ? x.set(op<u32, u32, u32, u32, LANES((extend<false, true>(a, b)))>()) : x.set(op<u32, u32, u32, u32, LANES((extend<false, false>(a, b)))>());
+}
+
 u32 permute(u32 a, u32 b, u32 selector) {
   const u64 v = u64(b) << 32 | a;
   u32 r = 0;
@@ -700,6 +713,7 @@ const Row ROWS[] = {
     {"fns .b32", Class::INT, 1, fns},
     {"bfe .u32|s32|u64|s64", Class::INT, 1, bfe},
     {"bfi .b32|b64", Class::INT, 1, bfi},
+    {"szext .clamp|wrap .u32|s32", Class::INT, 1, szext},
     {"bmsk .clamp|wrap .b32", Class::INT, 1, bmsk},
     {"prmt .b32 ?f4e|b4e|rc8|ecl|ecr|rc16", Class::INT, 1, prmt},
     {"lop3 .b32", Class::INT, 1, lop3},

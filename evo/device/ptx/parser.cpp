@@ -15,8 +15,6 @@ constexpr size_t MAX_STATEMENTS = 1 << 21;
 constexpr int MAX_DEPTH = 64;
 constexpr u32 NO_SCOPE = ~0u;
 
-u64 up(u64 x, u64 align) { return (x + align - 1) / align * align; }
-
 struct TypeSize { const char* word; u8 bytes, width; };
 constexpr TypeSize TYPES[] = {{".pred", 1, 1},  {".b8", 1, 16},   {".u8", 1, 16},   {".s8", 1, 16},  {".b16", 2, 16},   {".u16", 2, 16},
                               {".s16", 2, 16},  {".f16", 2, 16},  {".bf16", 2, 16}, {".b32", 4, 32}, {".u32", 4, 32},   {".s32", 4, 32},
