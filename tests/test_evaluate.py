@@ -29,7 +29,7 @@ FAULTS = {
     "static": "__shared__ float huge[20000]; huge[threadIdx.x] = row; __syncthreads(); o[0] = huge[row];",
     "wrong": "narrow(1.0f, o[head + row * kDim]);",
     "nan": "narrow(__int_as_float(0x7fc00000), o[head + row * kDim]);",
-    "outside": "if (row + 1 == length && blockIdx.y + 1 == gridDim.y) o[head + length * kDim] = o[0];",
+    "outside": "if (row + 1 == length && blockIdx.y + 1 == gridDim.y) narrow(1, o[head + length * kDim]);",
     "hang": 'while (length > 0) asm volatile("");',
     "race": "smem.query[0][1] = float(row); narrow(smem.query[0][1], o[head + row * kDim]);",
 }
