@@ -185,7 +185,7 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
 
 }  // namespace
 
-u8* global_slow(Warp& w, u64 address, u32 n, Access access) {
+static u8* global_checked(Warp& w, u64 address, u32 n, Access access) {
   Launch& launch = *w.worker->launch;
   auto& regions = launch.regions;
   if (regions.empty()) outside(w, address, n, writes(access));
@@ -211,6 +211,15 @@ u8* global_slow(Warp& w, u64 address, u32 n, Access access) {
   if (r->shadow.cells) check_shadow(w, *r, address, n, access);
   else w.worker->recent_address = r->address, w.worker->recent_nbytes = r->nbytes;
   return reinterpret_cast<u8*>(address);
+}
+
+u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane) {
+  try {
+    return global_checked(w, address, n, access);
+  } catch (Fault& f) {  // the checks do not know whose access it is
+    if (f.lane < 0 && lane < 32) f.lane = static_cast<int>(lane);
+    throw;
+  }
 }
 
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane) {

@@ -100,14 +100,14 @@ inline u8* shared_at(Warp& w, u32 address, u32 n) {
 }
 
 // ------------------------------------------------------------------------------------------ global memory
-u8* global_slow(Warp& w, u64 address, u32 n, Access access);
+u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane = ~0u);
 // The host bytes of `n` bytes at `address`, checked.
-inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32) {
+inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane) {
   const Worker& worker = *w.worker;
   // The region of the last access, if it is only read: no shadow, nothing else to check.
   const u64 offset = address - worker.recent_address;
   if (!writes(access) && offset < worker.recent_nbytes && n <= worker.recent_nbytes - offset && !(address & (std::bit_ceil(n) - 1))) return reinterpret_cast<u8*>(address);
-  return global_slow(w, address, n, access);
+  return global_slow(w, address, n, access, lane);
 }
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane);
 // Whichever window the generic address lies in.
