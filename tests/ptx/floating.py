@@ -131,6 +131,8 @@ def comparisons() -> list[Op]:
     ops += [
         Op("setp.lt.ftz.f32", "pred", ("f32", "f32"), _compare(F32, ORDERED["lt"], False, ftz=True)),
         Op("set.lt.u32.f32", "u32", ("f32", "f32"), lambda a, b: -int(value(a, F32) < value(b, F32))),
+        Op("set.lt.u32.f16", "u32", ("f16", "f16"), lambda a, b: -int(value(a, F16) < value(b, F16))),
+        Op("set.ge.f16.f16", "f16", ("f16", "f16"), lambda a, b: 0x3C00 * (value(a, F16) >= value(b, F16))),
         Op("set.ge.f32.f32", "f32", ("f32", "f32"),
            lambda a, b: 0x3F800000 * (value(a, F32) >= value(b, F32))),
     ]  # fmt: skip
@@ -369,7 +371,10 @@ def _integral(fmt: Format, mode: str, ftz: bool = False) -> Expected:
 
 
 def integer_conversions() -> list[Op]:
-    ops = []
+    ops = [
+        Op("cvt.pack.sat.s16.s32", "b32", ("s32", "s32"), _packed_s16),
+        Op("cvt.pack.sat.u8.s32.b32", "b32", ("s32", "s32", "b32")),
+    ]
     kinds = ("s16", "u16", "s32", "u32", "s64", "u64")
     for source in kinds:
         for target in kinds:
@@ -392,6 +397,11 @@ def integer_conversions() -> list[Op]:
             ops.append(Op(f"cvt.sat.{source}.{target}", source, (target,), _integer(target, source, True)))
             ops.append(Op(f"cvt.{source}.{target}", source, (target,), _integer(target, source, False)))
     return ops
+
+
+def _packed_s16(a: int, b: int) -> int:
+    high, low = (min(max(x - (x >> 31 << 32), -(1 << 15)), (1 << 15) - 1) & 0xFFFF for x in (a, b))
+    return high << 16 | low
 
 
 def _integer(source: str, target: str, sat: bool) -> Expected:

@@ -216,6 +216,8 @@ def bit_fields() -> list[Op]:
     for mode in ("clamp", "wrap"):
         ops += [
             Op(f"bmsk.{mode}.b32", "b32", ("byte", "byte")),
+            Op(f"szext.{mode}.s32", "s32", ("s32", "byte")),
+            Op(f"szext.{mode}.u32", "u32", ("u32", "byte")),
         ]
     return ops
 

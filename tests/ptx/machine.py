@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -445,6 +446,86 @@ def clusters() -> Program:
     return w.program()
 
 
+def hints() -> Program:
+    """What changes nothing that a program can see, and what only counts."""
+    w = Writer(
+        "hints", launch_of(1, 64), RAW, ".global .align 128 .b8 scratch[256];\n.shared .align 8 .b64 bar;\n"
+    )
+    w.run("mad.wide.u32 %d0, %t, 4, %in; ldu.global.u32 %r1, [%d0]; mov.u64 %d1, scratch;")
+    w.put("ldu", "%r1", "b32", lambda i: WORDS[i])
+    w.run("setp.eq.u32 %p0, %t, 0; @%p0 discard.global.L2 [%d1], 128;")
+    w.run(
+        "applypriority.global.L2::evict_normal [%d1], 128; createpolicy.fractional.L2::evict_first.b64 %d2, 1.0;"
+    )
+    w.run("nanosleep.u32 20; pmevent 1; griddepcontrol.launch_dependents; griddepcontrol.wait;")
+    w.run(
+        "@%p0 cp.async.bulk.prefetch.L2.global [%in], 256; setp.lt.u32 %p1, %t, 20; bar.red.popc.u32 %r2, 1, %p1;"
+    )
+    w.put("bar.red.popc", "%r2", "u32", lambda i: 20)
+    w.run(
+        "mov.u32 %r8, bar; mov.u32 %r3, 0; mov.u32 %r4, 0; @!%p0 bra counted; mbarrier.init.shared.b64 [%r8], 4;"
+    )
+    w.run("mbarrier.arrive.noComplete.shared.b64 %d3, [%r8], 2; mbarrier.pending_count.b64 %r3, %d3;")
+    w.run(
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r8], 16; mbarrier.arrive.shared.b64 %d3, [%r8], 2;"
+    )
+    w.run("mbarrier.test_wait.shared.b64 %p2, [%r8], %d3; selp.u32 %r4, 1, 0, %p2;")
+    w.run(
+        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r8], 16; mbarrier.test_wait.shared.b64 %p2, [%r8], %d3;"
+    )
+    w.run("@%p2 add.u32 %r4, %r4, 2; counted:")
+    w.put("mbarrier.pending_count", "%r3", "u32")
+    w.put("mbarrier bytes hold a phase back", "%r4", "u32", lambda i: 2 if i == 0 else 0)
+    return w.program()
+
+
+def cluster_copies() -> Program:
+    """Asynchronous writes into the other CTA of the cluster, counted on its mbarrier."""
+    w = Writer("cluster_copies", launch_of(2, 32, cluster=2), RAW,
+               ".shared .align 128 .b8 block[1024];\n.shared .align 8 .b64 bar;\n")  # fmt: skip
+    w.run("mov.u32 %r9, block; mov.u32 %r8, bar; mad.lo.u32 %r1, %t, 4, %r9; st.shared.u32 [%r1], %g;")
+    w.run(
+        "mov.u32 %r2, 100; st.shared.u32 [%r1+256], %r2; setp.eq.u32 %p0, %t, 0; mov.u32 %r3, %cluster_ctarank;"
+    )
+    w.run(
+        "xor.b32 %r3, %r3, 1; mapa.shared::cluster.u32 %r4, %r9, %r3; mapa.shared::cluster.u32 %r5, %r8, %r3;"
+    )
+    w.run("@%p0 mbarrier.init.shared::cta.b64 [%r8], 1; @%p0 fence.mbarrier_init.release.cluster;")
+    # 128 bytes copied, 128 bytes added, 4 bytes stored, 4 bytes added
+    w.run("@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r8], 264; fence.proxy.async;")
+    w.run("mov.u32 %r10, 7; st.shared.u32 [%r1+512], %r10; barrier.cluster.arrive; barrier.cluster.wait;")
+    w.run(
+        "add.u32 %r6, %r4, 128; add.u32 %r7, %r4, 256; add.u32 %r11, %r4, 640; add.u32 %r12, %r4, 512; @!%p0 bra waiting;"
+    )
+    w.run("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r9], 128, [%r5];")
+    w.run(
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 [%r7], [%r9], 128, [%r5];"
+    )
+    w.run("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r11], %r10, [%r5];")
+    w.run(
+        "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r12], %r10, [%r5];"
+    )
+    w.run(
+        "waiting: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r8], 0; @!%p1 bra waiting;"
+    )
+    w.run("ld.shared.u32 %r13, [%r1+128]; ld.shared.u32 %r14, [%r1+256]; ld.shared.u32 %r15, [%r9+640];")
+    w.run("ld.shared.u32 %r16, [%r9+512]; barrier.cluster.arrive; barrier.cluster.wait;")
+    w.put("cp.async.bulk to the cluster", "%r13", "u32", lambda i: i ^ 32)
+    w.put("cp.reduce.async.bulk to the cluster", "%r14", "u32", lambda i: 100 + (i ^ 32))
+    w.put("st.async", "%r15", "u32", lambda i: 7)
+    w.put("red.async", "%r16", "u32", lambda i: 14)
+    return w.program()
+
+
+def register_budget() -> Program:
+    """setmaxnreg by a whole warpgroup; only on a kernel with a known register count."""
+    w = Writer("register_budget", launch_of(1, 128), RAW)
+    w.run("setmaxnreg.dec.sync.aligned.u32 40; mov.u32 %r1, 3; setmaxnreg.inc.sync.aligned.u32 64;")
+    w.put("setmaxnreg", "%r1", "u32", lambda i: 3)
+    made = w.program()
+    return replace(made, ptx=made.ptx.replace(" \n{", " .reqntid 128, 1, 1 .maxnreg 64\n{", 1))
+
+
 def programs() -> list[Program]:
     return [special_registers(), control(), memory(), warp(), *atomics(), barriers(), async_copies(), bulk_copies(),
-            clusters()]  # fmt: skip
+            clusters(), hints(), cluster_copies(), register_budget()]  # fmt: skip

@@ -160,10 +160,12 @@ class Program:
 def opcodes_of(ptx: str) -> list[str]:
     """The opcodes, with all their suffixes, in a PTX text."""
     text = re.sub(r"//[^\n]*", "", ptx)
+    text = re.sub(r"\{[^{};:]*\}", "", text)  # lists of registers
     found = []
-    for statement in re.split(r"[;{}]|^\s*[$\w]+:(?!:)", text, flags=re.M):
-        match = re.match(r"\s*(?:@!?[%\w]+\s+)?([a-z][\w]*(?:(?:\.|::)[\w]+)*)", statement)
-        if match and not statement.strip().startswith("."):
+    for statement in re.split(r"[;{}]", text):
+        bare = re.sub(r"^\s*(?:[$\w]+\s*:(?!:)\s*)+", "", statement)
+        match = re.match(r"\s*(?:@!?[%\w]+\s+)?([a-z][\w]*(?:(?:\.|::)[\w]+)*)", bare)
+        if match:
             found.append(match[1])
     return found
 

@@ -525,6 +525,7 @@ def _tma(
     )
     w.run("mov.b64 %d2, store_map; cvta.param.u64 %d2, %d2; prefetch.tensormap [%d1];")
     w.run(" ".join(f"mov.u32 %r{20 + d}, {start[d]};" for d in range(rank)))
+    w.run(f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [%d1, {coordinates}];")
     # clear `out` below the store, so that its untouched elements are defined
     w.run(
         f"mov.u32 %r1, %t; clear: setp.ge.u32 %p2, %r1, {count}; @%p2 bra cleared; mad.wide.u32 %at, %r1, {nbytes}, %out;"
