@@ -74,14 +74,14 @@ def mutant(number: int, start: list[tuple[str, LaunchConfig]]) -> tuple[str, Lau
                     text[: min(at, to)] if dice.random() < 0.3 else text[:at] + text[to : to + 40] + text[at:]
                 )
             case 7:
-                numbers = list(re.finditer(r"\d+", text))
+                numbers = list(re.finditer(r"\d+|$", text))
                 n = dice.choice(numbers)
                 value = dice.choice(
                     ("0", "1", "7", "31", "255", "65536", "4294967295", "18446744073709551616")
                 )
                 text = text[: n.start()] + value + text[n.end() :]
             case 8:
-                words = list(re.finditer(r"[.%]?[a-z]\w*", text))
+                words = list(re.finditer(r"[.%]?[a-z]\w*|$", text))
                 a, b = dice.choice(words), dice.choice(words)
                 text = text[: a.start()] + b.group() + text[a.end() :]
             case _:
