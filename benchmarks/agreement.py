@@ -155,7 +155,8 @@ def run(options: argparse.Namespace) -> int:
                     print(f"{case.name}: {json.dumps(verdicts[case.name])[:600]}", file=sys.stderr)
             took = time.perf_counter() - begin
             print(f"{name}: {len(todo)} cases, {len(todo) - wrong} GREEN, {took:.1f} s", flush=True)
-    np.savez_compressed(options.out, **outputs, verdicts=np.array(json.dumps(verdicts)))
+    arrays: dict[str, Any] = {**outputs, "verdicts": np.array(json.dumps(verdicts))}
+    np.savez_compressed(options.out, **arrays)
     return 0
 
 

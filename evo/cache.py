@@ -21,7 +21,7 @@ class Cache:
         return self.root / key[:2] / key
 
     def build_once(self, key: str, build: Callable[[Path], None]) -> Path:
-        """The folder of `key`; where it is absent, `build` fills a fresh folder that is then renamed into place.
+        """The folder of `key`; where it is absent, `build` fills a fresh one that is then renamed into place.
 
         Two processes may build the same key at once; the first rename wins and both see the same content.
         If `build` raises, nothing stays behind.

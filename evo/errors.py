@@ -1,9 +1,9 @@
-"""What can go wrong, as a tree. A person sees `error: <message>` and `hint: <hint>`; scripts see the exit code.
+"""What can go wrong, as a tree. A person sees `error: <message>`, `hint: <hint>`; scripts see the exit code.
 
 ::
 
     EvoError                     exit
-    ├── UsageError                 2   the request is wrong: unknown name, malformed value, impossible combination
+    ├── UsageError                 2   the request is wrong: a malformed value, an impossible combination
     │   ├── UnknownName            2   no such task, template, study, strategy, trial …
     │   └── BadTemplate            2   a template or a task file is broken (syntax, undeclared hole, bad rule)
     ├── MachineError               3   the machine lacks something: compiler, GPU, permission, disk space
@@ -114,14 +114,12 @@ class Unlaunchable(CandidateError):
 
 
 class Red(CandidateError):
-    """The kernel ran and is wrong, racy, or touched what it must not. `errors` (of `evo.trial.CaseError`) holds
+    """The kernel ran and is wrong, racy, or touched what it must not. `errors` (evo.trial.CaseError) holds
     what the gate had measured until then, the failed case last."""
 
     outcome = "RED"
 
-    def __init__(
-        self, reason: str, detail: str = "", where: str = "", errors: tuple[Any, ...] = ()
-    ) -> None:
+    def __init__(self, reason: str, detail: str = "", where: str = "", errors: tuple[Any, ...] = ()) -> None:
         super().__init__(reason, detail, where)
         self.errors = errors
 

@@ -136,7 +136,8 @@ class Limits:
         return cls(gpu, smem, instructions or gpu.arch)
 
     def allows(self, needed: str) -> bool:
-        """Whether code that needs `needed` ("sm_80", "sm_90a") may be used: an "a" set is exact, others are minima."""
+        """Whether code that needs `needed` ("sm_80", "sm_90a") may be used: an "a" set is exact, others are
+        minima."""
         if needed.endswith("a"):
             return self.instructions == needed
         return arch_number(self.instructions) >= arch_number(needed)

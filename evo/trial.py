@@ -68,7 +68,9 @@ class Problem:
     @property
     def key(self) -> str:
         """Canonical text, e.g. `attention B=1 H=8 L=512 D=64 causal=0 fp16`: the identity in the database."""
-        named = [f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in {**self.sizes, **self.flags}.items()]
+        named = [
+            f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in {**self.sizes, **self.flags}.items()
+        ]
         return " ".join([self.task, *named, self.dtype])
 
     def replace(self, **changed: Value) -> Problem:
@@ -185,7 +187,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas says of a kernel. `spill_bytes` counts stores + loads; all bytes are a thread's or a CTA's."""
+    """What ptxas says of a kernel. `spill_bytes` counts stores + loads; bytes are a thread's or a CTA's."""
 
     registers: int
     spill_bytes: int
@@ -250,7 +252,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Trial:
-    """One candidate and how its journey ended. Times are absent (None), never 0, -1 or NaN, when not measured.
+    """One candidate and how its journey ended. A time that was not measured is None, never 0, -1 or NaN.
 
     `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
@@ -276,7 +278,7 @@ class Trial:
 
     @property
     def score_us(self) -> float | None:
-        """What a search minimises: the measured median, or on the emulator the estimate; None unless correct."""
+        """What a search minimises: the measured median, on the emulator the estimate; None unless correct."""
         if not self.outcome.correct:
             return None
         return self.timing.median_us if self.timing else self.estimate_us

@@ -1,4 +1,4 @@
-"""Where kernels run: the Device protocol. `cuda` is a real GPU, `emulator` executes the compiled PTX on the CPU."""
+"""Where kernels run: the Device protocol. `cuda` is a real GPU, `emulator` executes compiled PTX on the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evo.trial import Binary, LaunchConfig
 @dataclass(frozen=True)
 class Region:
     """A buffer that a launch may touch: `nbytes` bytes from `address` (a device pointer on `cuda`, a host
-    pointer on `emulator`). Whoever made it keeps it alive. Guard zones around it belong to whoever made it."""
+    pointer on `emulator`). Whoever made it keeps it alive; guard zones around it belong to them too."""
 
     name: str
     address: int
@@ -72,7 +72,7 @@ class Device(Protocol):
 
     @property
     def schedules(self) -> tuple[str, ...]:
-        """Names of the schedules that `launch` takes; the first is the default, the others hostile but legal."""
+        """Names of the schedules that `launch` takes; the first is the default, the others are hostile but legal."""
         ...
 
     def load(self, binary: Binary, launch: LaunchConfig) -> Kernel:
