@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +83,8 @@ class Emulation:
     runs: tuple[Run, ...]
     buffers: tuple[Buffer, ...]
     estimate: Estimate | None
+    file: str = ""
+    """How the source is called, where the compiler saw it under another name."""
 
     @property
     def faults(self) -> dict[str, Fault]:
@@ -335,7 +337,8 @@ def emulate_file(
     config = LaunchConfig(**parse_launch(launch), args=args)
     binary, source = compiled(path, entry, device.gpu.arch, compiler)
     kernel = device.load(binary, config)
-    return emulate(kernel, config, buffers, schedules or device.schedules, source=source, seed=seed)
+    result = emulate(kernel, config, buffers, schedules or device.schedules, source=source, seed=seed)
+    return replace(result, file=path.name) if source else result
 
 
 def emulate_candidate(
@@ -391,7 +394,7 @@ def told(result: Emulation, color: bool = False) -> Iterator[str]:
         if key not in told_already:
             told_already.add(key)
             yield ""
-            yield from _told_fault(schedule, fault, result.source, paint)
+            yield from _told_fault(schedule, fault, result, paint)
     for name in result.changing:
         yield ""
         yield paint(
@@ -407,12 +410,15 @@ def told(result: Emulation, color: bool = False) -> Iterator[str]:
             yield f"{result.gpu}: {result.estimate.explain()}"
 
 
-def _told_fault(schedule: str, fault: Fault, source: str, paint: Any) -> Iterator[str]:
+def _told_fault(schedule: str, fault: Fault, result: Emulation, paint: Any) -> Iterator[str]:
+    def named(text: str) -> str:
+        return text.replace(fault.file, result.file) if fault.file and result.file else text
+
     yield f"{paint('1', fault.text)}  (schedule {schedule})"
-    yield f"  at {place_of(fault)}"
+    yield f"  at {named(place_of(fault))}"
     if fault.other:
-        yield f"  and {fault.other}"
-    lines = source.splitlines()
+        yield f"  and {named(fault.other)}"
+    lines = result.source.splitlines()
     if 0 < fault.line <= len(lines):
         first = max(0, fault.line - 3)
         for number, line in enumerate(lines[first : fault.line + 2], first + 1):

@@ -330,7 +330,8 @@ def place_of(fault: ptx.Fault) -> str:
         x, y, z = fault.cta
         parts.append(f"CTA ({x},{y},{z})")
     if fault.buffer:
-        parts.append(f"{fault.space or 'memory'} {fault.buffer} {fault.offset:+d} bytes".strip())
+        name = fault.buffer if fault.space in fault.buffer else f"{fault.space} {fault.buffer}"
+        parts.append(f"{name} {fault.offset:+d} bytes")
     elif fault.space:
         parts.append(f"{fault.space} memory, offset {fault.offset}")
     return ", ".join(parts)

@@ -26,12 +26,11 @@ def test_mutated_ptx_neither_crashes_nor_hangs() -> None:
 @pytest.mark.skipif(not shutil.which("g++"), reason="the sanitizers' runtime is found through g++")
 def test_sanitizers_find_nothing() -> None:
     built_interpreter(extra_flags=sanitized.FLAGS)  # by a compiler that runs without the sanitizer
-    runtime = subprocess.run(
-        ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    )
+    # the C++ runtime too: the sanitizer looks for what it wraps when it starts, before the library is loaded
+    runtime = [_runtime(name) for name in ("libasan.so", "libstdc++.so.6")]
     environment = {
         **os.environ,
-        "LD_PRELOAD": runtime.stdout.strip(),
+        "LD_PRELOAD": " ".join(runtime),
         # Python itself keeps memory until the end; torch is not loaded
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -42,3 +41,8 @@ def test_sanitizers_find_nothing() -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "runtime error" not in done.stderr
+
+
+def _runtime(name: str) -> str:
+    told = subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return told.stdout.strip()
