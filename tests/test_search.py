@@ -19,6 +19,7 @@ from landscape import (
     SIZE,
     SOURCE,
     SPACE,
+    TASK,
     LandscapeSpec,
     LandscapeWorkers,
     evaluate,
@@ -33,6 +34,7 @@ from evo.search import Ground, Progress, dead_parameters, search, survey
 from evo.search.probes import Probes, key_of
 from evo.store import Row, Store, Study
 from evo.strategy import Told, make_strategy
+from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
 from evo.workers import Pool
 
@@ -520,7 +522,8 @@ def test_a_full_disk_ends_the_search_and_loses_nothing(tmp_path: Path, ground: d
 
 @pytest.mark.slow
 def test_five_thousand_trials_stay_small_and_fast(tmp_path: Path) -> None:
-    """Under 1 GB resident and 20 KB of disk a trial; a proposal and its record stay below 30 ms."""
+    """Under 1 GB resident and 20 KB of disk a trial; a proposal and its record stay below 30 ms
+    (of processor time: the machine may be busy)."""
     wide = SPACE.replace("(0, 1), 0", "tuple(range(60)), 0", 1)
     script = f"""
 import resource, sys, time
@@ -533,13 +536,13 @@ ground = survey([template], LIMITS, PROBLEM)
 done = []
 class Enough(Exception): pass
 def watch(progress):
-    done.append(time.monotonic())
+    done.append(time.process_time())
     if progress.trials >= 5000: raise Enough
 with Store(folder / "evo.db") as store:
     try: search(store.create(new_study(budget_s=1e6)), store, ground, LandscapeWorkers(), watch)
     except Enough: pass
-    began = time.monotonic(); store.leaderboard(study="land-1"); asked = time.monotonic() - began
-    began = time.monotonic(); store.rows(store.study("land-1")); read = time.monotonic() - began
+    began = time.process_time(); store.leaderboard(study="land-1"); asked = time.process_time() - began
+    began = time.process_time(); store.rows(store.study("land-1")); read = time.process_time() - began
 disk = sum(f.stat().st_size for f in folder.glob("evo.db*"))
 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(memory, disk / 5000, (done[-1] - done[-500]) / 500 * 1e3, asked, read)
@@ -558,3 +561,34 @@ print(memory, disk / 5000, (done[-1] - done[-500]) / 500 * 1e3, asked, read)
     assert ms_a_trial < 30
     assert leaderboard_s < 0.2
     assert rows_s < 1.0
+
+
+# ---- the whole engine
+
+
+@pytest.mark.slow
+@pytest.mark.nvcc
+def test_a_search_on_the_emulator_finds_and_ranks_kernels(tmp_path: Path) -> None:
+    """Real template, compiler, emulator, gate and processes."""
+    from evo.evaluate import EvaluatorSpec
+    from evo.gpu import KNOWN_GPUS
+
+    gpu = KNOWN_GPUS["L4"]
+    template = load_template(TASK, "flash_mma")
+    grounds = survey([template], LIMITS, PROBLEM)
+    spec = EvaluatorSpec(
+        "attention", "emulator", gpu, LIMITS, Path.home() / ".cache" / "evo", problem=PROBLEM
+    )
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(Study("emu-1", PROBLEM, "emulator", "L4", ("flash_mma",), 45.0, workers=2))
+        result = search(study, store, grounds, Pool(spec, 2))
+        rows = store.rows(study)
+        assert result.stopped == "budget"
+        assert len(rows) >= 10
+        assert sum(row.outcome is Outcome.GREEN for row in rows) >= 0.9 * len(rows)
+        assert all(row.median_us is None for row in rows), "nothing is measured on an emulator"
+        estimates = [ranked.estimate_us for ranked in result.best]
+        assert estimates == sorted(estimates)  # type: ignore[type-var]
+        assert 45.0 <= result.study.spent_s < 60.0
+        again = store.trial(f"emu-1/{result.best[0].number}").trial
+        assert template.candidate(again.candidate.point, PROBLEM).source == again.candidate.source

@@ -9,16 +9,19 @@ from evo.strategy.tpe import Tpe
 
 
 class Evo(Tpe):
-    """TPE, and every third time a neighbour of one of the best: TPE gains early and stalls late, where local
-    steps win."""
+    """TPE, and late in a search every fourth time a neighbour of one of the best: TPE gains early and stalls
+    late, where local steps win. Taken from the start, such steps hold TPE in the first valley that it finds
+    (every third from the first trial on: score 0.58 instead of 0.79 over the recorded spaces)."""
 
     name = "evo"
 
     ELITES = 3
-    TURN = 3
+    TURN = 4
+    LATE = 200
+    """Number of the trial from which on local steps are taken."""
 
     def _next(self, fields: list[Field], rng: np.random.Generator, number: int) -> tuple[Field, Positions]:
-        if number % self.TURN == 0:
+        if number >= self.LATE and number % self.TURN == 0:
             for field, elite in self._elites(fields):
                 steps = field.neighbours(elite)
                 if steps:
