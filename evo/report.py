@@ -24,6 +24,7 @@ from evo.trial import LaunchConfig, Point, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
     from evo.doctor import Finding
+    from evo.gate.selftest import Finding as ZooFinding
     from evo.rig import Replay
     from evo.search import DeadParameter
     from evo.space import FeasibleSet
@@ -335,6 +336,25 @@ def space_record(template: str, feasible: FeasibleSet) -> dict[str, Any]:
         "rejected": dict(feasible.rejected),
         "parameters": {p.name: list(p.values) for p in feasible.space.parameters},
     }
+
+
+def zoo_line(finding: ZooFinding) -> str:
+    """How one planted or honest kernel ended at the gate; a line that begins with `ok` is as it should be."""
+    verdict = "ok   " if finding.reasoned else "other" if finding.right else "WRONG"
+    ended = f"{finding.outcome} {finding.reason}".strip()
+    return f"{verdict}  {finding.name:<44}  {ended:<32}  {finding.says}"
+
+
+def zoo_summary(findings: Sequence[ZooFinding]) -> str:
+    """The catch rate and the false alarms."""
+    honest = [f for f in findings if f.says == "nothing is wrong"]
+    planted = [f for f in findings if f.says != "nothing is wrong"]
+    caught, passed = sum(f.right for f in planted), sum(f.right for f in honest)
+    reasoned = sum(f.reasoned for f in planted)
+    return (
+        f"{caught} of {len(planted)} planted kernels refused ({reasoned} for the expected reason), "
+        f"{passed} of {len(honest)} honest ones GREEN, in {duration(sum(f.seconds for f in findings))}"
+    )
 
 
 # ------------------------------------------------------------------------------------- one trial's page

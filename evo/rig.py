@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evo.cache import Cache
 from evo.errors import MachineError, UnknownName, UsageError
 from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
 
 if TYPE_CHECKING:  # these bring torch and SQLAlchemy
+    from evo.device import Device
     from evo.evaluate import EvaluatorSpec
+    from evo.gate.selftest import Finding
+    from evo.nvcc import Compiler
     from evo.store import Study
     from evo.trial import Candidate, Trial
 
@@ -164,3 +169,41 @@ def replay(stored: Candidate, spec: EvaluatorSpec) -> Replay:
         return Replay(stored, rendered, evaluator.evaluate(stored))
     finally:
         evaluator.close()
+
+
+def try_zoo(
+    zoo: Path | None, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, seed: int = 0
+) -> Iterator[Finding]:
+    """The gate's test of itself; on a GPU in a process that may hang or die. UsageError where `zoo`, which is
+    tests/cheats of the source tree by default, is not there."""
+    from evo.gate.selftest import load_zoo, self_test, self_test_isolated
+
+    folder = zoo or Path(__file__).parents[1] / "tests" / "cheats"
+    if not any(folder.glob("*.cu")):
+        raise UsageError(
+            f"no planted kernels in {folder}", "name their folder, tests/cheats in evo's source: --zoo DIR"
+        )
+    make = partial(_gate_tools, device, gpu, cache, nvcc)
+    planted = load_zoo(folder, load_task("attention"))
+    if device != "emulator":
+        yield from self_test_isolated(planted, make, "cuda", seed)
+        return
+    emulator, compiler, task = make()
+    try:
+        yield from self_test(planted, emulator, compiler, task, seed)
+    finally:
+        compiler.close()
+
+
+def _gate_tools(device: str, gpu: Gpu, cache: Path, nvcc: Path | None) -> tuple[Device, Compiler, Task]:
+    from evo.device.cuda import CudaDevice
+    from evo.device.emulator import EmulatorDevice
+    from evo.nvcc import find_compiler
+
+    compiler = find_compiler(nvcc, Cache(cache))
+    made: Device
+    if device == "emulator":
+        made = EmulatorDevice(gpu, cache=cache)
+    else:
+        made = CudaDevice(int(device.removeprefix("cuda:")), compiler)
+    return made, compiler, load_task("attention")

@@ -1,4 +1,4 @@
-"""Where kernels run: the Device protocol. `cuda` is a real GPU, `emulator` executes compiled PTX on the CPU."""
+"""Where kernels run: the Device protocol. `cuda` is a real GPU, `emulator` runs compiled PTX on the CPU."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Device(Protocol):
 
     @property
     def schedules(self) -> tuple[str, ...]:
-        """Names of the schedules that `launch` takes; the first is the default, the others are hostile but legal."""
+        """Names of the schedules that `launch` takes; the first is the default, the others hostile, but
+        legal."""
         ...
 
     def load(self, binary: Binary, launch: LaunchConfig) -> Kernel:
