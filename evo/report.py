@@ -213,7 +213,7 @@ def _leaderboard(rows: Sequence[Ranked]) -> Table:
     else:
         columns += [
             Column("time", lambda r: score_text(r["median_us"], None), right=True),
-            Column("95 % CI", lambda r: _interval_text(r["low_us"], r["high_us"]), wide=True),
+            Column("95 % CI", lambda r: interval_text(r["low_us"], r["high_us"]), wide=True),
             Column("vs best baseline", _versus),
         ]
     columns += [
@@ -244,7 +244,8 @@ def _versus(record: Record) -> str:
     return f"{text} {record['best_baseline'] or ''}".rstrip()
 
 
-def _interval_text(low: float | None, high: float | None) -> str:
+def interval_text(low: float | None, high: float | None) -> str:
+    """`[8.51, 8.55]`, or a dash."""
     return "-" if low is None or high is None else f"[{three_digits(low)}, {three_digits(high)}]"
 
 
@@ -446,7 +447,7 @@ def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
 
 def _timing_facts(timing: Timing) -> Iterator[tuple[str, str]]:
     interval, count = timing.interval, len(timing.samples_us)
-    ci = f"{interval.level:.0%} CI {_interval_text(interval.low, interval.high)}"
+    ci = f"{interval.level:.0%} CI {interval_text(interval.low, interval.high)}"
     yield "time", f"{microseconds(timing.median_us)}, {ci}, median of {count} samples, {timing.protocol} L2"
     if timing.speedup is not None:
         ratio = timing.speedup_interval

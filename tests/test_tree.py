@@ -1,0 +1,118 @@
+"""What the tree promises to a person who has just cloned it: documents, leaderboard, package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md")]
+LEADERBOARD = runpy.run_path(str(ROOT / "benchmarks" / "readme_leaderboard.py"))
+
+
+def test_the_leaderboard_of_the_readme_is_the_recorded_one() -> None:
+    readme = (ROOT / "README.md").read_text()
+    block = LEADERBOARD["block"](LEADERBOARD["read"]())
+    assert block in readme, "run: python benchmarks/readme_leaderboard.py write"
+
+
+def test_a_recorded_leaderboard_is_written_as_a_table() -> None:
+    row = {
+        "problem": "attention B=1 H=8 L=512 D=64 causal=0 fp16",
+        "gpu": "NVIDIA H200",
+        "template": "flash_mma",
+        "point": {"bm": 64},
+        "median_us": 8.531,
+        "low_us": 8.51,
+        "high_us": 8.55,
+        "protocol": "warm",
+        "baselines_us": {"flash": 10.27, "cudnn": 9.1},
+        "speedup": 1.067,
+        "speedup_low": 1.062,
+        "speedup_high": 1.071,
+        "versions": {"torch": "2.11"},
+        "date": "2026-01-02",
+    }
+    block = LEADERBOARD["block"]({"commit": "0123456789abcdef", "rows": [row]})
+    assert "| 8.53 µs | [8.51, 8.55] | 9.10 µs cudnn | 1.07x [1.06, 1.07] | flash_mma `bm=64` |" in block
+    assert "2026-01-02, warm L2" in block
+    readme = (ROOT / "README.md").read_text()
+    written = LEADERBOARD["with_block"](readme, block)
+    assert block in written
+    assert LEADERBOARD["with_block"](written, LEADERBOARD["block"](LEADERBOARD["read"]())) == readme
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def test_every_document_is_found_from_the_readme() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert "docs/index.md" in (ROOT / "README.md").read_text()
+    for path in ROOT.glob("docs/*.md"):
+        assert path.name == "index.md" or f"({path.name})" in index, path.name
+
+
+@pytest.mark.slow
+def test_a_wheel_from_the_sdist_works_outside_the_tree(tmp_path: Path) -> None:
+    """Templates, the emulator's sources and the migrations travel as package data."""
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), "-t"]
+    subprocess.run([*build, "sdist"], cwd=ROOT, check=True, capture_output=True, timeout=120)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = next(path for path in tmp_path.iterdir() if path.is_dir())
+    subprocess.run([*build, "wheel"], cwd=unpacked, check=True, capture_output=True, timeout=120)
+    site, outside = tmp_path / "site", tmp_path / "outside"
+    outside.mkdir()
+    wheel = str(next(tmp_path.glob("*.whl")))
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+        "--target",
+        str(site),
+    ]
+    subprocess.run([*install, wheel], check=True, capture_output=True, timeout=120)
+
+    def evo(*words: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(site)}
+        command = [sys.executable, str(site / "bin" / "evo"), *words]
+        done = subprocess.run(
+            command, cwd=outside, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert evo("--version").startswith("evo ")
+    spaces = json.loads(evo("space", "--gpu", "H200", "--json"))
+    assert {"scalar", "wmma", "flash_mma"} <= {space["template"] for space in spaces}
+    where = "import evo.store, evo.task; print(evo.__file__); evo.store.Store('new.db').close()"
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(
+        [sys.executable, "-c", where],
+        cwd=outside,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith(str(site))
+    assert (outside / "new.db").exists()
+    assert {path.name for path in (site / "evo/device/ptx").iterdir()} == {
+        path.name for path in (ROOT / "evo/device/ptx").iterdir() if path.is_file()
+    }
