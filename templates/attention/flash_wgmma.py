@@ -120,9 +120,9 @@ def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
     return ((p.stages == 1) | (p.stages <= tiles)) & (p.key_groups <= tiles)
 
 
-@rule("fewer stages than key groups: they would wait for each other")
-def stage_a_group(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return p.stages >= p.key_groups
+@rule("stages that key groups would use in turn: each has to see every phase of a barrier")
+def own_stages(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return p.stages % p.key_groups == 0
 
 
 @rule("turns are taken by two or more consumers of the same keys")
@@ -226,7 +226,7 @@ SPACE = Space(
     ),
     (
         few_consumers, register_split, whole_parts, busy_clusters, busy_row_groups, busy_stages,
-        stage_a_group, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
+        own_stages, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
         resident_ctas,
     ),
 )  # fmt: skip

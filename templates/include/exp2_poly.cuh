@@ -5,7 +5,7 @@
 
 namespace evo {
 
-// 2^x for x <= 0, within 8e-5 relative: below half a step of both 16-bit types. Adding 1.5 * 2^23 rounds x to
+// 2^x for x below 126, within 8e-5 relative: below half a step of both 16-bit types. Adding 1.5 * 2^23 rounds x to
 // an integer n in the low bits; a cubic (minimax of the relative error over [-1/2, 1/2]) gives 2^(x-n), and n
 // is added to its exponent. Results below 2^-126 become 2^-126, -inf included.
 __device__ __forceinline__ float exp2_poly(float x) {
