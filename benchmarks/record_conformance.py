@@ -38,7 +38,7 @@ def answer(program: Program, device: CudaDevice) -> bytes:
     }
     regions = {n: Region(n, t.data_ptr(), t.numel(), writable=n == "out") for n, t in held.items()}
     device.load(binary, program.launch).launch(program.launch, regions)
-    return held["out"].cpu().numpy().tobytes()[: program.out_nbytes]
+    return bytes(held["out"].cpu().numpy().tobytes()[: program.out_nbytes])
 
 
 def main() -> int:
