@@ -225,3 +225,21 @@ def test_scores_beyond_the_first_tile_are_taken_back(family: str, bench: Bench) 
     point = {**template.space.default, "shift": "first"}
     candidate = template.candidate(point, TASK.problem("1,2,512,64"))
     assert bench.excess(candidate, family) < HONEST
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epilogue": "direct", "row_groups": 1, "producer": "warp", "bn": 64},
+        {"epilogue": "tma", "row_groups": 1, "producer": "warp", "bn": 64, "cluster_m": 2},
+        {"epilogue": "wide", "row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "stages": 4},
+    ],
+)
+@pytest.mark.parametrize("schedule", ["late_copies", "late_wgmma", "reversed"])
+def test_a_cta_that_stays_for_more_work_starts_clean(changes: Point, schedule: str, bench: Bench) -> None:
+    """More query tiles than CTAs: what one piece of work leaves behind, the next one replaces."""
+    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,70,200,64", causal=True)
+    point = {**template.space.default, **changes, "persistent": True, "longest_first": True}
+    assert template.space.why_not(point, LIMITS, problem) is None
+    assert bench.excess(template.candidate(point, problem), "normal", schedule) < HONEST
