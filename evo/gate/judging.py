@@ -4,9 +4,9 @@ Two rules, both must hold for every row and element of every case:
 
 - **row error**: ‖out − ref‖ / ‖ref‖ of the worst row is at most 1.75 × that of an honest computation of the
   same inputs, and never held below 1 unit of rounding (1.5 for a few rows). Measured on emulated kernels:
-  honest ones (tiles of 16 and 64 keys, P rounded or not) are at most at 0.68 of this line in 54,585 judgements
-  (fp16 and bf16, D 32 to 128, L 1 to 317, causal and not, seven input families). In fp16 on normal inputs a
-  scale that is 2 % off is at 50 × the line, one padding key at 2 to 20 ×, P in fp8 at 45 ×.
+  honest ones (tiles of 16 and 64 keys, P rounded or not) are at most at 0.68 of this line in 54,585
+  judgements (fp16 and bf16, D 32 to 128, L 1 to 317, causal and not, seven input families). In fp16 on normal
+  inputs a scale that is 2 % off is at 50 × the line, one padding key at 2 to 20 ×, P in fp8 at 45 ×.
 - **element error**: max|out − ref| ≤ 1.5 (max|honest − ref| + max|ref + 0.3 − 0.3 − ref|), where the tests of
   FlashAttention allow a factor of 2. The same honest kernels stay at 0.5 of it. It sees a single wrong
   element that the norm of a long row hides.

@@ -6,7 +6,7 @@ A cheat is one file. Its first line says what is wrong with it; comments below m
     // expect: row error                    the reasons (of a Red) or outcomes that it must end with
     // on a GPU: row error, runs differ     the same on a GPU, where that differs
     // only: emulator (why)                 what cannot be told on a GPU
-    // problem: causal
+    // problem: 1,8,160,64 causal         this shape unless said otherwise, not causal
     // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120
     // workspace: NAME BYTES [zeroed]       one more argument
     #define KEYS (length - 1)
@@ -117,7 +117,9 @@ def read_cheat(path: Path, task: Task) -> Planted:
         raise BadTemplate(
             f"{path}:1: a cheat says what is wrong and what to expect", "see evo/gate/selftest.py"
         )
-    problem = task.problem(SHAPE, causal=said.get("problem") == "causal")
+    asked = said.get("problem", "").split()
+    shape = next((word for word in asked if word != "causal"), SHAPE)
+    problem = task.problem(shape, causal="causal" in asked)
     expected = _names(said["expect"])
     on_gpu = _names(said["on a GPU"]) if "on a GPU" in said else expected
     overrides = dict(item.split("=") for item in said.get("launch", "").split())
@@ -196,14 +198,14 @@ def self_test(
     for planted in zoo:
         if _applies(planted, device.kind):
             yield try_planted(planted, device, compiler, task, seed)
-    yield from try_baselines(device, task, seed)
+    yield from try_baselines(device.torch_device, task, seed)
 
 
 def _applies(planted: Planted, kind: str) -> bool:
     return not planted.only or planted.only.split()[0] == kind
 
 
-def try_baselines(device: Device, task: Task, seed: int, seeds: int = 1) -> Iterator[Finding]:
+def try_baselines(torch_device: str, task: Task, seed: int, seeds: int = 1) -> Iterator[Finding]:
     """The library's own implementations through the numeric checks: none may be refused.
 
     Those that round the scores to the storage type are no honest kernels by the task's word, and left out."""
@@ -211,13 +213,13 @@ def try_baselines(device: Device, task: Task, seed: int, seeds: int = 1) -> Iter
 
     for dtype, dim, causal in CONTROLS:
         problem = task.problem(SHAPE.rsplit(",", 1)[0] + f",{dim}", dtype, causal=causal)
-        for name, run in task.baselines(problem, device.torch_device).items():
+        for name, run in task.baselines(problem, torch_device).items():
             if name == "hybrid":
                 continue
             start, refused = time.perf_counter(), None
             for at in range(seed, seed + seeds):
                 for family in task.families:
-                    inputs = task.inputs(problem, family, at, device.torch_device)
+                    inputs = task.inputs(problem, family, at, torch_device)
                     with torch.no_grad():
                         out = run(inputs)
                     try:

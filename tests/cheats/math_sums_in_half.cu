@@ -1,4 +1,4 @@
-// O accumulates in half precision
+// O is summed in half precision
 // expect: row error
-#define ROUND_SUM(x) __half2float(__float2half_rn(x))
+#define ADD(acc, term) __half2float(__float2half_rn((acc) + (term)))
 #include "include/flash.cuh"

@@ -43,6 +43,9 @@
 #ifndef ROUND_SUM  // O between two tiles
 #define ROUND_SUM(x) (x)
 #endif
+#ifndef ADD  // one more term of O
+#define ADD(acc, term) ((acc) + (term))
+#endif
 #ifndef SUM_LANES  // lanes whose sums make the denominator
 #define SUM_LANES 4
 #endif
@@ -177,7 +180,7 @@ kernel(const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, ELEMENT* o, int len
     for (int key = 0; key < BN; ++key) {
       const float weight = smem.p[lane_row][key];
 #pragma unroll
-      for (int d = 0; d < DIM / 4; ++d) acc[d] += weight * widen(smem.v[stage][key][part * (DIM / 4) + d]);
+      for (int d = 0; d < DIM / 4; ++d) acc[d] = ADD(acc[d], weight * widen(smem.v[stage][key][part * (DIM / 4) + d]));
     }
 #pragma unroll
     for (int d = 0; d < DIM / 4; ++d) acc[d] = ROUND_SUM(acc[d]);

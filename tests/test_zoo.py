@@ -1,0 +1,125 @@
+"""The zoo: every planted kernel is refused, for the reason it should be, and honest ones are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from evo.cache import Cache
+from evo.device.emulator import EmulatorDevice
+from evo.errors import BadTemplate, MachineError
+from evo.gate.mutation import mutants, sample
+from evo.gate.selftest import Planted, load_zoo, read_cheat, try_baselines, try_planted
+from evo.gpu import target
+from evo.nvcc import Compiler, find_compiler
+from evo.task import load_task
+
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+
+TASK = load_task("attention")
+FOLDER = Path(__file__).parent / "cheats"
+ZOO = load_zoo(FOLDER, TASK)
+APPLY = [p for p in ZOO if not p.only or p.only.startswith("emulator")]
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    try:
+        found = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+    except MachineError as none:
+        pytest.skip(f"{none.message}")
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def emulator() -> EmulatorDevice:
+    try:
+        return EmulatorDevice(target("sm_89"))
+    except MachineError as none:
+        pytest.skip(f"{none.message}")
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("planted", APPLY, ids=[p.name for p in APPLY])
+def test_the_gate_sees_through_it(planted: Planted, compiler: Compiler, emulator: EmulatorDevice) -> None:
+    found = try_planted(planted, emulator, compiler, TASK, seed=3)
+    assert found.right, f"{found.outcome} {found.reason} {found.where}"
+    assert found.reasoned, f"{found.outcome} {found.reason} {found.where}; expected {set(planted.expected)}"
+
+
+def test_the_librarys_own_kernels_are_not_refused() -> None:
+    findings = list(try_baselines("cpu", TASK, seed=5))
+    assert {f.outcome for f in findings} == {"GREEN"}, [f for f in findings if f.outcome != "GREEN"]
+    assert len(findings) >= 16
+
+
+def test_the_zoo_is_as_large_as_promised_and_every_file_says_what_is_wrong() -> None:
+    cheats = [p for p in ZOO if not p.honest]
+    assert len(cheats) >= 80
+    assert len({p.says for p in cheats}) == len(cheats)
+    for planted in cheats:
+        assert not re.search(r"^\s*#\s*include\s*\"", planted.source, re.MULTILINE)
+    assert sum(not p.only for p in cheats) >= 80  # and on a GPU too
+
+
+def test_a_cheat_without_its_comments_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.cu").write_text("int x;\n")
+    with pytest.raises(BadTemplate, match=r"x\.cu:1: "):
+        read_cheat(tmp_path / "x.cu", TASK)
+
+
+PTX = """.version 9.0
+.target sm_80
+.visible .entry k(.param .u64 p)
+{
+\tld.param.u64 \t%rd1, [p];
+\tsetp.lt.s32 \t%p1, %r1, %r2;
+\t@%p1 bra \t$L__1;
+\tbar.sync \t0;
+\tcp.async.wait_group \t1;
+\tadd.s32 \t%r3, %r1, 16;
+\tmul.f32 \t%f1, %f2, 0f3F800000;
+\tsub.f32 \t%f3, %f1, %f2;
+\tmax.f32 \t%f4, %f3, %f2;
+\tst.global.u32 \t[%rd1+4], %r3;
+\tmma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1}, {%r2}, {%f3, %f4};
+$L__1:
+\tret;
+}
+"""
+
+
+def test_mutants_change_one_statement_each() -> None:
+    found = list(mutants(PTX))
+    kinds = {m.kind for m in found}
+    assert kinds >= {
+        "synchronisation deleted", "wait made laxer", "store dropped", "predicate turned",
+        "comparison shifted", "constant", "offset", "scale", "operands swapped", "maximum made minimum",
+        "product dropped",
+    }  # fmt: skip
+    original = PTX.splitlines()
+    for mutant in found:
+        changed = mutant.ptx.splitlines()
+        assert len(changed) == len(original)
+        assert [i for i, (a, b) in enumerate(zip(original, changed, strict=True), 1) if a != b] == [
+            mutant.line
+        ]
+    after = {m.kind: m.after for m in found}
+    assert after["wait made laxer"].split() == ["cp.async.wait_group", "2"]
+    assert after["synchronisation deleted"] == ""
+    assert after["comparison shifted"].startswith("setp.le.s32")
+    assert after["predicate turned"].startswith("@!%p1 bra")
+    assert after["scale"].endswith("0f3F828F5C")
+
+
+def test_only_executed_statements_are_mutated_and_rare_kinds_are_sampled() -> None:
+    assert {m.line for m in mutants(PTX, executed={8, 12})} == {8, 12}
+    found = list(mutants(PTX))
+    few = sample(found, 12, seed=1)
+    assert len(few) == 12
+    assert len({m.kind for m in few}) == len({m.kind for m in found})
