@@ -107,6 +107,11 @@ class Task(ABC):
     def nbytes(self, problem: Problem) -> int:
         """Compulsory traffic: every input read once, every output written once."""
 
+    def share(self, problem: Problem, part: float) -> Problem:  # noqa: ARG002
+        """A problem of about `part` (0 to 1) of the work, made of the same independent pieces (heads):
+        fewer CTAs, each as busy as before. The problem itself where it has no such pieces."""
+        return problem
+
     @abstractmethod
     def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
         """Small problems around the boundaries of a candidate's `tiles`, cheapest and likeliest to fail

@@ -7,8 +7,10 @@ What a candidate goes through, cheapest first, so that a wrong one dies early:
 3. what must hold between two runs whatever the reference says (`Task.relations`);
 4. the other boundary problems (one below, at and above the tiles; 1; ragged), each with another family of
    inputs; on the emulator each under another hostile but legal schedule, and one under all of them;
-5. the study's own problem in full: on a GPU 20 launches in all, half of them beside a kernel that keeps the
-   memory busy; on the emulator once, and its report feeds the estimate.
+5. the study's own problem: on a GPU in full, 20 launches in all, half of them beside a kernel that keeps the
+   memory busy; on the emulator once, and its report feeds the estimate. There a kernel that would need more
+   than OWN_INSTRUCTIONS runs on a share of the independent pieces (`Task.share`: fewer heads), its counters
+   are scaled up, and the verdict says so.
 
 Every launch runs in an `Arena` (guards, poison, watched inputs); all outputs of a case must be equal bit for
 bit where the template promises that; the first is judged (`judging`) against an fp64 reference, which is
@@ -45,6 +47,9 @@ BOUNDARY_INSTRUCTIONS = 8e6
 """On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
 that they run under fewer schedules or are left out, and the verdict says which; the first three and the
 study's own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
+
+OWN_INSTRUCTIONS = 1.2e7
+"""On the emulator: warp instructions that the study's own problem may cost (about 0.3 s of one core)."""
 
 _SEAL = object()
 
@@ -110,9 +115,10 @@ def check(
         visit.run(case, may_skip=number > 2)
         if number == 0:
             visit.relate(case if visit.launches else replace(case, problem=problem))
-    own = [visit.run(case) for case in plan_own(task, problem, seed, device)]
+    own = [visit.run(case) for case in plan_own(task, visit.affordable(problem), seed, device)]
     return Green(
-        _SEAL, kernel=kernel, launch=launch, problem=problem, errors=tuple(visit.errors), report=own[0],
+        _SEAL, kernel=kernel, launch=launch, problem=problem, errors=tuple(visit.errors),
+        report=visit.scaled(own[0], problem),
         skipped=tuple(visit.skipped), launches=visit.launches,
     )  # fmt: skip
 
@@ -219,6 +225,26 @@ class _Visit:
             self.spent += instructions
             self.prices.append((self.task.flop(case.problem), instructions))
         return reports[0]
+
+    def affordable(self, problem: Problem) -> Problem:
+        """The study's own problem, or on the emulator the share of it that OWN_INSTRUCTIONS pay for: judged
+        by what an operation cost in the largest launch so far."""
+        flop, instructions = max(self.prices, default=(1, 0.0))
+        cost = instructions * self.task.flop(problem) / flop
+        if cost <= OWN_INSTRUCTIONS:
+            return problem
+        share = self.task.share(problem, OWN_INSTRUCTIONS / cost)
+        if share != problem:
+            self.skipped.append(f"{problem.key}: ran {share.key}, for it takes {cost:.1e} instructions")
+        return share
+
+    def scaled(self, report: LaunchReport | None, problem: Problem) -> LaunchReport:
+        """`report`, of a share of `problem`, with the counts of all of it."""
+        assert report is not None, "the study's own problem is never skipped"
+        factor = self.task.flop(problem) / self.prices[-1][0]
+        if factor == 1:
+            return report
+        return replace(report, counters={name: n * factor for name, n in report.counters.items()})
 
     def relate(self, case: Case) -> None:
         """Checks the task's relations on the inputs of `case`."""

@@ -166,6 +166,12 @@ class Attention(Task):
         with torch.no_grad():
             return {name: run for name, run in found.items() if _runs(run, tensors)}
 
+    def share(self, problem: Problem, part: float) -> Problem:
+        """Fewer heads: each is a problem of its own."""
+        heads = problem["B"] * problem["H"]
+        kept = max(1, min(heads, round(part * heads)))
+        return problem if kept == heads else problem.replace(B=1, H=kept)
+
     def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
         """Two heads, lengths around each tile (tile ± 1, tile), 1, and ragged ones over several tiles."""
         tiles = sorted({int(t) for t in tiles if 1 < t <= 256}) or [64]
