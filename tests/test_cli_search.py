@@ -341,3 +341,19 @@ def test_doctor_finds_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     for line in broken.stdout.splitlines():
         if re.search(r"^(host compiler|database) ", line):
             assert re.search(r"absent|broken", line)
+
+
+def test_the_gate_is_tried_on_planted_kernels(tmp_path: Path) -> None:
+    cheats = ROOT / "tests" / "cheats"
+    shutil.copytree(cheats / "include", tmp_path / "zoo" / "include")
+    shutil.copy(cheats / "guess_zeros.cu", tmp_path / "zoo")
+    done = run_evo(tmp_path, "gate", "--self-test", "--device", "emulator", "--zoo", "zoo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^ok +guess_zeros +RED ", done.stdout, re.MULTILINE)
+    assert done.stdout.splitlines()[-1].startswith(
+        "1 of 1 planted kernels refused (1 for the expected reason)"
+    )
+    assert run_evo(tmp_path, "gate").returncode == 2
+    assert (
+        run_evo(tmp_path, "gate", "--self-test", "--device", "emulator", "--zoo", "nowhere").returncode == 2
+    )
