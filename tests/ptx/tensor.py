@@ -478,9 +478,10 @@ def _descriptor(register: str, base: str, offset: int, span: int) -> str:
 # dims: shape, box, first coordinate, swizzle span, dtype
 TILES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, str]] = [
     ((1024,), (64,), (8,), 0, "fp16"), ((1000,), (64,), (976,), 0, "fp16"), ((64, 64), (64, 8), (0, 16), 128, "fp16"),
-    ((64, 50), (64, 16), (0, 40), 128, "fp16"), ((64, 64), (32, 16), (32, -4), 64, "bf16"),
-    ((64, 64), (16, 32), (16, 8), 32, "fp16"), ((32, 16, 4), (32, 4, 2), (0, 13, 1), 0, "fp32"),
+    ((64, 50), (64, 16), (0, 40), 128, "fp16"), ((64, 64), (16, 32), (16, 8), 32, "fp16"),
+    ((32, 16, 4), (32, 4, 2), (0, 13, 1), 0, "fp32"),
     ((32, 8, 4, 4), (16, 2, 2, 2), (8, 7, 1, 3), 64, "fp32"), ((16, 4, 4, 4, 2), (16, 2, 2, 2, 2), (0, 1, 3, 1, 0), 0, "fp16"),
+    ((64, 64), (32, 16), (32, -4), 64, "bf16"),
 ]  # fmt: skip
 
 
@@ -599,4 +600,4 @@ def tma_cluster() -> Program:
 
 
 def programs() -> list[Program]:
-    return [mma(), mma_f64(), mma_rounding(), wmma(), matrix_moves(), *wgmma(), *tma(), tma_cluster()]
+    return [mma(), mma_f64(), mma_rounding(), wmma(), matrix_moves(), *wgmma(), tma_cluster(), *tma()]
