@@ -100,9 +100,9 @@ def sampled(template: Template, problem: Problem, count: int, seed: int) -> list
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_defaults_are_feasible_at_the_mission_shape(name: str) -> None:
+def test_defaults_are_feasible(name: str) -> None:
     template = TEMPLATES[name]
-    for problem in problems():
+    for problem in (*problems(), *problems(256)):
         assert template.space.why_not(template.space.default, LIMITS, problem) is None, problem.key
 
 
@@ -171,7 +171,7 @@ def check_compiled(template: Template, compiler: Compiler, asked: list[Problem],
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_no_parameter_is_dead(name: str, compiler: Compiler) -> None:
-    """Each parameter's neighbouring values give other machine code, all else equal."""
+    """Each parameter's neighbouring values give other machine code somewhere, all else equal."""
     template, problem = TEMPLATES[name], TASK.problem("4,16,512,64", causal=True)
     feasible, rng = template.space.feasible(LIMITS, problem), np.random.default_rng(1)
 
@@ -180,12 +180,14 @@ def test_no_parameter_is_dead(name: str, compiler: Compiler) -> None:
         return compiler.compile(candidate.source, candidate.entry, "sm_90a").machine_code
 
     for parameter in template.space.parameters:
+        tried = 0
         for point in [template.space.default, *(feasible.sample(rng) for _ in range(2000))]:
             others = [{**point, parameter.name: v} for v in parameter.neighbours(point[parameter.name])]
             others = [other for other in others if feasible.contains(other)]
-            if others:
-                assert code(point) != code(others[0]), f"{parameter.name} changes nothing at {dict(point)}"
+            if others and code(point) != code(others[0]):
                 break
+            tried += bool(others)  # a cap on registers, say, changes nothing where it does not bind
+            assert tried < 8, f"{parameter.name} changes nothing, for one at {dict(point)}"
         else:
             pytest.fail(f"no two feasible points differ in {parameter.name} alone")
 

@@ -26,6 +26,8 @@ QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 OVERHEAD = 40
 """Registers for everything but scores and output; ptxas 13.0 takes 35 to 60 where it is free to."""
+CAPACITY = 512
+"""Keys that a rendered source is made for at least."""
 BLOCK_COLUMNS = 64
 """16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
 
@@ -43,13 +45,22 @@ def key_tiles(p: Any, problem: Problem) -> Any:
     return ceil_div(problem["L"], p.bn)
 
 
+def tiles_held(p: Any, problem: Problem) -> Any:
+    """Tiles of a part at most. Lengths up to 512 share their code, so that what the gate sees at boundary
+    lengths is what is timed; beyond, code is made for lengths up to the next power of two."""
+    capacity = CAPACITY
+    while capacity < problem["L"]:
+        capacity *= 2
+    return ceil_div(ceil_div(capacity, p.bn), parts(p))
+
+
 def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): Q, all K and V tiles, what the other parts send, barriers."""
     row = 2 * problem["D"]
-    operands = p.row_groups * 64 * row + 2 * p.key_groups * p.tiles * p.bn * row
+    operands = p.row_groups * 64 * row + 2 * p.key_groups * tiles_held(p, problem) * p.bn * row
     message = 128 * (problem["D"] // 8 // parts(p) * 16 + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
-    barriers = 8 * (2 * p.key_groups * p.tiles + 3)
+    barriers = 8 * (2 * p.key_groups * tiles_held(p, problem) + 3)
     return ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -59,7 +70,7 @@ def threads(p: Any, _problem: Problem) -> Any:
 
 def score_registers(p: Any, problem: Problem) -> Any:
     """Registers a thread of scores, probabilities that outlive them, and output."""
-    scores = np.where(p.shift == "all", p.tiles * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
+    scores = np.where(p.shift == "all", tiles_held(p, problem) * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
     return scores + problem["D"] // 2
 
 
@@ -91,14 +102,9 @@ def busy_parts(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (parts(p) == 1) | (key_tiles(p, problem) >= parts(p))
 
 
-@rule("a tile without keys at length {problem[L]}")
-def busy_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return p.tiles <= ceil_div(key_tiles(p, problem), parts(p))
-
-
-@rule("more than one pass: length {problem[L]} exceeds the keys whose scores are held")
-def one_pass(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return p.tiles * parts(p) * p.bn >= problem["L"]
+@rule("more than 8 tiles a part: there is straight-line code for every count")
+def short_code(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return tiles_held(p, problem) <= 8
 
 
 @rule("scores and output need more registers than a thread has")
@@ -112,8 +118,8 @@ def exchange_of_a_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
 
 
 @rule("the maximum of the first of one tile is that of all")
-def several_tiles(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.shift == "all") | (p.tiles > 1)
+def several_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (p.shift == "all") | (tiles_held(p, problem) > 1)
 
 
 @rule("rows of a share too short for 16-byte stores")
@@ -139,11 +145,7 @@ SPACE = Space(
             expected="shortens the exponentials of a warp and hides latency; adds exchange in the CTA",
         ),
         Parameter(
-            "tiles", (1, 2, 3, 4, 5, 6, 7, 8), 4, "macro",
-            meaning="tiles that a part holds the scores of",
-        ),
-        Parameter(
-            "bn", (32, 48, 64, 80, 96, 128, 160, 192, 256), 64, "macro",
+            "bn", (32, 48, 64, 80, 96, 128, 160, 256), 64, "macro",
             meaning="keys a tile: a copy, a barrier and a group of wgmmas each",
             expected="small tiles start the first product earlier, large ones cost fewer instructions",
         ),
@@ -179,7 +181,7 @@ SPACE = Space(
         ),
     ),
     (
-        whole_chunks, shares, busy_parts, busy_tiles, one_pass, scores_in_registers, exchange_of_a_cluster,
+        whole_chunks, shares, busy_parts, short_code, scores_in_registers, exchange_of_a_cluster,
         several_tiles, wide_shares,
     ),
 )  # fmt: skip
@@ -200,7 +202,7 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
         "element": ELEMENTS[problem.dtype],
         "head_dim": problem["D"],
         "causal": bool(problem["causal"]),
-        "one_pass": bool(p.tiles * parts(p) * p.bn >= problem["L"]),
+        "tiles": int(tiles_held(p, problem)),
         "smem_bytes": int(smem_bytes(p, problem)),
     }
 
