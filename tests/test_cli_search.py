@@ -257,7 +257,7 @@ def rows(folder: Path, query: str) -> list[tuple[str]]:
             ("row_warp.py", "return p.step <=", "return p.step >"),
             "no point is feasible: the rules reject all 20",
         ),
-        (("row_warp.py", "return 32 * p.warps", "return 16 * p.warps"), "row_warp"),
+        (("row_warp.py", "block=(threads(p, problem), 1, 1)", "block=(32, 1, 1)"), "launch has threads 32"),
         (("row_warp.py", 'ENTRY = "row_warp"', 'ENTRY = "warp_row"'), "no function warp_row"),
     ],
 )
