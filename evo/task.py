@@ -91,6 +91,11 @@ class Task(ABC):
         """The outputs as an honest kernel computes them, in the storage type and with its roundings: the
         gate's line is drawn from its errors."""
 
+    def ragged_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:  # noqa: ARG002
+        """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
+        each seed, and for finalists all."""
+        return ()
+
     def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
         """Metamorphic relations that every correct kernel keeps, checked on a small problem."""
         return ()

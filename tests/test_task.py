@@ -95,6 +95,9 @@ def test_families_are_what_they_say() -> None:
     assert (rising.argmax(-1) > 150).double().mean() > 0.9
     assert rising.amax() > 90
     assert (_scores(problem, "huge_last").argmax(-1) == 199).double().mean() > 0.9
+    spike = _scores(problem, "spike").sort(-1).values
+    assert (spike[..., -1] - spike[..., -2]).min() > 60
+    assert _scores(problem, "spike").argmax(-1).unique().numel() == 200
     equal = _scores(problem, "equal_keys")
     assert torch.equal(equal, equal[..., :1].expand_as(equal))
     assert TASK.inputs(problem, "offset_v", 0, "cpu")["v"].double().mean() == pytest.approx(4, abs=0.1)

@@ -7,7 +7,9 @@ What a candidate goes through, cheapest first, so that a wrong one dies early:
 3. what must hold between two runs whatever the reference says (`Task.relations`);
 4. the other boundary problems (one below, at and above the tiles; 1; ragged), each with another family of
    inputs; on the emulator each under another hostile but legal schedule, and one under all of them;
-5. the study's own problem: on a GPU in full, 20 launches in all, half of them beside a kernel that keeps the
+5. a few of the lengths that a last tile can have, others for each seed (for finalists: all of them). Mutation
+   testing asked for this: a mask that is wrong for one remainder is right at every boundary;
+6. the study's own problem: on a GPU in full, 20 launches in all, half of them beside a kernel that keeps the
    memory busy; on the emulator once, and its report feeds the estimate. There a kernel that would need more
    than OWN_INSTRUCTIONS runs on a share of the independent pieces (`Task.share`: fewer heads), its counters
    are scaled up, and the verdict says so.
@@ -21,6 +23,7 @@ that was measured, also for passes.
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +46,8 @@ KernelFor = Callable[[Problem], tuple[Kernel, LaunchConfig]]
 
 REPEATS = 20
 """Launches of the study's own problem on a GPU, all bitwise equal."""
+RAGGED = 12
+"""Ragged problems that a candidate is tried on, unless the check is thorough."""
 BOUNDARY_INSTRUCTIONS = 8e6
 """On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
 that they run under fewer schedules or are left out, and the verdict says which; the first three and the
@@ -99,15 +104,16 @@ class Case:
 
 def check(
     kernel_for: KernelFor, device: Device, task: Task, problem: Problem, tiles: Sequence[int],
-    *, seed: int, deterministic: bool = True,
+    *, seed: int, deterministic: bool = True, thorough: bool = False,
 ) -> Green:  # fmt: skip
     """The verdict on a candidate for `problem`. `tiles` are its tile sizes, `seed` the trial's; where
-    `deterministic` is false, the bits of its results may differ from run to run.
+    `deterministic` is false, the bits of its results may differ from run to run. `thorough`, for finalists:
+    all ragged problems, the study's own in full, whatever it costs.
 
     Raises Red (with the case, the first wrong element and the errors measured so far), and whatever a launch
     raises (Unlaunchable, Hung, Crashed).
     """
-    visit = _Visit(kernel_for, device, task, seed, deterministic)
+    visit = _Visit(kernel_for, device, task, deterministic, thorough)
     kernel, launch = kernel_for(problem)
     refuse_state(kernel.binary.ptx)
     boundary = plan_boundary(task, problem, tiles, seed, device)
@@ -115,6 +121,8 @@ def check(
         visit.run(case, may_skip=number > 2)
         if number == 0:
             visit.relate(case if visit.launches else replace(case, problem=problem))
+    for case in plan_ragged(task, problem, tiles, seed, device, thorough):
+        visit.run(case, may_skip=True)
     own = [visit.run(case) for case in plan_own(task, visit.affordable(problem), seed, device)]
     return Green(
         _SEAL, kernel=kernel, launch=launch, problem=problem, errors=tuple(visit.errors),
@@ -146,6 +154,22 @@ def plan_boundary(
         placed.append((at, turn[(number + seed) % len(turn)], (schedule,)))
     twice = 2 if device.kind == "cuda" else 1  # a GPU has one schedule: its own
     return [Case(at, f, case_seed(seed, at, f), schedules * twice) for at, f, schedules in placed]
+
+
+def plan_ragged(
+    task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device, thorough: bool
+) -> list[Case]:
+    """Ragged problems in the order of their size, families and schedules in turn."""
+    every = task.ragged_problems(problem, tiles)
+    chosen = list(every)
+    if not thorough:
+        chosen = sorted(random.Random(seed).sample(every, min(RAGGED, len(every))), key=task.flop)
+    cases = []
+    for number, at in enumerate(chosen, seed):
+        family = task.families[number % len(task.families)]
+        schedule = device.schedules[number % len(device.schedules)]
+        cases.append(Case(at, family, case_seed(seed, at, family), (schedule,)))
+    return cases
 
 
 def plan_own(task: Task, problem: Problem, seed: int, device: Device) -> list[Case]:
@@ -184,8 +208,8 @@ class _Visit:
     kernel_for: KernelFor
     device: Device
     task: Task
-    seed: int
     deterministic: bool
+    thorough: bool
     errors: list[CaseError] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     launches: int = 0
@@ -196,7 +220,7 @@ class _Visit:
 
     def run(self, case: Case, may_skip: bool = False) -> LaunchReport | None:
         """Launches the case under its schedules and judges it; the first launch's report, None if skipped."""
-        if may_skip and self.spent + self._expected_cost(case) > BOUNDARY_INSTRUCTIONS:
+        if may_skip and self._too_dear(case):
             self.skipped.append(f"{case}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
             return None
         try:
@@ -209,7 +233,7 @@ class _Visit:
         reports: list[LaunchReport] = []
         first = None
         for turn, schedule in enumerate(case.schedules):
-            if reports and self.spent + self._expected_cost(case) > BOUNDARY_INSTRUCTIONS:
+            if reports and self._too_dear(case):
                 left_out = ", ".join(case.schedules[turn:])
                 self.skipped.append(f"{case} {left_out}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
                 break
@@ -231,7 +255,7 @@ class _Visit:
         by what an operation cost in the largest launch so far."""
         flop, instructions = max(self.prices, default=(1, 0.0))
         cost = instructions * self.task.flop(problem) / flop
-        if cost <= OWN_INSTRUCTIONS:
+        if self.thorough or cost <= OWN_INSTRUCTIONS:
             return problem
         share = self.task.share(problem, OWN_INSTRUCTIONS / cost)
         if share != problem:
@@ -299,11 +323,11 @@ class _Visit:
             CaseError(case.problem.key, case.family, case.seed, found.row_error, found.row_limit)
         )
 
-    def _expected_cost(self, case: Case) -> float:
-        """Warp instructions of one launch: no more than a larger problem took, if one was launched."""
-        return min(
-            (spent for flop, spent in self.prices if flop >= self.task.flop(case.problem)), default=0.0
-        )
+    def _too_dear(self, case: Case) -> bool:
+        """Whether another launch of the case may break the budget: it takes no more than a larger one did."""
+        flop = self.task.flop(case.problem)
+        cost = min((spent for other, spent in self.prices if other >= flop), default=0.0)
+        return not self.thorough and self.spent + cost > BOUNDARY_INSTRUCTIONS
 
     def _blame(self, case: Case, launch: str) -> _Blame:
         return _Blame(self, f"{case} {launch}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from evo.device import Region
@@ -64,11 +65,9 @@ class Arena:
             start = -(-end // ALIGNMENT) * ALIGNMENT + shift
             self._spans[name] = _Span(name, start, nbytes, role)
             end = start + nbytes + GUARD_BYTES
-        rng = torch.Generator().manual_seed(seed)
-        self._nans = _nan_pattern(rng).to(torch_device)
-        self._numbers = {
-            dtype: _number_pattern(rng, dtype).to(torch_device) for dtype in ("fp16", "bf16", "fp32")
-        }
+        self._nans = _nan_pattern(torch_device).roll(4 * seed % _PATTERN_BYTES)
+        self._shift = 4 * seed
+        self._device = torch_device
         block = torch.empty(end + ALIGNMENT, dtype=torch.uint8, device=torch_device)
         skip = -block.data_ptr() % ALIGNMENT
         self._bytes = block[skip : skip + end]
@@ -94,8 +93,8 @@ class Arena:
         for span in self._spans.values():
             if span.written:
                 dtype = self._specs[span.name].dtype if span.name in self._specs else "fp32"
-                pattern = self._nans if turn % 2 == 0 else self._numbers[dtype]
-                _fill(self._at(span), pattern.roll(4 * (turn // 2)))
+                pattern = self._nans if turn % 2 == 0 else _number_pattern(self._device, dtype)
+                _fill(self._at(span), pattern.roll((self._shift + 4 * (turn // 2)) % _PATTERN_BYTES))
 
     def refuse_damage(self) -> None:
         """Raises Red if the launch changed a guard or an input, or left a zeroed workspace unclean."""
@@ -165,19 +164,28 @@ def _fill(target: Tensor, pattern: Tensor) -> None:
     target[whole:].copy_(pattern[: len(target) - whole])
 
 
-def _nan_pattern(rng: torch.Generator) -> Tensor:
+@cache
+def _nan_pattern(torch_device: str) -> Tensor:
     """Random 16-bit words that are NaN as fp16 and as bf16; pairs of them are NaN as fp32."""
     import torch
 
+    rng = torch.Generator().manual_seed(1)
     count = _PATTERN_BYTES // 2
     payload = torch.randint(0x7F81, 0x8000, (count,), generator=rng, dtype=torch.int32)
     sign = torch.randint(0, 2, (count,), generator=rng, dtype=torch.int32) << 15
-    return ((payload | sign) & 0xFFFF).to(torch.uint16).view(torch.uint8)
+    return ((payload | sign) & 0xFFFF).to(torch.uint16).view(torch.uint8).to(torch_device)
 
 
-def _number_pattern(rng: torch.Generator, dtype: str) -> Tensor:
+@cache
+def _number_pattern(torch_device: str, dtype: str) -> Tensor:
     """Random numbers of the size of results."""
     import torch
 
+    rng = torch.Generator().manual_seed(2)
     kind = torch_dtype(dtype)
-    return torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng).to(kind).view(torch.uint8)
+    return (
+        torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng)
+        .to(kind)
+        .view(torch.uint8)
+        .to(torch_device)
+    )

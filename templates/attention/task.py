@@ -38,7 +38,9 @@ class Attention(Task):
             for causal in (False, True)
         ),
     }
-    families = ("normal", "peaky", "offset_v", "ascending", "large_logits", "equal_keys", "huge_last")
+    families = (
+        "normal", "peaky", "offset_v", "ascending", "large_logits", "equal_keys", "huge_last", "spike",
+    )  # fmt: skip
 
     def problem(self, shape: str, dtype: str = "fp16", **flags: Value) -> Problem:
         hint = "B,H,L,D as in 1,8,512,64, with D one of 32, 64, 96, 128"
@@ -83,6 +85,8 @@ class Attention(Task):
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
         huge_last     one key in the last tile outweighs all the others: the last tile decides the row
+        spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
+                      maximum that overlooks one key overflows, even in fp32
         """
         import torch
 
@@ -112,6 +116,11 @@ class Attention(Task):
             u = torch.full((d,), d**-0.5, device=torch_device)
             q = q + 2 * u
             k[:, :, -1] = 6 * math.sqrt(d) * u
+        elif family == "spike":
+            rows = torch.arange(length, device=torch_device)
+            own = (rows * 7919 + seed) % (rows + 1 if problem["causal"] else length)
+            k = k / k.norm(dim=-1, keepdim=True) * math.sqrt(d)
+            q = 20 * k[:, :, own]
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families)}")
         return {name: t.to(_torch_dtype(problem)) for name, t in (("q", q), ("k", k), ("v", v))}
@@ -181,6 +190,12 @@ class Attention(Task):
         ordered += [t + step for t in reversed(tiles) for step in (0, 1, -1)] + [2 * high, 2 * high + low]
         lengths = dict.fromkeys(length for length in ordered if length >= 1)
         return tuple(problem.replace(B=1, H=2, L=length) for length in lengths)
+
+    def ragged_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """One head, every length up to two of the largest tiles: every number of keys in a last tile, with
+        and without a whole tile before it."""
+        high = max((int(t) for t in tiles if 1 < t <= 256), default=64)
+        return tuple(problem.replace(B=1, H=1, L=length) for length in range(1, 2 * high + 1))
 
 
 def _other_last_head(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
