@@ -130,12 +130,12 @@ def test_other_instruction_sets_and_head_dimensions_are_refused(name: str) -> No
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_gate_sees_the_code_that_is_timed(name: str) -> None:
-    """Boundary problems around the default's tiles run the very same code as the study's own problem."""
+    """Boundary problems around a point's tiles run the very same code as the study's own problem."""
     template, problem = TEMPLATES[name], TASK.problem("1,8,512,64")
-    point = template.space.default
-    own = body_of(template.candidate(point, problem).source)
-    for small in TASK.gate_problems(problem, template.tiles(point, problem)):
-        assert body_of(template.candidate(point, small).source) == own, small.key
+    for point in [template.space.default, *sampled(template, problem, 10, 0)]:
+        own = body_of(template.candidate(point, problem).source)
+        for small in TASK.gate_problems(problem, template.tiles(point, problem)):
+            assert body_of(template.candidate(point, small).source) == own, (small.key, dict(point))
 
 
 @pytest.mark.nvcc

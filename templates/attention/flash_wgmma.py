@@ -31,6 +31,8 @@ at most the 65536 of an SM, in eights."""
 OVERHEAD = 28
 """Registers a consumer needs besides scores, probabilities and output. Against ptxas 13.0: with less it
 spills and serialises the wgmmas, with more it rarely does."""
+REACH = 48
+"""Registers besides these that ptxas takes where it is free to."""
 BLOCK_COLUMNS = 64
 """16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
 
@@ -150,6 +152,12 @@ def scores_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
     return score_registers(p, problem) + OVERHEAD <= register_cap(p, problem)
 
 
+@rule("registers allow that many CTAs an SM without a cap")
+def binding_cap(p: Any, _limits: Limits, problem: Problem) -> Any:
+    free = score_registers(p, problem) + REACH <= register_cap(p, problem)
+    return (p.min_ctas == 1) | p.persistent | ~free  # a persistent grid is made for min_ctas an SM
+
+
 @rule("shared memory holds fewer CTAs than registers are capped for")
 def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
     return p.min_ctas * (smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
@@ -227,7 +235,7 @@ SPACE = Space(
     (
         few_consumers, register_split, whole_parts, busy_clusters, busy_row_groups, busy_stages,
         own_stages, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
-        resident_ctas,
+        binding_cap, resident_ctas,
     ),
 )  # fmt: skip
 
