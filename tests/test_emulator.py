@@ -201,11 +201,16 @@ def test_arguments_must_fit_the_parameters() -> None:
 def test_control_c_ends_a_launch() -> None:
     assert threading.current_thread() is threading.main_thread()
     endless = EmulatorDevice(KNOWN_GPUS["H200"], instruction_budget=10**12)
+    # what runs in the background of a script inherits SIGINT ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     begin = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
-        launch("again: add.u32 %v, %t, 1; bra again;", device=endless)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch("again: add.u32 %v, %t, 1; bra again;", device=endless)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert time.perf_counter() - begin < 3
 
 
