@@ -1,0 +1,86 @@
+"""Summarise the studies of a database as JSON: trials, how they ended, what was best, within what limits.
+
+    evo search attention --shape 1,8,512,64 --study mission --budget 5m      # on the GPU, for each study
+    python benchmarks/studies.py runs/evo.db --commit COMMIT --command "..." --out benchmarks/results/studies.json
+
+`COMMIT` is the commit that ran the searches. Estimates and measurements are named apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from evo.store import Store
+
+
+def summary(store: Store, name: str) -> dict[str, Any]:
+    """One study: its settings, its outcomes and its best trial."""
+    study = store.study(name)
+    rows = store.rows(study)
+    best = next(iter(store.leaderboard(study=name, limit=1)), None)
+    trials = [store.trial(f"{name}/{row.number}") for row in rows]
+    resources = [t.trial.resources for t in trials if t.trial.resources]
+    smem = [
+        t.trial.candidate.launch.smem_bytes + t.trial.resources.static_smem_bytes
+        for t in trials
+        if t.trial.resources
+    ]
+    stages: dict[str, list[float]] = {}
+    for stored in trials:
+        for stage, seconds in stored.trial.seconds.items():
+            stages.setdefault(stage, []).append(seconds)
+    found: dict[str, Any] = {
+        "study": name,
+        "problem": study.problem.key,
+        "device": study.device,
+        "gpu": study.gpu,
+        "target": study.target,
+        "budget_s": study.budget_s,
+        "spent_s": round(study.spent_s, 1),
+        "trials": len(rows),
+        "outcomes": dict(Counter(str(row.outcome) for row in rows)),
+        "templates": dict(Counter(row.template for row in rows)),
+        "compiled": len(resources),
+        "largest_smem_bytes": max(smem, default=0),
+        "median_seconds_by_stage": {s: round(sorted(v)[len(v) // 2], 5) for s, v in stages.items()},
+        "versions": dict(trials[0].trial.versions) if trials else {},
+        "compiler": trials[0].trial.compiler if trials else "",
+        "date": trials[0].created[:10] if trials else "",
+    }
+    if best is not None:
+        found["best"] = {
+            "trial": f"{best.study}/{best.number}", "template": best.template, "point": dict(best.point),
+            "median_us": best.median_us, "low_us": best.low_us, "high_us": best.high_us,
+            "baselines_us": dict(best.baselines_us), "speedup": best.speedup,
+            "speedup_low": best.speedup_low, "speedup_high": best.speedup_high,
+            "estimate_us": best.estimate_us,
+        }  # fmt: skip
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("database")
+    parser.add_argument("--commit", required=True, help="the commit that ran the searches")
+    parser.add_argument("--command", required=True, help="the commands that ran them")
+    parser.add_argument("--protocol", default="warm L2, CUDA graph replays interleaved with the baselines")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with Store(options.database, create=False) as store:
+        studies = [summary(store, study.name) for study in store.studies()]
+    record = {"command": options.command, "commit": options.commit, "protocol": options.protocol}
+    text = json.dumps({**record, "studies": studies}, indent=1)
+    if options.out:
+        options.out.write_text(text + "\n")
+    else:
+        print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
