@@ -1,7 +1,7 @@
 """Summarise the studies of a database as JSON: trials, how they ended, what was best, within what limits.
 
     evo search attention --shape 1,8,512,64 --study mission --budget 5m      # on the GPU, for each study
-    python benchmarks/studies.py runs/evo.db --commit COMMIT --command "..." --out benchmarks/results/studies.json
+    python benchmarks/studies.py runs/evo.db --commit COMMIT --command "..." --out studies.json
 
 `COMMIT` is the commit that ran the searches. Estimates and measurements are named apart.
 """
