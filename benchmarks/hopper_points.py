@@ -48,7 +48,7 @@ SHORT: list[Named] = [
     ("cl2 4x64 first issuers 2", SPLIT, {"shift": "first", "issuers": 2}),
     ("cl2 4x64 first poly 2/8", SPLIT, {"shift": "first", "polynomials": 2}),
     ("cl2 4x64 first poly 2/8 wide", SPLIT, {"shift": "first", "polynomials": 2, "epilogue": "wide"}),
-    ("cl2 8x32 first", SPLIT, {"shift": "first", "bn": 32, "chunk": 32}),
+    ("cl2 4x64 first barrier", SPLIT, {"shift": "first", "exchange": "barrier"}),
     ("cl2 2x128 first", SPLIT, {"shift": "first", "bn": 128}),
     ("cl2 2x128", SPLIT, {"bn": 128}),
     ("cl2 1x256", SPLIT, {"bn": 256}),

@@ -112,6 +112,14 @@ def scores_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
     return score_registers(p, problem) + OVERHEAD <= register_cap(p, problem)
 
 
+@rule("a chain of products that ptxas does not keep in flight")
+def short_chains(p: Any, _limits: Limits, problem: Problem) -> Any:
+    """Found with ptxas 13.0 on 100 points with shift=first: beyond this it serialises all wgmmas (C7511)."""
+    held = tiles_held(p, problem)
+    four = (held == 4) & (p.bn * problem["D"] <= 4096) & (threads(p, problem) <= 256)
+    return (p.shift == "all") | (held <= 3) | four
+
+
 @rule("an exchange through the cluster's barrier without a cluster")
 def exchange_of_a_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.cluster_kv > 1) | (p.exchange == "async")
@@ -181,8 +189,8 @@ SPACE = Space(
         ),
     ),
     (
-        whole_chunks, shares, busy_parts, short_code, scores_in_registers, exchange_of_a_cluster,
-        several_tiles, wide_shares,
+        whole_chunks, shares, busy_parts, short_code, scores_in_registers, short_chains,
+        exchange_of_a_cluster, several_tiles, wide_shares,
     ),
 )  # fmt: skip
 
