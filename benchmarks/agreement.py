@@ -182,7 +182,8 @@ def compare(options: argparse.Namespace) -> int:
         if name in left and name in right and same:
             difference = np.abs(ordered(left[name]) - ordered(right[name]))
             row["same_bits"] += a[name]["bits"] == b[name]["bits"]
-            near_zero = np.abs(ordered(left[name])) < 0x2000  # cancellation: an ulp there says nothing
+            hundredth = 0x2000 if name.endswith("fp16") else 0x3C00  # 2^-7: below it cancellation rules
+            near_zero = np.abs(ordered(left[name])) < hundredth
             row["largest_ulp"] = max(row["largest_ulp"], int(np.where(near_zero, 0, difference).max()))
     lone = sorted(a.keys() ^ b.keys())
     for name, row in table.items():
