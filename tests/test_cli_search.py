@@ -23,7 +23,7 @@ SMALL = ["--shape", "1,1,16,32", "--device", "emulator"]
 """A problem of which the emulator does several a second."""
 SYSTEM = "/usr/bin:/bin"
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
+pytestmark = pytest.mark.nvcc
 
 
 def run_evo(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -343,6 +343,7 @@ def test_doctor_finds_what_is_there_and_what_is_not(tmp_path: Path) -> None:
             assert re.search(r"absent|broken", line)
 
 
+@pytest.mark.slow
 def test_the_gate_is_tried_on_planted_kernels(tmp_path: Path) -> None:
     cheats = ROOT / "tests" / "cheats"
     shutil.copytree(cheats / "include", tmp_path / "zoo" / "include")

@@ -63,7 +63,6 @@ def test_every_document_is_found_from_the_readme() -> None:
         assert path.name == "index.md" or f"({path.name})" in index, path.name
 
 
-@pytest.mark.slow
 def test_a_wheel_from_the_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     """Templates, the emulator's sources and the migrations travel as package data."""
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), "-t"]
