@@ -158,7 +158,7 @@ u64 convert(u64 raw, const How& h) {
   if (!is_float(h.to)) return double_to_int(round_integral(v, h.r), to_width, to_signed, h.from == F64K);
   if (h.integral) v = std::copysign(round_integral(v, h.r), v);
   const Rounding r = h.integral ? RN : h.r;
-  if (h.sat) v = v != v || v < 0 ? 0 : v > 1 ? 1 : v;
+  if (h.sat) v = v > 0 ? (v > 1 ? 1 : v) : 0;  // NaN and -0 give +0, as an H200 has it
   if (h.relu && v < 0) v = 0;
   if (h.to == F64K) return bits<u64>(v);
   if (h.to == F32K) {

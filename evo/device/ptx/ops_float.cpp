@@ -47,7 +47,8 @@ void operands(Lower& x, const char* type, size_t n) {
   if (n > 2) x.ins.c = x.from(3, type);
 }
 
-inline float saturate(float v) { return v != v ? 0.f : v < 0.f ? 0.f : v > 1.f ? 1.f : v; }
+// NaN and -0 give +0, as an H200 has it.
+inline float saturate(float v) { return v > 0.f ? (v > 1.f ? 1.f : v) : 0.f; }
 
 // One fp32 expression with .ftz and .sat applied where the opcode has them.
 #define FP32(EXPRESSION)                                                                                                                   \

@@ -28,8 +28,8 @@ inline u32 element(u32 a, u32 b, u32 c) {
   if (Z) x = flush_half<T>(x), y = flush_half<T>(y), z = flush_half<T>(z);
   float r = F(x, y, z);
   if (Z) r = flush_half<T>(r);
-  if (LIMIT == 1) r = r != r || r < 0 ? 0.f : r > 1 ? 1.f : r;
-  if (LIMIT == 2) r = r < 0 ? 0.f : r;
+  if (LIMIT == 1) r = r > 0 ? (r > 1 ? 1.f : r) : 0.f;  // NaN and -0 give +0, as an H200 has it
+  if (LIMIT == 2) r = r <= 0 ? 0.f : r;
   return T::store(r);
 }
 template <class T, auto F, bool Z, int LIMIT>
