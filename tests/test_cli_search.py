@@ -23,7 +23,7 @@ SMALL = ["--shape", "1,1,16,32", "--device", "emulator"]
 """A problem of which the emulator does several a second."""
 SYSTEM = "/usr/bin:/bin"
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow]  # whole searches: minutes on a busy machine
 
 
 def run_evo(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
