@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from evo.cache import Cache
 from evo.errors import MachineError, UnknownName, UsageError
-from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
+from evo.gpu import KNOWN_GPUS, Gpu, Limits, known_gpu, target
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
 
@@ -94,6 +94,12 @@ def gpu_of(study: Study) -> Gpu:
     return gpu
 
 
+def recorded_gpu(study: Study) -> Gpu:
+    """The GPU that a study ran on or stands for, also where it is not at hand: what tables know of it.
+    MachineError where neither knows it."""
+    return known_gpu(study.gpu) or gpu_of(study)
+
+
 def limits_of(gpu: Gpu, target_name: str, smem_limit: int | None) -> Limits:
     """What prunes the space: the GPU's own limits, or the target's as far as the GPU has them."""
     if not target_name:
@@ -122,8 +128,7 @@ def task_of(study: Study) -> Task:
 
 def arch_of(study: Study) -> str:
     """What the study's candidates were compiled for, also where its GPU is not at hand."""
-    known = KNOWN_GPUS.get(study.gpu)
-    return (known or gpu_of(study)).arch
+    return recorded_gpu(study).arch
 
 
 def evaluator_of(study: Study, cache: Path, nvcc: Path | None) -> EvaluatorSpec:

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from evo import __version__
-from evo.cli import kernel, look, run
+from evo.cli import explain, kernel, look, run
 from evo.errors import EvoError, UsageError
 
 __all__ = ["main"]
@@ -42,6 +42,7 @@ def _paragraphs(text: str) -> str:
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     "Searching": (run.search, run.resume, run.space),
     "Looking at what was found": (look.leaderboard, look.studies, look.show),
+    "Why the winner wins": (explain.insights,),
     "Kernels and this machine": (kernel.replay, kernel.emulate, kernel.gate, look.doctor),
 }
 for _panel, _functions in _COMMANDS.items():

@@ -12,6 +12,7 @@ import csv
 import difflib
 import io
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,10 @@ Record = Mapping[str, Any]
 
 WIDE = 120
 """Characters a line from which on a text shows all columns."""
+
+ROOM = 30
+"""Characters that a folding last column has at least; where it would have fewer, its cells stand below the
+rows."""
 
 STYLES = {
     "TIMED": "green", "GREEN": "green", "RED": "red", "HUNG": "red", "CRASHED": "red",
@@ -99,15 +104,32 @@ class Table:
     def _text(self, console: Console) -> str:
         if not self.records:
             return f"{self.title}: {self.empty}\n" if self.title else f"{self.empty}\n"
+        columns = [column for column in self.columns if console.width >= WIDE or not column.wide]
+        below = columns.pop() if self._cramped(columns, console.width) else None
         with console.capture() as captured:
             if self.title:
                 console.print(Text(self.title, "bold"), soft_wrap=True)
-            console.print(self._grid(console.width >= WIDE))
-        return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+            console.print(self._grid(columns))
+        lines = [line.rstrip() for line in captured.get().splitlines()]
+        if below is not None:
+            head = len(lines) - len(self.records)
+            rows = zip(lines[head:], self.records, strict=True)
+            lines[head:] = [
+                line for row, r in rows for line in (row, *_indented(below.cell(r), console.width))
+            ]
+        return "\n".join(lines) + "\n"
 
-    def _grid(self, wide: bool) -> RichTable:
+    def _cramped(self, columns: Sequence[Column], width: int) -> bool:
+        """Whether the last column folds and the others, none of which does, leave it too little room."""
+        if not columns or not columns[-1].folds or any(column.folds for column in columns[:-1]):
+            return False
+        cells = [[c.heading, *(c.cell(r) for r in self.records)] for c in columns]
+        taken = sum(max(len(cell) for cell in column) + 2 for column in cells[:-1])
+        longest = max(len(cell) for cell in cells[-1])
+        return taken <= width and width - taken < min(ROOM, longest)
+
+    def _grid(self, columns: Sequence[Column]) -> RichTable:
         grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        columns = [column for column in self.columns if wide or not column.wide]
         for column in columns:
             justify: Literal["left", "right"] = "right" if column.right else "left"
             grid.add_column(column.heading, justify=justify, overflow="fold", no_wrap=not column.folds)
@@ -115,6 +137,34 @@ class Table:
             cells = [column.cell(record) for column in columns]
             grid.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in cells))
         return grid
+
+
+def _indented(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Lines of a label and a text, under a title; a text that is empty is left out."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    style: str = "bold"
+
+    def render(self, form: Form, console: Console) -> str:
+        """As text or as Markdown."""
+        told = [(label, text) for label, text in self.lines if text]
+        if form == "markdown":
+            return "".join(f"- **{label}**: {text}\n" for label, text in told)
+        with console.capture() as captured:
+            console.print(Text(self.title, self.style), soft_wrap=True)
+            grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+            grid.add_column(style="dim", no_wrap=True)
+            grid.add_column(overflow="fold")
+            for label, text in told:
+                grid.add_row(label, Text(text))
+            console.print(grid)
+        return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
 
 def as_json(value: object) -> str:
@@ -363,17 +413,9 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
 
 def trial_page(stored: StoredTrial, console: Console) -> str:
     """Everything a person asks of one trial, but for its code."""
-    with console.capture() as captured:
-        title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
-        console.print(Text(title, STYLES.get(stored.trial.outcome, "bold")), soft_wrap=True)
-        grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for label, text in _facts(stored):
-            if text:
-                grid.add_row(label, Text(text))
-        console.print(grid)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
+    title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
+    facts = Facts(title, tuple(_facts(stored)), STYLES.get(stored.trial.outcome, "bold"))
+    return facts.render("text", console)
 
 
 def replay_page(stored: StoredTrial, replay: Replay, console: Console) -> str:
