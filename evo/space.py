@@ -43,6 +43,8 @@ class Parameter:
 
     `layer` is the level of the two-layer search it belongs to, `off` the value that switches the idea off
     (for ablations), `meaning` and `expected` (what it should bring, and when) are sentences for a person.
+    `worth` is that expectation in figures, if it has any: time with `off` / time with another value, from and
+    to.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Parameter:
     off: Value | None = None
     meaning: str = ""
     expected: str = ""
+    worth: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or hasattr(_Columns, self.name):
@@ -63,6 +66,10 @@ class Parameter:
                 raise BadTemplate(f"parameter {self.name}: unusable value {value!r}", "letters, digits, _.+-")
         if len({(type(v), v) for v in self.values}) != len(self.values):
             raise BadTemplate(f"parameter {self.name} has a value twice", f"values: {self.values}")
+        if self.worth is not None and not (0 < self.worth[0] <= self.worth[1] and self.off is not None):
+            raise BadTemplate(
+                f"parameter {self.name}: worth {self.worth}", "(1.2, 1.3), and `off`, the value without it"
+            )
         for value in (self.default,) if self.off is None else (self.default, self.off):
             if not any(_same(value, v) for v in self.values):
                 raise BadTemplate(f"parameter {self.name} has no value {value!r}", f"values: {self.values}")

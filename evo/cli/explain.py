@@ -1,20 +1,54 @@
-"""The commands that say why the winner wins: insights."""
+"""The commands that say why the winner wins: insights, ablate."""
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.cli.options import DATABASE, DatabaseOption, JsonOption, open_store, study_names
-from evo.cli.words import form_of, stdout
+from evo.cli.options import (
+    DATABASE,
+    WHERE,
+    CacheOption,
+    DatabaseOption,
+    JsonOption,
+    NvccOption,
+    WorkersOption,
+    nvcc_or_environment,
+    open_cache,
+    open_store,
+    study_names,
+)
+from evo.cli.words import form_of, notice, stdout
 
 if TYPE_CHECKING:
     from evo.explain.insights import Insights
-    from evo.store import Store
+    from evo.store import Store, Study
 
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")]
+
+TrialArgument = Annotated[str, typer.Argument(metavar="TRIAL", help="STUDY/NUMBER, or an id.")]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out", metavar="DIR", rich_help_panel=WHERE, help="Where the result is kept: DIR/STUDY/NUMBER."
+    ),
+]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Write Markdown.")]
+StudyDeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="cuda:0|emulator",
+        rich_help_panel=WHERE,
+        help="Where it runs (default: where the study ran). On the emulator times are estimates.",
+    ),
+]
+RUNS = Path("runs")
 
 
 def insights(
@@ -24,7 +58,7 @@ def insights(
         int, typer.Option(min=1, help="Of how many templates, best first, parameters are shown.")
     ] = 1,
     json: JsonOption = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown.")] = False,
+    markdown: MarkdownOption = False,
     database: DatabaseOption = DATABASE,
 ) -> None:
     """Say what the trials of a study teach: which parameters matter, which values are best, why trials fail.
@@ -57,3 +91,52 @@ def insights_of(store: Store, name: str) -> Insights:
     return insights(
         study, store.rows(study), store.leaderboard(study=name, limit=5), store.failures(study), ground
     )
+
+
+def ablate(
+    *,
+    trial: TrialArgument,
+    device: StudyDeviceOption = None,
+    workers: WorkersOption = None,
+    json: JsonOption = False,
+    markdown: MarkdownOption = False,
+    out: OutOption = RUNS,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> None:
+    """Say what each optimisation of a kernel is worth: its parameters switched off, one at a time.
+
+    A parameter goes to the value that its template calls off, else to its default, else to the nearest value
+    that the rules allow. Each variant is compiled, gated and timed, the original again between all of them.
+    Worth is time without / time with: above 1 the optimisation helps. Nothing is written to the database.
+
+    \b
+      evo ablate attention-1/118
+      evo ablate mission-1/224 --markdown
+    """
+    from evo.explain.ablation import ablate as switch_off
+    from evo.explain.kept import keep
+    from evo.report.ablation import ablation_text
+    from evo.rig import evaluator_of
+
+    form = form_of(json, markdown=markdown)
+    with open_store(database) as store:
+        stored = store.trial(trial)
+        study = _on(store.study(stored.study), device)
+    spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    found = switch_off(stored, spec, workers or os.cpu_count() or 1, notice)
+    path = keep(out, stored.study, stored.number, "ablation", found.to_record())
+    sys.stdout.write(ablation_text(found, form, stdout()))
+    notice(f"kept in {path}")
+
+
+def _on(study: Study, device: str | None) -> Study:
+    """`study` as if it had run on `device`: the emulator then stands for its GPU."""
+    from evo.rig import choose_device, recorded_gpu
+
+    if device is None:
+        return study
+    if device == "emulator":
+        return replace(study, device="emulator", gpu=recorded_gpu(study).name)
+    return replace(study, device=choose_device(device, None, None)[0])

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from evo.trial import LaunchConfig, Point, Resources, Timing, Trial
+from evo.trial import LaunchConfig, Point, Resources, Timing, Trial, Value
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
     from evo.doctor import Finding
@@ -201,9 +201,14 @@ def dollars(seconds: float, rate: float) -> str:
     return f"${seconds / 3600 * rate:.2f}"
 
 
+def plain(value: Value) -> str:
+    """A parameter's value; booleans as 0 and 1."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
 def point_text(point: Point) -> str:
-    """`bm=64 bn=128 swizzle=xor`; booleans as 0 and 1."""
-    return " ".join(f"{k}={int(v) if isinstance(v, bool) else v}" for k, v in point.items())
+    """`bm=64 bn=128 swizzle=xor`."""
+    return " ".join(f"{name}={plain(value)}" for name, value in point.items())
 
 
 def score_text(median_us: float | None, estimate_us: float | None) -> str:
@@ -267,8 +272,8 @@ def _leaderboard(rows: Sequence[Ranked]) -> Table:
             Column("vs best baseline", _versus),
         ]
     columns += [
-        Column("regs", lambda r: _count(r["registers"]), right=True, wide=True),
-        Column("spill", lambda r: _count(r["spill_bytes"]), right=True, wide=True),
+        Column("regs", lambda r: count(r["registers"]), right=True, wide=True),
+        Column("spill", lambda r: count(r["spill_bytes"]), right=True, wide=True),
         Column("smem", lambda r: f"{r['smem_bytes'] / 1024:.1f}K", right=True, wide=True),
         Column("template", lambda r: str(r["template"])),
         Column("point", lambda r: point_text(r["point"]), folds=True),
@@ -299,7 +304,8 @@ def interval_text(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"[{three_digits(low)}, {three_digits(high)}]"
 
 
-def _count(number: int | None) -> str:
+def count(number: int | None) -> str:
+    """A number, or a dash."""
     return "-" if number is None else str(number)
 
 

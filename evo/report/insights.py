@@ -19,10 +19,10 @@ from evo.report import (
     dead_parameters_text,
     leaderboards,
     microseconds,
+    plain,
     point_text,
     score_text,
 )
-from evo.trial import Value
 
 if TYPE_CHECKING:
     from evo.explain.insights import Context, Convergence, Insights, TemplateInsight
@@ -115,7 +115,7 @@ def _history(found: Insights) -> Table:
 def _changes(record: Record) -> str:
     if not record["changed"]:
         return "the first one, or another template"
-    return ", ".join(f"{name}: {_plain(a)} → {_plain(b)}" for name, (a, b) in record["changed"].items())
+    return ", ".join(f"{name}: {plain(a)} → {plain(b)}" for name, (a, b) in record["changed"].items())
 
 
 def _templates(found: Insights) -> Table:
@@ -140,7 +140,7 @@ def _parameters(found: Insights, template: TemplateInsight) -> Table:
         Column("parameter", lambda r: str(r["name"])),
         Column("importance", lambda r: _percent(r["importance"]), right=True),
         Column("explains", lambda r: _percent(r["explained"]), right=True, wide=True),
-        Column("best", lambda r: _plain(r["best"]["value"]) if r["best"] else "-"),
+        Column("best", lambda r: plain(r["best"]["value"]) if r["best"] else "-"),
         Column("trials", lambda r: f"{r['best']['correct']}/{template.correct}" if r["best"] else "-",
                right=True),
         Column("fastest tenth", lambda r: _us(found, r["best"]["decile_us"]) if r["best"] else "-",
@@ -157,12 +157,12 @@ def _pairs(record: Record) -> str:
     if not enough:
         return "-"
     top = enough[0]
-    return f"{_plain(top['value'])}: {top['ratio']:.3f}x, {top['won']}/{top['pairs']}"
+    return f"{plain(top['value'])}: {top['ratio']:.3f}x, {top['won']}/{top['pairs']}"
 
 
 def _values(found: Insights, record: Record) -> str:
     return ", ".join(
-        f"{_plain(v['value'])} {_us(found, v['decile_us'])} ({v['correct']})" for v in record["values"]
+        f"{plain(v['value'])} {_us(found, v['decile_us'])} ({v['correct']})" for v in record["values"]
     )
 
 
@@ -181,7 +181,7 @@ def _interactions(found: Insights, template: TemplateInsight) -> Table:
 
 def _failures(found: Insights) -> Table:
     def likely(r: Record) -> str:
-        return f"{r['name']}={_plain(r['value'])}: {r['times']:.1f}x as often" if r["times"] else "-"
+        return f"{r['name']}={plain(r['value'])}: {r['times']:.1f}x as often" if r["times"] else "-"
 
     columns = (
         Column("outcome", lambda r: str(r["outcome"])),
@@ -216,10 +216,6 @@ def _convergence(found: Insights, convergence: Convergence) -> Facts:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
-
-
-def _plain(value: Value) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _count(number: float) -> str:

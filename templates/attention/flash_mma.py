@@ -194,7 +194,7 @@ SPACE = Space(
         Parameter(
             "kv_split", (1, 2, 4), 1, layer="macro", off=1,
             meaning="groups of warps that share the keys of a CTA and join their results at the end",
-            expected="1.2x to 1.3x where there are fewer query tiles than SMs",
+            expected="1.2x to 1.3x where there are fewer query tiles than SMs", worth=(1.2, 1.3),
         ),
         Parameter(
             "cta_split", (1, 2), 1, layer="macro", off=1,
@@ -207,7 +207,7 @@ SPACE = Space(
                   expected="little with 2 over 1: V is loaded while the scores are computed"),
         Parameter("swizzle", ("xor", "pad", "none"), "xor", off="none",
                   meaning="how rows are laid out in shared memory",
-                  expected="up to 4x over none: ldmatrix without bank conflicts"),
+                  expected="up to 4x over none: ldmatrix without bank conflicts", worth=(1.0, 4.0)),
         Parameter(
             "q_path", ("direct", "registers", "shared", "reuse"), "direct", off="shared",
             meaning="Q straight into registers; there through shared memory; re-read from shared memory for "
@@ -216,7 +216,8 @@ SPACE = Space(
         ),
         Parameter("rescale", ("always", "lazy"), "always", off="always",
                   meaning="rescale the output at every tile, or only when a maximum has grown by 2^8",
-                  expected="a few percent: the products with the correction factor disappear"),
+                  expected="a few percent: the products with the correction factor disappear",
+                  worth=(1.02, 1.05)),
         Parameter("epilogue", ("direct", "shared"), "direct", off="direct",
                   meaning="output straight to global memory, or through shared memory, 16 bytes a store",
                   expected="full-width stores against one more pass through shared memory"),

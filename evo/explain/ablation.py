@@ -1,0 +1,346 @@
+"""What each optimisation of one kernel is worth: its parameters switched back, one at a time.
+
+Each variant takes the whole journey (compile, gate, time) in the process of a worker, and the original takes
+it again before the first, between all of them, and after the last: O A O B O … A drift of the clock then
+meets both sides of every ratio, and the spread of the originals says how much two trials of one kernel differ
+anyway. No ratio within that spread is called an effect.
+
+On the emulator times are estimates and do not vary: there is one original, and no interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+
+from evo.errors import NothingFound, UsageError
+from evo.evaluate import EvaluatorSpec
+from evo.gpu import Limits
+from evo.space import Parameter
+from evo.store import StoredTrial
+from evo.task import load_task
+from evo.template import Template, load_template
+from evo.trial import Candidate, Interval, Point, Problem, Trial, Value
+from evo.workers import Pool
+
+RESAMPLES = 2000
+"""Of the bootstrap."""
+GRAIN = 0.01
+"""Differences between two estimates that the emulator's model cannot tell, as a fraction."""
+
+Kind = Literal["off", "default", "neighbour"]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One parameter of a point, switched `to` another value: the one that is off, else the default; where the
+    rules refuse both, with the first other parameter that must move too (`along`); else the nearest value
+    that they allow. None where it stays; `reason` says why."""
+
+    parameter: Parameter
+    value: Value
+    to: Value | None
+    kind: Kind | None = None
+    along: tuple[tuple[str, Value], ...] = ()
+    reason: str = ""
+
+    def applied(self, point: Point) -> Point:
+        """`point`, switched."""
+        assert self.to is not None
+        return {**point, self.parameter.name: self.to, **dict(self.along)}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What one parameter's value is worth. `ratio` is the time of the variant / the time of the original:
+    above 1, the original's value is the faster one; None where the variant has no time. `along` had to move
+    with it. `same_code`: the variant is the very same machine code. `expected` and `expected_ratio` are the
+    template's words and figures."""
+
+    name: str
+    value: Value
+    to: Value
+    kind: Kind
+    along: tuple[tuple[str, Value], ...]
+    outcome: str
+    reason: str
+    us: float | None
+    ratio: float | None
+    interval: Interval | None
+    same_code: bool
+    registers: int | None
+    spill_bytes: int | None
+    expected: str
+    expected_ratio: tuple[float, float] | None
+
+    def differs(self, spread: float) -> bool:
+        """Whether the ratio is an effect, where two trials of one kernel differ by `spread` anyway."""
+        if self.ratio is None or self.same_code:
+            return False
+        low, high = (self.interval.low, self.interval.high) if self.interval else (self.ratio, self.ratio)
+        return low > 1 + spread or high < 1 - spread
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What each parameter of trial `study/number` is worth, the most valuable first, and which stayed and
+    why.
+
+    Original and variants are what the template renders today; `same_source`: that is the stored source, too.
+    `originals_us` are the original's medians in the order in which they were taken; `spread` is the largest
+    deviation of one of them from their median, as a fraction. `estimated`: the emulator's estimates for
+    `gpu`."""
+
+    study: str
+    number: int
+    problem: str
+    template: str
+    point: Point
+    device: str
+    gpu: str
+    estimated: bool
+    originals_us: tuple[float, ...]
+    spread: float
+    rows: tuple[Worth, ...]
+    stayed: tuple[tuple[str, Value, str], ...]
+    same_source: bool
+    versions: dict[str, str]
+    created: str
+
+    @property
+    def original_us(self) -> float:
+        return float(np.median(self.originals_us))
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON has it; `from_record` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Ablation:
+        rows = tuple(_row_of(row) for row in record["rows"])
+        stayed = tuple((name, value, reason) for name, value, reason in record["stayed"])
+        return cls(
+            **{**record, "rows": rows, "stayed": stayed, "originals_us": tuple(record["originals_us"])}
+        )
+
+
+def _row_of(record: dict[str, Any]) -> Worth:
+    interval, expected = record["interval"], record["expected_ratio"]
+    return Worth(
+        **{
+            **record,
+            "along": tuple((name, value) for name, value in record["along"]),
+            "interval": Interval(**interval) if interval else None,
+            "expected_ratio": tuple(expected) if expected else None,
+        }
+    )
+
+
+def switches(template: Template, point: Point, limits: Limits, problem: Problem) -> list[Switch]:
+    """A switch for each parameter of `point`."""
+    return [_switch(template, parameter, point, limits, problem) for parameter in template.space.parameters]
+
+
+def _switch(
+    template: Template, parameter: Parameter, point: Point, limits: Limits, problem: Problem
+) -> Switch:
+    value, space = point[parameter.name], template.space
+    wanted: list[tuple[Kind, Value]] = [("default", parameter.default)]
+    if parameter.off is not None:
+        wanted.insert(0, ("off", parameter.off))
+    if value == wanted[0][1]:
+        return Switch(parameter, value, None, reason=f"is {wanted[0][0]}")
+    wanted = [(kind, to) for kind, to in wanted if to != value]
+    near: list[tuple[Kind, Value]] = [("neighbour", v) for v in parameter.neighbours(value)]
+    alone: list[Switch] = [Switch(parameter, value, to, kind) for kind, to in wanted]
+    together = [
+        replace(switch, along=((other.name, there),))
+        for switch in alone
+        for other in space.parameters
+        for there in _others(other, point[other.name])
+        if other.name != parameter.name
+    ]
+    nearest = [Switch(parameter, value, to, kind) for kind, to in near]
+    reason = "has no other value"
+    for i, switch in enumerate((*alone, *together, *nearest)):
+        why = space.why_not(switch.applied(point), limits, problem)
+        if why is None:
+            return switch
+        reason = f"{switch.to}: {why}" if i == 0 else reason
+    return Switch(parameter, value, None, reason=reason)
+
+
+def _others(parameter: Parameter, value: Value) -> list[Value]:
+    """What a parameter may be moved to for another one's sake: off, default, then its neighbours."""
+    wished = (parameter.off, parameter.default, *parameter.neighbours(value))
+    return [v for v in dict.fromkeys(wished) if v is not None and v != value]
+
+
+def ablate(
+    stored: StoredTrial, spec: EvaluatorSpec, workers: int, notice: Callable[[str], None] = lambda _: None
+) -> Ablation:
+    """Takes every variant through the pipeline. `notice` hears of every trial.
+
+    UsageError where the template no longer has the trial's parameters, NothingFound where the original is not
+    correct (any more)."""
+    candidate = stored.trial.candidate
+    template = load_template(load_task(spec.task, spec.folders), candidate.template, spec.folders)
+    try:
+        point = template.space.parse(candidate.point)
+    except UsageError as error:
+        message = (
+            f"template {template.name} has changed since {stored.study}/{stored.number}: {error.message}"
+        )
+        raise UsageError(message, "ablate a trial of a newer study") from error
+    planned = switches(template, point, spec.limits, candidate.problem)
+    moved = [(s, s.to) for s in planned if s.to is not None]
+    variants = [template.candidate({**point, s.parameter.name: to}, candidate.problem) for s, to in moved]
+    original = template.candidate(point, candidate.problem)
+    originals, trials = _journeys(original, variants, spec, workers, notice)
+    if originals[0].score_us is None:
+        first = originals[0]
+        raise NothingFound(
+            f"{stored.study}/{stored.number} is {first.outcome} now: {first.reason}", first.detail
+        )
+    medians = tuple(t.score_us for t in originals if t.score_us is not None)
+    centre = float(np.median(medians))
+    rows = [
+        _worth(switch, to, trial, originals[i : i + 2])
+        for i, ((switch, to), trial) in enumerate(zip(moved, trials, strict=True))
+    ]
+    rows.sort(key=lambda row: -(row.ratio or 0.0))
+    return Ablation(
+        stored.study,
+        stored.number,
+        candidate.problem.key,
+        candidate.template,
+        point,
+        originals[0].device,
+        spec.gpu.name,
+        not spec.on_gpu,
+        medians,
+        max(abs(us / centre - 1) for us in medians) if spec.on_gpu else GRAIN,
+        tuple(rows),
+        tuple((s.parameter.name, s.value, s.reason) for s in planned if s.to is None),
+        original.digest == candidate.digest,
+        dict(originals[0].versions),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _journeys(
+    original: Candidate,
+    variants: Sequence[Candidate],
+    spec: EvaluatorSpec,
+    workers: int,
+    notice: Callable[[str], None],
+) -> tuple[list[Trial], list[Trial]]:
+    """The trials of the originals (one before, between and after the variants; on the emulator one for all),
+    and of the variants."""
+    if not spec.on_gpu:
+        first, *others = _run([original, *variants], spec, workers, notice)
+        return [first] * (len(variants) + 1), others
+    _compile_ahead([original, *variants], spec, workers)
+    patient = replace(spec, timing=replace(spec.timing, margin=math.inf, hopeless=math.inf))
+    order = [original, *(c for variant in variants for c in (variant, original))]
+    trials = _run(order, patient, 1, notice)
+    return trials[::2], trials[1::2]
+
+
+def _compile_ahead(candidates: Sequence[Candidate], spec: EvaluatorSpec, workers: int) -> None:
+    """Into the cache, on all cores: the journeys themselves happen one after the other."""
+    precompile = spec.precompiler(workers)
+    if precompile is None:
+        return
+    try:
+        with ThreadPoolExecutor(workers) as threads:
+            list(threads.map(precompile, candidates))
+    finally:
+        precompile.close()
+
+
+def _run(
+    candidates: Sequence[Candidate], spec: EvaluatorSpec, workers: int, notice: Callable[[str], None]
+) -> list[Trial]:
+    """The trials of `candidates`, in their order: with one worker also run in that order."""
+    done: dict[int, Trial] = {}
+    with Pool(spec, workers) as pool:
+        for number, candidate in enumerate(candidates):
+            pool.submit(number, candidate)
+        while len(done) < len(candidates):
+            for number, trial in pool.wait(1.0):
+                done[number] = trial
+                notice(f"{len(done)} of {len(candidates)}: {trial.outcome} {trial.reason}".rstrip())
+    return [done[number] for number in range(len(candidates))]
+
+
+def _worth(switch: Switch, to: Value, trial: Trial, originals: Sequence[Trial]) -> Worth:
+    ratio, interval = _ratio(trial, originals)
+    parameter, resources = switch.parameter, trial.resources
+    assert switch.kind is not None
+    same = bool(trial.machine_code) and trial.machine_code == originals[0].machine_code
+    return Worth(
+        parameter.name,
+        switch.value,
+        to,
+        switch.kind,
+        switch.along,
+        str(trial.outcome),
+        trial.reason,
+        trial.score_us,
+        ratio,
+        interval,
+        same and trial.candidate.launch == originals[0].candidate.launch,
+        resources.registers if resources else None,
+        resources.spill_bytes if resources else None,
+        parameter.expected,
+        parameter.worth if switch.kind == "off" else None,
+    )
+
+
+def _ratio(trial: Trial, originals: Sequence[Trial]) -> tuple[float | None, Interval | None]:
+    """Time of the variant / time of the originals around it, with the interval of independent bootstraps."""
+    around = [t.score_us for t in originals if t.score_us is not None]
+    if trial.score_us is None or not around:
+        return None, None
+    if trial.timing is None:
+        return trial.score_us / around[0], None
+    own = np.array(trial.timing.samples_us)
+    others = np.concatenate([t.timing.samples_us for t in originals if t.timing])
+    rng = np.random.default_rng(0)
+    ratios = np.median(rng.choice(own, (RESAMPLES, len(own))), axis=1) / np.median(
+        rng.choice(others, (RESAMPLES, len(others))), axis=1
+    )
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return float(np.median(own) / np.median(others)), Interval(float(low), float(high))
+
+
+def verdict(row: Worth, spread: float) -> str:
+    """In words: what came of it, and how that compares with what the template expected."""
+    if row.ratio is None:
+        return f"{row.outcome}: {row.reason}" if row.reason else row.outcome
+    if row.same_code:
+        return "same machine code"
+    if not row.differs(spread):
+        found = "no difference"
+    else:
+        found = f"helps {row.ratio:.2f}x" if row.ratio > 1 else f"hurts {1 / row.ratio:.2f}x"
+    return ", ".join((found, *_against_expected(row, spread)))
+
+
+def _against_expected(row: Worth, spread: float) -> Iterator[str]:
+    if row.expected_ratio is None or row.ratio is None:
+        return
+    low, high = row.expected_ratio
+    if row.ratio * (1 + spread) < low:
+        yield "less than expected"
+    elif row.ratio * (1 - spread) > high:
+        yield "more than expected"
+    else:
+        yield "as expected"

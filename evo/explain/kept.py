@@ -1,0 +1,47 @@
+"""Where what was found out about one trial is kept: `DIR/<study>/<number>/ablation.json`, `profile.json` and
+what came with it. Files, not rows: they belong to one trial, and each can be made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from evo.errors import MachineError
+
+Found = Literal["ablation", "profile"]
+
+
+def folder_of(root: Path, study: str, number: int) -> Path:
+    """The folder of one trial; made where it is missing. MachineError where it cannot be."""
+    folder = _study_folder(root, study) / str(number)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MachineError(f"cannot make {folder}: {error.strerror}", "choose another with --out") from error
+    return folder
+
+
+def keep(root: Path, study: str, number: int, found: Found, record: dict[str, Any]) -> Path:
+    """Writes `record` whole or not at all, in place of an earlier one; where it lies."""
+    path = folder_of(root, study, number) / f"{found}.json"
+    scratch = path.with_suffix(f".{os.getpid()}")
+    try:
+        scratch.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise MachineError(f"cannot write {path}: {error.strerror}", "choose another with --out") from error
+    return path
+
+
+def kept(root: Path, study: str, found: Found) -> list[dict[str, Any]]:
+    """All records of that kind that trials of `study` have, by trial number."""
+    paths = _study_folder(root, study).glob(f"*/{found}.json")
+    return [json.loads(path.read_text()) for path in sorted(paths, key=lambda p: int(p.parent.name))]
+
+
+def _study_folder(root: Path, study: str) -> Path:
+    return root / re.sub(r"[^\w.+-]", "_", study)
