@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the search brings Optuna
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 FRAMES_A_SECOND = 4
-FINISHING = "finishing what is under way; a second Ctrl-C stops at once"
+FINISHING = "finishing what is under way, a few seconds"
 
 
 class View(Protocol):
