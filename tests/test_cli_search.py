@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -227,6 +228,40 @@ def test_ctrl_c_twice_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:
         assert "evo resume attention-1" in err
         assert group_is_empty(process.pid)
     assert set(before) <= set(trials(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_twenty_kills_lose_nothing(tmp_path: Path, workers: str) -> None:
+    """kill -9 of every process of a search, twenty times at random moments, each time resumed."""
+    dice = random.Random(int(workers))
+    words = ["--seed", "5", "--workers", workers]
+    with evo_running(tmp_path, "search", "--budget", "10m", *SMALL, *words) as process:
+        wait_for_trials(tmp_path, 1, process)
+    seen = trials(tmp_path)
+    for _ in range(19):
+        with evo_running(tmp_path, "resume", "attention-1") as process:
+            wait_for_trials(tmp_path, len(seen) + dice.randrange(4), process)
+            time.sleep(dice.random())
+        assert set(seen) <= set(trials(tmp_path)), "a finished trial was lost or changed"
+        seen = trials(tmp_path)
+    spent = rows(tmp_path, "SELECT spent_s FROM studies")[0][0]
+    more = f"{int(spent) + 8}s"
+    done = run_evo(tmp_path, "resume", "attention-1", "--budget", more)
+    assert done.returncode == 0, done.stderr
+    numbers = [number for number, _ in trials(tmp_path)]
+    assert numbers == list(range(len(numbers))) or workers == "2"
+    assert len(set(numbers)) == len(numbers)
+    assert 19 < rows(tmp_path, "SELECT spent_s FROM studies")[0][0] < float(more[:-1]) + GRACE_S + 10
+    if workers == "2":
+        return
+    points = "SELECT template, point, outcome FROM trials ORDER BY number"
+    killed = rows(tmp_path, points)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    with evo_running(alone, "search", "--budget", "10m", *SMALL, *words) as process:
+        wait_for_trials(alone, len(killed), process)
+    assert rows(alone, points)[: len(killed)] == killed
 
 
 def rows(folder: Path, query: str) -> list[tuple[str]]:
