@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32)
     FENCE_PROXY();  // FAULT no_proxy_fence: ;
     asm volatile("bar.sync 1, 128;" ::: "memory");  // FAULT no_barrier_before_store: ;
     if (tid == 0) {
-      TMA_STORE(&c, c_at, half_n * 32, m0);  // SEEN no_proxy_fence: missing fence // SEEN no_barrier_before_store: race | uninitialised read | missing fence
+      TMA_STORE(&c, c_at, half_n * 32, m0);  // SEEN no_proxy_fence: missing fence // SEEN no_barrier_before_store: race | uninitialised read | missing fence // FAULT stores_before_the_tensor: TMA_STORE(&c, c_at, half_n * 32, m0 - 8); // SEEN stores_before_the_tensor: bad operand
       BULK_COMMIT();
     }
   }

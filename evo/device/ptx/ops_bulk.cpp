@@ -310,6 +310,8 @@ void tensor(Warp& w, const Ins& I, u32 m) {
     for (u32 i = 0; i < rank; i++) {
       origin[i] = static_cast<i32>(w.u(e[8 + i])[l]);
       if (map.element_strides[i] != 1) throw Fault(EVO_PTX_BAD_OPERAND, "tensor maps with element strides are not supported", static_cast<int>(l));
+      // An H200 loads and prefetches from there (zeros), but a store is an illegal instruction, swizzled or not.
+      if (is_store && !e[17] && origin[i] < 0) throw Fault(EVO_PTX_BAD_OPERAND, "coordinate " + std::to_string(i) + " of a tensor store is negative: " + std::to_string(origin[i]), static_cast<int>(l));
       if (i) rows *= map.box[i];
     }
     const u32 es = map.element_bytes, inner = map.box[0] * es;
