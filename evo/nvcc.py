@@ -70,6 +70,12 @@ class Toolkit:
         return tuple(p for p in (self.root / "include", self.root / "include" / "cccl") if p.is_dir())
 
     @property
+    def ptxas(self) -> Path | None:
+        """The assembler of PTX."""
+        beside = [self.nvcc.with_name("ptxas")] if self.nvcc else []
+        return next((p for p in (self.root / "bin" / "ptxas", *beside) if p.is_file()), None)
+
+    @property
     def builtins(self) -> Path | None:
         """The library that NVRTC loads by bare name."""
         found = sorted(self.nvrtc.parent.glob("libnvrtc-builtins.so.*")) if self.nvrtc else []
@@ -417,9 +423,8 @@ class _NvccCommands:
 
     def __init__(self, toolkit: Toolkit) -> None:
         assert toolkit.nvcc is not None
-        ptxas = toolkit.root / "bin" / "ptxas"
         self._nvcc = str(toolkit.nvcc)
-        self._ptxas = str(ptxas) if ptxas.is_file() else str(toolkit.nvcc.with_name("ptxas"))
+        self._ptxas = str(toolkit.ptxas or toolkit.nvcc.with_name("ptxas"))
         self._running: set[subprocess.Popen[str]] = set()
 
     def _commands(self, arch: str) -> tuple[list[str], list[str]]:

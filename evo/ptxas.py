@@ -1,13 +1,16 @@
-"""What ptxas said, as values: resources from its report, reasons from its errors, a hash of its code."""
+"""What ptxas says, as values: resources from its report, reasons from its errors, a hash of its code."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import struct
+import subprocess
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
-from evo.errors import Uncompilable
+from evo.errors import MachineError, Uncompilable
 from evo.trial import Resources
 
 DETAIL_LINES = 12
@@ -142,3 +145,23 @@ def without_ptx_text(cubin: bytes) -> bytes:
         if name == ".nv_debug_ptx_txt":
             blank[offset : offset + nbytes] = bytes(nbytes)
     return bytes(blank)
+
+
+def assemble(ptx: str, arch: str, ptxas: Path | None, timeout_s: float = 120.0) -> bytes:
+    """The cubin of a PTX text. Uncompilable where ptxas refuses it, MachineError where there is no ptxas."""
+    if ptxas is None:
+        raise MachineError("no ptxas on this machine", "pip install nvidia-cuda-nvcc, or give --nvcc PATH")
+    with tempfile.TemporaryDirectory(prefix="evo-ptxas-") as name:
+        folder = Path(name)
+        (folder / "x.ptx").write_text(ptx, encoding="utf-8")
+        command = [str(ptxas), f"-arch={arch}", "x.ptx", "-o", "x.cubin"]
+        try:
+            run = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired as late:
+            raise Uncompilable("compile timeout", f"ptxas took more than {timeout_s:g} s") from late
+        if run.returncode:
+            log = run.stderr + run.stdout
+            raise Uncompilable(reason(log), first_errors(log))
+        return (folder / "x.cubin").read_bytes()

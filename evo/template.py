@@ -111,6 +111,10 @@ class Template:
             return tuple(int(t) for t in self._ask("tiles", Filling(point), problem))
         return tuple(int(point[name]) for name in ("bm", "bn") if name in point)
 
+    def registers(self, point: Point, problem: Problem) -> int | None:
+        """The template's model of the registers a thread, which the space is pruned by; None without one."""
+        return int(self._ask("registers", Filling(point), problem)) if hasattr(self._module, "registers") else None
+
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""
         p = Filling(point)

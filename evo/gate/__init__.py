@@ -7,8 +7,9 @@ What a candidate goes through, cheapest first, so that a wrong one dies early:
 3. what must hold between two runs whatever the reference says (`Task.relations`);
 4. the other boundary problems (one below, at and above the tiles; 1; ragged), each with another family of
    inputs; on the emulator each under another hostile but legal schedule, and one under all of them;
-5. a few of the lengths that a last tile can have, others for each seed (for finalists: all of them). Mutation
-   testing asked for this: a mask that is wrong for one remainder is right at every boundary;
+5. a few of the lengths that a last tile can have, others for each seed; on the emulator, where they are cheap,
+   as many as BOUNDARY_INSTRUCTIONS pay for, for finalists all of them. Mutation testing asked for this: a mask
+   that is wrong for one remainder is right at every boundary;
 6. the study's own problem: on a GPU in full, 20 launches in all, half of them beside a kernel that keeps the
    memory busy; on the emulator once, and its report feeds the estimate. There a kernel that would need more
    than OWN_INSTRUCTIONS runs on a share of the independent pieces (`Task.share`: fewer heads), its counters
@@ -47,7 +48,7 @@ KernelFor = Callable[[Problem], tuple[Kernel, LaunchConfig]]
 REPEATS = 20
 """Launches of the study's own problem on a GPU, all bitwise equal."""
 RAGGED = 12
-"""Ragged problems that a candidate is tried on, unless the check is thorough."""
+"""Ragged problems that a candidate is tried on on a GPU, unless the check is thorough."""
 BOUNDARY_INSTRUCTIONS = 8e6
 """On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
 that they run under fewer schedules or are left out, and the verdict says which; the first three and the
@@ -159,11 +160,12 @@ def plan_boundary(
 def plan_ragged(
     task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device, thorough: bool
 ) -> list[Case]:
-    """Ragged problems in the order of their size, families and schedules in turn."""
+    """Ragged problems, families and schedules in turn: on a GPU a few; on the emulator all, in an order that
+    the seed shuffles, for whoever runs out of budget on the way."""
     every = task.ragged_problems(problem, tiles)
-    chosen = list(every)
-    if not thorough:
-        chosen = sorted(random.Random(seed).sample(every, min(RAGGED, len(every))), key=task.flop)
+    chosen = random.Random(seed).sample(every, len(every))
+    if device.kind == "cuda" and not thorough:
+        chosen = sorted(chosen[:RAGGED], key=task.flop)
     cases = []
     for number, at in enumerate(chosen, seed):
         family = task.families[number % len(task.families)]

@@ -1,9 +1,9 @@
-"""Mutation testing: break an honest kernel's PTX in one place, and see whether the gate refuses it.
+"""Mutants: an honest kernel's PTX, broken in one place.
 
-A mutant changes one statement: a barrier, wait, fence or commit is deleted or a wait made laxer, a store or
-copy dropped, a predicate turned round, a comparison shifted by one, a constant, offset, lane or scale
-changed, two operands swapped, a maximum made a minimum. Only statements that the kernel executes are changed;
-whether a survivor is a hole or changes nothing (ptxas gives the same machine code) is for a person to see.
+A mutant changes one statement: a barrier, wait, fence or commit is deleted or moved past a memory access, a
+wait made laxer, a store or copy dropped, a predicate turned round, a comparison shifted by one, a constant,
+offset, lane or scale changed, two operands swapped, a maximum made a minimum, a term or a shuffle dropped, a
+matrix loaded without its transposition. `mutants` runs them through the gate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ CMP = {"eq": "ne", "ne": "eq", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "
 
 @dataclass(frozen=True)
 class Mutant:
-    """`ptx` with one statement changed; `line` counts from 1."""
+    """One statement changed; `line` counts from 1. `changes` are the lines that differ: (number, text)."""
 
     kind: str
     line: int
     before: str
     after: str
-    ptx: str
+    changes: tuple[tuple[int, str], ...]
+
+    def of(self, ptx: str) -> str:
+        """`ptx`, which the mutant was made of, with its change."""
+        lines = ptx.splitlines()
+        for number, text in self.changes:
+            lines[number - 1] = text
+        return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
         return f"{self.kind}, PTX line {self.line}: {self.before} -> {self.after or 'nothing'}"
@@ -48,6 +55,10 @@ def _one_more(match: re.Match[str]) -> str:
     return f"{match[1]}{int(match[2]) + 1}{match[3]}"
 
 
+def _one_less(match: re.Match[str]) -> str:
+    return f"{match[1]}{int(match[2]) - 1}{match[3]}" if int(match[2]) else match[0]
+
+
 def _other_comparison(match: re.Match[str]) -> str:
     return f"{match[1]}{CMP[match[2]]}{match[3]}"
 
@@ -58,8 +69,21 @@ def _scaled(match: re.Match[str]) -> str:
     return "0f" + struct.pack(">f", changed).hex().upper()
 
 
+def _shrunk(match: re.Match[str]) -> str:
+    value = struct.unpack(">f", bytes.fromhex(match[1]))[0]
+    return "0f" + struct.pack(">f", value * 0.98 if value else -0.02).hex().upper()
+
+
 def _swapped(match: re.Match[str]) -> str:
     return f"{match[1]}{match[3]}, {match[2]}"
+
+
+def _product(match: re.Match[str]) -> str:
+    return f"mul.rn.{match[1]} \t{match[2]}, {match[3]}, {match[4]}"
+
+
+def _own_value(match: re.Match[str]) -> str:
+    return f"mov.b32 \t{match[1]}, {match[2]}"
 
 
 _SYNC = (
@@ -69,26 +93,35 @@ _SYNC = (
 _REG = r"%[a-z]+\d+"
 _ARITHMETIC = "add|sub|mul|mad|shl|shr|and|or|xor|bfe"
 _ORDERED = "sub|div|setp|shl|selp"
+_ADDED = rf"^((?:{_ARITHMETIC})[\w.]*\s+{_REG}, .*?(?<![\w%.]))(\d+)(\s*)$"
 _MUTATIONS: tuple[tuple[str, re.Pattern[str], Change], ...] = (
     ("synchronisation deleted", re.compile(rf"^(?:{_SYNC})\b[^;]*$"), _delete),
     ("wait made laxer", re.compile(r"^((?:cp\.async|wgmma)\.(?:bulk\.)?wait_group[\w.]*\s+)(\d+)"), _laxer),
-    ("store dropped", re.compile(r"^(?:st|red|stmatrix|cp\.async\.(?:c[ag]|bulk\.tensor))\b[^;]*$"), _delete),
+    ("store dropped", re.compile(r"^(?:st|red|stmatrix|wmma\.store|cp\.async\.(?:c[ag]|bulk\.tensor))\b[^;]*$"), _delete),
     ("predicate turned", re.compile(r"^@(?=%p)"), lambda _: "@!"),
     ("predicate turned", re.compile(r"^@!(?=%p)"), lambda _: "@"),
     ("comparison shifted", re.compile(rf"^(setp\.)({'|'.join(CMP)})(\.)"), _other_comparison),
-    ("constant", re.compile(rf"^((?:{_ARITHMETIC})[\w.]*\s+{_REG}, .*?(?<![\w%.]))(\d+)(\s*)$"), _one_more),
+    ("constant", re.compile(_ADDED), _one_more),
+    ("constant", re.compile(_ADDED), _one_less),
     ("constant", re.compile(r"^(mov\.[bsu](?:16|32|64)\s+%\w+, )(\d+)(\s*)$"), _one_more),
     ("offset", re.compile(r"(\[%\w+\+)(\d+)(\])"), lambda m: f"{m[1]}{int(m[2]) + 16}{m[3]}"),
     ("offset", re.compile(r"\[(%\w+)\]"), lambda m: f"[{m[1]}+16]"),
     ("scale", re.compile(r"\b0[fF]([0-9A-Fa-f]{8})\b"), _scaled),
+    ("scale", re.compile(r"\b0[fF]([0-9A-Fa-f]{8})\b"), _shrunk),
     ("lane", re.compile(r"^(shfl[\w.]*\s+[^,]+, [^,]+, )(\d+)(, .*)$"), _one_more),
     ("operands swapped", re.compile(rf"^((?:{_ORDERED})[\w.]*\s+[^,]+, )({_REG}), ({_REG})"), _swapped),
     ("maximum made minimum", re.compile(r"^max\b"), lambda _: "min"),
     ("sum made difference", re.compile(r"^add(?=[\w.]*\.f(?:32|16x2|16)\b)"), lambda _: "sub"),
-    ("product dropped", re.compile(r"^(?:mma|wgmma\.mma_async)\b[^;]*$"), _delete),
+    ("term dropped", re.compile(r"^fma[\w.]*\.(f32|f16x2|bf16x2)\s+([^,]+), ([^,]+), ([^,]+), [^,]+$"), _product),
+    ("shuffle dropped", re.compile(r"^shfl[\w.]*\s+([^,|]+)(?:\|[^,]+)?, ([^,]+), .*$"), _own_value),
+    ("not transposed", re.compile(r"^(ldmatrix[\w.]*)\.trans\b"), lambda m: m[1]),
+    ("product dropped", re.compile(r"^(?:mma|wmma\.mma|wgmma\.mma_async)\b[^;]*$"), _delete),
 )  # fmt: skip
 
 _STATEMENT = re.compile(r"^(\s*)(@!?%p\d+\s+)?([a-z][^;{}]*(?:\{[^;]*?\}[^;{}]*)*)(;.*)$")
+_MOVED = re.compile(rf"^(?:{_SYNC})\b[^;]*$")
+_ACCESS = re.compile(r"^(?:ld\.(?:shared|global)|st|red|atom|ldmatrix|stmatrix|cp|wgmma\.mma_async|mma|wmma)\b")
+_LEAVES = re.compile(r"^(?:bra|brx|ret|exit|call)\b")
 
 
 def mutants(ptx: str, executed: Collection[int] | None = None) -> Iterator[Mutant]:
@@ -107,8 +140,42 @@ def mutants(ptx: str, executed: Collection[int] | None = None) -> Iterator[Mutan
             if not count or changed == text:
                 continue
             after = "" if not changed else changed if kind == "predicate turned" else guard + changed
-            replaced = [*lines[: number - 1], indent + after + rest if after else "", *lines[number:]]
-            yield Mutant(kind, number, guard + statement, after, "\n".join(replaced) + "\n")
+            replaced = indent + after + rest if after else ""
+            yield Mutant(kind, number, guard + statement, after, ((number, replaced),))
+        if _MOVED.match(statement):
+            yield from _moved(lines, number, guard + statement)
+
+
+def _moved(lines: list[str], number: int, statement: str) -> Iterator[Mutant]:
+    """The synchronisation of line `number` after the next memory access, and before the last one."""
+    for step, kind in ((1, "synchronisation later"), (-1, "synchronisation earlier")):
+        other = number + step
+        while 0 < other <= len(lines):
+            line = lines[other - 1]
+            match = _STATEMENT.match(line)
+            if re.match(r"^[$\w]+:", line) or (match and _LEAVES.match(match[3])):
+                break  # another basic block
+            if match and _ACCESS.match(match[3]):
+                both = f"{line} {statement};" if step > 0 else f"{statement}; {line}"
+                after = f"{'after' if step > 0 else 'before'} line {other}"
+                yield Mutant(kind, number, statement, after, ((number, ""), (other, both)))
+                break
+            other += step
+
+
+_LOC = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)\s+\d+(?:,.*\binlined_at\s+\d+\s+(\d+))?")
+
+
+def cuda_lines(ptx: str) -> dict[int, tuple[int, ...]]:
+    """PTX line -> the line of the CUDA source that it came from, and the one that this was inlined at."""
+    found: dict[int, tuple[int, ...]] = {}
+    place: tuple[int, ...] = ()
+    for number, line in enumerate(ptx.splitlines(), 1):
+        if match := _LOC.match(line):
+            place = tuple(int(n) for n in match.groups() if n)
+        elif place:
+            found[number] = place
+    return found
 
 
 def sample(found: list[Mutant], count: int, seed: int) -> list[Mutant]:

@@ -1,0 +1,290 @@
+"""Mutation testing of the gate: which mutants of an honest kernel it refuses, on the emulator, on all cores.
+
+What counts is a mutant that runs and differs. Statements that the kernel never executes are not changed; a
+mutant that ptxas refuses is no program; a survivor for which ptxas gives the same machine code changes
+nothing. Each other survivor is listed with its line, and whether the thorough check for finalists refuses it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+from evo.cache import Cache
+from evo.device.emulator import EmulatorDevice, EmulatorKernel
+from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
+from evo.gate import Green, check
+from evo.gate.arena import Arena
+from evo.gate.mutation import Mutant, cuda_lines, mutants, sample
+from evo.gpu import Gpu, Limits
+from evo.nvcc import find_compiler
+from evo.ptxas import assemble, machine_code
+from evo.task import load_task
+from evo.template import body_of, load_template
+from evo.trial import LaunchConfig, Outcome, Point, Problem
+
+PATIENCE = 4
+"""A mutant that runs this many times as long as the honest kernel's longest launch is a runaway."""
+COMPARED = 64
+"""Ragged problems at which a survivor's bits are compared with the original's."""
+
+Fate = Literal["refused", "survived", "unchanged", "no program"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An honest kernel whose mutants are tried: a template's `point` (its default unless given) for `problem`
+    on the GPU that the emulator stands for. Picklable."""
+
+    template: str
+    problem: Problem
+    gpu: Gpu
+    cache: Path
+    nvcc: Path | None = None
+    folders: tuple[Path, ...] = ()
+    point: Point | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
+    was called from), `text` that line's code. Of a survivor: `thorough` is how it ended in the check for finalists; if GREEN there too, `differs` in
+    how many of `compared` launches its outputs had other bits than the original's."""
+
+    kind: str
+    line: int
+    before: str
+    after: str
+    place: str
+    text: str
+    fate: Fate
+    outcome: str
+    reason: str
+    where: str
+    seconds: float
+    thorough: str = ""
+    differs: int = 0
+    compared: int = 0
+
+
+class Laboratory:
+    """Tries the mutants of one subject, in one process."""
+
+    def __init__(self, subject: Subject) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self.subject = subject
+        self.task = load_task(subject.problem.task, subject.folders)
+        self.template = load_template(self.task, subject.template, subject.folders)
+        self.limits = Limits.of(subject.gpu)
+        if reason := self.template.supports(subject.problem, self.limits):
+            raise Infeasible(reason)
+        self.point = subject.point or self.template.space.default
+        self.candidate = self.template.candidate(self.point, subject.problem)
+        with find_compiler(subject.nvcc, Cache(subject.cache)) as compiler:
+            self.toolkit = compiler.toolkit
+            self.binary = compiler.compile(self.candidate.source, self.candidate.entry, subject.gpu.arch)
+        self.device = EmulatorDevice(subject.gpu, cache=subject.cache)
+        self.tiles = self.template.tiles(self.point, subject.problem)
+        self.places, longest = self._profile()
+        self._code: str | None = None
+        self.device.instruction_budget = int(PATIENCE * longest)
+
+    def every(self) -> list[Mutant]:
+        """All mutants of executed statements."""
+        return list(mutants(self.binary.ptx, self.places))
+
+    def try_one(self, mutant: Mutant) -> Tried:
+        """One mutant through the gate; a survivor through ptxas and the thorough check too."""
+        begin = time.perf_counter()
+        fate: Fate = "refused"
+        thorough, differs, compared = "", 0, 0
+        outcome, reason, where = self._verdict(mutant, thorough=False)
+        if reason in ("unreadable PTX", "unsupported instruction"):
+            fate = "no program"
+        elif outcome == Outcome.GREEN:
+            fate = self._difference(mutant)
+            if fate == "survived":
+                thorough = " ".join(self._verdict(mutant, thorough=True)[:2]).strip()
+                if thorough == Outcome.GREEN:
+                    differs, compared = self._compare(mutant)
+        place, text = self.places[mutant.line]
+        return Tried(
+            mutant.kind, mutant.line, mutant.before, mutant.after, place, text, fate,
+            outcome, reason, where, time.perf_counter() - begin, thorough, differs, compared,
+        )  # fmt: skip
+
+    def _verdict(self, mutant: Mutant | None, thorough: bool) -> tuple[str, str, str]:
+        try:
+            self._check(self.binary.ptx if mutant is None else mutant.of(self.binary.ptx), thorough)
+        except CandidateError as error:
+            return error.outcome, error.reason, error.where
+        return Outcome.GREEN, "", ""
+
+    def _check(self, ptx: str, thorough: bool) -> Green:
+        binary = replace(self.binary, ptx=ptx)
+        kernel = self.device.load(binary, self.candidate.launch)
+        own = body_of(self.candidate.source)
+
+        def kernel_for(problem: Problem) -> tuple[EmulatorKernel, LaunchConfig]:
+            if reason := self.template.supports(problem, self.limits):
+                raise Infeasible(reason)
+            sibling = self.template.candidate(self.point, problem)
+            if body_of(sibling.source) != own:
+                raise Infeasible("other code, which has other mutants")
+            return kernel, sibling.launch
+
+        return check(
+            kernel_for, self.device, self.task, self.subject.problem, self.tiles, seed=self.subject.seed,
+            deterministic=self.template.deterministic, thorough=thorough,
+        )  # fmt: skip
+
+    def _difference(self, mutant: Mutant) -> Fate:
+        """What ptxas makes of a mutant that the gate did not refuse."""
+        entry, arch = self.candidate.entry, self.subject.gpu.arch
+        original, changed = self.binary.ptx, mutant.of(self.binary.ptx)
+        if self._code is None:
+            self._code = machine_code(assemble(original, arch, self.toolkit.ptxas), original, entry)
+        try:
+            code = machine_code(assemble(changed, arch, self.toolkit.ptxas), changed, entry)
+        except Uncompilable:
+            return "no program"
+        return "unchanged" if code == self._code else "survived"
+
+    def _compare(self, mutant: Mutant) -> tuple[int, int]:
+        """In how many launches the outputs have other bits than the original's, and of how many: COMPARED
+        ragged lengths, families in turn, and every family at one piece of the subject's own problem."""
+        import torch
+
+        original = self.device.load(self.binary, self.candidate.launch)
+        changed = replace(self.binary, ptx=mutant.of(self.binary.ptx))
+        mutated = self.device.load(changed, self.candidate.launch)
+        problem, families = self.subject.problem, self.task.families
+        every = self.task.ragged_problems(problem, self.tiles)
+        ragged = every[:: max(1, len(every) // COMPARED)]
+        cases = [(at, families[i % len(families)]) for i, at in enumerate(ragged)]
+        cases += [(self.task.share(problem, 1e-9), family) for family in families]
+        differs = 0
+        for at, family in cases:
+            inputs, launch = self.task.inputs(at, family, 1, "cpu"), self.template.candidate(self.point, at).launch
+            arena = Arena(self.task.buffers(at), launch.workspaces, inputs, torch_device="cpu", seed=0)
+            seen = []
+            for kernel in (original, mutated):
+                arena.poison(0)
+                kernel.execute(launch, arena.regions)
+                seen.append([o.view(torch.uint8) for o in arena.outputs().values()])
+            differs += not all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+        return differs, len(cases)
+
+    def _profile(self) -> tuple[dict[int, tuple[str, str]], float]:
+        """The executed PTX lines with their CUDA line and its text; warp instructions of the longest launch.
+
+        They run what the gate runs: its boundary problems, and one piece of the subject's own problem."""
+        problem = self.subject.problem
+        kernel = self.device.load(self.binary, self.candidate.launch)
+        source, lines = self.candidate.source.splitlines(), cuda_lines(self.binary.ptx)
+        found: dict[int, tuple[str, str]] = {}
+        longest = 0.0
+        cases = [(at, self.task.families[0]) for at in self.task.gate_problems(problem, self.tiles)]
+        cases += [(self.task.share(problem, 1e-9), family) for family in self.task.families]
+        for at, family in cases:
+            sibling = self.template.candidate(self.point, at)
+            if body_of(sibling.source) != body_of(self.candidate.source):
+                continue
+            inputs = self.task.inputs(at, family, 0, "cpu")
+            arena = Arena(self.task.buffers(at), sibling.launch.workspaces, inputs, torch_device="cpu", seed=0)
+            arena.poison(0)
+            run = kernel.execute(sibling.launch, arena.regions, profile=True)
+            if run.fault:
+                raise BadTemplate(f"{self.template.path}:1: the original is refused: {run.fault.text}",
+                                  "mutants are made of an honest kernel")  # fmt: skip
+            scale = self.task.flop(problem) / self.task.flop(at) if at.sizes["L"] == problem["L"] else 1.0
+            longest = max(longest, scale * run.counters["instructions"])
+            for work in run.instructions:
+                if work.executed_count:
+                    place = lines.get(work.ptx_line, (0,))
+                    text = source[place[0] - 1].strip() if 0 < place[0] <= len(source) else ""
+                    found[work.ptx_line] = (" from ".join(map(str, place)), text)
+        return found, longest
+
+
+_laboratory: Laboratory
+
+
+def _open(subject: Subject) -> None:
+    global _laboratory  # noqa: PLW0603  (one for each process of the pool)
+    _laboratory = Laboratory(subject)
+
+
+def _try(mutant: Mutant) -> Tried:
+    return _laboratory.try_one(mutant)
+
+
+def try_mutants(
+    subject: Subject, count: int | None, jobs: int, tell: Callable[[Tried], None] = lambda _: None
+) -> list[Tried]:
+    """Tries `count` mutants (None: all), in `jobs` processes; `tell` hears of each as it ends. In the order of
+    their lines.
+
+    BadTemplate where the original itself is not GREEN: then nothing is learnt."""
+    here = Laboratory(subject)
+    outcome, reason, where = here._verdict(None, thorough=False)
+    if outcome != Outcome.GREEN:
+        raise BadTemplate(f"{here.template.path}:1: the original is {outcome}: {reason} {where}",
+                          "mutants are made of an honest kernel")  # fmt: skip
+    every = here.every()
+    chosen = every if count is None else sample(every, count, subject.seed)
+    tried: list[Tried] = []
+    for found in _in_processes(subject, chosen, jobs) if jobs > 1 else map(here.try_one, chosen):
+        tell(found)
+        tried.append(found)
+    return sorted(tried, key=lambda t: (t.line, t.kind, t.after))
+
+
+def _in_processes(subject: Subject, chosen: Sequence[Mutant], jobs: int) -> Iterator[Tried]:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _open, (subject,)) as pool:
+        for future in as_completed([pool.submit(_try, mutant) for mutant in chosen]):
+            yield future.result()
+
+
+def score(tried: Sequence[Tried]) -> float:
+    """The share of the mutants that run and differ which the gate refuses; 1 where there is none."""
+    fates = Counter(t.fate for t in tried)
+    counted = fates["refused"] + fates["survived"]
+    return fates["refused"] / counted if counted else 1.0
+
+
+def record(subject: Subject, tried: Sequence[Tried]) -> Mapping[str, Any]:
+    """The result as JSON-able values: counts by kind and reason, the score, and each survivor."""
+    fates = Counter(t.fate for t in tried)
+    by_kind: dict[str, Counter[str]] = {}
+    for t in tried:
+        by_kind.setdefault(t.kind, Counter())[t.fate] += 1
+    survivors = [asdict(t) for t in tried if t.fate == "survived"]
+    finalists = [t for t in tried if t.fate == "survived" and t.thorough == Outcome.GREEN]
+    counted = fates["refused"] + fates["survived"]
+    return {
+        "template": subject.template,
+        "problem": subject.problem.key,
+        "gpu": subject.gpu.name,
+        "seed": subject.seed,
+        "executed": counted,
+        "refused": fates["refused"],
+        "score": score(tried),
+        "score_thorough": (counted - len(finalists)) / counted if counted else 1.0,
+        "unchanged": fates["unchanged"],
+        "no_program": fates["no program"],
+        "by_kind": {kind: dict(counts) for kind, counts in sorted(by_kind.items())},
+        "reasons": dict(Counter(t.reason or t.outcome for t in tried if t.fate == "refused").most_common()),
+        "median_seconds": sorted(t.seconds for t in tried)[len(tried) // 2] if tried else None,
+        "survivors": survivors,
+    }
