@@ -124,19 +124,26 @@ def look(
     except CandidateError as error:
         return replace(found, outcome=error.outcome, reason=error.reason)
     if isinstance(kernel, CudaKernel):
-        return replace(found, registers=kernel.attribute("NUM_REGS"), resident=kernel.ctas_resident(candidate.launch))
+        return replace(
+            found, registers=kernel.attribute("NUM_REGS"), resident=kernel.ctas_resident(candidate.launch)
+        )
     return found
 
 
 def summary(found: Sequence[Audited]) -> Mapping[str, Any]:
     """Counts and rates: of all points, and by template."""
-    by_template = {name: [a for a in found if a.template == name] for name in sorted({a.template for a in found})}
+    by_template = {
+        name: [a for a in found if a.template == name] for name in sorted({a.template for a in found})
+    }
     return {**_rates(found), "templates": {name: _rates(some) for name, some in by_template.items()}}
 
 
 def _rates(found: Sequence[Audited]) -> dict[str, Any]:
     allowed, refused = [a for a in found if not a.said], [a for a in found if a.said]
-    false_feasible, false_infeasible = [a for a in allowed if not a.granted], [a for a in refused if a.granted]
+    false_feasible, false_infeasible = (
+        [a for a in allowed if not a.granted],
+        [a for a in refused if a.granted],
+    )
     modelled = [
         (a.registers - a.modelled_registers)
         for a in found if a.registers is not None and a.modelled_registers is not None

@@ -21,12 +21,13 @@ from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
 
 if TYPE_CHECKING:  # these bring torch and SQLAlchemy
+    from evo.audit import Audited
     from evo.device import Device
     from evo.evaluate import EvaluatorSpec
     from evo.gate.selftest import Finding
     from evo.nvcc import Compiler
     from evo.store import Study
-    from evo.trial import Candidate, Trial
+    from evo.trial import Candidate, Problem, Trial
 
 DEFAULT_GPU = "L4"
 """What the emulator stands for unless told otherwise."""
@@ -179,11 +180,13 @@ def replay(stored: Candidate, spec: EvaluatorSpec) -> Replay:
 def try_zoo(
     zoo: Path | None, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, seed: int = 0
 ) -> Iterator[Finding]:
-    """The gate's test of itself; on a GPU in a process that may hang or die. UsageError where `zoo`, which is
-    tests/cheats of the source tree by default, is not there."""
+    """The gate's test of itself; on a GPU in a process that may hang or die. UsageError where `zoo` (default:
+    the one that comes with evo) is not there."""
     from evo.gate.selftest import load_zoo, self_test, self_test_isolated
 
-    folder = zoo or Path(__file__).parents[1] / "tests" / "cheats"
+    package = Path(__file__).parent
+    own = package / "cheats"  # in a wheel
+    folder = zoo or (own if own.is_dir() else package.parent / "tests" / "cheats")
     if not any(folder.glob("*.cu")):
         raise UsageError(
             f"no planted kernels in {folder}", "name their folder, tests/cheats in evo's source: --zoo DIR"
@@ -196,6 +199,27 @@ def try_zoo(
     emulator, compiler, task = make()
     try:
         yield from self_test(planted, emulator, compiler, task, seed)
+    finally:
+        compiler.close()
+
+
+def gpu_that_runs(template: Template) -> Gpu:
+    """What the emulator stands for by default, if the template runs there, else the target that it needs."""
+    default = gpu_named(DEFAULT_GPU)
+    return default if Limits.of(default).allows(template.needs) else target(template.needs)
+
+
+def audited(
+    templates: Sequence[str], problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None,
+    *, points: int, seed: int, jobs: int,
+) -> Iterator[Audited]:  # fmt: skip
+    """Random points of those templates (default: all of the problem's task) and what became of them."""
+    from evo.audit import audit
+
+    made, compiler, task = _gate_tools(device, gpu, cache, nvcc)
+    try:
+        chosen = templates_of(task, templates, ())
+        yield from audit(chosen, problem, Limits.of(gpu), made, compiler, points=points, seed=seed, jobs=jobs)
     finally:
         compiler.close()
 

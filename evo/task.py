@@ -64,7 +64,8 @@ class Task(ABC):
     """Named sets of problems; the first problem of the first set is the task's example."""
     families: tuple[str, ...]
     """Input families. The first is the plain one, and timing uses it; in the second few terms of a sum carry
-    it; in the third the terms are alike, so that roundings on the way add up. Others as the task needs."""
+    it; in the third the terms are alike, so that roundings on the way add up; in the last one term, which may
+    be any, is far above all others, so that whoever overlooks one is seen. Others as the task needs."""
 
     @property
     def example(self) -> Problem:

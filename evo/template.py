@@ -113,7 +113,11 @@ class Template:
 
     def registers(self, point: Point, problem: Problem) -> int | None:
         """The template's model of the registers a thread, which the space is pruned by; None without one."""
-        return int(self._ask("registers", Filling(point), problem)) if hasattr(self._module, "registers") else None
+        return (
+            int(self._ask("registers", Filling(point), problem))
+            if hasattr(self._module, "registers")
+            else None
+        )
 
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""

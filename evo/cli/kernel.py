@@ -1,11 +1,10 @@
-"""The commands about one kernel: replay, emulate, gate."""
+"""The commands about one kernel: replay, emulate."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,6 @@ from evo.cli.options import (
     DATABASE,
     CacheOption,
     DatabaseOption,
-    DeviceOption,
     GpuOption,
     JsonOption,
     NvccOption,
@@ -24,7 +22,7 @@ from evo.cli.options import (
     open_cache,
     open_store,
 )
-from evo.cli.words import form_of, notice, stdout
+from evo.cli.words import form_of, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -148,43 +146,3 @@ def replay(
     else:
         sys.stdout.write(replay_page(stored, result, stdout()))
     return 0 if result.trial.outcome.correct else NothingFound.exit_code
-
-
-def gate(
-    *,
-    self_test: Annotated[
-        bool,
-        typer.Option("--self-test", help="Try the gate on kernels that are known to be wrong, or right."),
-    ] = False,
-    zoo: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: tests/cheats).")
-    ] = None,
-    device: DeviceOption = "auto",
-    gpu: GpuOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
-    cache: CacheOption = None,
-    nvcc: NvccOption = None,
-) -> int:
-    """Test the gate itself: planted faults must be refused for the right reason, honest kernels must pass.
-
-    Prints a line for each kernel as it ends, and at the end how many were caught. Ends with 4 if the gate let
-    a wrong kernel through or refused an honest one.
-
-    \b
-      evo gate --self-test
-      evo gate --self-test --device emulator --zoo tests/cheats
-    """
-    from evo.report import as_json, zoo_line, zoo_summary
-    from evo.rig import choose_device, try_zoo
-
-    if not self_test:
-        raise UsageError("what about the gate?", "evo gate --self-test")
-    chosen, stands_for = choose_device(device, gpu, None)
-    built = open_cache(cache).root
-    findings = []
-    for finding in try_zoo(zoo, chosen, stands_for, built, nvcc_or_environment(nvcc), seed):
-        findings.append(finding)
-        (notice if form_of(json) == "json" else print)(zoo_line(finding))
-    print(as_json([asdict(f) for f in findings]) if json else zoo_summary(findings))
-    return 0 if all(f.right for f in findings) else NothingFound.exit_code

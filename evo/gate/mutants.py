@@ -55,8 +55,9 @@ class Subject:
 @dataclass(frozen=True)
 class Tried:
     """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
-    was called from), `text` that line's code. Of a survivor: `thorough` is how it ended in the check for finalists; if GREEN there too, `differs` in
-    how many of `compared` launches its outputs had other bits than the original's."""
+    was called from), `text` that line's code. Of a survivor: `thorough` is how it ended in the check for
+    finalists; if GREEN there too, `differs` in how many of `compared` launches its outputs had other bits
+    than the original's."""
 
     kind: str
     line: int
@@ -174,7 +175,10 @@ class Laboratory:
         cases += [(self.task.share(problem, 1e-9), family) for family in families]
         differs = 0
         for at, family in cases:
-            inputs, launch = self.task.inputs(at, family, 1, "cpu"), self.template.candidate(self.point, at).launch
+            inputs, launch = (
+                self.task.inputs(at, family, 1, "cpu"),
+                self.template.candidate(self.point, at).launch,
+            )
             arena = Arena(self.task.buffers(at), launch.workspaces, inputs, torch_device="cpu", seed=0)
             seen = []
             for kernel in (original, mutated):
@@ -200,7 +204,9 @@ class Laboratory:
             if body_of(sibling.source) != body_of(self.candidate.source):
                 continue
             inputs = self.task.inputs(at, family, 0, "cpu")
-            arena = Arena(self.task.buffers(at), sibling.launch.workspaces, inputs, torch_device="cpu", seed=0)
+            arena = Arena(
+                self.task.buffers(at), sibling.launch.workspaces, inputs, torch_device="cpu", seed=0
+            )
             arena.poison(0)
             run = kernel.execute(sibling.launch, arena.regions, profile=True)
             if run.fault:
@@ -231,8 +237,8 @@ def _try(mutant: Mutant) -> Tried:
 def try_mutants(
     subject: Subject, count: int | None, jobs: int, tell: Callable[[Tried], None] = lambda _: None
 ) -> list[Tried]:
-    """Tries `count` mutants (None: all), in `jobs` processes; `tell` hears of each as it ends. In the order of
-    their lines.
+    """Tries `count` mutants (None: all), in `jobs` processes; `tell` hears of each as it ends. In the order
+    of their lines.
 
     BadTemplate where the original itself is not GREEN: then nothing is learnt."""
     here = Laboratory(subject)
@@ -264,13 +270,15 @@ def score(tried: Sequence[Tried]) -> float:
 
 
 def record(subject: Subject, tried: Sequence[Tried]) -> Mapping[str, Any]:
-    """The result as JSON-able values: counts by kind and reason, the score, and each survivor."""
+    """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
+    survivors whose outputs had the original's bits wherever they were compared."""
     fates = Counter(t.fate for t in tried)
     by_kind: dict[str, Counter[str]] = {}
     for t in tried:
         by_kind.setdefault(t.kind, Counter())[t.fate] += 1
     survivors = [asdict(t) for t in tried if t.fate == "survived"]
     finalists = [t for t in tried if t.fate == "survived" and t.thorough == Outcome.GREEN]
+    alike = sum(not t.differs for t in finalists)
     counted = fates["refused"] + fates["survived"]
     return {
         "template": subject.template,
@@ -280,6 +288,8 @@ def record(subject: Subject, tried: Sequence[Tried]) -> Mapping[str, Any]:
         "executed": counted,
         "refused": fates["refused"],
         "score": score(tried),
+        "alike": alike,
+        "score_of_different": fates["refused"] / (counted - alike) if counted > alike else 1.0,
         "score_thorough": (counted - len(finalists)) / counted if counted else 1.0,
         "unchanged": fates["unchanged"],
         "no_program": fates["no program"],

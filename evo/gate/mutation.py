@@ -90,6 +90,7 @@ _SYNC = (
     r"(?:bar|barrier)\.(?:cta\.|warp\.|cluster\.)?(?:sync|arrive|wait)|cp\.async\.(?:bulk\.)?(?:wait|commit)"
     r"|fence|membar|mbarrier\.(?:arrive|expect_tx|init)|wgmma\.(?:fence|commit|wait)"
 )
+_STORE = r"st|red|stmatrix|wmma\.store|cp\.async\.(?:c[ag]|bulk\.tensor)"
 _REG = r"%[a-z]+\d+"
 _ARITHMETIC = "add|sub|mul|mad|shl|shr|and|or|xor|bfe"
 _ORDERED = "sub|div|setp|shl|selp"
@@ -97,7 +98,7 @@ _ADDED = rf"^((?:{_ARITHMETIC})[\w.]*\s+{_REG}, .*?(?<![\w%.]))(\d+)(\s*)$"
 _MUTATIONS: tuple[tuple[str, re.Pattern[str], Change], ...] = (
     ("synchronisation deleted", re.compile(rf"^(?:{_SYNC})\b[^;]*$"), _delete),
     ("wait made laxer", re.compile(r"^((?:cp\.async|wgmma)\.(?:bulk\.)?wait_group[\w.]*\s+)(\d+)"), _laxer),
-    ("store dropped", re.compile(r"^(?:st|red|stmatrix|wmma\.store|cp\.async\.(?:c[ag]|bulk\.tensor))\b[^;]*$"), _delete),
+    ("store dropped", re.compile(rf"^(?:{_STORE})\b[^;]*$"), _delete),
     ("predicate turned", re.compile(r"^@(?=%p)"), lambda _: "@!"),
     ("predicate turned", re.compile(r"^@!(?=%p)"), lambda _: "@"),
     ("comparison shifted", re.compile(rf"^(setp\.)({'|'.join(CMP)})(\.)"), _other_comparison),
@@ -112,7 +113,7 @@ _MUTATIONS: tuple[tuple[str, re.Pattern[str], Change], ...] = (
     ("operands swapped", re.compile(rf"^((?:{_ORDERED})[\w.]*\s+[^,]+, )({_REG}), ({_REG})"), _swapped),
     ("maximum made minimum", re.compile(r"^max\b"), lambda _: "min"),
     ("sum made difference", re.compile(r"^add(?=[\w.]*\.f(?:32|16x2|16)\b)"), lambda _: "sub"),
-    ("term dropped", re.compile(r"^fma[\w.]*\.(f32|f16x2|bf16x2)\s+([^,]+), ([^,]+), ([^,]+), [^,]+$"), _product),
+    ("term dropped", re.compile(r"^fma[\w.]*\.(f32|f16x2)\s+([^,]+), ([^,]+), ([^,]+), [^,]+$"), _product),
     ("shuffle dropped", re.compile(r"^shfl[\w.]*\s+([^,|]+)(?:\|[^,]+)?, ([^,]+), .*$"), _own_value),
     ("not transposed", re.compile(r"^(ldmatrix[\w.]*)\.trans\b"), lambda m: m[1]),
     ("product dropped", re.compile(r"^(?:mma|wmma\.mma|wgmma\.mma_async)\b[^;]*$"), _delete),
@@ -120,7 +121,9 @@ _MUTATIONS: tuple[tuple[str, re.Pattern[str], Change], ...] = (
 
 _STATEMENT = re.compile(r"^(\s*)(@!?%p\d+\s+)?([a-z][^;{}]*(?:\{[^;]*?\}[^;{}]*)*)(;.*)$")
 _MOVED = re.compile(rf"^(?:{_SYNC})\b[^;]*$")
-_ACCESS = re.compile(r"^(?:ld\.(?:shared|global)|st|red|atom|ldmatrix|stmatrix|cp|wgmma\.mma_async|mma|wmma)\b")
+_ACCESS = re.compile(
+    r"^(?:ld\.(?:shared|global)|st|red|atom|ldmatrix|stmatrix|cp|wgmma\.mma_async|mma|wmma)\b"
+)
 _LEAVES = re.compile(r"^(?:bra|brx|ret|exit|call)\b")
 
 
