@@ -2,7 +2,8 @@
 
 Half of the points are ones that the rules allow: where compiling or loading one fails, the rules are *false
 feasible* (time is lost). The other half are ones that a rule about the hardware refuses (shared memory,
-threads, registers, cluster): where the device grants one, the rules are *false infeasible* (a kernel is lost).
+threads, registers, cluster): where the device grants one, the rules are *false infeasible* (a kernel
+is lost).
 On a GPU the driver is asked (its limits, `cuFuncGetAttribute`, occupancy), else ptxas and the table of GPUs.
 Beside that the models are compared with what they model: registers a thread, CTAs that an SM holds.
 """

@@ -1,0 +1,173 @@
+"""Does the gate ever refuse an honest kernel? The numeric checks over many seeds, on a GPU.
+
+    python benchmarks/false_alarms.py --seeds 1000 --out benchmarks/results/false-alarms-h200.json
+
+Every template's default and torch's own flash, cuDNN, memory-efficient and math kernels, in fp16 and bf16,
+at head dimensions 64 and 128, causal and not: each seed has fresh inputs of one family, in turn, at one of
+the lengths of the gate, in turn, and its output goes through the checks of `evo.gate.judging`, which a
+candidate's go through. Written: how many were refused, and how near the line the worst one came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evo.cache import Cache
+from evo.device import Region
+from evo.device.cuda import CudaDevice
+from evo.errors import Red
+from evo.gate.judging import judge
+from evo.gpu import Limits
+from evo.nvcc import Compiler, find_compiler
+from evo.task import Task, load_task
+from evo.template import list_templates, load_template
+from evo.trial import Problem
+
+LENGTHS = (1, 63, 64, 65, 127, 129, 200, 257, 512, 1000)
+Run = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
+
+
+def kernels(
+    task: Task, device: CudaDevice, compiler: Compiler, problem: Problem
+) -> Iterator[tuple[str, Run]]:
+    """Everything honest that serves `problem`."""
+    limits = Limits.of(device.gpu)
+    for name in list_templates(task.name):
+        template = load_template(task, name)
+        if template.supports(problem, limits) or template.space.why_not(
+            template.space.default, limits, problem
+        ):
+            continue
+        candidate = template.candidate(template.space.default, problem)
+        binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
+        kernel = device.load(binary, candidate.launch)
+        scratch = {
+            w.name: torch.zeros(w.nbytes, dtype=torch.uint8, device=device.torch_device)
+            for w in candidate.launch.workspaces
+        }
+
+        def run(
+            inputs: Mapping[str, torch.Tensor], kernel: Any = kernel, launch: Any = candidate.launch,
+            scratch: Mapping[str, torch.Tensor] = scratch,
+        ) -> torch.Tensor:  # fmt: skip
+            out = torch.full_like(inputs["q"], torch.nan)
+            whole = {**inputs, "o": out, **scratch}
+            regions = {
+                n: Region(n, t.data_ptr(), t.numel() * t.element_size(), n not in "qkv")
+                for n, t in whole.items()
+            }
+            kernel.launch(launch, regions)
+            return out
+
+        yield name, run
+    for name, baseline in task.baselines(problem, device.torch_device).items():
+        if name != "hybrid":  # rounds the scores to the storage type: not honest by the task's word
+            yield f"torch {name}", baseline
+
+
+def try_combination(combination: tuple[str, int, bool, int, int]) -> dict[str, dict[str, Any]]:
+    """All lengths and seeds of one dtype, head dimension and mask, in this process."""
+    dtype, dim, causal, heads, seeds = combination
+    torch.set_num_threads(1)
+    task = load_task("attention")
+    results: dict[str, dict[str, Any]] = {}
+    with find_compiler(None, Cache(Path.home() / ".cache" / "evo")) as compiler:
+        device = CudaDevice(0, compiler)
+        base = task.problem(f"1,{heads},512,{dim}", dtype, causal=causal)
+        for at, length in enumerate(LENGTHS):
+            chosen = range(at, seeds, len(LENGTHS))
+            try_length(task, device, compiler, base.replace(L=length), chosen, results)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--heads", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=8, help="processes that share the GPU")
+    parser.add_argument("--commit", default="", help="where there is no git")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    begin = time.perf_counter()
+    combinations = [
+        (dtype, dim, causal, asked.heads, asked.seeds)
+        for dtype in ("fp16", "bf16")
+        for dim in (64, 128)
+        for causal in (False, True)
+    ]
+    results: dict[str, dict[str, Any]] = {}
+    with get_context("spawn").Pool(asked.jobs) as pool:
+        for found in pool.imap_unordered(try_combination, combinations):
+            results |= found
+            print(f"{next(iter(found))} …: {time.perf_counter() - begin:.0f} s", flush=True)
+    with find_compiler(None, Cache(Path.home() / ".cache" / "evo")) as compiler:
+        device = CudaDevice(0)
+        record = {
+            "what": "numeric checks of the gate on honest kernels",
+            "gpu": device.name,
+            "driver": device.driver_version,
+            "torch": torch.__version__,
+            "compiler": compiler.version,
+            "commit": asked.commit or _commit(),
+            "date": datetime.now(UTC).date().isoformat(),
+            "command": f"python benchmarks/false_alarms.py --seeds {asked.seeds} --heads {asked.heads}",
+            "seeds": asked.seeds,
+            "lengths": LENGTHS,
+            "families": load_task("attention").families,
+            "judged": sum(r["judged"] for r in results.values()),
+            "refused": sum(r["refused"] for r in results.values()),
+            "seconds": round(time.perf_counter() - begin),
+            "kernels": dict(sorted(results.items())),
+        }
+    asked.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{record['refused']} of {record['judged']} refused")
+
+
+def try_length(
+    task: Task, device: CudaDevice, compiler: Compiler, problem: Problem, seeds: range,
+    results: dict[str, dict[str, Any]],
+) -> None:  # fmt: skip
+    """All kernels at one length, on the same inputs: the reference is computed once a seed."""
+    running = list(kernels(task, device, compiler, problem))
+    for seed in seeds:
+        family = task.families[seed // len(LENGTHS) % len(task.families)]
+        inputs = task.inputs(problem, family, seed, device.torch_device)
+        reference, fair = task.reference(problem, inputs)["o"], task.honest(problem, inputs)["o"]
+        for name, run in running:
+            key = f"{name} {problem.dtype} D={problem['D']}{' causal' if problem['causal'] else ''}"
+            found = results.setdefault(
+                key, {"judged": 0, "refused": 0, "worst_row": 0.0, "worst_element": 0.0}
+            )
+            found["judged"] += 1
+            try:
+                with torch.no_grad():
+                    seen = judge("o", run(inputs), reference, fair)
+            except Red as red:
+                found["refused"] += 1
+                found.setdefault("first", f"{problem.key} {family} seed={seed}: {red}")
+                continue
+            found["worst_row"] = max(found["worst_row"], round(seen.row_error / seen.row_limit, 4))
+            found["worst_element"] = max(
+                found["worst_element"], round(seen.element_error / seen.element_limit, 4)
+            )
+
+
+def _commit() -> str:
+    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return run.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

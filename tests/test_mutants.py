@@ -1,0 +1,193 @@
+"""Mutation testing and the audit: what they count, on small runs of the real thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from evo.audit import Audited, audit, summary
+from evo.cache import Cache
+from evo.device.emulator import EmulatorDevice
+from evo.errors import Crashed, Infeasible, MachineError, Red, Uncompilable
+from evo.gate.mutants import Laboratory, Subject, Tried, record, score, try_mutants
+from evo.gate.mutation import Mutant, cuda_lines
+from evo.gate.sanitizing import read_verdict
+from evo.gpu import KNOWN_GPUS, Limits, target
+from evo.nvcc import Compiler, find_compiler
+from evo.ptxas import assemble, machine_code
+from evo.task import load_task
+from evo.template import load_template
+
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+
+TASK = load_task("attention")
+CACHE = Path.home() / ".cache" / "evo"
+SUBJECT = Subject("flash_mma", TASK.problem("1,1,128,64"), target("sm_89"), CACHE)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    try:
+        found = find_compiler(None, Cache(CACHE))
+        EmulatorDevice(target("sm_89"))
+    except MachineError as none:
+        pytest.skip(f"{none.message}")
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def laboratory(compiler: Compiler) -> Laboratory:
+    if compiler.toolkit.ptxas is None:
+        pytest.skip("no ptxas on this machine")
+    return Laboratory(SUBJECT)
+
+
+def changed(laboratory: Laboratory, text: str, to: str, kind: str = "planted") -> Mutant:
+    """The mutant that has `to` instead of `text` on the first line with it that is executed."""
+    lines = laboratory.binary.ptx.splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if text in line and i in laboratory.places)
+    line = lines[number - 1]
+    return Mutant(kind, number, text, to, ((number, line.replace(text, to)),))
+
+
+@pytest.mark.nvcc
+def test_a_mutant_without_a_barrier_is_refused_and_its_line_is_known(laboratory: Laboratory) -> None:
+    deleted = next(m for m in laboratory.every() if m.kind == "synchronisation deleted")
+    tried = laboratory.try_one(deleted)
+    assert (tried.fate, tried.outcome, tried.reason) == ("refused", "RED", "race")
+    assert "sync" in tried.text
+    assert tried.place.split()[0].isdigit()
+
+
+@pytest.mark.nvcc
+def test_what_changes_nothing_is_told_from_a_survivor(laboratory: Laboratory) -> None:
+    """Adding +0 and not: another PTX, the same machine code. And PTX that ptxas refuses is no program."""
+    alike = changed(laboratory, "mov.u32 \t", "mov.b32 \t")
+    assert laboratory.try_one(alike).fate == "unchanged"
+    broken = changed(laboratory, "mov.u32 \t", "mov.u32.nonsense \t")
+    assert laboratory.try_one(broken).fate == "no program"
+
+
+@pytest.mark.nvcc
+def test_a_survivor_is_compared_bit_for_bit(laboratory: Laboratory) -> None:
+    """The running maximum starts a little higher: nothing comes of it, but it is another program."""
+    start = next(m for m in laboratory.every() if m.kind == "scale" and "0fF149F2CA" in m.before)
+    tried = laboratory.try_one(start)
+    assert (tried.fate, tried.outcome, tried.thorough, tried.differs) == ("survived", "GREEN", "GREEN", 0)
+    assert tried.compared > 50
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("laboratory")
+def test_most_of_a_sample_is_refused_and_the_record_adds_up() -> None:
+    told: list[Tried] = []
+    tried = try_mutants(SUBJECT, 40, 1, told.append)
+    found = record(SUBJECT, tried)
+    assert len(told) == len(tried) == 40
+    assert found["executed"] + found["unchanged"] + found["no_program"] == 40
+    assert found["score"] == score(tried) >= 0.8
+    assert found["score_of_different"] >= found["score"]
+    assert len(found["survivors"]) == found["executed"] - found["refused"]
+    assert sum(found["reasons"].values()) == found["refused"]
+
+
+def test_the_score_counts_only_what_runs_and_differs() -> None:
+    one = Tried("k", 1, "a", "b", "", "", "refused", "RED", "race", "", 0.1)
+    fates = ("refused", "refused", "refused", "survived", "unchanged", "no program")
+    tried = [replace(one, fate=fate) for fate in fates]  # type: ignore[arg-type]
+    assert score(tried) == 0.75
+    assert score([]) == 1.0
+
+
+def test_a_template_that_does_not_serve_the_problem_has_no_mutants() -> None:
+    with pytest.raises(Infeasible):
+        Laboratory(replace(SUBJECT, template="flash_wgmma"))
+
+
+def test_cuda_lines_name_the_inlined_line_and_its_call() -> None:
+    ptx = "\t.loc\t1 889 5\n\tmov.u32 %r1, 0;\n\t.loc\t1 702 9, function_name $L, inlined_at 1 840 5\n\tret;"
+    assert cuda_lines(ptx) == {2: (889,), 4: (702, 840)}
+
+
+@pytest.mark.nvcc
+def test_ptxas_assembles_and_refuses(compiler: Compiler, laboratory: Laboratory) -> None:
+    ptx, ptxas = laboratory.binary.ptx, compiler.toolkit.ptxas
+    entry = laboratory.candidate.entry
+    twice = {machine_code(assemble(ptx, "sm_89", ptxas), ptx, entry) for _ in range(2)}
+    assert len(twice) == 1
+    with pytest.raises(Uncompilable):
+        assemble(ptx.replace("bar.sync", "bar.nonsense"), "sm_89", ptxas)
+    with pytest.raises(MachineError):
+        assemble(ptx, "sm_89", None)
+
+
+# ------------------------------------------------------------------------------------------------ the audit
+
+
+def audited(compiler: Compiler, limits: Limits, gpu: str) -> list[Audited]:
+    device = EmulatorDevice(KNOWN_GPUS[gpu])
+    template = load_template(TASK, "scalar")
+    return list(audit([template], TASK.example, limits, device, compiler, points=6, seed=1, jobs=1))
+
+
+@pytest.mark.nvcc
+def test_true_rules_have_no_false_feasible_point(compiler: Compiler) -> None:
+    found = summary(audited(compiler, Limits.of(KNOWN_GPUS["L4"]), "L4"))
+    assert found["feasible"] == 3
+    assert found["false_feasible"] == 0
+    assert found["templates"]["scalar"]["points"] == found["points"]
+
+
+@pytest.mark.nvcc
+def test_rules_that_refuse_what_the_device_grants_are_found(compiler: Compiler) -> None:
+    found = summary(audited(compiler, Limits.of(KNOWN_GPUS["L4"], smem_limit=8 << 10), "L4"))
+    assert found["false_infeasible"] > 0
+    assert found["false_infeasible_rate"] > 0
+    assert any("8 KB of shared memory" in reason for reason in found["false_infeasible_reasons"])
+
+
+@pytest.mark.nvcc
+def test_rules_that_allow_what_the_device_refuses_are_found(compiler: Compiler) -> None:
+    """Pruned for an A100, run on a device whose CTAs have 8 KB."""
+    small = replace(KNOWN_GPUS["A100"], smem_per_cta=8 << 10)
+    template = load_template(TASK, "scalar")
+    limits = Limits.of(KNOWN_GPUS["A100"])
+    found = summary(
+        list(
+            audit([template], TASK.example, limits, EmulatorDevice(small), compiler, points=6, seed=1, jobs=1)
+        )
+    )
+    assert found["false_feasible"] > 0
+    assert found["false_feasible_reasons"] == {"UNLAUNCHABLE shared memory": found["false_feasible"]}
+
+
+# ---------------------------------------------------------------------------------- what a sanitizer says
+
+SAID = """========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 2 bytes
+=========     at flash_mma+0x3f0 in candidate.cu:706
+=========     by thread (31,0,0) in block (1,0,0)
+========= Address 0x7f03e2a00400 is out of bounds
+========= ERROR SUMMARY: 3 errors
+"""
+
+
+def test_a_sanitizers_complaint_is_red() -> None:
+    with pytest.raises(Red, match="3 errors") as caught:
+        read_verdict("memcheck", SAID, 0)
+    assert caught.value.reason == "memcheck: Invalid __global__ read"
+    assert caught.value.where.startswith("flash_mma+0x3f0")
+
+
+def test_a_sanitizer_that_gives_no_verdict_is_no_pass() -> None:
+    with pytest.raises(MachineError, match="gave no verdict") as caught:
+        read_verdict("memcheck", "========= Device not supported\n", 0)
+    assert "Device not supported" in caught.value.hint
+    with pytest.raises(Crashed):
+        read_verdict("synccheck", "Traceback\n========= ERROR SUMMARY: 0 errors\n", 1)
+    read_verdict("initcheck", "========= ERROR SUMMARY: 0 errors\n", 0)
