@@ -22,7 +22,6 @@ def test_mutated_ptx_neither_crashes_nor_hangs() -> None:
     assert tried > 100
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="the sanitizers' runtime is found through g++")
 def test_sanitizers_find_nothing() -> None:
     built_interpreter(extra_flags=sanitized.FLAGS)  # by a compiler that runs without the sanitizer
@@ -37,7 +36,7 @@ def test_sanitizers_find_nothing() -> None:
     }
     script = Path(sanitized.__file__)
     done = subprocess.run(
-        [sys.executable, str(script), "20"], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, str(script), "10"], capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "runtime error" not in done.stderr
