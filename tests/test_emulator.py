@@ -120,6 +120,13 @@ def test_an_unsupported_instruction_is_named_not_guessed() -> None:
     assert "tex" in caught.value.detail
 
 
+@pytest.mark.parametrize("place", ["in+-1", "in-1", "in+4", "out+8", "in+-9223372036854775808"])
+def test_a_load_outside_of_a_parameter_is_refused(place: str) -> None:
+    """Found by the fuzzer: one below the first parameter was read from wherever that is."""
+    with pytest.raises(Unlaunchable):
+        launch(f"ld.param.u64 %in, [{place}]; st.global.u32 [%out], %v;")
+
+
 def test_garbage_is_unlaunchable_with_its_line() -> None:
     with pytest.raises(Unlaunchable, match="unreadable PTX"):
         h200().load(binary_of("this is not PTX"), LaunchConfig((1, 1, 1), (1, 1, 1), 0, ()))

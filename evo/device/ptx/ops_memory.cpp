@@ -182,7 +182,8 @@ bool load_param(Lower& x, const Operand& reg, const Operand& mem, u32 es, bool i
   if (base.kind != Operand::SYMBOL) return false;
   const Program::Param* p = x.kernel_param(base.symbol);
   if (!p) return false;
-  if (mem.imm + es * std::max<size_t>(1, reg.parts.size()) > p->nbytes) x.unsupported("load past the end of parameter `" + base.symbol + "`");
+  const size_t nbytes = es * std::max<size_t>(1, reg.parts.size());
+  if (mem.imm > p->nbytes || nbytes > p->nbytes - mem.imm) x.unsupported("load outside of parameter `" + base.symbol + "`");
   x.source.cls = Class::LOAD_CONST;
   auto slot = [&](const Operand& r, u32 k) {
     const u32 width = x.width(r) == 64 ? 64 : 32;
