@@ -4,8 +4,9 @@
     python benchmarks/readme_leaderboard.py write                     # results/leaderboard.json -> README.md
     python benchmarks/readme_leaderboard.py                           # prints what would be written
 
-`record` takes, for every problem, the best measured trial and what stands beside it in the database: GPU,
-driver, versions, date. Estimates are never recorded. A test holds README and JSON together.
+`record` takes, for every problem, the best trial (a CONFIRMED one where there is one) and what stands beside
+it in the database: GPU, driver, versions, date. Estimates are never recorded. A test holds README and JSON
+together.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def recorded(database: str) -> dict[str, Any]:
         "rows": [
             {
                 "problem": row.problem, "gpu": row.device, "template": row.template, "point": dict(row.point),
+                "kind": row.kind, "level": row.level, "cold_us": row.cold_us, "versus": row.versus,
                 "median_us": row.median_us, "low_us": row.low_us, "high_us": row.high_us,
                 "protocol": stored.trial.timing.protocol if stored.trial.timing else "",
                 "baselines_us": dict(row.baselines_us), "speedup": row.speedup,
@@ -60,12 +62,17 @@ def block(record: dict[str, Any] | None) -> str:
     """What stands between the README's two marks."""
     if record is None:
         return f"{BEGIN}\n{END}"
+    first = record["rows"][0]
+    confirmed = all(row.get("kind") == "confirmed" for row in record["rows"])
+    level = f"{100 * (first.get('level') or 0.95):.0f} %" if confirmed else "95 %"
     lines = [
-        "| problem | GPU | evo | 95 % CI | fastest baseline | speedup | kernel |",
+        f"| problem | GPU | evo | {level} CI | fastest baseline | speedup | kernel |",
         "|---|---|--:|---|--:|---|---|",
     ]
     for row in record["rows"]:
         name, baseline_us = min(row["baselines_us"].items(), key=lambda item: float(item[1]))
+        if row.get("versus"):
+            name, baseline_us = row["versus"], row["median_us"] * row["speedup"]
         cells = (
             row["problem"], row["gpu"], microseconds(row["median_us"]),
             interval_text(row["low_us"], row["high_us"]), f"{microseconds(baseline_us)} {name}",
@@ -73,11 +80,11 @@ def block(record: dict[str, Any] | None) -> str:
             f"{row['template']} `{point_text(row['point'])}`",
         )  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
-    first = record["rows"][0]
+    done = "CONFIRMED" if confirmed else "Measured"
     versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items())
     lines += [
         "",
-        f"Measured {first['date']}, {first['protocol']} L2: medians of replayed CUDA graphs, interleaved",
+        f"{done} {first['date']}, {first['protocol']} L2: medians of replayed CUDA graphs, interleaved",
         f"with the baselines in one process ({versions}; commit {record['commit'][:10]}).",
     ]
     return "\n".join([BEGIN, *lines, END])

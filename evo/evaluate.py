@@ -196,7 +196,7 @@ class Evaluator:
             with journey.stage("load"):
                 kernel = self.device.load(binary, candidate.launch)
             with journey.stage("gate"):
-                green = self._check(candidate, kernel)
+                green = self._check(candidate, kernel, trial_seed(self.spec.seed, candidate))
             with journey.stage("timing"):
                 timing = self._time(green)
             estimate = None if timing else self._estimate(green)
@@ -221,6 +221,11 @@ class Evaluator:
             versions=self.versions,
         )
 
+    def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
+        """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
+        kernel = self.device.load(self._compile(candidate), candidate.launch)
+        return self._check(candidate, kernel, seed, thorough)
+
     def close(self) -> None:
         self._session = None
         self.device.close()
@@ -229,7 +234,7 @@ class Evaluator:
     def _compile(self, candidate: Candidate) -> Binary:
         return self.compiler.compile(candidate.source, candidate.entry, self.spec.arch)
 
-    def _check(self, candidate: Candidate, kernel: Kernel) -> Green:
+    def _check(self, candidate: Candidate, kernel: Kernel, seed: int, thorough: bool = False) -> Green:
         template = self._program.template(candidate.template)
         return check(
             self._kernel_for(candidate, kernel),
@@ -237,8 +242,9 @@ class Evaluator:
             self.task,
             candidate.problem,
             template.tiles(candidate.point, candidate.problem),
-            seed=trial_seed(self.spec.seed, candidate),
+            seed=seed,
             deterministic=template.deterministic,
+            thorough=thorough,
         )
 
     def _kernel_for(self, candidate: Candidate, kernel: Kernel) -> KernelFor:

@@ -135,6 +135,8 @@ def plain_line(progress: Progress) -> str:
         ratio = f" {ratio_text(best.speedup, None, None)}" if best.speedup is not None else ""
         found = f"best {score_text(best.median_us, best.estimate_us)}{ratio} #{best.number} {best.template}"
     budget = f"{duration(progress.spent_s)} of {duration(progress.study.budget_s)}"
+    if progress.step:
+        return f"{budget}  CONFIRMED: {progress.step}  {found}"
     trials = f"{progress.trials} trials ({progress.per_minute:.0f}/min)"
     return f"{budget}  {trials}{': ' if outcomes else ''}{outcomes}  {found}"
 
@@ -150,7 +152,9 @@ def lines(progress: Progress) -> RenderableType:
     if progress.baselines_us:
         ranked = sorted(progress.baselines_us.items(), key=lambda item: item[1])
         grid.add_row("to beat", ", ".join(f"{name} {microseconds(us)}" for name, us in ranked))
-    for i, doing in enumerate(progress.activity):
+    if progress.step:
+        grid.add_row("confirming", Text(progress.step))
+    for i, doing in enumerate(() if progress.step else progress.activity):
         grid.add_row("workers" if i == 0 else "", Text(doing, no_wrap=True, overflow="ellipsis"))
     if progress.phase == "finishing":
         grid.add_row("", Text(FINISHING, "yellow"))

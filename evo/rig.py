@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # these bring torch and SQLAlchemy
     from evo.evaluate import EvaluatorSpec
     from evo.gate.selftest import Finding
     from evo.nvcc import Compiler
+    from evo.referee import RefereeSpec
     from evo.store import Study
     from evo.trial import Candidate, Problem, Trial
 
@@ -148,6 +149,13 @@ def evaluator_of(study: Study, cache: Path, nvcc: Path | None) -> EvaluatorSpec:
         gpu=gpu,
         problem=study.problem,
     )
+
+
+def referee_of(study: Study, cache: Path, nvcc: Path | None, patient: bool = True) -> RefereeSpec:
+    """What makes the referee of the study's finalists, in a process of its own on this machine."""
+    from evo.referee import RefereeSpec
+
+    return RefereeSpec(evaluator_of(study, cache, nvcc), study.problem, patient)
 
 
 @dataclass(frozen=True)

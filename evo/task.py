@@ -102,8 +102,11 @@ class Task(ABC):
         return ()
 
     @abstractmethod
-    def baselines(self, problem: Problem, torch_device: str = "cuda") -> dict[str, Callable[[Tensors], Any]]:
-        """Implementations to beat, by name; only those that run for this problem on this device."""
+    def baselines(
+        self, problem: Problem, torch_device: str = "cuda", patient: bool = False
+    ) -> dict[str, Callable[[Tensors], Any]]:
+        """Implementations to beat, by name; only those that run for this problem on this device. `patient`:
+        also those whose first call takes seconds (compiled ones); that call may raise RuntimeError."""
 
     @abstractmethod
     def flop(self, problem: Problem) -> int:

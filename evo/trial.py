@@ -251,6 +251,34 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Round:
+    """All finalists and baselines of a confirmation timed in turns, on inputs and in memory of this round's
+    own. `samples_us`: µs a launch by name; a finalist is named STUDY/NUMBER. `throttled` counts how often
+    all was taken again because the clock was throttled."""
+
+    protocol: str
+    seed: int
+    samples_us: Mapping[str, tuple[float, ...]]
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    throttled: int = 0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What all rounds of one protocol say of one contestant: the geometric mean of its rounds' medians, and
+    for a finalist its speedup over the fastest baseline, `versus`. Intervals hold for all finalists at once.
+
+    `verdict`: "faster" than every baseline, "slower" than one of them, or a "tie"; empty for a baseline."""
+
+    median_us: float
+    interval: Interval
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+    versus: str = ""
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
 class Trial:
     """One candidate and how its journey ended. A time that was not measured is None, never 0, -1 or NaN.
 

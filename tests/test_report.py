@@ -61,6 +61,16 @@ MEASURED = Ranked(
     spill_bytes=0,
     smem_bytes=49152,
     worst_error=4.1e-4,
+    rank=1,
+)
+CONFIRMED = replace(
+    MEASURED,
+    kind="confirmed",
+    level=0.99,
+    versus="triton",
+    verdict="faster",
+    cold_us=9.02,
+    search_us=8.4,
 )
 ESTIMATED = replace(
     MEASURED,
@@ -77,6 +87,7 @@ ESTIMATED = replace(
     speedup_high=None,
     estimate_us=31.4,
     estimate_gpu="L4",
+    kind="estimate",
 )
 STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, spent_s=61.0, status="finished")
 
@@ -92,7 +103,7 @@ def text(table: report.Table, width: int) -> str:
 def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
     (table,) = report.leaderboards([MEASURED])
     title, heading, row = text(table, 200).splitlines()
-    assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200"
+    assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200 · not CONFIRMED"
     assert heading.split() == [
         "#",
         "trial",
@@ -113,6 +124,25 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
         "1  mission-1/6  8.53 µs  [8.51, 8.55]  1.07x [1.06, 1.07] cudnn   168      0  48.0K  flash_mma  "
         "bm=64 bn=128 warps=4 swizzle=xor persistent=1 k_stages=2 v_stages=1"
     )
+
+
+def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
+    tied = replace(CONFIRMED, number=7, median_us=8.54, verdict="tie", speedup_low=0.99)
+    third = replace(CONFIRMED, number=9, median_us=9.5, rank=3)
+    one, two = report.leaderboards([CONFIRMED, tied, third, MEASURED])
+    title, heading, *rows = text(one, 200).splitlines()
+    assert title.endswith("NVIDIA H200 · CONFIRMED")
+    assert "99 % CI" in heading
+    assert "cold" in heading.split()
+    assert [row.split()[0] for row in rows] == ["1=", "1=", "3"]
+    assert "1.07x [1.06, 1.07] triton " in rows[0]
+    assert "1.07x [0.99, 1.07] triton, a tie" in rows[1]
+    assert "9.02 µs" in rows[0]
+    assert text(two, 200).splitlines()[0].endswith("not CONFIRMED")
+    assert max(map(len, text(one, 80).splitlines())) <= 80
+    (record,) = json.loads(report.leaderboard_records([CONFIRMED]).render("json", console(80)))
+    assert (record["kind"], record["rank"], record["best_baseline"]) == ("confirmed", 1, "triton")
+    assert record["best_baseline_us"] == pytest.approx(8.531 * 1.0667)
 
 
 def test_leaderboard_at_80_columns_stays_within_them_and_folds_the_point_alone() -> None:

@@ -195,11 +195,12 @@ def session(compiler: Compiler) -> Iterator[TimingSession]:
 
 def green(session: TimingSession, compiler: Compiler, template_name: str, **changed: Any) -> Any:
     from evo.gate import check
+    from evo.task import load_task
     from evo.template import load_template
     from evo.trial import Problem
 
-    device = session.device
-    template = load_template(session.task, template_name)
+    device, task = session.device, load_task("attention")
+    template = load_template(task, template_name)
     point = {**template.space.default, **changed}
 
     def kernel_for(problem: Problem) -> Any:
@@ -208,7 +209,7 @@ def green(session: TimingSession, compiler: Compiler, template_name: str, **chan
         return device.load(binary, candidate.launch), candidate.launch
 
     tiles = template.tiles(point, session.problem)
-    return check(kernel_for, device, session.task, session.problem, tiles, seed=1)
+    return check(kernel_for, device, task, session.problem, tiles, seed=1)
 
 
 @needs_gpu
@@ -224,8 +225,8 @@ def test_an_empty_kernel_is_a_node_of_a_graph(session: TimingSession, compiler: 
     launch = LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
     source = 'extern "C" __global__ void empty() {}'
     kernel = session.device.load(compiler.compile(source, "empty", session.device.gpu.arch), launch)
-    replay = session._capture([lambda: kernel.enqueue(launch, {}, session.device.stream)], 256)
-    (samples,) = session._sample([replay], 10)
+    replay = session.watch.capture([lambda: kernel.enqueue(launch, {}, session.device.stream)], 256)
+    (samples,) = session.watch.sample([replay], 10)
     assert 0.3 < float(np.median(samples[1:])) < 1.5  # 0.56 to 0.60 on an H200
 
 
@@ -262,9 +263,10 @@ def test_a_kernel_against_itself_does_not_win(session: TimingSession, compiler: 
 
 @needs_gpu
 def test_cold_is_not_faster_than_warm(session: TimingSession, compiler: Compiler) -> None:
-    cold = TimingSession(
-        session.device, session.task, session.problem, seed=2, settings=TimingSettings(protocol="cold")
-    )
+    from evo.task import load_task
+
+    settings = TimingSettings(protocol="cold")
+    cold = TimingSession(session.device, load_task("attention"), session.problem, seed=2, settings=settings)
     kernel = green(session, compiler, "flash_mma")
     session.incumbent_us = None
     warm_us = session.measure(kernel).median_us

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from evo import __version__
-from evo.cli import explain, kernel, look, run, trust
+from evo.cli import explain, kernel, look, measure, run, trust
 from evo.errors import EvoError, UsageError
 
 __all__ = ["main"]
@@ -40,9 +40,9 @@ def _paragraphs(text: str) -> str:
 
 
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
-    "Searching": (run.search, run.resume, run.space),
+    "Searching": (run.search, run.resume, measure.confirm, run.space),
     "Looking at what was found": (look.leaderboard, look.studies, look.show),
-    "Why the winner wins": (explain.insights, explain.ablate, explain.profile),
+    "Why the winner wins": (explain.insights, explain.ablate),
     "Kernels and this machine": (kernel.replay, kernel.emulate, trust.gate, trust.audit, look.doctor),
 }
 for _panel, _functions in _COMMANDS.items():

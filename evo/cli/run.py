@@ -219,16 +219,23 @@ def _run(
     study: Study, store: Store, grounds: dict[str, Ground], cache: Cache, nvcc: Path | None
 ) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
+    from evo.confirm import PATIENT_S
     from evo.progress import study_line, view_on
-    from evo.rig import evaluator_of
+    from evo.referee import RefereeProcess
+    from evo.rig import evaluator_of, referee_of
     from evo.search import search as run
     from evo.workers import Pool
 
     notice(study_line(study))
     workers = Pool(evaluator_of(study, cache.root, nvcc), study.workers)
+
+    def judges(left_s: float) -> RefereeProcess:
+        return RefereeProcess(referee_of(study, cache.root, nvcc, patient=left_s >= PATIENT_S))
+
     try:
         with view_on(stderr()) as view:
-            return run(study, store, grounds, workers, view.show)
+            on_gpu = study.device != "emulator"  # an estimate is a model's word: there is nothing to confirm
+            return run(study, store, grounds, workers, view.show, judges if on_gpu else None)
     except KeyboardInterrupt:
         notice(f"stopped at once; go on with: evo resume {study.name}")
         raise
@@ -236,8 +243,11 @@ def _run(
 
 def _conclude(result: SearchResult, json: bool) -> None:
     from evo.report import dead_parameters_text, duration, failures_table, leaderboard_records, leaderboards
+    from evo.report.confirmed import unconfirmed_lines
 
     study, progress = result.study, result.progress
+    for line in unconfirmed_lines(result.confirmation):
+        notice(line)
     if json:
         put([leaderboard_records(result.best)], "json")
     else:

@@ -204,6 +204,10 @@ class CudaDevice:
         """Wait for all work; Crashed if some of it killed the context."""
         self.settle(self.driver.cuCtxSynchronize()[0])
 
+    def reset_persisting_l2(self) -> None:
+        """Makes lines that were told to stay in the L2 cache ordinary ones again."""
+        self.driver.cuCtxResetPersistingL2Cache()
+
     def settle(self, status: Any) -> None:
         """Crashed if `status`, of a call that waits, is an error: a kernel did something forbidden."""
         if int(status) == 0:

@@ -232,12 +232,12 @@ def _best_baseline(baselines_us: Mapping[str, float]) -> tuple[str, float] | Non
 
 
 def leaderboards(ranked: Sequence[Ranked]) -> list[Table]:
-    """A table for each problem and device: times of different ones have no common order. Estimates are
-    never in one table with measured times."""
-    groups: dict[tuple[str, str, str], list[Ranked]] = {}
+    """A table for each problem and device: times of different ones have no common order. CONFIRMED times,
+    times of the search alone and estimates are never in one table."""
+    groups: dict[tuple[str, str, str, str], list[Ranked]] = {}
     for row in ranked:
         estimated_for = row.estimate_gpu if row.median_us is None else ""
-        groups.setdefault((row.problem, row.device, estimated_for), []).append(row)
+        groups.setdefault((row.problem, row.device, row.kind, estimated_for), []).append(row)
     return [_leaderboard(rows) for rows in groups.values()]
 
 
@@ -248,8 +248,9 @@ def leaderboard_records(ranked: Sequence[Ranked]) -> Table:
 
 def _ranked_record(row: Ranked) -> dict[str, Any]:
     best = best_baseline(row.baselines_us)
+    if row.versus and row.median_us is not None and row.speedup is not None:
+        best = row.versus, row.median_us * row.speedup
     return asdict(row) | {
-        "kind": "estimate" if row.median_us is None else "measured",
         "best_baseline": best[0] if best else None,
         "best_baseline_us": best[1] if best else None,
     }
@@ -259,18 +260,22 @@ def _leaderboard(rows: Sequence[Ranked]) -> Table:
     first = rows[0]
     title = f"{first.problem} · {first.device}"
     columns = [
-        Column("#", lambda r: str(r["rank"]), right=True),
+        Column("#", lambda r: f"{r['rank']}{r['tied']}", right=True),
         Column("trial", lambda r: f"{r['study']}/{r['number']}"),
     ]
     if first.median_us is None:
         title += f" · times are estimates for {first.estimate_gpu}, not measurements"
         columns += [Column("estimate", lambda r: score_text(None, r["estimate_us"]), right=True)]
     else:
+        title += " · CONFIRMED" if first.kind == "confirmed" else " · not CONFIRMED"
+        level = f"{100 * (first.level or 0.95):.0f} % CI"
         columns += [
             Column("time", lambda r: score_text(r["median_us"], None), right=True),
-            Column("95 % CI", lambda r: interval_text(r["low_us"], r["high_us"]), wide=True),
+            Column(level, lambda r: interval_text(r["low_us"], r["high_us"]), wide=True),
             Column("vs best baseline", _versus),
         ]
+        if first.kind == "confirmed":
+            columns += [Column("cold", lambda r: score_text(r["cold_us"], None), right=True, wide=True)]
     columns += [
         Column("regs", lambda r: count(r["registers"]), right=True, wide=True),
         Column("spill", lambda r: count(r["spill_bytes"]), right=True, wide=True),
@@ -278,7 +283,8 @@ def _leaderboard(rows: Sequence[Ranked]) -> Table:
         Column("template", lambda r: str(r["template"])),
         Column("point", lambda r: point_text(r["point"]), folds=True),
     ]
-    records = tuple({"rank": rank, **_ranked_record(row)} for rank, row in enumerate(rows, 1))
+    ranks = [row.rank for row in rows]
+    records = tuple(_ranked_record(r) | {"tied": "=" if ranks.count(r.rank) > 1 else ""} for r in rows)
     return Table(title, tuple(columns), records)
 
 
@@ -296,7 +302,8 @@ def ratio_text(ratio: float | None, low: float | None, high: float | None) -> st
 
 def _versus(record: Record) -> str:
     text = ratio_text(record["speedup"], record["speedup_low"], record["speedup_high"])
-    return f"{text} {record['best_baseline'] or ''}".rstrip()
+    tie = ", a tie" if record["verdict"] == "tie" else ""
+    return f"{text} {record['best_baseline'] or ''}".rstrip() + tie
 
 
 def interval_text(low: float | None, high: float | None) -> str:

@@ -15,18 +15,22 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from evo.confirm import Step, confirm, reserve_s
 from evo.errors import NothingFound, StoreError, UsageError
 from evo.gpu import Limits
 from evo.search.probes import DeadParameter, Probes, dead_parameters, key_of
 from evo.space import FeasibleSet
-from evo.store import Failure, Ranked, Row, Store, Study, program_digest
+from evo.store import Confirmation, Failure, Ranked, Row, Store, Study, program_digest
 from evo.strategy import Proposal, Told, make_strategy
 from evo.template import Template
 from evo.trial import Candidate, Outcome, Problem, Trial
+
+if TYPE_CHECKING:
+    from evo.referee import Judges
 
 __all__ = [
     "DeadParameter",
@@ -90,7 +94,7 @@ class Progress:
     """How a search stands. `latest`: the trial that just ended, None where only time has passed."""
 
     study: Study
-    phase: Literal["probing", "searching", "finishing", "over"]
+    phase: Literal["probing", "searching", "finishing", "confirming", "over"]
     spent_s: float
     outcomes: Mapping[str, int]
     best: Row | None
@@ -99,6 +103,8 @@ class Progress:
     in_flight: int
     activity: Sequence[str]
     latest: Row | None = None
+    step: str = ""
+    """What CONFIRMED is at, in words."""
 
     @property
     def left_s(self) -> float:
@@ -123,6 +129,7 @@ class SearchResult:
     best: Sequence[Ranked]
     failures: Sequence[Failure]
     dead: Sequence[DeadParameter]
+    confirmation: Confirmation | None = None
 
 
 def survey(templates: Sequence[Template], limits: Limits, problem: Problem) -> dict[str, Ground]:
@@ -153,19 +160,24 @@ def search(
     grounds: Mapping[str, Ground],
     workers: Workers,
     watch: Callable[[Progress], None] = lambda _: None,
+    judges: Callable[[float], Judges] | None = None,
 ) -> SearchResult:
-    """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts.
+    """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts; then
+    confirms the best with what makes `judges`, given the seconds left: part of the budget is kept for it.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
     database cannot be written (what is recorded stays), UsageError when another process searches this study.
     """
     with _closing(workers), _interrupts() as interrupted:
-        clock = _Clock(store.claim(study, workers.capacity))
+        clock = _Clock(store.claim(study, workers.capacity), reserve_s(study.budget_s) if judges else 0.0)
         status = "failed"
         try:
             loop = _Loop(clock, store, grounds, workers, watch)
             stopped = loop.run(interrupted)
+            if judges and stopped in ("budget", "exhausted"):
+                workers.close()  # a GPU must be free of them
+                stopped = loop.confirm(judges, interrupted) or stopped
             status = {"budget": "finished", "hopeless": "failed"}.get(stopped, stopped)
         except KeyboardInterrupt:
             status = "interrupted"
@@ -177,15 +189,20 @@ def search(
 
 
 class _Clock:
-    """What a study has spent, over all its runs."""
+    """What a study has spent, over all its runs; `reserve_s` of its budget is not the search's to spend."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, reserve_s: float) -> None:
         self.study = study
+        self.reserve_s = reserve_s
         self._began = time.monotonic()
 
     @property
     def spent_s(self) -> float:
         return self.study.spent_s + time.monotonic() - self._began
+
+    @property
+    def left_s(self) -> float:
+        return self.study.budget_s - self.spent_s
 
 
 class _Loop:
@@ -225,6 +242,7 @@ class _Loop:
         self._ends: deque[float] = deque(maxlen=4096)
         self._baselines = dict(study.baselines_us)
         self._beat = time.monotonic()
+        self._confirmation: Confirmation | None = None
 
     def run(self, interrupted: Callable[[], bool]) -> Stopped:
         while True:
@@ -233,6 +251,24 @@ class _Loop:
                 return self._finish(stopped)
             self._fill(interrupted)
             self._gather(TICK_S)
+
+    def confirm(self, judges: Callable[[float], Judges], interrupted: Callable[[], bool]) -> Stopped | None:
+        """Confirms the best trials within what is left of the budget; "interrupted" if a person was."""
+        clock = self._clock
+
+        def watch(step: Step) -> None:
+            self._store.heartbeat(self._study, clock.spent_s)
+            self._watch(replace(self._progress("confirming"), step=step.text))
+
+        with closing(judges(clock.left_s)) as referee:
+            self._confirmation = confirm(
+                self._study,
+                self._store,
+                referee,
+                over=lambda: interrupted() or clock.left_s <= 0,
+                watch=watch,
+            )
+        return "interrupted" if interrupted() else None
 
     def result(self, stopped: Stopped) -> SearchResult:
         """What was found; NothingFound where nothing was, unless a person ended the search."""
@@ -247,9 +283,8 @@ class _Loop:
             )
         best = self._store.leaderboard(study=study.name, limit=10)
         dead = dead_parameters(self._rows.values())
-        return SearchResult(
-            study, stopped, replace(self._progress("over"), study=study), best, failures, dead
-        )
+        over = replace(self._progress("over"), study=study)
+        return SearchResult(study, stopped, over, best, failures, dead, self._confirmation)
 
     @property
     def _correct(self) -> int:
@@ -258,7 +293,7 @@ class _Loop:
     def _why_stop(self, interrupted: Callable[[], bool]) -> Stopped | None:
         if interrupted():
             return "interrupted"
-        if self._clock.spent_s >= self._study.budget_s:
+        if self._clock.left_s <= self._clock.reserve_s:
             return "budget"
         if self._exhausted and not self._under_way:
             return "exhausted"
@@ -363,7 +398,7 @@ class _Loop:
         """The result of trial `twin`, which is the same program, for another point."""
         return replace(self._store.trial(f"{self._study.name}/{twin}").trial, candidate=candidate, seconds={})
 
-    def _progress(self, phase: Literal["finishing", "over"] | None = None) -> Progress:
+    def _progress(self, phase: Literal["finishing", "confirming", "over"] | None = None) -> Progress:
         now = time.monotonic()
         minute = [end for end in self._ends if now - end <= 60]
         lasted = min(60.0, max(1.0, now - self._ends[0])) if self._ends else 1.0

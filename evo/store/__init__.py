@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from evo.errors import StoreError, UnknownName, UsageError
+from evo.store.confirmations import LASTING, Confirmation, Confirmations, Finalist
 from evo.store.engine import Database
 from evo.store.packing import pack_source, unpack_source
 from evo.store.records import (
@@ -27,15 +28,26 @@ from evo.store.records import (
     StoredTrial,
     Study,
     program_digest,
+    ranked,
     study_columns,
     study_of,
     trial_columns,
     trial_of,
 )
-from evo.store.schema import environments, sources, studies, trials
+from evo.store.schema import confirmed, environments, finalists, sources, studies, trials
 from evo.trial import Outcome, Trial, digest_of
 
-__all__ = ["Failure", "Ranked", "Row", "Store", "StoredTrial", "Study", "program_digest"]
+__all__ = [
+    "Confirmation",
+    "Failure",
+    "Finalist",
+    "Ranked",
+    "Row",
+    "Store",
+    "StoredTrial",
+    "Study",
+    "program_digest",
+]
 
 STALE_S = 60.0
 """A study whose search has not been heard of for so long is free to be resumed from another machine."""
@@ -58,6 +70,7 @@ class Store:
         self, url: str | Path, create: bool = True, notice: Callable[[str], None] = lambda _: None
     ) -> None:
         self._database = Database(str(url), create, notice)
+        self.confirmations = Confirmations(self._database)
         self._bases: dict[str, tuple[int, str] | None] = {}
         self._environments: dict[str, int] = {}
 
@@ -175,7 +188,9 @@ class Store:
         }
 
         def record(connection: Connection) -> None:
-            columns["environment_id"] = self._environment(connection, trial)
+            columns["environment_id"] = self._environment(
+                connection, trial.device, trial.compiler, trial.versions
+            )
             columns["source_id"] = self._source(connection, trial)
             connection.execute(sa.insert(trials).values(**columns))
             if spent_s is not None:
@@ -243,20 +258,22 @@ class Store:
         template: str | None = None,
         limit: int = 20,
     ) -> list[Ranked]:
-        """The best correct trials: by problem and device, the measured ones first (by median), then those
-        that have only an estimate (by that); `limit` of each kind. `problem`: a Problem's key; `gpu`: a part
-        of a device's name."""
-        only_estimated = trials.c.median_us.is_(None)
-        estimated_for = sa.case((only_estimated, trials.c.estimate_gpu), else_="")
-        kind = [trials.c.problem, only_estimated, environments.c.device, estimated_for]
-        order = [sa.func.coalesce(trials.c.median_us, trials.c.estimate_us), trials.c.id]
-        place = sa.func.row_number().over(partition_by=kind, order_by=order).label("place")
+        """The best correct trials: by problem and device, the CONFIRMED ones first, then those that were
+        measured in a search alone (by median), then those that have only an estimate (by that); `limit` of
+        each kind. `problem`: a Problem's key; `gpu`: a part of a device's name."""
+        columns = _ranked_columns()
+        kind = [trials.c.problem, columns["kind"], environments.c.device, _estimated_for()]
+        score = sa.func.coalesce(confirmed.c.median_us, trials.c.median_us, trials.c.estimate_us)
+        place = sa.func.row_number().over(partition_by=kind, order_by=[score, trials.c.id]).label("place")
+        refused = (finalists.c.trial_id == trials.c.id) & finalists.c.outcome.notin_(LASTING)
         query = (
-            sa.select(*_ranked_columns(), place, only_estimated.label("only_estimated"))
+            sa.select(*(column.label(name) for name, column in columns.items()), place)
             .join(studies, studies.c.id == trials.c.study_id)
             .join(environments, environments.c.id == trials.c.environment_id)
+            .outerjoin(confirmed, confirmed.c.trial_id == trials.c.id)
             .where(trials.c.outcome.in_(_GOOD), trials.c.same_as.is_(None))
             .where(trials.c.median_us.isnot(None) | trials.c.estimate_us.isnot(None))
+            .where(~sa.exists().where(refused))
         )
         if study is not None:
             query = query.where(trials.c.study_id == self.study(study).id)
@@ -270,14 +287,14 @@ class Store:
             named = environments.c.device.icontains(gpu, autoescape=True)
             query = query.where(named | trials.c.estimate_gpu.icontains(gpu, autoescape=True))
         placed = query.subquery()
-        wanted = [placed.c[name] for name in Ranked.__dataclass_fields__]
+        order = sa.case({"confirmed": 0, "measured": 1}, value=placed.c.kind, else_=2)
         best = (
-            sa.select(*wanted)
+            sa.select(*(placed.c[name] for name in columns))
             .where(placed.c.place <= limit)
-            .order_by(placed.c.problem, placed.c.only_estimated, placed.c.device, placed.c.place)
+            .order_by(placed.c.problem, order, placed.c.device, placed.c.place)
         )
         rows = self._database.read(lambda c: c.execute(best).mappings().all())
-        return [Ranked(**row) for row in rows]
+        return ranked([Ranked(**row) for row in rows])
 
     def failures(self, study: Study) -> list[Failure]:
         """Why trials of `study` died: reasons with their counts, the most frequent first."""
@@ -292,10 +309,18 @@ class Store:
 
     # ---- shared rows
 
-    def _environment(self, connection: Connection, trial: Trial) -> int:
-        digest = digest_of(trial.device, trial.compiler, dict(trial.versions))
+    def environment(self, device: str, compiler: str, versions: Mapping[str, str]) -> int:
+        """The id of a device, a compiler and the versions of everything."""
+        return self._database.write(
+            lambda c: self._environment(c, device, compiler, versions), undo=self._forget
+        )
+
+    def _environment(
+        self, connection: Connection, device: str, compiler: str, versions: Mapping[str, str]
+    ) -> int:
+        digest = digest_of(device, compiler, dict(versions))
         if digest not in self._environments:
-            values = {"device": trial.device, "compiler": trial.compiler, "versions": dict(trial.versions)}
+            values = {"device": device, "compiler": compiler, "versions": dict(versions)}
             self._environments[digest] = _insert_once(connection, environments, digest, values)
         return self._environments[digest]
 
@@ -344,14 +369,31 @@ def _insert_once(connection: Connection, table: sa.Table, digest: str, values: M
     return int(connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one())
 
 
-def _ranked_columns() -> list[sa.ColumnElement[Any]]:
-    elsewhere: dict[str, sa.ColumnElement[Any]] = {
-        "trial": trials.c.id.label("trial"),
-        "study": studies.c.name.label("study"),
+def _ranked_columns() -> dict[str, sa.ColumnElement[Any]]:
+    """What a Ranked is made of, by name; all but its rank."""
+    sure = confirmed.c.trial_id.isnot(None)
+    columns: dict[str, sa.ColumnElement[Any]] = {
+        "trial": trials.c.id,
+        "study": studies.c.name,
         "device": environments.c.device,
-        "baselines_us": trials.c.baselines.label("baselines_us"),
+        "baselines_us": trials.c.baselines,
+        "kind": sa.case((sure, "confirmed"), (trials.c.median_us.is_(None), "estimate"), else_="measured"),
+        "level": sa.case((sure, confirmed.c.level), else_=trials.c.level),
+        "versus": confirmed.c.versus,
+        "verdict": confirmed.c.verdict,
+        "cold_us": confirmed.c.cold_median_us,
+        "search_us": trials.c.median_us,
     }
-    return [elsewhere[name] if name in elsewhere else trials.c[name] for name in Ranked.__dataclass_fields__]
+    for name in ("cold_low_us", "cold_high_us", "cold_speedup"):
+        columns[name] = confirmed.c[name]
+    for name in ("median_us", "low_us", "high_us", "speedup", "speedup_low", "speedup_high"):
+        columns[name] = sa.case((sure, confirmed.c[name]), else_=trials.c[name])
+    others = [name for name in Ranked.__dataclass_fields__ if name not in columns and name != "rank"]
+    return columns | {name: trials.c[name] for name in others}
+
+
+def _estimated_for() -> sa.ColumnElement[Any]:
+    return sa.case((trials.c.median_us.is_(None), trials.c.estimate_gpu), else_="")
 
 
 def _self() -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -126,7 +126,11 @@ class StoredTrial:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A row of the leaderboard. Measured medians and estimates are never ranked together."""
+    """A row of the leaderboard. Measured medians and estimates are never ranked together.
+
+    `kind`: confirmed, measured (in the search alone), or estimate. Of a confirmed row `median_us` and
+    `speedup` are what CONFIRMED found, with intervals of `level` that hold for all finalists at once, and
+    `search_us` is what the search had measured; `rank` is shared by those whose intervals overlap."""
 
     trial: int
     study: str
@@ -149,6 +153,16 @@ class Ranked:
     spill_bytes: int | None
     smem_bytes: int
     worst_error: float | None
+    kind: str = "measured"
+    rank: int = 0
+    level: float | None = None
+    versus: str | None = None
+    verdict: str | None = None
+    cold_us: float | None = None
+    cold_low_us: float | None = None
+    cold_high_us: float | None = None
+    cold_speedup: float | None = None
+    search_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +173,30 @@ class Failure:
     reason: str
     count: int
     example: int
+
+
+def ranked(rows: Sequence[Ranked]) -> list[Ranked]:
+    """`rows`, each kind in its order, with ranks: one more than there are rows of the group that are faster,
+    of confirmed ones surely faster, so that those whose intervals overlap share a rank. What was measured in
+    a search alone comes after all that is confirmed."""
+    groups: dict[tuple[str, str, bool, str], list[Ranked]] = {}
+    for row in rows:
+        estimated = row.kind == "estimate"
+        group = (row.problem, row.device, estimated, row.estimate_gpu if estimated else "")
+        groups.setdefault(group, []).append(row)
+    places = {row.trial: place for group in groups.values() for row, place in _places(group)}
+    return [replace(row, rank=places[row.trial]) for row in rows]
+
+
+def _places(group: Sequence[Ranked]) -> Iterator[tuple[Ranked, int]]:
+    confirmed = [row for row in group if row.kind == "confirmed"]
+    place, last = 0, None
+    for number, row in enumerate(group, 1):
+        if row.kind == "confirmed":
+            place = 1 + sum((r.high_us or 0.0) < (row.low_us or 0.0) for r in confirmed)
+        elif (score := row.median_us or row.estimate_us) != last:
+            place, last = number, score
+        yield row, place
 
 
 def program_digest(candidate: Candidate) -> str:
@@ -233,10 +271,7 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "static_smem_bytes": resources.static_smem_bytes if resources else None,
         "warnings": [_text(w) for w in resources.warnings] if resources else [],
         "machine_code": trial.machine_code,
-        # a row error that is no number (a NaN in the output) is null here, and the trial is RED
-        "errors": [
-            [e.problem, e.family, e.seed, _finite(e.row_error), _finite(e.limit)] for e in trial.errors
-        ],
+        "errors": case_errors(trial.errors),
         "worst_error": max(row_errors, default=None),
         "median_us": timing.median_us if timing else None,
         "low_us": timing.interval.low if timing else None,
@@ -307,6 +342,11 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
         row["device"],
         row["versions"],
     )
+
+
+def case_errors(errors: Sequence[CaseError]) -> list[list[Any]]:
+    """A row error that is no number (a NaN in the output) is null, and the trial is RED."""
+    return [[e.problem, e.family, e.seed, _finite(e.row_error), _finite(e.limit)] for e in errors]
 
 
 def _finite(number: float) -> float | None:

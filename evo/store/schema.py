@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic."""
 
@@ -119,3 +119,79 @@ trials = sa.Table(
     sa.Index("trials_by_median", "problem", "median_us"),
     sa.Index("trials_by_estimate", "problem", "estimate_us"),
 )
+
+confirmations = sa.Table(
+    "confirmations",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.Integer, sa.ForeignKey("studies.id"), nullable=False),
+    sa.Column("problem", sa.String, nullable=False),
+    sa.Column("status", sa.String, nullable=False),
+    sa.Column("top", sa.Integer, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("environment_id", sa.Integer, sa.ForeignKey("environments.id"), nullable=False),
+    sa.Column("baselines", sa.JSON, nullable=False),
+    sa.Column("skipped", sa.JSON, nullable=False),
+    sa.Column("kernels", sa.JSON, nullable=False),
+    sa.Column("created", sa.String, nullable=False),
+    sa.Column("ended", sa.String, nullable=False),
+)
+
+finalists = sa.Table(
+    "finalists",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("confirmation_id", sa.Integer, sa.ForeignKey("confirmations.id"), nullable=False),
+    sa.Column("trial_id", sa.Integer, sa.ForeignKey("trials.id"), nullable=False),
+    sa.Column("outcome", sa.String, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("detail", sa.String, nullable=False),
+    sa.Column("location", sa.String, nullable=False),
+    sa.Column("errors", sa.JSON, nullable=False),
+    sa.Column("sanitizer", sa.String, nullable=False),
+    sa.Column("level", sa.Float),
+    *(
+        sa.Column(f"{protocol}{name}", kind)
+        for protocol in ("", "cold_")
+        for name, kind in (
+            ("median_us", sa.Float), ("low_us", sa.Float), ("high_us", sa.Float),
+            ("speedup", sa.Float), ("speedup_low", sa.Float), ("speedup_high", sa.Float),
+            ("versus", sa.String), ("verdict", sa.String),
+        )
+    ),
+    sa.UniqueConstraint("confirmation_id", "trial_id", name="one_finalist_a_trial"),
+    sa.CheckConstraint("median_us > 0 AND median_us < 1e12", name="confirmed_median_is_a_time"),
+    sa.CheckConstraint("cold_median_us > 0 AND cold_median_us < 1e12", name="cold_median_is_a_time"),
+    sa.Index("finalists_by_trial", "trial_id"),
+)  # fmt: skip
+
+rounds = sa.Table(
+    "rounds",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("confirmation_id", sa.Integer, sa.ForeignKey("confirmations.id"), nullable=False),
+    sa.Column("protocol", sa.String, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("contestants", sa.JSON, nullable=False),
+    sa.Column("samples", sa.LargeBinary, nullable=False),
+    sa.Column("clocks", sa.JSON, nullable=False),
+    sa.Column("throttled", sa.Integer, nullable=False),
+    sa.Column("created", sa.String, nullable=False),
+    sa.UniqueConstraint("confirmation_id", "protocol", "number", name="one_round_a_number"),
+)
+
+confirmed = sa.table(
+    "confirmed",
+    *(
+        sa.column(name, kind)
+        for name, kind in (
+            ("trial_id", sa.Integer), ("confirmation_id", sa.Integer), ("level", sa.Float),
+            *((f"{protocol}{column}", sa.String if column in ("versus", "verdict") else sa.Float)
+              for protocol in ("", "cold_")
+              for column in ("median_us", "low_us", "high_us", "speedup", "speedup_low", "speedup_high",
+                             "versus", "verdict")),
+        )
+    ),
+)  # fmt: skip
+"""A view: what the newest finished confirmation of a trial found, if it was correct there."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.errors import UsageError
-from evo.task import BufferSpec, Relation, Task
+from evo.task import BufferSpec, Relation, Task, load_module
 from evo.trial import Problem, Value
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_baselines = load_module(Path(__file__).with_name("baselines.py"))
 
 HEAD_DIMS = (32, 64, 96, 128)
 DTYPES = ("fp16", "bf16")
@@ -154,26 +157,16 @@ class Attention(Task):
         return tuple(found)
 
     def baselines(
-        self, problem: Problem, torch_device: str = "cuda"
+        self, problem: Problem, torch_device: str = "cuda", patient: bool = False
     ) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
         import torch
 
-        names = {
-            "sdpa": None,
-            "flash": "FLASH_ATTENTION",
-            "cudnn": "CUDNN_ATTENTION",
-            "efficient": "EFFICIENT_ATTENTION",
-            "math": "MATH",
-        }
-        causal = bool(problem["causal"])
-        found: dict[str, Callable[[Mapping[str, Tensor]], Any]] = {
-            name: _sdpa(backend, causal) for name, backend in names.items()
-        }
-        found["hybrid"] = _hybrid(causal)
+        found: dict[str, Callable[[Mapping[str, Tensor]], Any]] = _baselines.quick(bool(problem["causal"]))
         small = problem.replace(B=1, H=1, L=min(problem["L"], 128))
         tensors = self.inputs(small, "normal", 0, torch_device)
         with torch.no_grad():
-            return {name: run for name, run in found.items() if _runs(run, tensors)}
+            found = {name: run for name, run in found.items() if _baselines.runs(run, tensors)}
+        return found | (_baselines.patient(problem) if patient else {})
 
     def share(self, problem: Problem, part: float) -> Problem:
         """Fewer heads: each is a problem of its own."""
@@ -260,55 +253,6 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
             weights = weights.to(_torch_dtype(problem)).float()
         out[:, :, block] = (weights @ v) / total
     return out
-
-
-def _sdpa(backend: str | None, causal: bool) -> Callable[[Mapping[str, Tensor]], Any]:
-    """torch's scaled_dot_product_attention: what torch itself chooses, or one backend by name."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    def default(inputs: Mapping[str, Tensor]) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(
-            inputs["q"], inputs["k"], inputs["v"], is_causal=causal
-        )
-
-    if backend is None:
-        return default
-    chosen = getattr(SDPBackend, backend)
-
-    def by_name(inputs: Mapping[str, Tensor]) -> Any:
-        with sdpa_kernel(chosen):
-            return default(inputs)
-
-    return by_name
-
-
-def _hybrid(causal: bool) -> Callable[[Mapping[str, Tensor]], Any]:
-    """Three calls: Q Kᵀ and P V by the BLAS library, the softmax between them by torch."""
-    import torch
-
-    def run(inputs: Mapping[str, Tensor]) -> Any:
-        q, k, v = inputs["q"], inputs["k"], inputs["v"]
-        scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-1, -2)
-        if causal:
-            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
-            scores = scores.masked_fill_(hidden, -math.inf)
-        return torch.softmax(scores, -1) @ v
-
-    return run
-
-
-def _runs(run: Callable[[Mapping[str, Tensor]], Any], tensors: Mapping[str, Tensor]) -> bool:
-    """Whether torch has this implementation for these tensors: it says so by a RuntimeError and warnings."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            run(tensors)
-        except RuntimeError:
-            return False
-    return True
 
 
 TASK = Attention()

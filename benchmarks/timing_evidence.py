@@ -1,0 +1,361 @@
+"""What the timing engine is worth, measured on a GPU: A/A, a planted 1 %, agreement with other timers, an
+empty node, repeatability in new processes, and what a time costs.
+
+    python benchmarks/timing_evidence.py --commit COMMIT --out benchmarks/results/timing-h200.json
+
+About five minutes on an H200; `--only aa,agreement,…` measures a part. The kernel is the default point of
+`flash_mma` or, on Hopper and for short sequences, of `flash_wgmma_split`. Every confirmation is by the rule
+of CONFIRMED: rounds, samples, level and verdicts are those of evo/timing/contest.py and
+evo/timing/statistics.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evo.confirm import ROUNDS
+from evo.device.cuda import CudaDevice
+from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
+from evo.gate import Green
+from evo.gpu import Limits
+from evo.rig import real_gpu
+from evo.task import load_task
+from evo.template import load_template
+from evo.timing import TimingSession, gpu_lock
+from evo.timing.contest import SAMPLES, Contest
+from evo.timing.inputs import InputSets
+from evo.timing.statistics import LEVEL, standings
+from evo.timing.stopwatch import Call, Stopwatch, TimingSettings, launches_per_replay
+from evo.trial import LaunchConfig, Problem, Round
+
+SHAPES = ("1,8,512,64", "1,8,1024,64", "1,8,2048,64", "4,16,2048,64", "2,16,4096,64", "2,16,4096,128")
+FINALISTS = 5
+LAUNCHES = 8
+"""Of each shape under Nsight Compute."""
+EXTRA = """
+extern "C" __global__ void extra(unsigned cycles) {
+  const long long begin = clock64();
+  while (clock64() - begin < cycles) {}
+}
+"""
+"""Work that takes as many cycles as it is told."""
+
+
+class Bench:
+    """A GPU, its tools, and GREEN kernels of a template's default point."""
+
+    def __init__(self) -> None:
+        gpu = real_gpu("cuda:0")
+        self.task = load_task("attention")
+        self.cache = Path(tempfile.mkdtemp(prefix="evo-evidence-"))
+        self.spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), self.cache)
+        self.evaluator: Evaluator = self.spec.build()
+        assert isinstance(self.evaluator.device, CudaDevice)
+        self.device = self.evaluator.device
+        self.template = "flash_wgmma_split" if gpu.compute_capability == (9, 0) else "flash_mma"
+
+    def green(self, problem: Problem) -> Green:
+        name = self.template if problem["L"] <= 1024 else "flash_mma"
+        template = load_template(self.task, name)
+        feasible = template.space.feasible(self.spec.limits, problem)
+        default = template.space.default
+        point = default if feasible.contains(default) else feasible.points[0]
+        candidate = template.candidate(point, problem)
+        return self.evaluator.gate(candidate, trial_seed(0, candidate), False)
+
+    def idle_kernel(self, source: str, entry: str, launch: LaunchConfig) -> Callable[[], None]:
+        compiler = self.evaluator.compiler
+        kernel = self.device.load(compiler.compile(source, entry, self.device.gpu.arch), launch)
+        return lambda: kernel.enqueue(launch, {}, self.device.stream)
+
+
+# ---- A/A, and a planted difference
+
+
+class Pairs:
+    """Confirmations in which all finalists and the only baseline are one kernel; the baseline may be made
+    slower."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.problem = bench.task.example
+        self.green = bench.green(self.problem)
+
+    def confirmation(self, seed: int, slower: float, rounds: int) -> list[Round]:
+        """Rounds of FINALISTS and a baseline, as Contest holds them; the baseline's graph has `slower` more
+        work in it."""
+        return [self._round(seed * 1000 + number, slower) for number in range(rounds)]
+
+    def _round(self, seed: int, slower: float) -> Round:
+        import random
+
+        import torch
+
+        bench, settings = self.bench, TimingSettings()
+        rng = random.Random(seed)
+        with torch.no_grad(), gpu_lock(bench.device.uuid):
+            torch.cuda.empty_cache()
+            spacer = torch.empty(rng.randrange(1, 64) << 20, dtype=torch.uint8, device="cuda")
+            watch = Stopwatch(bench.device, settings)
+            sets = InputSets(bench.device, bench.task, self.problem, settings, seed)
+            replays, held = {}, []
+            for name in (*(f"s/{i}" for i in range(FINALISTS)), "base"):
+                calls: Sequence[Call] = sets.of_kernel(self.green.kernel, self.green.launch)  # type: ignore[arg-type]
+                estimate = watch.estimate(calls)
+                launches = launches_per_replay(estimate, settings)
+                if name == "base" and slower:
+                    calls = self._with_extra(calls, launches, estimate, slower)
+                replays[name] = watch.capture(calls, launches)
+                held.append(calls)
+            order = list(replays)
+            rng.shuffle(order)
+            watch.sample([replays[name] for name in order], 1)
+            taken = watch.sample([replays[name] for name in order], SAMPLES, lead=True)
+            del spacer
+        samples = {name: tuple(map(float, taken[order.index(name)])) for name in replays}
+        return Round("warm", seed, samples)
+
+    def _with_extra(
+        self, calls: Sequence[Call], launches: int, estimate_us: float, slower: float
+    ) -> list[Call]:
+        """The calls, and once in a replay a kernel that takes `slower` of the whole replay."""
+        from evo.trial import ScalarArg
+
+        clock_mhz = self.bench.device.sm_mhz() or 1000.0
+        node_us = 0.6  # an empty node's own share
+        cycles = int(max(0.0, slower * estimate_us * launches - node_us) * clock_mhz)
+        launch = LaunchConfig((1, 1, 1), (1, 1, 1), 0, (ScalarArg(cycles, "u32"),))
+        extra = self.bench.idle_kernel(EXTRA, "extra", launch)
+        state = {"count": 0}
+
+        def counted(call: Call) -> Call:
+            def run() -> None:
+                call()
+                state["count"] += 1
+                if state["count"] % launches == 0:
+                    extra()
+
+            return run
+
+        return [counted(call) for call in calls]
+
+
+def aa(bench: Bench, comparisons: int = 300) -> dict[str, Any]:
+    """One kernel against itself, and against itself with 1 % more work."""
+    pairs = Pairs(bench)
+    names = [f"s/{i}" for i in range(FINALISTS)]
+    found: dict[str, Any] = {"rounds": ROUNDS["warm"], "samples": SAMPLES, "level": LEVEL}
+    for label, slower, wanted in (("same", 0.0, comparisons), ("planted_1_percent", 0.01, comparisons // 3)):
+        verdicts, ratios, widths = [], [], []
+        for seed in range(wanted // FINALISTS):
+            rounds = pairs.confirmation(seed + 1, slower, ROUNDS["warm"])
+            for standing in (standings(rounds, names, ["base"], seed)[name] for name in names):
+                assert standing.speedup is not None
+                assert standing.speedup_interval is not None
+                verdicts.append(standing.verdict)
+                ratios.append(standing.speedup)
+                widths.append(standing.speedup_interval.high - standing.speedup_interval.low)
+        found[label] = {
+            "comparisons": len(verdicts),
+            "faster": verdicts.count("faster"),
+            "slower": verdicts.count("slower"),
+            "median_ratio": float(np.median(ratios)),
+            "median_interval_width": float(np.median(widths)),
+        }
+    return found
+
+
+# ---- other timers
+
+
+def agreement(bench: Bench) -> list[dict[str, Any]]:
+    """The session's medians against Triton's do_bench_cudagraph, for our kernel and for baselines."""
+    import torch
+    from triton.testing import do_bench_cudagraph
+
+    found = []
+    for shape in SHAPES:
+        problem = bench.task.problem(shape)
+        contest = Contest(bench.device, bench.task, problem, patient=False)
+        green = bench.green(problem)
+        medians: dict[str, list[float]] = {}
+        for seed in range(5):
+            for name, samples in contest.round("warm", seed, {"s/ours": green}).samples_us.items():
+                medians.setdefault(name, []).append(float(np.median(samples)))
+        sets = InputSets(bench.device, bench.task, problem, TimingSettings(sets=1), 9)
+        calls = {name: sets.of_baseline(run)[0] for name, run in contest.baselines.items()}
+        calls["s/ours"] = sets.of_kernel(green.kernel, green.launch)[0]  # type: ignore[arg-type]
+        for name, own in medians.items():
+            if name == "math" and problem["L"] > 2048:
+                continue
+            with torch.no_grad():
+                theirs = float(do_bench_cudagraph(calls[name], rep=50, return_mode="median")) * 1e3
+            ours = float(np.median(own))
+            found.append({"shape": shape, "kernel": name, "evo_us": ours, "triton_us": theirs,
+                          "ratio": ours / theirs})  # fmt: skip
+    return found
+
+
+def by_ncu() -> list[dict[str, Any]]:
+    """What Nsight Compute says of our kernel's duration: one launch, its caches left as they are."""
+    command = [
+        "ncu", "--clock-control", "none", "--cache-control", "none", "--profile-from-start", "off",
+        "--metrics", "gpu__time_duration.sum", "--csv", "--print-units", "base",
+        sys.executable, __file__, "--commit", "", "--only", "launches",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = list(csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"')))
+    times = [float(row["Metric Value"].replace(",", "")) / 1e3 for row in rows]
+    if len(times) != LAUNCHES * len(SHAPES):
+        return [{"failed": (done.stdout + done.stderr)[-600:]}]
+    return [
+        {"shape": shape, "ncu_us": float(np.median(times[LAUNCHES * i : LAUNCHES * (i + 1)]))}
+        for i, shape in enumerate(SHAPES)
+    ]
+
+
+def launches(bench: Bench) -> None:
+    """What `by_ncu` looks at."""
+    import torch
+
+    for shape in SHAPES:
+        problem = bench.task.problem(shape)
+        green = bench.green(problem)
+        sets = InputSets(bench.device, bench.task, problem, TimingSettings(), 9)
+        calls = sets.of_kernel(green.kernel, green.launch)  # type: ignore[arg-type]
+        for call in calls:
+            call()
+        bench.device.synchronize()
+        torch.cuda.cudart().cudaProfilerStart()
+        for i in range(LAUNCHES):
+            calls[i % len(calls)]()
+        bench.device.synchronize()
+        torch.cuda.cudart().cudaProfilerStop()
+
+
+def empty_node(bench: Bench) -> dict[str, float]:
+    """An empty kernel, as a node of a graph of 256."""
+    launch = LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
+    call = bench.idle_kernel('extern "C" __global__ void empty() {}', "empty", launch)
+    watch = Stopwatch(bench.device, TimingSettings())
+    replay = watch.capture([call], 256)
+    watch.sample([replay], 2)
+    (samples,) = watch.sample([replay], 40, lead=True)
+    return {"median_us": float(np.median(samples)), "low_us": float(samples.min())}
+
+
+def cost(bench: Bench) -> dict[str, Any]:
+    """GPU time (the events' own) and wall time that the search spends on a contender and on a loser."""
+    problem = bench.task.example
+    session = TimingSession(bench.device, bench.task, problem, seed=1)
+    green = bench.green(problem)
+    spent: dict[str, Any] = {}
+    watch, sample = session.watch, session.watch.sample
+    state = {"us": 0.0}
+
+    def counted(replays: Any, turns: int, lead: bool = False) -> Any:
+        taken = sample(replays, turns, lead)
+        state["us"] += sum(float(s.sum()) * r.launches for s, r in zip(taken, replays, strict=True))
+        return taken
+
+    watch.sample = counted  # type: ignore[method-assign]
+    for label, incumbent in (("contender", None), ("loser", 0.5), ("close_loser", 0.9)):
+        times = []
+        for _ in range(10):
+            state["us"] = 0.0
+            base = session.measure(green).median_us if incumbent else None
+            state["us"] = 0.0
+            session.incumbent_us = base * incumbent if base and incumbent else None
+            begin = time.perf_counter()
+            timing = session.measure(green)
+            wall_ms = (time.perf_counter() - begin) * 1e3
+            times.append((state["us"] / 1e3, wall_ms, len(timing.samples_us)))
+        gpu_ms, wall_ms, samples = np.median(np.array(times), axis=0)
+        spent[label] = {"gpu_ms": gpu_ms, "wall_ms": wall_ms, "samples": samples}
+    hopeless = load_template(bench.task, "flash_mma")
+    candidate = hopeless.candidate(hopeless.space.default, problem)
+    slow = bench.evaluator.gate(candidate, 1, False)
+    session.incumbent_us = 1.0
+    state["us"] = 0.0
+    begin = time.perf_counter()
+    timing = session.measure(slow)
+    spent["hopeless"] = {"gpu_ms": state["us"] / 1e3, "wall_ms": (time.perf_counter() - begin) * 1e3,
+                         "samples": len(timing.samples_us)}  # fmt: skip
+    return spent
+
+
+# ---- new processes
+
+
+def repeatability(times: int = 5) -> dict[str, Any]:
+    """The winner of a short study, confirmed in new processes."""
+    database = Path(tempfile.mkdtemp()) / "evo.db"
+    program = "import sys; sys.argv[0]='evo'; from evo.cli import main; sys.exit(main())"
+
+    def evo(*words: str) -> str:
+        command = [sys.executable, "-c", program, *words, "--database", str(database)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    evo("search", "--budget", "30s", "--study", "again")
+    found = []
+    for _ in range(times):
+        result = json.loads(evo("confirm", "again", "--top", "1", "--json"))
+        warm = result["finalists"][0]["standings"]["warm"]
+        cold = result["finalists"][0]["standings"]["cold"]
+        found.append({
+            "trial": result["finalists"][0]["number"],
+            "median_us": warm["median_us"], "low_us": warm["interval"]["low"],
+            "high_us": warm["interval"]["high"], "cold_us": cold["median_us"],
+            "versus": warm["versus"], "speedup": warm["speedup"],
+            "baselines_us": {n: s["median_us"] for n, s in result["baselines"]["warm"].items()},
+            "kernels": result["kernels"], "skipped": result["skipped"],
+        })  # fmt: skip
+    low, high = found[0]["low_us"] * 0.995, found[0]["high_us"] * 1.005
+    return {"confirmations": found, "inside": sum(low <= f["median_us"] <= high for f in found)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,repeatability")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    bench = Bench()
+    measured: dict[str, Callable[[], Any]] = {
+        "empty": lambda: empty_node(bench),
+        "cost": lambda: cost(bench),
+        "agreement": lambda: agreement(bench),
+        "aa": lambda: aa(bench),
+        "ncu": by_ncu,
+        "launches": lambda: launches(bench),
+        "repeatability": repeatability,
+    }
+    record: dict[str, Any] = {
+        "command": "python " + " ".join(sys.argv), "commit": options.commit,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": bench.device.name,
+        "versions": bench.evaluator.versions, "compiler": bench.evaluator.compiler.version,
+        "protocol": "warm L2, graph replays; CONFIRMED's rounds where not said otherwise",
+    }  # fmt: skip
+    for name in options.only.split(","):
+        begin = time.perf_counter()
+        record[name] = measured[name]()
+        print(name, f"{time.perf_counter() - begin:.1f} s", json.dumps(record[name])[:1500], flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

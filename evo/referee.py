@@ -1,0 +1,273 @@
+"""Gates and times finalists in a process of its own: fresh, and free to hang or to die.
+
+`Referee` works in that process; `RefereeProcess` asks it from outside, with a deadline for each answer. After
+a hang or a death the next question goes to a new process, in which nobody is seated yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, Self
+
+from evo.device.cuda import CudaDevice
+from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError
+from evo.evaluate import Evaluator, EvaluatorSpec
+from evo.gate import Green
+from evo.nvrtc import end_with
+from evo.timing.contest import Contest, Fallen
+from evo.trial import Candidate, CaseError, Problem, Round
+from evo.workers import WorkerError
+
+ANSWER_S = 600.0
+"""How long an answer may take: the first round may compile baselines, a thorough gate launches thousands of
+kernels."""
+_LOG_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the times depend on besides the kernels."""
+
+    device: str
+    compiler: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What a finalist passed. `sanitizer`: what compute-sanitizer said; empty where it did not run."""
+
+    errors: tuple[CaseError, ...]
+    sanitizer: str = ""
+
+
+class Judges(Protocol):
+    """What a confirmation asks: of a RefereeProcess, or of a Referee in this process.
+
+    Every method may raise MachineError; Fallen and CandidateError where a finalist is to blame."""
+
+    @property
+    def seated(self) -> Sequence[str]:
+        """The finalists that are GREEN in the process as it is now."""
+        ...
+
+    def surroundings(self) -> Surroundings: ...
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
+        """Seats a finalist, or raises the CandidateError that stands in the way."""
+        ...
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        """A round of those finalists and all baselines; Fallen where one of them is to blame, Hung or Crashed
+        where the process is lost and nobody can be blamed."""
+        ...
+
+    def skipped(self) -> Mapping[str, str]: ...
+
+    def kernels(self) -> Mapping[str, Sequence[str]]: ...
+
+    def close(self) -> None: ...
+
+
+class Referee:
+    """Seats GREEN finalists and holds rounds, on the GPU of this process."""
+
+    def __init__(self, evaluator: Evaluator, problem: Problem, patient: bool) -> None:
+        assert isinstance(evaluator.device, CudaDevice)
+        self._evaluator = evaluator
+        self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
+        self._seated: dict[str, Green] = {}
+
+    @property
+    def seated(self) -> Sequence[str]:
+        return tuple(self._seated)
+
+    def surroundings(self) -> Surroundings:
+        evaluator = self._evaluator
+        return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
+        green = self._evaluator.gate(candidate, seed, thorough)
+        self._seated[name] = green
+        return Gated(green.errors)
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        finalists = {name: self._seated[name] for name in names}
+        return self._contest.round("cold" if protocol == "cold" else "warm", seed, finalists)
+
+    def skipped(self) -> Mapping[str, str]:
+        return self._contest.skipped
+
+    def kernels(self) -> Mapping[str, Sequence[str]]:
+        return self._contest.kernels()
+
+    def close(self) -> None:
+        self._seated.clear()
+        self._evaluator.close()
+
+
+@dataclass(frozen=True)
+class RefereeSpec:
+    """What makes a Referee in any process of this machine; picklable. `patient`: with the baselines that take
+    seconds to set up."""
+
+    evaluator: EvaluatorSpec
+    problem: Problem
+    patient: bool = True
+
+    def build(self) -> Referee:
+        from dataclasses import replace
+
+        # the evaluator's own timing session would hold memory and time for nothing
+        return Referee(replace(self.evaluator, problem=None).build(), self.problem, self.patient)
+
+
+class Builds(Protocol):
+    """Picklable; what a RefereeProcess needs to know."""
+
+    def build(self) -> Judges: ...
+
+
+class RefereeProcess:
+    """A referee in a process of its own, started with the first question. Hung or Crashed where it did not
+    survive one; then nobody is seated any more."""
+
+    def __init__(self, spec: Builds, answer_s: float = ANSWER_S) -> None:
+        self._packed = pickle.dumps(spec)
+        self._answer_s = answer_s
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection
+        self._seated: list[str] = []
+
+    @property
+    def seated(self) -> Sequence[str]:
+        return tuple(self._seated)
+
+    def surroundings(self) -> Surroundings:
+        found: Surroundings = self._ask("surroundings")
+        return found
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
+        found: Gated = self._ask("gate", name, candidate, seed, thorough)
+        self._seated.append(name)
+        return found
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        found: Round = self._ask("round", protocol, seed, tuple(names))
+        return found
+
+    def skipped(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._ask("skipped")
+        return found
+
+    def kernels(self) -> Mapping[str, Sequence[str]]:
+        found: Mapping[str, Sequence[str]] = self._ask("kernels")
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._end()
+        self._log.close()
+
+    def _ask(self, method: str, *words: Any) -> Any:
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((method, words))
+            if not self._connection.poll(self._answer_s):
+                self._end()
+                raise Hung("deadline", f"no answer within {self._answer_s:g} s")
+            kind, answer = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        if kind == "answer":
+            return answer
+        if isinstance(answer, CandidateError | Fallen):
+            fallen = answer.error if isinstance(answer, Fallen) else answer
+            if isinstance(fallen, Crashed):  # the CUDA context is gone
+                self._end()
+            raise answer
+        self._end()
+        raise answer if isinstance(answer, EvoError) else WorkerError(answer)
+
+    def _start(self) -> None:
+        program = (
+            "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
+            "from evo.referee import serve; serve(int(sys.argv[1]))"
+        )
+        self._seated.clear()
+        self._log.truncate(0)
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program, str(theirs.fileno()), json.dumps(sys.path)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+        with contextlib.suppress(OSError):  # if it died already, the first question will see it
+            self._connection.send_bytes(self._packed)
+
+    def _death(self) -> CandidateError | MachineError:
+        """What the end of the process means."""
+        assert self._process is not None
+        status = self._process.wait()
+        reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _LOG_BYTES))
+        last_words = self._log.read().decode(errors="replace").strip()
+        self._end()
+        return Crashed(reason, last_words)
+
+    def _end(self) -> None:
+        self._seated.clear()
+        if self._process is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def serve(fd: int) -> None:
+    """The life of a referee's process: make what `build` makes, then answer until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    end_with(os.getppid())
+    connection = Connection(fd)
+    try:
+        referee = None
+        while True:
+            if referee is None:
+                spec = pickle.loads(connection.recv_bytes())
+            method, words = connection.recv()
+            try:
+                referee = referee or spec.build()
+                answer = ("answer", getattr(referee, method)(*words))
+            except (EvoError, Fallen) as error:
+                answer = ("error", error)
+            except Exception:  # noqa: BLE001 - a bug of ours: the parent raises it, with this traceback
+                answer = ("error", traceback.format_exc())
+            connection.send(answer)
+    except (EOFError, OSError):  # the parent closed
+        pass
+    sys.stdout.flush()
+    os._exit(0)  # a dead CUDA context must not hold up the interpreter's end

@@ -1,0 +1,114 @@
+"""What `evo confirm` shows: finalists and baselines in their order, warm and cold, and which kernels the
+baselines ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from evo.report import Column, Record, Table, interval_text, microseconds, ratio_text
+from evo.trial import Standing
+
+if TYPE_CHECKING:
+    from evo.store import Confirmation
+
+NAME_WIDTH = 60
+"""Characters of a kernel's name that a table shows: names of C++ templates are long."""
+
+
+def confirmation_tables(found: Confirmation) -> list[Table]:
+    """The standings, those who fell, and the kernels of the baselines."""
+    tables = [_standings(found)]
+    fallen = [f for f in found.finalists if f.outcome != "GREEN"]
+    if fallen:
+        columns = (
+            Column("trial", lambda r: r["name"]),
+            Column("outcome", lambda r: r["outcome"]),
+            Column("reason", lambda r: r["reason"], folds=True),
+            Column("where", lambda r: r["where"], folds=True, wide=True),
+        )
+        records = tuple(asdict(f) | {"name": f.name} for f in fallen)
+        tables.append(Table("Finalists that were refused", columns, records))
+    if found.kernels or found.skipped:
+        tables.append(_kernels(found))
+    return tables
+
+
+def confirmation_record(found: Confirmation) -> dict[str, Any]:
+    """The same for a script."""
+    return asdict(found)
+
+
+def unconfirmed_lines(found: Confirmation | None) -> list[str]:
+    """What a search says where its confirmation is not finished, or refused somebody."""
+    if found is None:
+        return []
+    lines = [
+        f"{f.name} was refused when it was confirmed: {f.outcome} {f.reason}"
+        for f in found.finalists
+        if f.outcome != "GREEN"
+    ]
+    if found.status != "finished":
+        lines.append(f"CONFIRMED is not finished; go on with: evo confirm {found.study} --top {found.top}")
+    return lines
+
+
+def _standings(found: Confirmation) -> Table:
+    records = [_record(f.name, f.standings) for f in found.green if f.standings]
+    names = dict.fromkeys(name for named in found.baselines.values() for name in named)
+    for name in names:
+        records.append(_record(name, {p: s[name] for p, s in found.baselines.items() if name in s}))
+    records.sort(key=lambda r: r["warm"]["median_us"] if r["warm"] else 0.0)
+    level = next((f.standings["warm"].interval.level for f in found.green if "warm" in f.standings), 0.99)
+    percent = f"{100 * level:.0f} % CI"
+    columns = (
+        Column("", lambda r: r["name"]),
+        Column("warm", lambda r: _time(r["warm"]), right=True),
+        Column(percent, lambda r: _interval(r["warm"])),
+        Column("vs best baseline", lambda r: _versus(r["warm"])),
+        Column("cold", lambda r: _time(r["cold"]), right=True),
+        Column(percent, lambda r: _interval(r["cold"]), wide=True),
+        Column("vs best baseline", lambda r: _versus(r["cold"]), wide=True),
+    )
+    title = f"{found.study} · {found.problem} · {found.device} · CONFIRMED"
+    if found.status != "finished":
+        title += f" ({found.status})"
+    return Table(title, columns, tuple(records), "no round is finished yet")
+
+
+def _record(name: str, standings: Mapping[str, Standing]) -> Record:
+    return {
+        "name": name,
+        **{p: asdict(standings[p]) if p in standings else None for p in ("warm", "cold")},
+    }
+
+
+def _time(standing: Mapping[str, Any] | None) -> str:
+    return microseconds(standing["median_us"]) if standing else "-"
+
+
+def _interval(standing: Mapping[str, Any] | None) -> str:
+    return interval_text(standing["interval"]["low"], standing["interval"]["high"]) if standing else "-"
+
+
+def _versus(standing: Mapping[str, Any] | None) -> str:
+    if not standing or standing["speedup"] is None:
+        return ""
+    interval = standing["speedup_interval"]
+    text = ratio_text(standing["speedup"], interval["low"], interval["high"])
+    return f"{text} {standing['versus']}" + (", a tie" if standing["verdict"] == "tie" else "")
+
+
+def _kernels(found: Confirmation) -> Table:
+    records = [{"name": name, "kernel": kernel} for name, ran in found.kernels.items() for kernel in ran]
+    records += [{"name": name, "kernel": f"not timed: {why}"} for name, why in found.skipped.items()]
+    columns = (
+        Column("baseline", lambda r: r["name"]),
+        Column("runs", lambda r: _short(r["kernel"]), folds=True),
+    )
+    return Table("Kernels that the baselines ran, by torch's profiler", columns, tuple(records))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 2] + " …"

@@ -1,0 +1,264 @@
+"""Confirmations in the database: written step by step, so that a killed one goes on where it stood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from evo.errors import CandidateError, Red
+from evo.store.engine import Database
+from evo.store.packing import pack_samples, unpack_samples
+from evo.store.records import Study, case_errors, now
+from evo.store.schema import confirmations, environments, finalists, rounds, studies, trials
+from evo.trial import CaseError, Interval, Round, Standing
+
+PROTOCOLS = {"warm": "", "cold": "cold_"}
+"""Where a protocol's standing is in the columns of a finalist."""
+LASTING = ("GREEN", "HUNG", "CRASHED")
+"""Outcomes of a finalist that leave it in the rankings: a machine may have had a part in the other two."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A trial in a confirmation: what the thorough gate said, and what it stands at by protocol."""
+
+    trial: int
+    study: str
+    number: int
+    outcome: str
+    reason: str = ""
+    detail: str = ""
+    where: str = ""
+    sanitizer: str = ""
+    standings: Mapping[str, Standing] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.study}/{self.number}"
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """One CONFIRM of a study. `baselines`: standings by protocol and name; `skipped`: baselines that were not
+    timed, and why; `kernels`: which kernels each baseline ran. `status`: running, finished, or given up."""
+
+    id: int
+    study: str
+    problem: str
+    status: str
+    top: int
+    seed: int
+    device: str
+    versions: Mapping[str, str]
+    finalists: tuple[Finalist, ...]
+    baselines: Mapping[str, Mapping[str, Standing]]
+    skipped: Mapping[str, str]
+    kernels: Mapping[str, Sequence[str]]
+    created: str
+    ended: str
+
+    @property
+    def green(self) -> tuple[Finalist, ...]:
+        return tuple(f for f in self.finalists if f.outcome == "GREEN")
+
+
+class Confirmations:
+    """The door to the tables confirmations, finalists and rounds."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def contenders(self, study: Study, limit: int) -> list[int]:
+        """Numbers of the best timed trials of `study`: distinct programs that no gate has refused since."""
+        refused = sa.select(finalists.c.trial_id).where(finalists.c.outcome.notin_(LASTING))
+        query = (
+            sa.select(trials.c.number, trials.c.machine_code, trials.c.launch_digest)
+            .where(trials.c.study_id == study.id, trials.c.outcome == "TIMED", trials.c.same_as.is_(None))
+            .where(trials.c.median_us.isnot(None), trials.c.id.notin_(refused))
+            .order_by(trials.c.median_us, trials.c.id)
+            .limit(4 * limit)  # points that differ in a dead parameter are one program
+        )
+        rows = self._database.read(lambda c: c.execute(query).all())
+        distinct: dict[tuple[str, str], int] = {}
+        for number, machine_code, launch in rows:
+            distinct.setdefault((machine_code or str(number), launch), number)
+        return list(distinct.values())[:limit]
+
+    def newest(self, study: Study) -> Confirmation | None:
+        query = sa.select(sa.func.max(confirmations.c.id)).where(confirmations.c.study_id == study.id)
+        number = self._database.read(lambda c: c.execute(query).scalar())
+        return None if number is None else self.get(number)
+
+    def get(self, number: int) -> Confirmation:
+        """The confirmation of that id."""
+        query = (
+            sa.select(*confirmations.c, *environments.c["device", "versions"], studies.c.name.label("study"))
+            .join(environments, environments.c.id == confirmations.c.environment_id)
+            .join(studies, studies.c.id == confirmations.c.study_id)
+            .where(confirmations.c.id == number)
+        )
+        row = dict(self._database.read(lambda c: c.execute(query).mappings().one()))
+        found = {k: row[k] for k in Confirmation.__dataclass_fields__ if k in row}
+        baselines = {
+            protocol: {name: _standing(values, "") for name, values in named.items()}
+            for protocol, named in row["baselines"].items()
+        }
+        return Confirmation(**found | {"baselines": baselines, "finalists": self._finalists(number)})
+
+    def begin(self, study: Study, top: int, seed: int, environment_id: int) -> Confirmation:
+        """A confirmation of `study`; one of it that is unfinished is given up."""
+        values = {
+            "study_id": study.id, "problem": study.problem.key, "status": "running", "top": top, "seed": seed,
+            "environment_id": environment_id, "baselines": {}, "skipped": {}, "kernels": {},
+            "created": now(), "ended": "",
+        }  # fmt: skip
+
+        def change(connection: Connection) -> int:
+            older = (confirmations.c.study_id == study.id) & (confirmations.c.status == "running")
+            connection.execute(sa.update(confirmations).where(older).values(status="given up", ended=now()))
+            made = connection.execute(sa.insert(confirmations).values(**values).returning(confirmations.c.id))
+            return int(made.scalar_one())
+
+        return self.get(self._database.write(change))
+
+    def add_finalist(
+        self,
+        of: Confirmation,
+        number: int,
+        verdict: CandidateError | Sequence[CaseError],
+        sanitizer: str = "",
+    ) -> Confirmation:
+        """What the thorough gate says of trial `number`: the cases it passed, or why it did not."""
+        mine = sa.select(trials.c.id).join(studies, studies.c.id == trials.c.study_id)
+        mine = mine.where(studies.c.name == of.study, trials.c.number == number)
+        values: dict[str, Any] = {
+            "outcome": "GREEN",
+            "reason": "",
+            "detail": "",
+            "location": "",
+            "errors": [],
+        }
+        if isinstance(verdict, CandidateError):
+            values = _failure(verdict)
+        else:
+            values["errors"] = case_errors(verdict)
+        values |= {"confirmation_id": of.id, "trial_id": mine.scalar_subquery(), "sanitizer": sanitizer}
+        self._database.write(lambda c: c.execute(sa.insert(finalists).values(**values)))
+        return self.get(of.id)
+
+    def fell(self, of: Confirmation, finalist: Finalist, error: CandidateError) -> Confirmation:
+        """A finalist that was GREEN turned out wrong while it was timed."""
+        which = (finalists.c.confirmation_id == of.id) & (finalists.c.trial_id == finalist.trial)
+        self._database.write(lambda c: c.execute(sa.update(finalists).where(which).values(**_failure(error))))
+        return self.get(of.id)
+
+    def add_round(self, of: Confirmation, number: int, taken: Round) -> None:
+        names = list(taken.samples_us)
+        values = {
+            "confirmation_id": of.id, "protocol": taken.protocol, "number": number, "seed": taken.seed,
+            "contestants": [[name, len(taken.samples_us[name])] for name in names],
+            "samples": pack_samples(tuple(s for name in names for s in taken.samples_us[name])),
+            "clocks": dict(taken.clocks), "throttled": taken.throttled, "created": now(),
+        }  # fmt: skip
+        self._database.write(lambda c: c.execute(sa.insert(rounds).values(**values)))
+
+    def rounds(self, of: Confirmation, protocol: str) -> list[Round]:
+        """The rounds of one protocol, in their order."""
+        mine = (rounds.c.confirmation_id == of.id) & (rounds.c.protocol == protocol)
+        query = sa.select(rounds).where(mine).order_by(rounds.c.number)
+        rows = self._database.read(lambda c: c.execute(query).mappings().all())
+        return [_round(dict(row)) for row in rows]
+
+    def conclude(
+        self, of: Confirmation, standings: Mapping[str, Mapping[str, Standing]],
+        skipped: Mapping[str, str], kernels: Mapping[str, Sequence[str]],
+    ) -> Confirmation:  # fmt: skip
+        """The end of a confirmation: `standings` by protocol and name, of finalists and baselines."""
+        mine = {finalist.name: finalist for finalist in of.finalists}
+        baselines = {
+            protocol: {
+                name: _columns(s, "") | {"level": s.interval.level}
+                for name, s in named.items()
+                if name not in mine
+            }
+            for protocol, named in standings.items()
+        }
+        ended = {"status": "finished", "ended": now(), "baselines": baselines, "skipped": dict(skipped)}
+        ended["kernels"] = {name: list(ran) for name, ran in kernels.items()}
+
+        def change(connection: Connection) -> None:
+            connection.execute(sa.update(confirmations).where(confirmations.c.id == of.id).values(**ended))
+            for protocol, named in standings.items():
+                for name in named.keys() & mine.keys():
+                    which = (finalists.c.confirmation_id == of.id) & (
+                        finalists.c.trial_id == mine[name].trial
+                    )
+                    values = _columns(named[name], PROTOCOLS[protocol])
+                    level = {"level": named[name].interval.level}
+                    connection.execute(sa.update(finalists).where(which).values(**values, **level))
+
+        self._database.write(change)
+        return self.get(of.id)
+
+    def _finalists(self, number: int) -> tuple[Finalist, ...]:
+        query = (
+            sa.select(*finalists.c, trials.c.number, studies.c.name.label("study"))
+            .join(trials, trials.c.id == finalists.c.trial_id)
+            .join(studies, studies.c.id == trials.c.study_id)
+            .where(finalists.c.confirmation_id == number)
+            .order_by(finalists.c.id)
+        )
+        rows = self._database.read(lambda c: c.execute(query).mappings().all())
+        return tuple(
+            Finalist(
+                row["trial_id"], row["study"], row["number"], row["outcome"], row["reason"], row["detail"],
+                row["location"], row["sanitizer"],
+                {p: _standing(dict(row), at) for p, at in PROTOCOLS.items() if row[f"{at}median_us"]},
+            )
+            for row in rows
+        )  # fmt: skip
+
+
+def _failure(error: CandidateError) -> dict[str, Any]:
+    errors = case_errors(error.errors) if isinstance(error, Red) else []
+    return {"outcome": error.outcome, "reason": error.reason, "detail": error.detail[:4000],
+            "location": error.where, "errors": errors}  # fmt: skip
+
+
+def _columns(standing: Standing, prefix: str) -> dict[str, Any]:
+    ratio = standing.speedup_interval
+    own = {
+        "median_us": standing.median_us, "low_us": standing.interval.low, "high_us": standing.interval.high,
+        "speedup": standing.speedup, "speedup_low": ratio.low if ratio else None,
+        "speedup_high": ratio.high if ratio else None, "versus": standing.versus, "verdict": standing.verdict,
+    }  # fmt: skip
+    return {f"{prefix}{name}": value for name, value in own.items()}
+
+
+def _standing(row: Mapping[str, Any], prefix: str) -> Standing:
+    level = row["level"]
+    low, high = row[f"{prefix}speedup_low"], row[f"{prefix}speedup_high"]
+    return Standing(
+        row[f"{prefix}median_us"],
+        Interval(row[f"{prefix}low_us"], row[f"{prefix}high_us"], level),
+        row[f"{prefix}speedup"],
+        None if low is None else Interval(low, high, level),
+        row[f"{prefix}versus"] or "",
+        row[f"{prefix}verdict"] or "",
+    )
+
+
+def _round(row: Mapping[str, Any]) -> Round:
+    counts = dict(row["contestants"])
+    ends = np.cumsum(list(counts.values()))
+    samples = unpack_samples(row["samples"])
+    taken = {
+        name: samples[int(end) - count : int(end)]
+        for (name, count), end in zip(counts.items(), ends, strict=True)
+    }
+    return Round(row["protocol"], row["seed"], taken, row["clocks"], row["throttled"])

@@ -1,0 +1,212 @@
+"""FAST: how long a GREEN kernel takes on a GPU, beside the baselines, in one process.
+
+A sample is one replay of a CUDA graph of chained launches between two events, divided by the launches: the
+host's launch path is not in it. Launches rotate among several sets of inputs. Candidate and best baseline
+take turns (A B, B A, …), so that a drift of the clock meets both. Sampling stops when the 95 % interval of
+the median is within ±0.5 %, at a cap of GPU time, or early when the candidate is a clear loser (racing).
+
+What is never recorded: a time below the roofline's floor, a run whose output is wrong afterwards (both Red),
+samples taken at a throttled clock (dropped and counted).
+
+`warm` rotates among few sets of inputs, which stay in the L2 cache if they fit; `cold` among so many that
+twice the L2 passes by before a set comes round again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evo.device.cuda import CudaDevice, CudaKernel
+from evo.gate import Green
+from evo.task import Task, Tensors
+from evo.timing.inputs import InputSets, floor_us
+from evo.timing.statistics import (
+    Samples,
+    bootstrap_median,
+    bootstrap_ratio,
+    clear_loser,
+    median_interval,
+    settled,
+)
+from evo.timing.stopwatch import Replay, Stopwatch, TimingSettings, launches_per_replay
+from evo.trial import LaunchConfig, Problem, Timing
+
+__all__ = [
+    "TimingSession",
+    "TimingSettings",
+    "bootstrap_median",
+    "bootstrap_ratio",
+    "capture_baselines",
+    "clear_loser",
+    "floor_us",
+    "gpu_lock",
+    "launches_per_replay",
+    "median_interval",
+    "settled",
+    "timing_of",
+]
+
+
+class TimingSession:
+    """Inputs and baselines of one problem on one GPU, captured once, for many candidates.
+
+    `incumbent_us` is the best time so far: slower candidates are dropped early. `timed` counts candidates;
+    `skipped_baselines` says which cannot be captured into a graph, and why."""
+
+    def __init__(
+        self, device: CudaDevice, task: Task, problem: Problem, *, seed: int,
+        settings: TimingSettings | None = None,
+    ) -> None:  # fmt: skip
+        import torch
+
+        self.device = device
+        self.problem = problem
+        self.settings = settings or TimingSettings()
+        self.incumbent_us: float | None = None
+        self.timed = 0
+        self._rng = random.Random(seed)
+        self.watch = Stopwatch(device, self.settings)
+        with torch.no_grad():
+            self._sets = InputSets(device, task, problem, self.settings, seed)
+            baselines = task.baselines(problem, device.torch_device)
+            self._baselines, self.skipped_baselines = capture_baselines(self.watch, self._sets, baselines)
+        self.baselines_us: dict[str, float] = {}
+        self._refreshed = -math.inf
+        with gpu_lock(device.uuid):
+            self._refresh_baselines()
+
+    def _refresh_baselines(self) -> None:
+        """Time all baselines, interleaved."""
+        if not self._baselines or time.monotonic() - self._refreshed < self.settings.refresh_s:
+            return
+        names = list(self._baselines)
+        replays = [self._baselines[name] for name in names]
+        self.watch.sample(replays, 1)
+        for name, samples in zip(names, self.watch.sample(replays, 2 * self.settings.few), strict=True):
+            self.baselines_us[name] = float(np.median(samples))
+        self._refreshed = time.monotonic()
+
+    @property
+    def best_baseline(self) -> str | None:
+        """The name of the fastest baseline."""
+        return min(self.baselines_us, key=lambda name: self.baselines_us[name], default=None)
+
+    def measure(self, green: Green) -> Timing:
+        """The time of a GREEN kernel of this session's problem. Red if the time is impossible, or an output
+        of the timed runs is wrong."""
+        import torch
+
+        if green.problem.key != self.problem.key:
+            raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
+        kernel = green.kernel
+        assert isinstance(kernel, CudaKernel)
+        with torch.no_grad(), gpu_lock(self.device.uuid):
+            self._refresh_baselines()
+            timing = self._measure(kernel, green.launch)
+        self.timed += 1
+        if self.incumbent_us is None or timing.median_us < self.incumbent_us:
+            self.incumbent_us = timing.median_us
+        return timing
+
+    def _measure(self, kernel: CudaKernel, launch: LaunchConfig) -> Timing:
+        settings, sets = self.settings, self._sets
+        calls = sets.of_kernel(kernel, launch)
+        sets.clear()
+        baseline, bar = self.best_baseline, self.incumbent_us
+        estimate = self.watch.estimate(calls)
+        hopeless = bar is not None and estimate > settings.hopeless * bar
+        launches = launches_per_replay(estimate, settings)
+        if hopeless:
+            launches = max(1, launches // 3)
+        elif settings.protocol == "cold":
+            launches = max(launches, len(sets))
+        replay = self.watch.capture(sets.turned(calls, launches), launches)
+        pair = [replay] if baseline is None else [replay, self._baselines[baseline]]
+        samples, throttled = self._sample_until_known(pair, bar, 3 if hopeless else settings.few)
+        sets.judge()
+        self.device.synchronize()
+        sets.refuse_impossible(float(np.median(samples[0])))
+        return self._timing(samples, baseline, throttled)
+
+    def _sample_until_known(
+        self, pair: Sequence[Replay], bar: float | None, few: int
+    ) -> tuple[list[Samples], int]:
+        """Rounds of samples until enough is known, and how many were dropped for a throttled clock."""
+        settings = self.settings
+        self.watch.sample(pair, 1)  # the first round warms up and is not kept
+        kept: list[Samples] = [np.empty(0) for _ in pair]
+        spent_ms, rounds, dropped = 0.0, few, 0
+        while True:
+            fresh = self.watch.sample(pair, rounds)
+            spent_ms += sum(float(s.sum()) * r.launches for s, r in zip(fresh, pair, strict=True)) / 1e3
+            if self.watch.throttled() and spent_ms < settings.cap_ms:
+                dropped += rounds
+                continue
+            kept = [np.concatenate(both) for both in zip(kept, fresh, strict=True)]
+            if clear_loser(kept[0], bar, settings.margin) or spent_ms >= settings.cap_ms:
+                return kept, dropped
+            if all(settled(samples, settings.half_width) for samples in kept):
+                return kept, dropped
+            rounds = max(few, len(kept[0]) // 2)
+
+    def _timing(self, samples: Sequence[Samples], baseline: str | None, throttled: int) -> Timing:
+        own = samples[0]
+        speedup, interval = None, None
+        baselines = dict(self.baselines_us)
+        seed = self._rng.randrange(2**32)
+        if baseline is not None:
+            baselines[baseline] = float(np.median(samples[1]))
+            speedup, interval = bootstrap_ratio(samples[1], own, seed)
+        return Timing(
+            samples_us=tuple(float(f"{s:.5g}") for s in own),
+            median_us=float(np.median(own)),
+            interval=bootstrap_median(own, seed),
+            protocol=self.settings.protocol,
+            baselines_us=baselines,
+            speedup=speedup,
+            speedup_interval=interval,
+            clocks=self.watch.readings(throttled),
+        )
+
+
+def capture_baselines(
+    watch: Stopwatch, sets: InputSets, baselines: Mapping[str, Callable[[Tensors], Any]]
+) -> tuple[dict[str, Replay], dict[str, str]]:
+    """Baselines as graphs, by name; and those that cannot be captured, with the reason."""
+    captured, skipped = {}, {}
+    for name, run in baselines.items():
+        calls = sets.of_baseline(run)
+        try:
+            watch.run([calls[0], *calls])  # once more: the first call sets libraries up
+            launches = launches_per_replay(watch.estimate(calls), watch.settings)
+            if watch.settings.protocol == "cold":
+                launches = max(launches, len(calls))
+            captured[name] = watch.capture(calls, launches)
+        except RuntimeError as error:
+            skipped[name] = str(error).splitlines()[0]
+    return captured, skipped
+
+
+def timing_of(green: Green, session: TimingSession) -> Timing:
+    """The time of a GREEN kernel, and of nothing else."""
+    return session.measure(green)
+
+
+@contextmanager
+def gpu_lock(uuid: str) -> Iterator[None]:
+    """One timing on a GPU at a time, among all processes of this machine; waits for its turn."""
+    path = Path(tempfile.gettempdir()) / f"evo-{uuid}.lock"
+    path.touch(mode=0o666, exist_ok=True)
+    with path.open("r") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the kernel releases it when this process ends, however it ends
+        yield

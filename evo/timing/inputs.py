@@ -1,0 +1,180 @@
+"""Sets of inputs that launches rotate among, and the judgement of what timed launches left behind."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from evo.device import Region
+from evo.device.cuda import CudaDevice, CudaKernel
+from evo.errors import Red
+from evo.gate.judging import judge
+from evo.gpu import Gpu
+from evo.task import Task, Tensors
+from evo.timing.stopwatch import Call, TimingSettings
+from evo.trial import LaunchConfig, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKED_ROWS = 4096
+"""Rows of an output that are judged after timing."""
+JUDGED_SETS = 4
+"""Sets whose outputs may be judged; which ones of a candidate are is drawn. References are not free, and
+`cold` has many sets."""
+
+
+@dataclass(frozen=True)
+class _Set:
+    """One set of inputs, an output of its own, and what the output must be (on the host, where no kernel
+    can read it), if it is one of those that are judged."""
+
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    reference: Mapping[str, Tensor] = field(default_factory=dict)
+    honest: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Enqueues a kernel; holds the buffers that it reads and writes."""
+
+    kernel: CudaKernel
+    launch: LaunchConfig
+    read: Mapping[str, Tensor]
+    written: Mapping[str, Tensor]
+
+    def __call__(self) -> None:
+        self.kernel.enqueue(self.launch, self._regions, self.kernel.device.stream)
+
+    @cached_property
+    def _regions(self) -> dict[str, Region]:
+        """Workspaces are not told from inputs here: the gate has seen to who writes what."""
+        return {
+            name: Region(name, t.data_ptr(), t.numel() * t.element_size(), name in self.written)
+            for name, t in {**self.read, **self.written}.items()
+        }
+
+
+def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings) -> int:
+    """Warm: few. Cold: so many that twice the L2 passes by before a set comes round again."""
+    if settings.protocol == "warm":
+        return settings.sets
+    return 1 + max(1, math.ceil(2 * gpu.l2_bytes / nbytes))
+
+
+def floor_us(gpu: Gpu, flop: float, nbytes: float, in_l2: bool) -> float:
+    """The roofline's floor: no kernel computes `flop` or moves `nbytes` faster. `in_l2`: the data may come
+    from the L2 cache. 15 % is taken off for boost clocks. 0 where the GPU's rates are unknown."""
+    bandwidth = gpu.l2_gbps if in_l2 else gpu.dram_gbps
+    arithmetic = flop / (gpu.tensor_tflops * 1e6) if gpu.tensor_tflops else 0.0
+    traffic = nbytes / (bandwidth * 1e3) if bandwidth else 0.0
+    return 0.85 * max(arithmetic, traffic)
+
+
+class InputSets:
+    """The sets of one problem on one GPU; fresh for each seed."""
+
+    def __init__(
+        self, device: CudaDevice, task: Task, problem: Problem, settings: TimingSettings, seed: int
+    ) -> None:
+        self.device, self.task, self.problem, self.settings = device, task, problem, settings
+        self._rng = random.Random(seed)
+        count = count_of_sets(device.gpu, task.nbytes(problem), settings)
+        self._sets = [self._with_answer(seed + i) for i in range(min(count, JUDGED_SETS))]
+        self._sets += [self._without_answer(seed + i) for i in range(len(self._sets), count)]
+        self._due: set[int] = set()
+        """Whose outputs are judged next."""
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def _with_answer(self, seed: int) -> _Set:
+        import torch
+
+        task, problem = self.task, self.problem
+        inputs = task.inputs(problem, task.families[0], seed, self.device.torch_device)
+        reference = task.reference(problem, inputs)
+        honest = task.honest(problem, inputs)
+        outputs = {name: torch.empty_like(tensor) for name, tensor in honest.items()}
+        made = _Set(inputs, outputs, _on_host(reference), _on_host(honest))
+        for secret in (reference, honest):  # a kernel must not find the answer in freed memory
+            for tensor in secret.values():
+                tensor.fill_(math.nan)
+        return made
+
+    def _without_answer(self, seed: int) -> _Set:
+        import torch
+
+        task, problem = self.task, self.problem
+        inputs = task.inputs(problem, task.families[0], seed, self.device.torch_device)
+        return _Set(inputs, {n: torch.empty_like(t) for n, t in self._sets[0].outputs.items()})
+
+    # ---- calls
+
+    def of_baseline(self, run: Callable[[Tensors], Any]) -> list[Call]:
+        """Calls of a baseline, one a set."""
+        return [partial(run, made.inputs) for made in self._sets]
+
+    def of_kernel(self, kernel: CudaKernel, launch: LaunchConfig) -> list[Call]:
+        """Launches of a kernel, one a set; they share the workspaces, for they are chained."""
+        import torch
+
+        where = self.device.torch_device
+        shared = {w.name: torch.zeros(w.nbytes, dtype=torch.uint8, device=where) for w in launch.workspaces}
+        return [_Launch(kernel, launch, {**made.inputs, **shared}, made.outputs) for made in self._sets]
+
+    # ---- judgement
+
+    def clear(self) -> None:
+        """Fills all outputs with NaN, and waits."""
+        for made in self._sets:
+            for output in made.outputs.values():
+                output.fill_(math.nan)
+        self.device.synchronize()  # the stream of the samples does not wait for the one of the fills
+
+    def turned(self, calls: Sequence[Call], launches: int) -> list[Call]:
+        """`calls`, turned so that the last of `launches` falls on a set that has an answer: any of them.
+        `judge` will look at that one and at another one."""
+        count, answered = len(calls), min(len(calls), JUDGED_SETS)
+        last = self._rng.randrange(answered)
+        order = [(last + 1 - launches + i) % count for i in range(count)]
+        written = order if launches >= count else order[:launches]
+        self._due = {last, self._rng.choice([which for which in written if which < answered])}
+        return [calls[which] for which in order]
+
+    def judge(self) -> None:
+        """Red unless the outputs of the timed runs are right: of the last launch, and of another one."""
+        self.device.synchronize()
+        for which in self._due:
+            made = self._sets[which]
+            for name, output in _on_host(made.outputs).items():
+                try:
+                    judge(name, output, made.reference[name], made.honest[name])
+                except Red as red:
+                    red.where = f"after timing: {red.where}"
+                    raise
+
+    def refuse_impossible(self, median_us: float) -> None:
+        """Red if no kernel can be so fast."""
+        task, gpu = self.task, self.device.gpu
+        nbytes = task.nbytes(self.problem)
+        in_l2 = self.settings.protocol == "warm" and nbytes * len(self._sets) <= 2 * gpu.l2_bytes
+        floor = floor_us(gpu, task.flop(self.problem), nbytes, in_l2)
+        if median_us < floor:
+            raise Red("impossible time", f"{median_us:.3f} µs, the roofline's floor is {floor:.3f} µs")
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rows to be judged, flattened to (rows, row length), on the host."""
+    return {name: _some_rows(tensor).cpu() for name, tensor in tensors.items()}
+
+
+def _some_rows(tensor: Tensor) -> Tensor:
+    """(rows, row length): every row, or CHECKED_ROWS of them in equal steps."""
+    rows = tensor.reshape(-1, tensor.shape[-1])
+    return rows[:: max(1, len(rows) // CHECKED_ROWS)]

@@ -1,0 +1,154 @@
+"""Graphs of chained launches, and the time of their replays between two events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from evo.device.cuda import CudaDevice
+from evo.timing.statistics import Samples
+
+Call = Callable[[], Any]
+"""Enqueues one launch, or the several of a baseline, on torch's current stream."""
+
+
+@dataclass(frozen=True)
+class TimingSettings:
+    """How much effort a time is worth. Times of GPU work, baselines included, unless said otherwise."""
+
+    protocol: Literal["warm", "cold"] = "warm"
+    sets: int = 4
+    """Sets of inputs that launches rotate among (warm)."""
+    replay_us: float = 300.0
+    """How long a replay should take: the gap between an event and the first node must vanish in it."""
+    most_launches: int = 256
+    """Launches in a graph, at most."""
+    half_width: float = 0.005
+    """The relative half-width of the interval at which sampling stops."""
+    cap_ms: float = 100.0
+    few: int = 5
+    """Samples after which a clear loser is dropped."""
+    margin: float = 1.05
+    """A loser's interval lies above the incumbent by this factor."""
+    hopeless: float = 3.0
+    """A candidate whose first launches are slower than the incumbent by this factor gets 3 short samples."""
+    refresh_s: float = 120.0
+    """How old the times of the baselines may become."""
+
+
+def launches_per_replay(estimate_us: float, settings: TimingSettings) -> int:
+    """Launches in a graph, so that a replay takes about `replay_us`."""
+    wanted = math.ceil(settings.replay_us / max(estimate_us, 0.1))
+    return max(1, min(settings.most_launches, wanted))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A captured graph of `launches` chained launches."""
+
+    graph: Any
+    launches: int
+
+
+class Stopwatch:
+    """Captures calls on a stream of its own, and times replays of what it captured."""
+
+    def __init__(self, device: CudaDevice, settings: TimingSettings) -> None:
+        import torch
+
+        self.device = device
+        self.settings = settings
+        self.stream = torch.cuda.Stream(device.index)
+
+    def run(self, calls: Sequence[Call]) -> None:
+        """The calls, eagerly."""
+        import torch
+
+        with torch.cuda.stream(self.stream):
+            for call in calls:
+                call()
+
+    def capture(self, calls: Sequence[Call], launches: int) -> Replay:
+        """A graph of `launches` calls in a chain, rotating among `calls`."""
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.device.index)
+        with torch.cuda.stream(self.stream):
+            graph.capture_begin(capture_error_mode="relaxed")
+            try:
+                for i in range(launches):
+                    calls[i % len(calls)]()
+            except BaseException:
+                with suppress(RuntimeError):  # the capture is broken; what broke it is worth more
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return Replay(graph, launches)
+
+    def estimate(self, calls: Sequence[Call]) -> float:
+        """A first idea, µs a launch: of two launches; where they are short, of a replay, because a launch
+        from Python takes some 20 µs."""
+        estimate = self._time_once(calls[:2])
+        if estimate > self.settings.replay_us / 2:
+            return estimate
+        replay = self.capture(calls, 4)
+        self.sample([replay], 1)
+        return float(self.sample([replay], 1)[0][0])
+
+    def _time_once(self, calls: Sequence[Call]) -> float:
+        """µs a call, the host's launch path included; the first calls are not counted."""
+        import torch
+
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.run(calls)
+        begin.record(self.stream)
+        self.run(calls)
+        end.record(self.stream)
+        self.device.synchronize()
+        return float(begin.elapsed_time(end)) * 1e3 / len(calls)
+
+    def sample(self, replays: Sequence[Replay], turns: int, lead: bool = False) -> list[Samples]:
+        """`turns` samples of each, in turns that run forwards and backwards; µs a launch.
+
+        `lead`: in front of each sample the same graph is replayed once more, untimed. Among many replays the
+        host falls behind now and then; the GPU then waits between the event and the first node, and 12 µs
+        were added to one sample in two (H200, 11 contestants). With a lead the GPU has work meanwhile, and
+        what the L2 cache holds is the contestant's own, not its predecessor's."""
+        import torch
+
+        if self.settings.protocol == "cold":
+            self.device.reset_persisting_l2()
+        with torch.cuda.stream(self.stream):
+            marks: list[tuple[int, Any, Any]] = []
+            for turn in range(turns):
+                order = range(len(replays)) if turn % 2 == 0 else reversed(range(len(replays)))
+                for which in order:
+                    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                    if lead:
+                        replays[which].graph.replay()
+                    begin.record(self.stream)
+                    replays[which].graph.replay()
+                    end.record(self.stream)
+                    marks.append((which, begin, end))
+        self.device.synchronize()
+        taken: list[list[float]] = [[] for _ in replays]
+        for which, begin, end in marks:
+            taken[which].append(begin.elapsed_time(end) * 1e3 / replays[which].launches)
+        return [np.array(samples) for samples in taken]
+
+    def throttled(self) -> bool:
+        """Whether the SM clock is below three quarters of its usual rate."""
+        mhz = self.device.sm_mhz()
+        return mhz is not None and mhz < 0.75 * 1e3 * self.device.gpu.clock_ghz
+
+    def readings(self, throttled: int) -> dict[str, float]:
+        """Clocks, temperature and power now, how many samples were dropped for a throttled clock, and how
+        many other processes compute on this GPU."""
+        others = float(len(self.device.other_processes()))
+        return {**self.device.clocks(), "throttled_samples": float(throttled), "other_processes": others}

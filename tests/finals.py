@@ -1,0 +1,121 @@
+"""Finals without a GPU: judges whose times are those of the landscape, with the noise of a real GPU.
+
+Run as a program (DATABASE STUDY SECONDS), it confirms a study and prints each step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from landscape import evaluate
+
+from evo.confirm import Step, confirm
+from evo.errors import Crashed, Red
+from evo.referee import Gated, Surroundings
+from evo.store import Store
+from evo.timing.contest import Fallen
+from evo.trial import Candidate, CaseError, Round
+
+BASELINES = {"cudnn": 7.5, "flash": 8.0, "math": 60.0}
+
+
+@dataclass
+class SimulatedJudges:
+    """`red`: names that the thorough gate refuses; `falls`: a name and the round it falls in; `dies`: rounds
+    that take the process with them."""
+
+    seconds: float = 0.0
+    red: Sequence[str] = ()
+    falls: tuple[str, int] = ("", -1)
+    dies: list[int] = field(default_factory=list)
+    noise: float = 0.002
+    versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
+    seats: dict[str, Candidate] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    held: int = 0
+
+    @property
+    def seated(self) -> Sequence[str]:
+        return tuple(self.seats)
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings("none", "none 1", self.versions)
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
+        time.sleep(self.seconds)
+        self.asked.append(f"gate {name} {'thoroughly' if thorough else 'quickly'}")
+        if name in self.red:
+            raise Red("row error", "wrong at L = 7", "o[3, 1]")
+        self.seats[name] = candidate
+        return Gated((CaseError(candidate.problem.key, "normal", seed, 1e-4, 1e-3),))
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        time.sleep(self.seconds)
+        self.held += 1
+        if self.held in self.dies:
+            self.seats.clear()
+            raise Crashed("killed by SIGKILL")
+        if self.falls[1] == self.held and self.falls[0] in names:
+            raise Fallen(self.falls[0], Red("row error", "", "after timing"))
+        rng = np.random.default_rng(seed)
+        times = dict(BASELINES)
+        for name in names:
+            timing = evaluate(self.seats[name]).timing
+            assert timing is not None
+            times[name] = timing.median_us
+        drift = rng.normal(0, 0.003) + (0.3 if protocol == "cold" else 0)
+        taken = {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in times.items()}
+        return Round(protocol, seed, taken, {"sm_mhz": 1980.0}, 0)
+
+    def skipped(self) -> Mapping[str, str]:
+        return {"flex": "does not compile"}
+
+    def kernels(self) -> Mapping[str, Sequence[str]]:
+        return {"cudnn": ["cudnn_sdpa_kernel"]}
+
+    def close(self) -> None:
+        self.seats.clear()
+
+
+@dataclass(frozen=True)
+class WildSpec:
+    """What a RefereeProcess builds in its tests: judges that do as they are told by a protocol's name."""
+
+    def build(self) -> WildJudges:
+        return WildJudges()
+
+
+class WildJudges(SimulatedJudges):
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        if protocol == "hang":
+            time.sleep(60)
+        if protocol == "die":
+            print("last words", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if protocol == "bug":
+            raise ZeroDivisionError
+        if protocol == "fall":
+            raise Fallen(names[0], Red("row error", "in a round"))
+        return super().round(protocol, seed, names)
+
+
+def main(words: list[str]) -> int:
+    database, study, seconds = words
+
+    def watch(step: Step) -> None:
+        print(step.text, flush=True)
+
+    with Store(database) as store:
+        found = confirm(store.study(study), store, SimulatedJudges(float(seconds)), top=3, watch=watch)
+    print(found.status if found else "nothing", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

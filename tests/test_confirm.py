@@ -1,0 +1,365 @@
+"""CONFIRMED: the loop with a real database and real kills; times are simulated (finals.py), but on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finals import SimulatedJudges, WildSpec
+from landscape import PROBLEM, LandscapeWorkers, ground_of, new_study
+from test_timing import needs_gpu
+
+import evo.confirm
+from evo.confirm import confirm, reserve_s
+from evo.errors import Crashed, Hung, MachineError, Red
+from evo.referee import RefereeProcess
+from evo.report.confirmed import confirmation_tables
+from evo.search import Progress, search
+from evo.store import Confirmation, Store, Study
+from evo.timing.contest import Fallen
+from evo.timing.statistics import FEWEST_ROUNDS, LEVEL, standings
+from evo.trial import Candidate, Round
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with a study that was searched, and not confirmed."""
+    folder = tmp_path_factory.mktemp("searched")
+    with Store(folder / "evo.db") as store:
+        search(store.create(new_study(budget_s=120)), store, ground_of(folder / "t"), LandscapeWorkers())
+    return folder / "evo.db"
+
+
+@pytest.fixture
+def database(searched: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "evo.db"
+    copy.write_bytes(searched.read_bytes())
+    return copy
+
+
+def confirmed(database: Path, judges: SimulatedJudges, top: int = 3, afresh: bool = False) -> Confirmation:
+    with Store(database) as store:
+        found = confirm(store.study("land-1"), store, judges, top=top, afresh=afresh)
+    assert found is not None
+    return found
+
+
+# ---- what a confirmation does
+
+
+def test_the_best_are_gated_thoroughly_and_timed_beside_the_baselines(database: Path) -> None:
+    judges = SimulatedJudges()
+    found = confirmed(database, judges)
+    assert found.status == "finished"
+    assert [f.outcome for f in found.finalists] == ["GREEN"] * 3
+    assert judges.asked == [f"gate {f.name} thoroughly" for f in found.finalists]
+    best = found.finalists[0].standings["warm"]
+    assert best.median_us == pytest.approx(5.0, rel=0.01)
+    assert best.interval.low < best.median_us < best.interval.high
+    assert (best.versus, best.verdict) == ("cudnn", "faster")
+    assert best.speedup == pytest.approx(1.5, rel=0.01)
+    cold = found.finalists[0].standings["cold"]
+    assert cold.median_us == pytest.approx(5 * np.exp(0.3), rel=0.01)
+    assert set(found.baselines["warm"]) == {"cudnn", "flash", "math"}
+    assert found.kernels == {"cudnn": ["cudnn_sdpa_kernel"]}
+    assert found.skipped == {"flex": "does not compile"}
+    with Store(database) as store:
+        taken = store.confirmations.rounds(found, "warm")
+        assert len(taken) == evo.confirm.ROUNDS["warm"]
+        assert len({r.seed for r in taken}) == len(taken)
+        assert {len(s) for r in taken for s in r.samples_us.values()} == {6}
+        assert taken[0].clocks == {"sm_mhz": 1980.0}
+
+
+def test_finalists_are_distinct_programs(database: Path) -> None:
+    """`hint` changes the source but no machine code: two points that differ in it are one contender."""
+    with Store(database) as store:
+        numbers = store.confirmations.contenders(store.study("land-1"), 12)
+        codes = [store.trial(f"land-1/{n}").trial.machine_code for n in numbers]
+    assert len(numbers) == 12
+    assert len(set(codes)) == 12
+
+
+def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(database: Path) -> None:
+    with Store(database) as store:
+        best = store.leaderboard(limit=1)[0]
+    name = f"{best.study}/{best.number}"
+    found = confirmed(database, SimulatedJudges(red=[name]))
+    assert [(f.outcome, f.reason) for f in found.finalists] == [("RED", "row error")] + [("GREEN", "")] * 3
+    with Store(database) as store:
+        assert all(row.number != best.number for row in store.leaderboard(limit=1000))
+        assert best.number not in store.confirmations.contenders(store.study("land-1"), 100)
+    assert "Finalists that were refused" in [t.title for t in confirmation_tables(found)]
+
+
+def test_who_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -> None:
+    with Store(database) as store:
+        second = store.confirmations.contenders(store.study("land-1"), 2)[1]
+    found = confirmed(database, SimulatedJudges(falls=(f"land-1/{second}", 4)))
+    assert [f.outcome for f in found.finalists] == ["GREEN", "RED", "GREEN"]
+    assert all("warm" in f.standings for f in found.green)
+
+
+def test_a_round_that_kills_the_process_is_held_again_by_finalists_that_passed_again(database: Path) -> None:
+    judges = SimulatedJudges(dies=[2])
+    found = confirmed(database, judges)
+    assert found.status == "finished"
+    assert judges.asked[3:] == [f"gate {f.name} quickly" for f in found.finalists]
+    with pytest.raises(MachineError, match="referee dies"):
+        confirmed(database, SimulatedJudges(dies=list(range(100))), afresh=True)
+
+
+def test_a_finished_confirmation_is_not_repeated_unless_asked(database: Path) -> None:
+    first = confirmed(database, SimulatedJudges())
+    untouched = SimulatedJudges()
+    assert confirmed(database, untouched).id == first.id
+    assert not untouched.asked
+    again = confirmed(database, SimulatedJudges(), afresh=True)
+    assert again.id > first.id
+    assert again.seed != first.seed
+
+
+def test_a_study_without_timed_trials_has_nothing_to_confirm(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        assert confirm(store.create(new_study()), store, SimulatedJudges()) is None
+
+
+# ---- the leaderboard
+
+
+def test_confirmed_rows_come_first_and_ties_share_a_rank(database: Path) -> None:
+    found = confirmed(database, SimulatedJudges(noise=0.3), top=4)
+    with Store(database) as store:
+        rows = store.leaderboard(limit=10)
+        view = store._database.read(
+            lambda c: c.exec_driver_sql(
+                "SELECT rank, kind, number FROM leaderboard ORDER BY rank, median_us LIMIT 14"
+            ).all()
+        )
+    assert [row.kind for row in rows] == ["confirmed"] * 4 + ["measured"] * 10
+    ordered = sorted(found.green, key=lambda f: f.standings["warm"].median_us)
+    assert [row.number for row in rows[:4]] == [f.number for f in ordered]
+    for row in rows[:4]:
+        assert row.rank == 1 + sum((o.high_us or 0) < (row.low_us or 0) for o in rows[:4])
+    assert rows[0].rank == rows[1].rank == 1, "with so much noise the best are a tie"
+    assert rows[4].rank == 5, "the best that is not CONFIRMED comes after all that are"
+    assert sorted(map(tuple, view)) == sorted((r.rank, r.kind, r.number) for r in rows)
+    assert rows[0].level == LEVEL
+    assert rows[0].search_us != rows[0].median_us
+
+
+# ---- killed, ended early, in a search
+
+
+def test_a_killed_confirmation_goes_on_where_it_stood(database: Path) -> None:
+    script = Path(__file__).with_name("finals.py")
+    command = [sys.executable, str(script), str(database), "land-1", "0.05"]
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    said = []
+    while "warm round 8 of" not in (line := process.stdout.readline()):
+        assert line
+        said.append(line)
+    process.kill()
+    process.communicate()
+    with Store(database) as store:
+        cut = store.confirmations.newest(store.study("land-1"))
+        assert cut is not None
+        assert cut.status == "running"
+        before = store.confirmations.rounds(cut, "warm")
+    assert len(before) >= 7
+    rest = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120)
+    steps = rest.stdout.splitlines()
+    assert steps[0] == f"warm round {len(before) + 1} of {evo.confirm.ROUNDS['warm']}", "no gate is repeated"
+    assert steps[-1] == "finished"
+    with Store(database) as store:
+        whole = store.confirmations.newest(store.study("land-1"))
+        assert whole is not None
+        assert (whole.id, whole.status, whole.seed) == (cut.id, "finished", cut.seed)
+        after = store.confirmations.rounds(whole, "warm")
+    assert after[: len(before)] == before
+    assert len(after) == evo.confirm.ROUNDS["warm"]
+
+
+def test_other_versions_begin_another_confirmation(database: Path) -> None:
+    with Store(database) as store:
+        study = store.study("land-1")
+        held = iter([False] * 8 + [True] * 100)
+        cut = confirm(study, store, SimulatedJudges(), top=3, over=lambda: next(held))
+        assert cut is not None
+        assert cut.status == "running"
+        assert len(store.confirmations.rounds(cut, "warm")) < FEWEST_ROUNDS
+        other = confirm(study, store, SimulatedJudges(versions={"x": "2"}), top=3)
+        assert other is not None
+        assert other.id != cut.id
+        assert store.confirmations.get(cut.id).status == "given up"
+
+
+def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    judges = SimulatedJudges()
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=4.0))
+        began = time.monotonic()
+        given: list[float] = []
+
+        def appear(left_s: float) -> SimulatedJudges:
+            given.append(left_s)
+            return judges
+
+        workers = LandscapeWorkers(seconds=0.02)
+        result = search(study, store, ground_of(tmp_path / "t"), workers, seen.append, appear)
+        assert time.monotonic() - began < 8
+    assert reserve_s(4.0) == 1.0
+    assert 0 < given[0] <= 1.0
+    assert result.stopped == "budget"
+    assert result.confirmation is not None
+    assert result.best[0].kind == "confirmed"
+    steps = [p.step for p in seen if p.phase == "confirming"]
+    assert steps[0].startswith("gating finalist 1 of 5")
+    assert any(step.startswith("warm round") for step in steps)
+
+
+# ---- the process
+
+
+def ask(judges: RefereeProcess, protocol: str, name: str = "s/1") -> Round:
+    return judges.round(protocol, 1, [name])
+
+
+@pytest.fixture
+def wild(searched: Path) -> tuple[RefereeProcess, Candidate]:
+    with Store(searched) as store:
+        candidate = store.trial("land-1/0").trial.candidate
+    return RefereeProcess(WildSpec(), answer_s=20), candidate
+
+
+def test_a_referee_hangs_dies_and_is_replaced(wild: tuple[RefereeProcess, Candidate]) -> None:
+    judges, candidate = wild
+    with closing(judges):
+        judges.gate("s/1", candidate, 1, True)
+        assert judges.seated == ("s/1",)
+        assert ask(judges, "warm").samples_us["s/1"]
+        with pytest.raises(Fallen) as fallen:
+            ask(judges, "fall")
+        assert fallen.value.name == "s/1"
+        assert isinstance(fallen.value.error, Red)
+        assert judges.seated == ("s/1",), "the process lives"
+        with pytest.raises(Crashed, match="SIGKILL") as crashed:
+            ask(judges, "die")
+        assert "last words" in crashed.value.detail
+        assert not judges.seated
+        judges.gate("s/1", candidate, 1, False)
+        judges._answer_s = 0.5
+        with pytest.raises(Hung):
+            ask(judges, "hang")
+        assert not judges.seated
+
+
+def test_a_bug_of_ours_is_none_of_a_finalist(wild: tuple[RefereeProcess, Candidate]) -> None:
+    judges, _ = wild
+    with closing(judges), pytest.raises(Exception, match="ZeroDivisionError"):
+        ask(judges, "bug")
+
+
+# ---- the statistics, on samples whose truth is known
+
+
+def simulated(
+    seed: int, times: dict[str, float], count: int = 20, noise: float = 0.0015, tail: float = 0.004
+) -> list[Round]:
+    """Rounds as a GPU gives them: each drifts as a whole, each contestant in it a little, and single samples
+    have a long tail above."""
+    rng = np.random.default_rng(seed)
+    rounds = []
+    for number in range(count):
+        drift = rng.normal(0, 0.004)
+        taken = {}
+        for name, us in times.items():
+            own = drift + rng.normal(0, noise)
+            taken[name] = tuple(us * np.exp(own + tail * (rng.exponential(1, 6) - np.log(2))))
+        rounds.append(Round("warm", number, taken))
+    return rounds
+
+
+FINALISTS = [f"s/{i}" for i in range(5)]
+
+
+def test_equal_finalists_seldom_win_or_lose() -> None:
+    """Five finalists that are the baseline: one of them beats it in no more than half of 1 - LEVEL."""
+    wins = losses = 0
+    times = dict.fromkeys([*FINALISTS, "base"], 9.1)
+    for seed in range(200):
+        found = standings(simulated(seed, times), FINALISTS, ["base"], seed)
+        verdicts = [found[name].verdict for name in FINALISTS]
+        wins += "faster" in verdicts
+        losses += "slower" in verdicts
+    assert wins <= 4  # 1 is expected; more than 4 happen once in 250 times
+    assert losses <= 4
+
+
+def test_one_per_cent_is_found() -> None:
+    times = {"s/0": 9.1 * 0.99} | dict.fromkeys([*FINALISTS[1:], "base"], 9.1)
+    found = [standings(simulated(s, times), FINALISTS, ["base"], s)["s/0"] for s in range(60)]
+    assert sum(f.verdict == "faster" for f in found) >= 57
+    covered = sum(
+        f.speedup_interval.low <= 1 / 0.99 <= f.speedup_interval.high for f in found if f.speedup_interval
+    )
+    assert covered >= 57
+
+
+def test_a_finalist_must_beat_every_baseline() -> None:
+    """Nearly tied with one baseline, far ahead of another: no win, whichever looked faster by luck."""
+    times = {"s/0": 9.1, "close": 9.1, "far": 20.0}
+    found = standings(simulated(3, times), ["s/0"], ["close", "far"], 3)["s/0"]
+    assert (found.versus, found.verdict) == ("close", "tie")
+
+
+def test_few_rounds_conclude_nothing() -> None:
+    rounds = simulated(1, {"s/0": 9.0, "base": 9.1}, count=FEWEST_ROUNDS - 1)
+    assert standings(rounds, ["s/0"], ["base"], 1) == {}
+
+
+def test_intervals_say_their_level_and_are_the_same_for_the_same_samples() -> None:
+    rounds = simulated(1, {"s/0": 9.0, "base": 9.1})
+    found = standings(rounds, ["s/0"], ["base"], 1)
+    assert found == standings(rounds, ["s/0"], ["base"], 1)
+    assert found["s/0"].interval.level == LEVEL
+    assert found["base"].verdict == ""
+
+
+# ---- on a GPU
+
+
+@needs_gpu
+@pytest.mark.slow
+def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
+    from evo.evaluate import EvaluatorSpec
+    from evo.gpu import Limits
+    from evo.referee import RefereeSpec
+    from evo.rig import real_gpu, templates_of
+    from evo.search import survey
+    from evo.task import load_task
+    from evo.workers import Pool
+
+    gpu = real_gpu("cuda:0")
+    spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), tmp_path / "cache", problem=PROBLEM)
+    templates = templates_of(load_task("attention"), ["flash_mma"], [])
+    grounds = survey(templates, spec.limits, PROBLEM)
+    study = Study("gpu-1", PROBLEM, "cuda:0", gpu.name, ("flash_mma",), 15.0, workers=4)
+    with Store(tmp_path / "evo.db") as store:
+        search(store.create(study), store, grounds, Pool(spec, 4))
+        with closing(RefereeProcess(RefereeSpec(spec, PROBLEM, patient=False))) as judges:
+            found = confirm(store.study("gpu-1"), store, judges, top=2)
+    assert found is not None
+    assert found.status == "finished"
+    assert all(f.standings["warm"].median_us < f.standings["cold"].median_us * 1.02 for f in found.green)
+    assert found.kernels["flash"]
+    assert not found.skipped
