@@ -144,14 +144,21 @@ def _torch() -> Finding:
     return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
 
 
+def tool_path(name: str, cuda_home: Path | None = None) -> Path | None:
+    """An optional NVIDIA tool: on PATH, or below CUDA_HOME or the usual folders."""
+    if found := shutil.which(name):
+        return Path(found)
+    homes = [home / "bin" for home in (cuda_home, Path("/usr/local/cuda")) if home]
+    newest_first = sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)
+    return next((f / name for f in (*homes, *newest_first) if (f / name).is_file()), None)
+
+
 def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
-    """An optional NVIDIA tool: on PATH, or below CUDA_HOME or the usual folder."""
-    folders = [home / "bin" for home in (places.cuda_home, Path("/usr/local/cuda")) if home]
-    path = shutil.which(name) or next((str(f / name) for f in folders if (f / name).is_file()), None)
+    path = tool_path(name, places.cuda_home)
     if path is None:
         advice = f"optional: install {package} (NVIDIA's CUDA toolkit has it); {gain}"
         return Finding(name, "absent", "neither on PATH nor below CUDA_HOME", advice)
-    command = [path, "--version"]
+    command = [str(path), "--version"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:

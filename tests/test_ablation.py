@@ -168,6 +168,39 @@ def test_a_kernel_is_ablated_on_the_emulator(
         assert len(store.rows(store.study("tiny"))) == 1  # nothing is written there
 
 
+@pytest.mark.nvcc
+@pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here")
+def test_what_ran_is_what_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rule that lets `unroll` be off only together with another value of `dead`."""
+    made = tmp_path / "templates" / "attention"
+    made.mkdir(parents=True)
+    for suffix in ("cu.jinja", "py"):
+        (made / f"coupled.{suffix}").write_text((FOLDER / "attention" / f"naive.{suffix}").read_text())
+    python = made / "coupled.py"
+    coupled = (
+        "@rule('coupled')\ndef coupled(p, _l, _p):\n    return (p.unroll == 4) | (p.dead == 1)\n\n\nSPACE ="
+    )
+    text = (
+        python.read_text().replace("SPACE =", coupled).replace("(rows_are_used,)", "(rows_are_used, coupled)")
+    )
+    python.write_text(text)
+    folders = [tmp_path / "templates"]
+    template = load_template(load_task("attention"), "coupled", folders)
+    candidate = template.candidate({"rows": 64, "unroll": 4, "dead": 2}, SMALL)
+    with Store(tmp_path / "evo.db") as store:
+        asked = Study(
+            "tiny", SMALL, "emulator", "L4", ("coupled",), 60.0, settings={"templates": str(folders[0])}
+        )
+        green = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
+        store.add(store.create(asked), 0, green)
+    words = ["ablate", "tiny/0", "--database", str(tmp_path / "evo.db"), "--out", str(tmp_path), "--json"]
+    assert main(words) == 0
+    rows = {row.name: row for row in Ablation.from_record(json.loads(capsys.readouterr().out)).rows}
+    assert (rows["unroll"].to, rows["unroll"].along) == (1, (("dead", 1),))
+    assert rows["dead"].along == ()
+    assert rows["unroll"].outcome == "GREEN"
+
+
 def test_a_template_that_has_changed_is_told(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(database) as store:
         study = store.study("tiny")

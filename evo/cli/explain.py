@@ -1,4 +1,4 @@
-"""The commands that say why the winner wins: insights, ablate."""
+"""The commands that say why the winner wins: insights, ablate, profile."""
 
 from __future__ import annotations
 
@@ -129,6 +129,63 @@ def ablate(
     path = keep(out, stored.study, stored.number, "ablation", found.to_record())
     sys.stdout.write(ablation_text(found, form, stdout()))
     notice(f"kept in {path}")
+
+
+def profile(
+    *,
+    trial: TrialArgument,
+    device: StudyDeviceOption = None,
+    ncu: Annotated[
+        Path | None,
+        typer.Option("--ncu", metavar="PATH", rich_help_panel=WHERE, help="Nsight Compute (default: found)."),
+    ] = None,
+    json: JsonOption = False,
+    markdown: MarkdownOption = False,
+    out: OutOption = RUNS,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> None:
+    """Say what limits a kernel: a verdict in a line, the figures it rests on, and its place under the
+    roofline.
+
+    Nsight Compute looks at one launch of this kernel alone, with clocks and caches as they are; its report is
+    kept beside the figures. Where it is absent, or the counters are locked, what the compiler and the
+    emulator say is shown instead, and so marked: registers, occupancy, what the kernel asks of each pipe,
+    bank conflicts by line.
+
+    \b
+      evo profile mission-1/224
+      evo profile mission-1/224 --json | jq '.metrics'
+    """
+    from evo.explain.kept import folder_of, keep
+    from evo.explain.profiling import profile as look
+    from evo.report.profile import profile_text
+    from evo.rig import evaluator_of
+
+    form = form_of(json, markdown=markdown)
+    with open_store(database) as store:
+        stored = store.trial(trial)
+        study = _on(store.study(stored.study), device)
+    spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    tool, absent = _ncu(ncu, spec.on_gpu)
+    found = look(stored, spec, tool, folder_of(out, stored.study, stored.number), absent)
+    path = keep(out, stored.study, stored.number, "profile", found.to_record())
+    sys.stdout.write(profile_text(found, form, stdout()))
+    notice(f"kept in {path}")
+
+
+def _ncu(asked: Path | None, on_gpu: bool) -> tuple[Path | None, str]:
+    """Nsight Compute, or why there are no counters."""
+    from evo.doctor import tool_path
+
+    if not on_gpu:
+        return None, "the emulator has none: a GPU counts"
+    home = os.environ.get("CUDA_HOME")
+    found = asked or tool_path("ncu", Path(home) if home else None)
+    if found is None:
+        return None, "no ncu on PATH or below CUDA_HOME (install nsight-compute, or name it: --ncu PATH)"
+    return found, ""
 
 
 def _on(study: Study, device: str | None) -> Study:

@@ -200,7 +200,7 @@ def ablate(
         raise UsageError(message, "ablate a trial of a newer study") from error
     planned = switches(template, point, spec.limits, candidate.problem)
     moved = [(s, s.to) for s in planned if s.to is not None]
-    variants = [template.candidate({**point, s.parameter.name: to}, candidate.problem) for s, to in moved]
+    variants = [template.candidate(s.applied(point), candidate.problem) for s, _ in moved]
     original = template.candidate(point, candidate.problem)
     originals, trials = _journeys(original, variants, spec, workers, notice)
     if originals[0].score_us is None:
@@ -282,7 +282,7 @@ def _run(
 
 def _worth(switch: Switch, to: Value, trial: Trial, originals: Sequence[Trial]) -> Worth:
     ratio, interval = _ratio(trial, originals)
-    parameter, resources = switch.parameter, trial.resources
+    parameter, resources, point = switch.parameter, trial.resources, originals[0].candidate.point
     assert switch.kind is not None
     same = bool(trial.machine_code) and trial.machine_code == originals[0].machine_code
     return Worth(
@@ -290,7 +290,7 @@ def _worth(switch: Switch, to: Value, trial: Trial, originals: Sequence[Trial]) 
         switch.value,
         to,
         switch.kind,
-        switch.along,
+        tuple((n, v) for n, v in trial.candidate.point.items() if v != point[n] and n != parameter.name),
         str(trial.outcome),
         trial.reason,
         trial.score_us,

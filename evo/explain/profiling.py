@@ -1,0 +1,390 @@
+"""What limits one kernel: counters of the GPU by ncu, or the emulator's model, with a verdict and its
+evidence.
+
+Seen on a GPU, percentages are of that unit's peak while the launch ran. Modelled, they are cycles of the
+pipes of one SM in the emulator's estimate: what a kernel asks for, not what it was seen to do. The emulator
+also tells what no GPU does: which line of the source has bank conflicts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from evo.device.emulate import Emulation, emulate_candidate
+from evo.device.emulator import EmulatorDevice
+from evo.errors import CandidateError, MachineError
+from evo.evaluate import EvaluatorSpec
+from evo.explain import ncu
+from evo.gpu import Gpu
+from evo.store import StoredTrial
+from evo.task import load_task
+from evo.trial import Candidate, Resources
+
+BUSY = 60.0
+"""Per cent of its peak from which on a unit is what limits a kernel (ncu's own guidance)."""
+FEW = 80.0
+"""Per cent of the SMs below which idle SMs are what limits a kernel that keeps no unit busy."""
+LINES = 8
+"""Lines with bank conflicts that are kept."""
+EMULATED_FLOP = 2e10
+"""Work from which on the emulator is not asked: it would take minutes."""
+
+_PERCENT = r"\.avg\.pct_of_peak_sustained_elapsed"
+UNITS: Mapping[str, tuple[str, ...]] = {
+    "SM (its busiest part)": ("sm__throughput" + _PERCENT,),
+    "Tensor Cores": (
+        "sm__pipe_tensor_cycles_active" + _PERCENT,
+        r"sm__pipe_tensor\w*_cycles_active" + _PERCENT,
+        r"sm__inst_executed_pipe_tensor\w*" + _PERCENT,
+    ),
+    "multiply-add pipe": ("sm__pipe_fma_cycles_active" + _PERCENT,),
+    "integer and logic pipe": ("sm__pipe_alu_cycles_active" + _PERCENT,),
+    "special functions": ("sm__inst_executed_pipe_xu" + _PERCENT,),
+    "L1 and shared memory": ("l1tex__throughput" + _PERCENT,),
+    "L2": ("lts__throughput" + _PERCENT,),
+    "DRAM": ("dram__throughput" + _PERCENT, "gpu__dram_throughput" + _PERCENT),
+}
+"""Units -> the metrics that say how busy they are, the first that a GPU has; all of the whole duration,
+launch and end included, so that they can be compared."""
+STALL = r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio"
+REASONS: Mapping[str, str] = {
+    "long_scoreboard": "loads from global or local memory",
+    "short_scoreboard": "shared memory and special functions",
+    "barrier": "barriers of the CTA",
+    "membar": "memory fences",
+    "wait": "fixed latencies between instructions",
+    "math_pipe_throttle": "a full arithmetic pipe",
+    "mio_throttle": "a full queue to shared memory",
+    "lg_throttle": "a full queue to global memory",
+    "tex_throttle": "a full queue to L1",
+    "no_instruction": "instructions not in the cache",
+    "dispatch_stall": "dispatch",
+    "gmma": "warpgroup products (wgmma)",
+    "sleeping": "sleeping",
+    "branch_resolving": "branches",
+    "drain": "stores at the end",
+    "imc_miss": "the constant cache",
+    "warpgroup_arrive": "a warpgroup's arrival",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Where a kernel stands under the roofs: work of the definition and compulsory traffic over its time.
+    `share` of the lower roof at its intensity; `bound` names that roof. Traffic that fits the L2 is held
+    against the L2."""
+
+    tflops: float
+    gbps: float
+    intensity: float
+    ridge: float
+    peak_tflops: float
+    peak_gbps: float
+    bound: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A line of the source that costs more shared-memory wavefronts than its bytes need."""
+
+    line: int
+    code: str
+    wavefronts: int
+    ideal: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What limits trial `study/number`. `us`: ncu's duration of one launch, or the estimate for `gpu`
+    (`kind`). `units` in per cent of their peak (measured), or of the model's longest pipe (modelled);
+    `stalls` as shares of all waiting (measured). `numbers`: registers, occupancy and the like by name.
+    `metrics`: everything ncu counted. `absent`: why there are no counters."""
+
+    study: str
+    number: int
+    problem: str
+    template: str
+    kind: Literal["measured", "modelled"]
+    gpu: str
+    us: float | None
+    fast_us: float | None
+    units: Mapping[str, float]
+    stalls: Mapping[str, float]
+    numbers: Mapping[str, float]
+    roofline: Roofline | None
+    conflicts: tuple[Conflict, ...]
+    verdict: str
+    evidence: tuple[str, ...]
+    absent: str
+    report: str
+    metrics: Mapping[str, float]
+    created: str
+
+    def to_record(self) -> dict[str, Any]:
+        """As JSON has it; `from_record` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Profile:
+        return cls(
+            **{
+                **record,
+                "roofline": Roofline(**record["roofline"]) if record["roofline"] else None,
+                "conflicts": tuple(Conflict(**c) for c in record["conflicts"]),
+                "evidence": tuple(record["evidence"]),
+            }
+        )
+
+
+def profile(
+    stored: StoredTrial, spec: EvaluatorSpec, tool: Path | None, folder: Path, absent: str = ""
+) -> Profile:
+    """Profiles the trial's stored source. Without `tool`, or where it reads no counters, what the compiler
+    and the emulator say, and in `absent` why. Raises what compiling raises."""
+    candidate = stored.trial.candidate
+    compiler = spec.compiler()
+    try:
+        resources = compiler.compile(candidate.source, candidate.entry, spec.arch).resources
+    finally:
+        compiler.close()
+    report, metrics = "", dict[str, float]()
+    if tool is not None:
+        try:
+            path = ncu.run(tool, candidate, spec, folder)
+            metrics, report = ncu.metrics_of(ncu.raw_page(tool, path)), str(path)
+        except MachineError as error:
+            absent = f"{error.message} ({error.hint})"
+    emulation = _emulated(candidate, spec)
+    return _profile(stored, spec, resources, metrics, emulation, absent, report)
+
+
+def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
+    """One launch on the emulator; None where it cannot run this kernel, or not in reasonable time."""
+    if load_task(spec.task, spec.folders).flop(candidate.problem) > EMULATED_FLOP:
+        return None
+    try:
+        device = EmulatorDevice(spec.gpu, cache=spec.cache)
+        compiler = spec.compiler()
+    except MachineError:
+        return None
+    try:
+        buffers = load_task(spec.task, spec.folders).buffers(candidate.problem)
+        found = emulate_candidate(candidate, buffers, device, compiler, device.schedules[:1])
+    except CandidateError:
+        return None
+    finally:
+        compiler.close()
+    return None if found.faults else found
+
+
+def _profile(
+    stored: StoredTrial,
+    spec: EvaluatorSpec,
+    resources: Resources,
+    metrics: Mapping[str, float],
+    emulation: Emulation | None,
+    absent: str,
+    report: str,
+) -> Profile:
+    candidate, gpu = stored.trial.candidate, spec.gpu
+    measured = bool(metrics)
+    model = emulation.estimate if emulation else None
+    nanoseconds = ncu.value(metrics, r"gpu__time_duration\.sum")
+    us = nanoseconds / 1e3 if nanoseconds else None
+    if not measured:
+        us = model.us if model else None
+    units = measured_units(metrics) if measured else _modelled_units(model.pipes if model else {})
+    numbers = _numbers(candidate, resources, gpu) | measured_numbers(metrics)
+    stalls = measured_stalls(metrics)
+    timing = stored.trial.timing
+    fast_us = timing.median_us if timing and spec.on_gpu else None
+    best_us = fast_us or us
+    roofline = roofline_of(spec, candidate, best_us) if best_us else None
+    said, evidence = verdict_of(units, stalls, numbers, measured, model.bound if model else "")
+    return Profile(
+        stored.study,
+        stored.number,
+        candidate.problem.key,
+        candidate.template,
+        "measured" if measured else "modelled",
+        gpu.name,
+        us,
+        fast_us,
+        units,
+        stalls,
+        numbers,
+        roofline,
+        _conflicts(emulation),
+        said,
+        evidence,
+        absent,
+        report,
+        metrics,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the parts
+
+
+def measured_units(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Per cent of its peak, by unit, as far as the GPU has the counters."""
+    found = {name: ncu.value(metrics, *patterns) for name, patterns in UNITS.items()}
+    return {name: percent for name, percent in found.items() if percent is not None}
+
+
+def measured_stalls(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What warps wait for, as shares of all waiting, the largest first. Warps that were ready, or running, do
+    not wait."""
+    found = {}
+    for name, cycles in metrics.items():
+        match = re.fullmatch(STALL, name)
+        if match and match[1] not in ("selected", "not_selected") and cycles > 0:
+            found[match[1]] = cycles
+    total = sum(found.values())
+    return {name: cycles / total for name, cycles in sorted(found.items(), key=lambda item: -item[1])}
+
+
+def measured_numbers(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Occupancy, waves, conflicts and bytes, by our names."""
+    wanted = {
+        "occupancy_percent": r"sm__warps_active\.avg\.pct_of_peak_sustained_active",
+        "waves": r"launch__waves_per_multiprocessor",
+        "bank_conflicts_load": r"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld\.sum",
+        "bank_conflicts_store": r"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st\.sum",
+        "dram_bytes_read": r"dram__bytes_read\.sum",
+        "dram_bytes_written": r"dram__bytes_write\.sum",
+        "l2_bytes": r"lts__t_bytes\.sum",
+        "sm_ghz": r"sm__cycles_elapsed\.avg\.per_second",
+    }
+    found = {name: ncu.value(metrics, pattern) for name, pattern in wanted.items()}
+    if found["sm_ghz"]:
+        found["sm_ghz"] /= 1e9
+    active = ncu.value(metrics, r"sm__cycles_active\.avg")
+    elapsed = ncu.value(metrics, r"sm__cycles_elapsed\.avg")
+    if active is not None and elapsed:
+        found["active_percent"] = 100 * active / elapsed
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _numbers(candidate: Candidate, resources: Resources, gpu: Gpu) -> dict[str, float]:
+    """What the compiler and the launch say, and what follows for the GPU: CTAs an SM, theoretical
+    occupancy."""
+    launch = candidate.launch
+    smem = launch.smem_bytes + resources.static_smem_bytes
+    resident = gpu.ctas_resident(launch.threads, resources.registers, smem)
+    ctas = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    return {
+        "registers": float(resources.registers),
+        "spill_bytes": float(resources.spill_bytes),
+        "smem_bytes": float(smem),
+        "threads": float(launch.threads),
+        "ctas": float(ctas),
+        "ctas_an_sm": float(resident),
+        "occupancy_limit_percent": 100.0 * resident * launch.threads / gpu.threads_per_sm,
+        "sms_used_percent": 100.0 * min(1.0, ctas / gpu.sms),
+    }
+
+
+def _modelled_units(pipes: Mapping[str, float]) -> dict[str, float]:
+    """Cycles of each pipe, in per cent of the longest."""
+    longest = max(pipes.values(), default=0.0)
+    if not longest:
+        return {}
+    shares = {name: 100 * cycles / longest for name, cycles in pipes.items() if cycles > 0}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def roofline_of(spec: EvaluatorSpec, candidate: Candidate, us: float) -> Roofline | None:
+    """None where the GPU's rates are not known."""
+    gpu, task = spec.gpu, load_task(spec.task, spec.folders)
+    if not gpu.tensor_tflops or not gpu.dram_gbps:
+        return None
+    flop, nbytes = task.flop(candidate.problem), task.nbytes(candidate.problem)
+    in_l2 = nbytes <= gpu.l2_bytes
+    bandwidth = gpu.l2_gbps if in_l2 else gpu.dram_gbps
+    intensity, ridge = flop / nbytes, gpu.tensor_tflops * 1e3 / bandwidth
+    tflops, gbps = flop / us / 1e6, nbytes / us / 1e3
+    if intensity >= ridge:
+        bound, share = "Tensor Cores", tflops / gpu.tensor_tflops
+    else:
+        bound, share = "L2 bandwidth" if in_l2 else "DRAM bandwidth", gbps / bandwidth
+    return Roofline(tflops, gbps, intensity, ridge, gpu.tensor_tflops, bandwidth, bound, share)
+
+
+def _conflicts(emulation: Emulation | None) -> tuple[Conflict, ...]:
+    if emulation is None:
+        return ()
+    text = emulation.source.splitlines()
+    works = next((run.execution.lines for run in emulation.runs if run.execution.lines), ())
+    worst = sorted(works, key=lambda w: w.shared_wavefronts_ideal - w.shared_wavefronts)
+    return tuple(
+        Conflict(
+            w.line,
+            text[w.line - 1].strip() if 0 < w.line <= len(text) else Path(w.file).name,
+            w.shared_wavefronts,
+            w.shared_wavefronts_ideal,
+        )
+        for w in worst[:LINES]
+        if w.shared_wavefronts > w.shared_wavefronts_ideal
+    )
+
+
+def verdict_of(
+    units: Mapping[str, float],
+    stalls: Mapping[str, float],
+    numbers: Mapping[str, float],
+    measured: bool,
+    bound: str,
+) -> tuple[str, tuple[str, ...]]:
+    """One line, and the figures that it rests on."""
+    if not measured:
+        if not bound:
+            return "not known: neither counters nor the emulator could tell", ()
+        shares = [f"{name} {percent:.0f} % of the longest pipe" for name, percent in list(units.items())[:3]]
+        return f"the model says: bound by {bound}", (*shares, *_shape(numbers))
+    evidence = [f"{name} at {percent:.0f} % of its peak" for name, percent in _busiest(units)[:3]]
+    evidence += [
+        f"{100 * share:.0f} % of waiting is for {_reason(n)}" for n, share in list(stalls.items())[:2]
+    ]
+    evidence += _shape(numbers)
+    # the SM's throughput is that of its busiest part: name the part, where it is seen
+    parts = [part for part in _busiest(units) if not part[0].startswith("SM")] or _busiest(units)
+    if parts and parts[0][1] >= BUSY:
+        return f"bound by {parts[0][0]}", tuple(evidence)
+    if numbers.get("sms_used_percent", 100.0) < FEW:
+        return "too few CTAs: SMs are idle", tuple(evidence)
+    active = numbers.get("active_percent", 100.0)
+    if active < FEW:
+        return f"bound by latency: {100 - active:.0f} % of the time no warp is there (launch and end)", tuple(
+            evidence
+        )
+    top = next(iter(stalls), "")
+    return f"bound by latency: it waits for {_reason(top)}" if top else "bound by latency", tuple(evidence)
+
+
+def _busiest(units: Mapping[str, float]) -> Sequence[tuple[str, float]]:
+    return sorted(units.items(), key=lambda item: -item[1])
+
+
+def _reason(stall: str) -> str:
+    return REASONS.get(stall, stall.replace("_", " "))
+
+
+def _shape(numbers: Mapping[str, float]) -> list[str]:
+    used = numbers.get("sms_used_percent", 100.0)
+    ctas = f"{numbers['ctas']:.0f} CTAs of {numbers['threads']:.0f} threads"
+    shape = [f"{ctas}, {numbers['ctas_an_sm']:.0f} an SM"]
+    if "active_percent" in numbers:
+        shape.insert(0, f"an SM has warps in {numbers['active_percent']:.0f} % of the cycles")
+    if used < 100:
+        shape.append(f"{used:.0f} % of the SMs have one")
+    if numbers["spill_bytes"]:
+        shape.append(f"{numbers['spill_bytes']:.0f} bytes spilled")
+    return shape
