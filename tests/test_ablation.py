@@ -113,8 +113,10 @@ def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
     found = measured()
     keep(tmp_path, "s/odd name", 3, "ablation", found.to_record())
     keep(tmp_path, "s/odd name", 12, "ablation", found.to_record())
-    assert [Ablation.from_record(r) for r in kept(tmp_path, "s/odd name", "ablation")] == [found, found]
-    assert kept(tmp_path, "s/odd name", "profile") == []
+    assert kept(tmp_path, "s/odd name", "ablation", Ablation.from_record) == ([found, found], [])
+    assert kept(tmp_path, "s/odd name", "profile", dict) == ([], [])
+    path = keep(tmp_path, "s/odd name", 13, "ablation", {"rows": [], "stayed": [], "of": "another evo"})
+    assert kept(tmp_path, "s/odd name", "ablation", Ablation.from_record) == ([found, found], [path])
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -163,7 +165,7 @@ def test_a_kernel_is_ablated_on_the_emulator(
     ratio = rows["rows"].ratio
     assert ratio is not None
     assert np.isclose(ratio, (rows["rows"].us or 0) / found.original_us)
-    assert [Ablation.from_record(r) for r in kept(tmp_path / "runs", "tiny", "ablation")] == [found]
+    assert kept(tmp_path / "runs", "tiny", "ablation", Ablation.from_record) == ([found], [])
     with Store(database) as store:
         assert len(store.rows(store.study("tiny"))) == 1  # nothing is written there
 

@@ -125,8 +125,7 @@ def test_without_a_gpu_the_compiler_and_the_emulator_tell(
     assert "the model says: bound by " in said
     assert "~" in said
     assert "no counters" in said
-    (record,) = kept(runs, "tiny", "profile")
-    found = Profile.from_record(record)
+    ((found,), _) = kept(runs, "tiny", "profile", Profile.from_record)
     assert (found.kind, found.metrics, found.report) == ("modelled", {}, "")
     assert found.numbers["registers"] > 0
     assert found.numbers["threads"] == 32

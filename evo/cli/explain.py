@@ -24,6 +24,7 @@ from evo.cli.options import (
     study_names,
 )
 from evo.cli.words import form_of, notice, stdout
+from evo.errors import MachineError
 
 if TYPE_CHECKING:
     from evo.explain.insights import Insights
@@ -186,6 +187,54 @@ def _ncu(asked: Path | None, on_gpu: bool) -> tuple[Path | None, str]:
     if found is None:
         return None, "no ncu on PATH or below CUDA_HOME (install nsight-compute, or name it: --ncu PATH)"
     return found, ""
+
+
+def report(
+    *,
+    study: StudyArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the page goes.")
+    ] = Path("report.html"),
+    limit: Annotated[int, typer.Option(min=1, help="Rows of the leaderboard at most.")] = 10,
+    out: OutOption = RUNS,
+    database: DatabaseOption = DATABASE,
+) -> None:
+    """Write one HTML page about a study: leaderboard, convergence, importance, outcomes, roofline, the
+    source.
+
+    The page needs no network and no script, can be read without colour, and prints. What `evo ablate` and
+    `evo profile` kept of the study's trials is part of it.
+
+    \b
+      evo report attention-1 -o report.html
+    """
+    from evo.explain.ablation import Ablation
+    from evo.explain.kept import kept
+    from evo.explain.profiling import Profile
+    from evo.report.page import Gathered, report_page
+
+    ablations, strange = kept(out, study, "ablation", Ablation.from_record)
+    profiles, stranger = kept(out, study, "profile", Profile.from_record)
+    for path in (*strange, *stranger):
+        notice(f"left out, for another evo wrote it: {path} (make it again)")
+    with open_store(database) as store:
+        found = store.study(study)
+        ranked = store.leaderboard(study=study, limit=limit)
+        gathered = Gathered(
+            found,
+            store.rows(found),
+            insights_of(store, study),
+            ranked,
+            store.failures(found),
+            store.trial(f"{study}/{ranked[0].number}") if ranked else None,
+            ablations,
+            profiles,
+        )
+    try:
+        output.write_text(report_page(gathered), encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"cannot write {output}: {error.strerror}", "choose another with -o") from error
+    notice(f"written to {output}")
 
 
 def _on(study: Study, device: str | None) -> Study:

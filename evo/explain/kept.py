@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from evo.errors import MachineError
 
 Found = Literal["ablation", "profile"]
+Made = TypeVar("Made")
 
 
 def folder_of(root: Path, study: str, number: int) -> Path:
@@ -37,10 +39,19 @@ def keep(root: Path, study: str, number: int, found: Found, record: dict[str, An
     return path
 
 
-def kept(root: Path, study: str, found: Found) -> list[dict[str, Any]]:
-    """All records of that kind that trials of `study` have, by trial number."""
+def kept(
+    root: Path, study: str, found: Found, make: Callable[[dict[str, Any]], Made]
+) -> tuple[list[Made], list[Path]]:
+    """What trials of `study` have of that kind, by trial number, made of its record; and the files that
+    another evo wrote, of which `make` makes nothing."""
     paths = _study_folder(root, study).glob(f"*/{found}.json")
-    return [json.loads(path.read_text()) for path in sorted(paths, key=lambda p: int(p.parent.name))]
+    values, strange = [], []
+    for path in sorted((p for p in paths if p.parent.name.isdecimal()), key=lambda p: int(p.parent.name)):
+        try:
+            values.append(make(json.loads(path.read_text())))
+        except (OSError, ValueError, TypeError, KeyError):
+            strange.append(path)
+    return values, strange
 
 
 def _study_folder(root: Path, study: str) -> Path:

@@ -55,7 +55,7 @@ def _sections(found: Insights, templates: int) -> Iterator[tuple[str, list[Table
         yield "How the best came about", [_history(found)]
     yield "Templates", [_templates(found)]
     for template in found.templates[:templates]:
-        yield f"Parameters of {template.template}", [_parameters(found, template)]
+        yield f"Parameters of {template.template}", [parameters_table(found, template)]
         if template.interactions:
             yield f"What works together in {template.template}", [_interactions(found, template)]
     if found.failures:
@@ -135,7 +135,8 @@ def _templates(found: Insights) -> Table:
     return Table("Templates", columns, records)
 
 
-def _parameters(found: Insights, template: TemplateInsight) -> Table:
+def parameters_table(found: Insights, template: TemplateInsight) -> Table:
+    """What the trials say of each parameter of one template, the most important first."""
     columns = (
         Column("parameter", lambda r: str(r["name"])),
         Column("importance", lambda r: _percent(r["importance"]), right=True),
