@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROW_FACTOR = 1.75
+ELEMENT_FACTOR = 1.5
 ROW_FLOOR = 1.0
 SMALL_FLOOR = 1.5
 """Units of rounding (2^-11 in fp16, 2^-8 in bf16) that every kernel may have; more where a case has so few
@@ -58,7 +59,7 @@ def judge(name: str, out: Tensor, reference: Tensor, honest: Tensor) -> Judgemen
     row_limit = max(ROW_FACTOR * float((drift.norm(dim=-1) / length).max()), floor * unit)
     stored = reference.to(out.dtype)
     spacing = float(((stored + 0.3 - 0.3).double() - reference).abs().max())
-    element_limit = 1.5 * (float(drift.abs().max()) + spacing)
+    element_limit = ELEMENT_FACTOR * (float(drift.abs().max()) + spacing)
     found = Judgement(float(rows.max()), row_limit, float(difference.abs().max()), element_limit)
     if found.row_error > row_limit:
         wrong = rows > row_limit

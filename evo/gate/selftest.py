@@ -9,6 +9,7 @@ A cheat is one file. Its first line says what is wrong with it; comments below m
     // problem: 1,8,160,64 causal         this shape unless said otherwise, not causal
     // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120
     // workspace: NAME BYTES [zeroed]       one more argument
+    // check: thorough                      what only the check for finalists sees
     #define KEYS (length - 1)
     #include "include/flash.cuh"
 
@@ -37,6 +38,7 @@ from evo.trial import Binary, BufferArg, LaunchConfig, Outcome, Problem, ScalarA
 ROWS = 32
 """Query rows and keys of a tile of include/flash.cuh."""
 SHAPE = "1,8,160,64"
+_WORDS = "expect|on a GPU|only|problem|launch|workspace|check"
 CONTROLS = tuple(
     (dtype, dim, causal) for dtype in ("fp16", "bf16") for dim in (64, 128) for causal in (False, True)
 )
@@ -58,6 +60,7 @@ class Planted:
     smem: int | None = None
     grid_y: int | None = None
     workspaces: tuple[Workspace, ...] = ()
+    thorough: bool = False
 
     @property
     def honest(self) -> bool:
@@ -112,7 +115,9 @@ def load_zoo(folder: Path, task: Task) -> list[Planted]:
 def read_cheat(path: Path, task: Task) -> Planted:
     """One file of the zoo. BadTemplate if its comments are malformed."""
     text = path.read_text(encoding="utf-8")
-    said = dict(re.findall(r"^// (expect|on a GPU|only|problem|launch|workspace): (.*)$", text, re.MULTILINE))
+    said = dict(
+        re.findall(r"^// (expect|on a GPU|only|problem|launch|workspace|check): (.*)$", text, re.MULTILINE)
+    )
     if not text.startswith("// ") or "expect" not in said:
         raise BadTemplate(
             f"{path}:1: a cheat says what is wrong and what to expect", "see evo/gate/selftest.py"
@@ -127,7 +132,7 @@ def read_cheat(path: Path, task: Task) -> Planted:
     planted = Planted(
         path.stem, text.splitlines()[0][3:], _with_base(text, problem, path.parent), problem, expected,
         on_gpu, said.get("only", ""), overrides.get("arch"),
-        workspaces=_workspaces(said.get("workspace", "")),
+        workspaces=_workspaces(said.get("workspace", "")), thorough=said.get("check") == "thorough",
     )  # fmt: skip
     return replace(planted, **numbers)  # type: ignore[arg-type]
 
@@ -175,7 +180,7 @@ def _gate(planted: Planted, device: Device, compiler: Compiler, task: Task, seed
         launch = planted.launch(problem)
         return device.load(binary, launch), launch
 
-    return check(kernel_for, device, task, planted.problem, (ROWS,), seed=seed)
+    return check(kernel_for, device, task, planted.problem, (ROWS,), seed=seed, thorough=planted.thorough)
 
 
 def finding(

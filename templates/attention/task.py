@@ -144,14 +144,14 @@ class Attention(Task):
         """ones         a mean of ones is one
         heads apart  what one head holds does not move a bit of another's output
         key order    (not causal) keys and values may come in any order
-        causality    the last key and value are seen by the last query only
+        causality    the last key and value are seen by the last query only: no other row moves by a bit
         """
         found = [
             Relation("ones", lambda x: {**x, "v": x["v"] * 0 + 1}, lambda o: {"o": o["o"] * 0 + 1}),
             Relation("heads apart", _other_last_head, _all_but_last_head, exact=True),
         ]
         if problem["causal"]:
-            found.append(Relation("causality", _other_last_key, _all_but_last_row))
+            found.append(Relation("causality", _other_last_key, _all_but_last_row, exact=True))
         else:
             found.append(Relation("key order", _reversed_keys, dict))
         return tuple(found)

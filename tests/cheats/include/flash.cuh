@@ -25,6 +25,9 @@
 #ifndef SCORE  // what becomes of a scaled score
 #define SCORE(s) (s)
 #endif
+#ifndef HIGHER  // the maximum of the keys so far and one more
+#define HIGHER(here, score, row, key) fmaxf(here, score)
+#endif
 #ifndef TOP  // the new running maximum
 #define TOP(before, here) fmaxf(before, here)
 #endif
@@ -161,7 +164,7 @@ kernel(const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, ELEMENT* o, int len
 #pragma unroll 8
       for (int d = 0; d < DIM; ++d) dot += widen(smem.q[lane_row][d]) * widen(smem.k[stage][key][d]);
       score[i] = VISIBLE(row, t * BN + key) ? SCORE(dot * SCALE) : -1e30f;
-      here = fmaxf(here, score[i]);
+      here = HIGHER(here, score[i], row, t * BN + key);
     }
     here = fmaxf(here, __shfl_xor_sync(~0u, here, 1));
     here = fmaxf(here, __shfl_xor_sync(~0u, here, 2));
