@@ -42,7 +42,13 @@ def _paragraphs(text: str) -> str:
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     "Searching": (run.search, run.resume, measure.confirm, run.space),
     "Looking at what was found": (look.leaderboard, look.studies, look.show),
-    "Why the winner wins": (explain.insights, explain.ablate, explain.profile, explain.report),
+    "Why the winner wins": (
+        explain.insights,
+        explain.ablate,
+        explain.profile,
+        explain.report,
+        explain.export,
+    ),
     "Kernels and this machine": (kernel.replay, kernel.emulate, trust.gate, trust.audit, look.doctor),
 }
 for _panel, _functions in _COMMANDS.items():

@@ -211,6 +211,11 @@ class Store:
         rows = self._database.read(lambda c: c.execute(query).all())
         return [Row(row[0], Outcome(row[1]), *row[2:]) for row in rows]
 
+    def created(self, study: Study) -> dict[int, str]:
+        """When each trial was recorded, by number: UTC, ISO 8601."""
+        query = sa.select(trials.c.number, trials.c.created).where(trials.c.study_id == study.id)
+        return {row[0]: row[1] for row in self._database.read(lambda c: c.execute(query).all())}
+
     def count(self, study: Study) -> dict[str, int]:
         """Trials by outcome."""
         mine = trials.c.study_id == study.id

@@ -20,12 +20,22 @@ from evo.errors import UnknownName
 from evo.space import FeasibleSet
 from evo.strategy.base import Proposal, Strategy, Told
 from evo.strategy.evo import Evo
+from evo.strategy.export import Exported, export
 from evo.strategy.importance import importances
 from evo.strategy.nsga2 import Nsga2
 from evo.strategy.random import Random
 from evo.strategy.tpe import Tpe
 
-__all__ = ["STRATEGIES", "Proposal", "Strategy", "Told", "importances", "make_strategy"]
+__all__ = [
+    "STRATEGIES",
+    "Exported",
+    "Proposal",
+    "Strategy",
+    "Told",
+    "export",
+    "importances",
+    "make_strategy",
+]
 
 STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Evo, Tpe, Nsga2, Random)}
 """By the name that `--strategy` takes; the first is the default."""

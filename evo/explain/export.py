@@ -1,0 +1,59 @@
+"""A study's trials, as other programs want them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from datetime import datetime
+from pathlib import Path
+
+from evo.errors import UsageError
+from evo.store import Store, Study
+from evo.strategy import Exported, export
+
+
+def export_study(store: Store, study: Study, url: str, name: str) -> int:
+    """Copies `study` into the Optuna storage at `url` as study `name`; how many trials went there. UsageError
+    where it has one of that name or is a database of evo, StoreError where it cannot be written."""
+    _refuse_own(url)
+    created = store.created(study)
+    rows = store.rows(study)
+    trials = [
+        Exported(
+            row.number,
+            row.template,
+            row.point,
+            row.score_us,
+            # Optuna keeps times without a zone
+            datetime.fromisoformat(created[row.number]).replace(tzinfo=None),
+            {
+                "outcome": str(row.outcome),
+                "reason": row.reason,
+                "speedup": row.speedup,
+                "same_as": row.same_as,
+            },
+        )
+        for row in rows
+    ]
+    estimated = all(row.median_us is None for row in rows)
+    about = {
+        "problem": study.problem.key,
+        "device": study.device,
+        "gpu": study.gpu,
+        "value": f"µs, estimated by the emulator for {study.gpu}" if estimated else "µs, median by FAST",
+        "baselines_us": dict(study.baselines_us),
+        "strategy": study.strategy,
+        "seed": study.seed,
+    }
+    return export(url, name, trials, about)
+
+
+def _refuse_own(url: str) -> None:
+    """Optuna would make its tables among ours: they have the same names."""
+    path = Path(url.removeprefix("sqlite:///"))
+    if not url.startswith("sqlite:///") or not path.is_file():
+        return
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection, suppress(sqlite3.Error):
+        ours = "SELECT 1 FROM sqlite_master WHERE name = 'evo_schema'"
+        if connection.execute(ours).fetchone():
+            raise UsageError(f"{path} is a database of evo, not an Optuna storage", "name another file")

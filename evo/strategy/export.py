@@ -1,0 +1,99 @@
+"""A study as an Optuna storage, for optuna-dashboard and whatever else reads one. A copy: evo never reads it
+back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from evo.errors import StoreError, UsageError
+from evo.trial import Point, Value
+
+CHUNK = 200
+"""Trials written at a time."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A finished trial as Optuna should see it: `us` is its value, None for a failure; `about` what is told
+    beside."""
+
+    number: int
+    template: str
+    point: Point
+    us: float | None
+    created: datetime
+    about: Mapping[str, Value | None]
+
+
+def export(url: str, name: str, trials: Sequence[Exported], about: Mapping[str, object]) -> int:
+    """Writes the trials as study `name` into the Optuna storage at `url` (sqlite:///file.db, postgresql://…),
+    and gives back how many. Failures are FAIL, without a value. A parameter is called as in its template, and
+    `template.parameter` where several templates are there: each has a space of its own.
+
+    UsageError where the storage has a study of that name, StoreError where it cannot be written."""
+    templates = {t.template for t in trials}
+    distributions = _distributions(trials, alone=len(templates) == 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is experimental in Optuna is not what a person asked about
+        try:
+            storage = RDBStorage(url)
+            study = optuna.create_study(storage=storage, study_name=name, direction="minimize")
+        except optuna.exceptions.DuplicatedStudyError as error:
+            hint = "choose another name (--name), or another storage"
+            raise UsageError(f"{url} has a study {name} already", hint) from error
+        except Exception as error:  # whatever the driver makes of a URL that leads nowhere
+            hint = "an SQLite file: sqlite:///optuna.db; a server: postgresql://user@host/name"
+            raise StoreError(f"cannot make an Optuna storage at {url}: {_first_line(error)}", hint) from error
+        for key, value in about.items():
+            study.set_user_attr(key, value)
+        made = [_trial(t, distributions, alone=len(templates) == 1) for t in trials]
+        for begin in range(0, len(made), CHUNK):
+            study.add_trials(made[begin : begin + CHUNK])
+        storage.remove_session()
+        storage.engine.dispose()
+    return len(made)
+
+
+def _distributions(trials: Sequence[Exported], alone: bool) -> dict[str, BaseDistribution]:
+    """Every value that was tried, numbers in their order; categories, as the search has it."""
+    values: dict[str, dict[str, Value]] = {}
+    for trial in trials:
+        for name, value in _named(trial, alone).items():
+            values.setdefault(name, {})[f"{type(value).__name__} {value}"] = value
+    return {name: CategoricalDistribution(_ordered(list(found.values()))) for name, found in values.items()}
+
+
+def _ordered(values: list[Value]) -> tuple[Value, ...]:
+    numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+    return tuple(sorted(values, key=float if numeric else str))
+
+
+def _named(trial: Exported, alone: bool) -> dict[str, Value]:
+    if alone:
+        return dict(trial.point)
+    return {"template": trial.template} | {f"{trial.template}.{n}": v for n, v in trial.point.items()}
+
+
+def _trial(trial: Exported, distributions: Mapping[str, BaseDistribution], alone: bool) -> FrozenTrial:
+    params = _named(trial, alone)
+    made = create_trial(
+        state=TrialState.FAIL if trial.us is None else TrialState.COMPLETE,
+        params=params,
+        distributions={name: distributions[name] for name in params},
+        value=trial.us,
+        user_attrs={"template": trial.template, "number": trial.number, **trial.about},
+    )
+    made.datetime_start = made.datetime_complete = trial.created
+    return made
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
