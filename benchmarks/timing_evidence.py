@@ -3,6 +3,8 @@ empty node, repeatability in new processes, and what a time costs.
 
     python benchmarks/timing_evidence.py --commit COMMIT --out benchmarks/results/timing-h200.json
 
+An `--out` that is there already is updated part by part; each part says its commit and date.
+
 About five minutes on an H200; `--only aa,agreement,…` measures a part. The kernel is the default point of
 `flash_mma` or, on Hopper and for short sequences, of `flash_wgmma_split`. Every confirmation is by the rule
 of CONFIRMED: rounds, samples, level and verdicts are those of evo/timing/contest.py and
@@ -34,23 +36,16 @@ from evo.rig import real_gpu
 from evo.task import load_task
 from evo.template import load_template
 from evo.timing import TimingSession, gpu_lock
-from evo.timing.contest import SAMPLES, Contest
+from evo.timing.contest import SAMPLES
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import LEVEL, standings
-from evo.timing.stopwatch import Call, Stopwatch, TimingSettings, launches_per_replay
+from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
 from evo.trial import LaunchConfig, Problem, Round
 
 SHAPES = ("1,8,512,64", "1,8,1024,64", "1,8,2048,64", "4,16,2048,64", "2,16,4096,64", "2,16,4096,128")
 FINALISTS = 5
 LAUNCHES = 8
 """Of each shape under Nsight Compute."""
-EXTRA = """
-extern "C" __global__ void extra(unsigned cycles) {
-  const long long begin = clock64();
-  while (clock64() - begin < cycles) {}
-}
-"""
-"""Work that takes as many cycles as it is told."""
 
 
 class Bench:
@@ -85,8 +80,8 @@ class Bench:
 
 
 class Pairs:
-    """Confirmations in which all finalists and the only baseline are one kernel; the baseline may be made
-    slower."""
+    """Confirmations in which all finalists and the only baseline are one kernel; where the baseline is to be
+    `slower` by 1/n, its graph has n + 1 launches and counts as n."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -94,8 +89,7 @@ class Pairs:
         self.green = bench.green(self.problem)
 
     def confirmation(self, seed: int, slower: float, rounds: int) -> list[Round]:
-        """Rounds of FINALISTS and a baseline, as Contest holds them; the baseline's graph has `slower` more
-        work in it."""
+        """Rounds of FINALISTS and a baseline, as Contest holds them."""
         return [self._round(seed * 1000 + number, slower) for number in range(rounds)]
 
     def _round(self, seed: int, slower: float) -> Round:
@@ -115,9 +109,11 @@ class Pairs:
                 calls: Sequence[Call] = sets.of_kernel(self.green.kernel, self.green.launch)  # type: ignore[arg-type]
                 estimate = watch.estimate(calls)
                 launches = launches_per_replay(estimate, settings)
-                if name == "base" and slower:
-                    calls = self._with_extra(calls, launches, estimate, slower)
-                replays[name] = watch.capture(calls, launches)
+                if slower:
+                    launches = round(1 / slower)
+                more = 1 if name == "base" and slower else 0
+                graph = watch.capture(calls, launches + more).graph
+                replays[name] = Replay(graph, launches)
                 held.append(calls)
             order = list(replays)
             rng.shuffle(order)
@@ -127,84 +123,70 @@ class Pairs:
         samples = {name: tuple(map(float, taken[order.index(name)])) for name in replays}
         return Round("warm", seed, samples)
 
-    def _with_extra(
-        self, calls: Sequence[Call], launches: int, estimate_us: float, slower: float
-    ) -> list[Call]:
-        """The calls, and once in a replay a kernel that takes `slower` of the whole replay."""
-        from evo.trial import ScalarArg
 
-        clock_mhz = self.bench.device.sm_mhz() or 1000.0
-        node_us = 0.6  # an empty node's own share
-        cycles = int(max(0.0, slower * estimate_us * launches - node_us) * clock_mhz)
-        launch = LaunchConfig((1, 1, 1), (1, 1, 1), 0, (ScalarArg(cycles, "u32"),))
-        extra = self.bench.idle_kernel(EXTRA, "extra", launch)
-        state = {"count": 0}
-
-        def counted(call: Call) -> Call:
-            def run() -> None:
-                call()
-                state["count"] += 1
-                if state["count"] % launches == 0:
-                    extra()
-
-            return run
-
-        return [counted(call) for call in calls]
-
-
-def aa(bench: Bench, comparisons: int = 300) -> dict[str, Any]:
-    """One kernel against itself, and against itself with 1 % more work."""
+def aa(bench: Bench, slower: float = 0.0, comparisons: int = 300) -> dict[str, Any]:
+    """One kernel against itself, or against itself with so much more work."""
     pairs = Pairs(bench)
     names = [f"s/{i}" for i in range(FINALISTS)]
-    found: dict[str, Any] = {"rounds": ROUNDS["warm"], "samples": SAMPLES, "level": LEVEL}
-    for label, slower, wanted in (("same", 0.0, comparisons), ("planted_1_percent", 0.01, comparisons // 3)):
-        verdicts, ratios, widths = [], [], []
-        for seed in range(wanted // FINALISTS):
-            rounds = pairs.confirmation(seed + 1, slower, ROUNDS["warm"])
-            for standing in (standings(rounds, names, ["base"], seed)[name] for name in names):
-                assert standing.speedup is not None
-                assert standing.speedup_interval is not None
-                verdicts.append(standing.verdict)
-                ratios.append(standing.speedup)
-                widths.append(standing.speedup_interval.high - standing.speedup_interval.low)
-        found[label] = {
-            "comparisons": len(verdicts),
-            "faster": verdicts.count("faster"),
-            "slower": verdicts.count("slower"),
-            "median_ratio": float(np.median(ratios)),
-            "median_interval_width": float(np.median(widths)),
-        }
-    return found
+    verdicts, ratios, widths = [], [], []
+    for seed in range(comparisons // FINALISTS):
+        rounds = pairs.confirmation(seed + 1, slower, ROUNDS["warm"])
+        for standing in (standings(rounds, names, ["base"], seed)[name] for name in names):
+            assert standing.speedup is not None
+            assert standing.speedup_interval is not None
+            verdicts.append(standing.verdict)
+            ratios.append(standing.speedup)
+            widths.append(standing.speedup_interval.high - standing.speedup_interval.low)
+    return {
+        "rounds": ROUNDS["warm"],
+        "samples": SAMPLES,
+        "level": LEVEL,
+        "slower": slower,
+        "comparisons": len(verdicts),
+        "faster": verdicts.count("faster"),
+        "lost": verdicts.count("slower"),
+        "median_ratio": float(np.median(ratios)),
+        "median_interval_width": float(np.median(widths)),
+    }
 
 
 # ---- other timers
 
 
 def agreement(bench: Bench) -> list[dict[str, Any]]:
-    """The session's medians against Triton's do_bench_cudagraph, for our kernel and for baselines."""
+    """Our median against Triton's do_bench_cudagraph, for our kernel and for baselines, on one set of inputs
+    (as Triton has it). Triton's graphs keep the GPU busy for longer, and a kernel that draws much power is
+    then slowed by the power limit: so both a short and its usual run of it are measured, with the SM clock
+    read right after each."""
     import torch
     from triton.testing import do_bench_cudagraph
 
     found = []
+    settings = TimingSettings(sets=1)
     for shape in SHAPES:
         problem = bench.task.problem(shape)
-        contest = Contest(bench.device, bench.task, problem, patient=False)
         green = bench.green(problem)
-        medians: dict[str, list[float]] = {}
-        for seed in range(5):
-            for name, samples in contest.round("warm", seed, {"s/ours": green}).samples_us.items():
-                medians.setdefault(name, []).append(float(np.median(samples)))
-        sets = InputSets(bench.device, bench.task, problem, TimingSettings(sets=1), 9)
-        calls = {name: sets.of_baseline(run)[0] for name, run in contest.baselines.items()}
-        calls["s/ours"] = sets.of_kernel(green.kernel, green.launch)[0]  # type: ignore[arg-type]
-        for name, own in medians.items():
-            if name == "math" and problem["L"] > 2048:
-                continue
-            with torch.no_grad():
-                theirs = float(do_bench_cudagraph(calls[name], rep=50, return_mode="median")) * 1e3
-            ours = float(np.median(own))
-            found.append({"shape": shape, "kernel": name, "evo_us": ours, "triton_us": theirs,
-                          "ratio": ours / theirs})  # fmt: skip
+        sets = InputSets(bench.device, bench.task, problem, settings, 9)
+        baselines = bench.task.baselines(problem, bench.device.torch_device)
+        calls = {name: sets.of_baseline(run) for name, run in baselines.items()}
+        calls["ours"] = sets.of_kernel(green.kernel, green.launch)  # type: ignore[arg-type]
+        if problem["L"] > 2048:
+            del calls["math"]
+        watch = Stopwatch(bench.device, settings)
+        for name, own in calls.items():
+            row: dict[str, Any] = {"shape": shape, "kernel": name}
+            with torch.no_grad(), gpu_lock(bench.device.uuid):
+                watch.run(own)
+                replay = watch.capture(own, launches_per_replay(watch.estimate(own), settings))
+                watch.sample([replay], 2)
+                (samples,) = watch.sample([replay], 10, lead=True)
+                row |= {"evo_us": float(np.median(samples)), "evo_mhz": bench.device.sm_mhz()}
+                for label, rep in (("triton_short", 2), ("triton", 20)):
+                    theirs = do_bench_cudagraph(own[0], rep=rep, return_mode="median")
+                    row |= {f"{label}_us": float(theirs) * 1e3, f"{label}_mhz": bench.device.sm_mhz()}
+            row["ratio_short"] = row["evo_us"] / row["triton_short_us"]
+            row["ratio"] = row["evo_us"] / row["triton_us"]
+            found.append(row)
     return found
 
 
@@ -329,7 +311,7 @@ def repeatability(times: int = 5) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--commit", required=True)
-    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,repeatability")
+    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,repeatability")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     bench = Bench()
@@ -338,20 +320,26 @@ def main() -> int:
         "cost": lambda: cost(bench),
         "agreement": lambda: agreement(bench),
         "aa": lambda: aa(bench),
+        "planted": lambda: aa(bench, 0.01, 100),
         "ncu": by_ncu,
         "launches": lambda: launches(bench),
         "repeatability": repeatability,
     }
-    record: dict[str, Any] = {
-        "command": "python " + " ".join(sys.argv), "commit": options.commit,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": bench.device.name,
-        "versions": bench.evaluator.versions, "compiler": bench.evaluator.compiler.version,
+    known = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
+    record: dict[str, Any] = known | {
+        "gpu": bench.device.name,
         "protocol": "warm L2, graph replays; CONFIRMED's rounds where not said otherwise",
-    }  # fmt: skip
+    }
     for name in options.only.split(","):
         begin = time.perf_counter()
-        record[name] = measured[name]()
-        print(name, f"{time.perf_counter() - begin:.1f} s", json.dumps(record[name])[:1500], flush=True)
+        result = measured[name]()
+        record[name] = {
+            "command": f"python benchmarks/timing_evidence.py --only {name}", "commit": options.commit,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": bench.evaluator.versions, "compiler": bench.evaluator.compiler.version,
+            "seconds": round(time.perf_counter() - begin, 1), "result": result,
+        }  # fmt: skip
+        print(name, json.dumps(record[name])[:1500], flush=True)
         if options.out:
             options.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0

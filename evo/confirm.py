@@ -4,6 +4,7 @@ with each other and with every baseline, until it is known who is faster than wh
     contenders ── the best timed trials, each another program
       gate       thoroughly, with fresh seeds ── whoever fails is out, the next contender takes its place
       rounds     warm, then cold: fresh inputs, buffers, graphs and order in each; stored one by one
+      sanitize   memcheck, initcheck and synccheck, as far as there is time
       kernels    which kernels the baselines really ran, from the profiler
       conclude   standings with simultaneous intervals (timing/statistics)
 
@@ -115,6 +116,7 @@ class _Confirming:
         self._gate(contenders)
         for protocol, count in ROUNDS.items():
             self._rounds(protocol, count)
+        self._sanitize()
         return self._conclude()
 
     # ---- gate
@@ -137,11 +139,11 @@ class _Confirming:
         candidate = self._store.trial(name).trial.candidate
         confirmations = self._store.confirmations
         try:
-            gated = self._judges.gate(name, candidate, self._seed("gate", number), True)
+            passed = self._judges.gate(name, candidate, self._seed("gate", number), True)
         except CandidateError as error:
             self._of = confirmations.add_finalist(self._of, number, error)
         else:
-            self._of = confirmations.add_finalist(self._of, number, gated.errors, gated.sanitizer)
+            self._of = confirmations.add_finalist(self._of, number, passed)
 
     def _seat(self) -> None:
         """After a resume or a death: finalists pass the gate once more, quickly, before they are timed."""
@@ -176,6 +178,22 @@ class _Confirming:
 
     def _named(self, name: str) -> Finalist:
         return next(f for f in self._of.green if f.name == name)
+
+    def _sanitize(self) -> None:
+        """Only for finalists that are timed: what it costs is better spent on rounds."""
+        self._seat()
+        for finalist in self._of.green:
+            if self._over():
+                return
+            if finalist.sanitizer:
+                continue
+            self._watch(Step(f"asking compute-sanitizer about #{finalist.number}"))
+            try:
+                said = self._judges.sanitize(finalist.name)
+            except CandidateError as error:
+                self._of = self._store.confirmations.fell(self._of, finalist, error)
+            else:
+                self._of = self._store.confirmations.sanitized(self._of, finalist, said)
 
     # ---- conclude
 

@@ -25,6 +25,7 @@ from evo.device.cuda import CudaDevice
 from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
+from evo.gate.sanitizing import sanitize
 from evo.nvrtc import end_with
 from evo.timing.contest import Contest, Fallen
 from evo.trial import Candidate, CaseError, Problem, Round
@@ -45,14 +46,6 @@ class Surroundings:
     versions: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Gated:
-    """What a finalist passed. `sanitizer`: what compute-sanitizer said; empty where it did not run."""
-
-    errors: tuple[CaseError, ...]
-    sanitizer: str = ""
-
-
 class Judges(Protocol):
     """What a confirmation asks: of a RefereeProcess, or of a Referee in this process.
 
@@ -65,8 +58,12 @@ class Judges(Protocol):
 
     def surroundings(self) -> Surroundings: ...
 
-    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
-        """Seats a finalist, or raises the CandidateError that stands in the way."""
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
+        """Seats a finalist and says what it passed, or raises the CandidateError that stands in the way."""
+        ...
+
+    def sanitize(self, name: str) -> str:
+        """What compute-sanitizer says of a seated finalist that is clean, or why it was not asked."""
         ...
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
@@ -98,10 +95,22 @@ class Referee:
         evaluator = self._evaluator
         return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
 
-    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         green = self._evaluator.gate(candidate, seed, thorough)
         self._seated[name] = green
-        return Gated(green.errors)
+        return green.errors
+
+    def sanitize(self, name: str) -> str:
+        green, evaluator = self._seated[name], self._evaluator
+        assert isinstance(evaluator.device, CudaDevice)
+        index = evaluator.device.index
+        try:
+            clean = sanitize(
+                green.kernel.binary, green.launch, evaluator.task, green.problem, index=index, timeout_s=60
+            )
+        except (MachineError, Hung) as error:  # a tool that is absent, or too slow for the problem
+            return f"not asked: {error.message}"
+        return "clean: " + ", ".join(found.tool for found in clean)
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         finalists = {name: self._seated[name] for name in names}
@@ -160,10 +169,13 @@ class RefereeProcess:
         found: Surroundings = self._ask("surroundings")
         return found
 
-    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
-        found: Gated = self._ask("gate", name, candidate, seed, thorough)
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
+        found: tuple[CaseError, ...] = self._ask("gate", name, candidate, seed, thorough)
         self._seated.append(name)
         return found
+
+    def sanitize(self, name: str) -> str:
+        return str(self._ask("sanitize", name))
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         found: Round = self._ask("round", protocol, seed, tuple(names))

@@ -6,6 +6,7 @@ set up exactly what the search had.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -22,12 +23,13 @@ from evo.template import Template, list_templates, load_template
 
 if TYPE_CHECKING:  # these bring torch and SQLAlchemy
     from evo.audit import Audited
+    from evo.bench import Entrant
     from evo.device import Device
     from evo.evaluate import EvaluatorSpec
     from evo.gate.selftest import Finding
     from evo.nvcc import Compiler
     from evo.referee import RefereeSpec
-    from evo.store import Study
+    from evo.store import Store, StoredTrial, Study
     from evo.trial import Candidate, Problem, Trial
 
 DEFAULT_GPU = "L4"
@@ -156,6 +158,46 @@ def referee_of(study: Study, cache: Path, nvcc: Path | None, patient: bool = Tru
     from evo.referee import RefereeSpec
 
     return RefereeSpec(evaluator_of(study, cache, nvcc), study.problem, patient)
+
+
+def bench_referee(
+    problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool
+) -> RefereeSpec:
+    """What makes the referee of a problem that belongs to no study."""
+    from evo.evaluate import EvaluatorSpec
+    from evo.referee import RefereeSpec
+
+    spec = EvaluatorSpec(problem.task, device, gpu, limits_of(gpu, "", None), cache, nvcc=nvcc)
+    return RefereeSpec(spec, problem, patient)
+
+
+def entrant_of(stored: StoredTrial, gpu: Gpu) -> Entrant:
+    """A stored trial's point, for any problem."""
+    from evo.bench import rendered
+
+    candidate = stored.trial.candidate
+    template = load_template(load_task(candidate.problem.task), candidate.template)
+    return rendered(template, candidate, limits_of(gpu, "", None))
+
+
+def nearest_trial(store: Store, problem: Problem, gpu: Gpu) -> StoredTrial | None:
+    """The best trial of `problem` on this GPU, CONFIRMED first; else that of the problem nearest to it (same
+    mask and storage type, sizes the fewest doublings away); None where there is none."""
+    kin = [
+        study.problem
+        for study in store.studies()
+        if (study.problem.task, study.problem.dtype, study.problem.flags)
+        == (problem.task, problem.dtype, problem.flags)
+    ]
+    for near in sorted(kin, key=lambda other: _doublings(problem, other)):
+        for row in store.leaderboard(problem=near.key, gpu=gpu.name, limit=1):
+            if row.median_us is not None:
+                return store.trial(f"{row.study}/{row.number}")
+    return None
+
+
+def _doublings(a: Problem, b: Problem) -> float:
+    return sum(abs(math.log2(size / b.sizes[name])) for name, size in a.sizes.items())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from landscape import evaluate
 
 from evo.confirm import Step, confirm
 from evo.errors import Crashed, Red
-from evo.referee import Gated, Surroundings
+from evo.referee import Surroundings
 from evo.store import Store
 from evo.timing.contest import Fallen
 from evo.trial import Candidate, CaseError, Round
@@ -33,6 +33,7 @@ class SimulatedJudges:
     seconds: float = 0.0
     red: Sequence[str] = ()
     falls: tuple[str, int] = ("", -1)
+    dirty: Sequence[str] = ()
     dies: list[int] = field(default_factory=list)
     noise: float = 0.002
     versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
@@ -47,13 +48,18 @@ class SimulatedJudges:
     def surroundings(self) -> Surroundings:
         return Surroundings("none", "none 1", self.versions)
 
-    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> Gated:
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         time.sleep(self.seconds)
         self.asked.append(f"gate {name} {'thoroughly' if thorough else 'quickly'}")
         if name in self.red:
             raise Red("row error", "wrong at L = 7", "o[3, 1]")
         self.seats[name] = candidate
-        return Gated((CaseError(candidate.problem.key, "normal", seed, 1e-4, 1e-3),))
+        return (CaseError(candidate.problem.key, "normal", seed, 1e-4, 1e-3),)
+
+    def sanitize(self, name: str) -> str:
+        if name in self.dirty:
+            raise Red("memcheck: Invalid __global__ read", "1 errors")
+        return "clean: memcheck"
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         time.sleep(self.seconds)

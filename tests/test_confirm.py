@@ -98,6 +98,15 @@ def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(data
     assert "Finalists that were refused" in [t.title for t in confirmation_tables(found)]
 
 
+def test_who_is_not_clean_under_the_sanitizer_is_out(database: Path) -> None:
+    with Store(database) as store:
+        first = store.confirmations.contenders(store.study("land-1"), 1)[0]
+    found = confirmed(database, SimulatedJudges(dirty=[f"land-1/{first}"]))
+    assert [f.outcome for f in found.finalists] == ["RED", "GREEN", "GREEN"]
+    assert {f.sanitizer for f in found.green} == {"clean: memcheck"}
+    assert "memcheck" in found.finalists[0].reason
+
+
 def test_who_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -> None:
     with Store(database) as store:
         second = store.confirmations.contenders(store.study("land-1"), 2)[1]

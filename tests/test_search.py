@@ -493,7 +493,7 @@ def test_a_full_disk_ends_the_search_and_loses_nothing(tmp_path: Path, ground: d
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", small], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", small], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("cannot mount a small file system here (needs root)")

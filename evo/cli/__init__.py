@@ -49,7 +49,14 @@ _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
         explain.report,
         explain.export,
     ),
-    "Kernels and this machine": (kernel.replay, kernel.emulate, trust.gate, trust.audit, look.doctor),
+    "Kernels and this machine": (
+        kernel.replay,
+        kernel.emulate,
+        measure.bench,
+        trust.gate,
+        trust.audit,
+        look.doctor,
+    ),
 }
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:

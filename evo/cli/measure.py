@@ -1,9 +1,10 @@
-"""The commands that measure what a search found: confirm."""
+"""The commands that measure what a search found: confirm, bench."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,10 @@ import typer
 from evo.cli.options import (
     DATABASE,
     CacheOption,
+    CausalOption,
     DatabaseOption,
+    DeviceOption,
+    DtypeOption,
     JsonOption,
     NvccOption,
     nvcc_or_environment,
@@ -19,11 +23,13 @@ from evo.cli.options import (
     open_store,
     study_names,
 )
-from evo.cli.words import form_of, notice, put
-from evo.errors import NothingFound, UsageError
+from evo.cli.words import form_of, notice, parse_problems, put
+from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
+    from evo.bench import Entrant
     from evo.confirm import Step
+    from evo.trial import Problem
 
 
 def confirm(
@@ -68,6 +74,72 @@ def confirm(
     else:
         put(confirmation_tables(result), "text")
     return 0
+
+
+def bench(
+    *,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option("--shapes", metavar="B,H,L,D|NAME", help="A shape or a set of them; may be repeated."),
+    ] = None,
+    trial: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRIAL", help="STUDY/NUMBER; may be repeated (default: each shape's best)."),
+    ] = None,
+    causal: CausalOption = False,
+    dtype: DtypeOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out baselines that take seconds to compile.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=6, help="Rounds of each shape.")] = 8,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it, too.")] = None,
+    device: DeviceOption = "auto",
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> None:
+    """Time kernels and baselines side by side over shapes.
+
+    For each shape its best trial in the database takes part, or that of the nearest shape, rendered for this
+    one; or the trials that are named. Each passes the gate first, and all take turns with every baseline.
+    Nothing is stored.
+
+    \b
+      evo bench --shapes seeds
+      evo bench --shapes 1,8,512,64 --shapes 2,16,4096,128 --trial mission-1/224 --plot bench.svg
+    """
+    from evo.bench import bench as run
+    from evo.referee import RefereeProcess
+    from evo.report import as_json
+    from evo.report.bench import absent_lines, bench_record, bench_svg, bench_table
+    from evo.rig import bench_referee, choose_device, entrant_of, nearest_trial
+    from evo.task import load_task
+
+    chosen, gpu = choose_device(device, None, None)
+    if chosen == "emulator":
+        raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
+    problems = parse_problems(load_task("attention"), shapes or ["mission"], dtype, causal)
+    built, tools = open_cache(cache).root, nvcc_or_environment(nvcc)
+    with open_store(database, create=not trial) as store:
+        named = {name: entrant_of(store.trial(name), gpu) for name in trial or ()}
+
+        def entrants(problem: Problem) -> dict[str, Entrant]:
+            best = None if named else nearest_trial(store, problem, gpu)
+            return named or ({f"{best.study}/{best.number}": entrant_of(best, gpu)} if best else {})
+
+        def judges(problem: Problem) -> RefereeProcess:
+            return RefereeProcess(bench_referee(problem, chosen, gpu, built, tools, not quick))
+
+        sheets = run(problems, entrants, judges, rounds, notice)
+    for line in absent_lines(sheets):
+        notice(line)
+    if plot is not None:
+        plot.write_text(bench_svg(sheets), encoding="utf-8")
+    if form_of(json) == "json":
+        sys.stdout.write(as_json(bench_record(sheets)))
+    else:
+        put([bench_table(sheets)], "text")
 
 
 def _tell(step: Step) -> None:

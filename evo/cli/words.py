@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from evo.errors import UsageError
@@ -61,6 +61,18 @@ def parse_problem(task: Task, shape: str | None, dtype: str | None, causal: bool
         flags |= {name: value for name, value in named[0].flags.items() if value}
         return task.problem(shape_text(named[0]), dtype or named[0].dtype, **flags)
     return task.problem(str(shape), dtype or task.example.dtype, **flags)
+
+
+def parse_problems(task: Task, shapes: Sequence[str], dtype: str | None, causal: bool) -> list[Problem]:
+    """The problems of several shape texts and names of sets, each once; `causal` adds to what a set says."""
+    found: dict[str, Problem] = {}
+    for shape in shapes:
+        named = task.problems.get(shape, ())
+        one = [] if named else [parse_problem(task, shape, dtype, causal)]
+        for problem in (*named, *one):
+            kept = problem.replace(dtype=dtype or problem.dtype)
+            found[kept.key] = kept.replace(causal=True) if causal and "causal" in kept.flags else kept
+    return list({problem.key: problem for problem in found.values()}.values())
 
 
 def shape_text(problem: Problem) -> str:

@@ -131,7 +131,6 @@ class Confirmations:
         of: Confirmation,
         number: int,
         verdict: CandidateError | Sequence[CaseError],
-        sanitizer: str = "",
     ) -> Confirmation:
         """What the thorough gate says of trial `number`: the cases it passed, or why it did not."""
         mine = sa.select(trials.c.id).join(studies, studies.c.id == trials.c.study_id)
@@ -147,8 +146,14 @@ class Confirmations:
             values = _failure(verdict)
         else:
             values["errors"] = case_errors(verdict)
-        values |= {"confirmation_id": of.id, "trial_id": mine.scalar_subquery(), "sanitizer": sanitizer}
+        values |= {"confirmation_id": of.id, "trial_id": mine.scalar_subquery(), "sanitizer": ""}
         self._database.write(lambda c: c.execute(sa.insert(finalists).values(**values)))
+        return self.get(of.id)
+
+    def sanitized(self, of: Confirmation, finalist: Finalist, said: str) -> Confirmation:
+        """What compute-sanitizer said of a finalist that is clean."""
+        which = (finalists.c.confirmation_id == of.id) & (finalists.c.trial_id == finalist.trial)
+        self._database.write(lambda c: c.execute(sa.update(finalists).where(which).values(sanitizer=said)))
         return self.get(of.id)
 
     def fell(self, of: Confirmation, finalist: Finalist, error: CandidateError) -> Confirmation:

@@ -1,0 +1,111 @@
+"""What `evo bench` shows: a table over shapes, the same for a script, and a plot as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from evo.report import Column, Record, Table, microseconds, ratio_text
+
+if TYPE_CHECKING:
+    from evo.bench import Sheet
+
+BAR, GAP, LEFT, WIDE = 14, 18, 250, 460
+"""Pixels of the plot: height of a bar, room between shapes, room for names, longest bar."""
+
+
+def bench_table(sheets: Sequence[Sheet]) -> Table:
+    """A row for each entrant on each shape, beside every baseline."""
+    names = dict.fromkeys(name for sheet in sheets for name in sheet.baselines)
+    columns = [
+        Column("shape", lambda r: str(r["shape"])),
+        Column("kernel", lambda r: str(r["kernel"])),
+        Column("time", lambda r: _time(r["us"]), right=True),
+        Column("vs best baseline", lambda r: str(r["versus"])),
+        *(Column(name, _cell(name), right=True, wide=True) for name in names),
+    ]
+    records = [record for sheet in sheets for record in _records(sheet)]
+    device = sheets[0].device if sheets else ""
+    return Table(f"{device} · µs, warm L2", tuple(columns), tuple(records))
+
+
+def absent_lines(sheets: Sequence[Sheet]) -> list[str]:
+    """Who could not take part, and why."""
+    return [f"{s.shape}: {name} took no part: {why}" for s in sheets for name, why in s.absent.items()]
+
+
+def bench_record(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
+    """All figures for a script."""
+    return [asdict(sheet) for sheet in sheets]
+
+
+def _records(sheet: Sheet) -> list[Record]:
+    beside = {name: s.median_us for name, s in sheet.baselines.items()}
+    causal = " causal" if "causal=1" in sheet.problem else ""
+    found: list[Record] = []
+    for name in sheet.entrants or ("",):
+        own = sheet.standings.get(name)
+        versus = ""
+        if own and own.speedup_interval:
+            tie = ", a tie" if own.verdict == "tie" else ""
+            ratio = ratio_text(own.speedup, own.speedup_interval.low, own.speedup_interval.high)
+            versus = f"{ratio} {own.versus}{tie}"
+        us = own.median_us if own else None
+        found.append(
+            {
+                "shape": sheet.shape + causal,
+                "kernel": name or "-",
+                "us": us,
+                "versus": versus,
+                "beside": beside,
+            }
+        )
+    return found
+
+
+def _time(us: float | None) -> str:
+    return "-" if us is None else microseconds(us)
+
+
+def _cell(name: str) -> Any:
+    return lambda record: _time(record["beside"].get(name))
+
+
+def bench_svg(sheets: Sequence[Sheet]) -> str:
+    """Bars of speed relative to the fastest baseline of each shape (longer is faster; the line is 1). Our
+    kernels are dark and baselines light, and each bar says its time: nothing is told by colour alone."""
+    most = max(
+        (_best(sheet) / s.median_us for sheet in sheets for s in sheet.standings.values()), default=1.0
+    )
+    scale = WIDE / max(1.0, most)
+    parts: list[str] = []
+    y = 30
+    for sheet in sheets:
+        parts.append(f'<text x="4" y="{y}" font-weight="bold">{escape(sheet.problem)}</text>')
+        y += 6
+        for name, own in sorted(sheet.standings.items(), key=lambda item: item[1].median_us):
+            width = _best(sheet) / own.median_us * scale
+            fill = "#1f4e79" if name in sheet.entrants else "#b8c7d6"
+            middle = y + BAR - 3
+            parts += [
+                f'<text x="{LEFT - 6}" y="{middle}" text-anchor="end">{escape(name)}</text>',
+                f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR - 2}" fill="{fill}"/>',
+                f'<text x="{LEFT + width + 4:.1f}" y="{middle}">{microseconds(own.median_us)}</text>',
+            ]
+            y += BAR
+        y += GAP
+    at = LEFT + scale
+    line = f'<line x1="{at:.1f}" y1="20" x2="{at:.1f}" y2="{y - GAP}" stroke="#888" stroke-dasharray="3"/>'
+    title = escape(f"Speed relative to the fastest baseline · {sheets[0].device if sheets else ''} · warm L2")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDE + 90}" height="{y}" '
+        f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
+        f'<text x="4" y="14">{title}</text>{line}{"".join(parts)}</svg>\n'
+    )
+
+
+def _best(sheet: Sheet) -> float:
+    baselines = [s.median_us for s in sheet.baselines.values()]
+    return min(baselines or [s.median_us for s in sheet.standings.values()])
