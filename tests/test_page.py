@@ -183,6 +183,8 @@ def test_a_browser_shows_it_without_complaint_and_without_the_network(browser: A
     assert all(width > 500 and height > 20 for width, height in sizes)
     wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert browser.execute_script(wide), "the page scrolls sideways"
+    cut = "return [...document.querySelectorAll('.scroll')].filter(d => d.scrollWidth > d.clientWidth).length"
+    assert browser.execute_script(cut) == 0, "a table is cut off on paper"
 
 
 def test_no_words_of_a_chart_are_cut_off(browser: Any, page: Path) -> None:

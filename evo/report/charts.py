@@ -176,7 +176,7 @@ def roofline_chart(
         begin = max(x.low, lowest * 1e3 / gbps)
         path = f"M{x(begin):.1f},{y(begin * gbps / 1e3):.1f}L{x(ridge):.1f},{y(peak_tflops):.1f}"
         parts.append(f'<path class="roof" d="{path}"/>')
-        at = x(begin) + 8, y(begin * gbps / 1e3) + (20 if i else -12)  # above the upper one, below the others
+        at = x(begin) + 8, y(begin * gbps / 1e3) + (26 if i else -18)  # above the upper one, below the others
         parts.append(_text(*at, f"{name} {gbps:,.0f} GB/s", kind="halo"))
     flat = f"M{x(min(ridges)):.1f},{y(peak_tflops):.1f}H{x.end:.1f}"
     parts.append(f'<path class="roof" d="{flat}"/>')

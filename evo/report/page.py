@@ -43,27 +43,46 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 STYLE = """
 :root { color-scheme: light }
-body { font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; color: #111; background: #fff; max-width: 980px;
-       margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.15rem; margin: 2rem 0 .4rem;
-       border-bottom: 1px solid #999; padding-bottom: .2rem }
-p, dl { margin: .4rem 0 } .note { color: #444 }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem } dt { color: #555 } dd { margin:
-0 } .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric:
-tabular-nums } th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 } th, td { padding:
-.15rem .7rem .15rem 0; vertical-align: top; white-space: nowrap } td.r, th.r { text-align: right } td.f {
-white-space: normal; min-width: 16rem } tr:nth-child(even) td { background: #f4f4f4 } svg { width: 100%;
-height: auto; display: block; margin: .5rem 0 } svg text { font-size: 12px; fill: #111 } svg .tick {
-font-size: 11px; fill: #333 } svg .halo { paint-order: stroke; stroke: #fff; stroke-width: 3px } .axis {
-stroke: #333; stroke-width: 1; fill: none } .grid { stroke: #ddd; stroke-width: 1 } .dot { fill: #888 } .line
-{ fill: none; stroke: #0b3d91; stroke-width: 2 } .mark { stroke: #333; stroke-width: 1.2; stroke-dasharray: 6
-4 } .bar { fill: #0b3d91 } .whisker { stroke: #111; stroke-width: 2 } .point { fill: #0b3d91 } .hollow { fill:
-#fff; stroke: #111; stroke-width: 1.5 } .roof { fill: none; stroke: #111; stroke-width: 2 } .thread { fill:
-none; stroke: #bbb; stroke-width: .6; stroke-opacity: .7 } .chosen { fill: none; stroke: #0b3d91;
-stroke-width: 1.8 } pre { font-size: 12px; background: #f6f6f6; border: 1px solid #ccc; padding: .7rem;
-overflow-x: auto } summary { cursor: pointer } @media print { body { margin: 0; max-width: none } pre {
-white-space: pre-wrap } h2 { break-after: avoid }
-  svg, tr { break-inside: avoid } }
+body { font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; color: #111; background: #fff;
+  max-width: 980px; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem; margin-bottom: .2rem }
+h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; border-bottom: 1px solid #999; padding-bottom: .2rem }
+p, dl { margin: .4rem 0 }
+.note { color: #444 }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem }
+dt { color: #555 }
+dd { margin: 0 }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabular-nums }
+th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 }
+th, td { padding: .15rem .6rem .15rem 0; vertical-align: top; white-space: nowrap }
+td.r, th.r { text-align: right }
+td.f { white-space: normal; min-width: 8rem }
+tr:nth-child(even) td { background: #f4f4f4 }
+svg { width: 100%; height: auto; display: block; margin: .5rem 0 }
+svg text { font-size: 12px; fill: #111 }
+svg .tick { font-size: 11px; fill: #333 }
+svg .halo { paint-order: stroke; stroke: #fff; stroke-width: 3px }
+.axis { stroke: #333; stroke-width: 1; fill: none }
+.grid { stroke: #ddd; stroke-width: 1 }
+.dot { fill: #888 }
+.line { fill: none; stroke: #0b3d91; stroke-width: 2 }
+.mark { stroke: #333; stroke-width: 1.2; stroke-dasharray: 6 4 }
+.bar { fill: #0b3d91 }
+.whisker { stroke: #111; stroke-width: 2 }
+.point { fill: #0b3d91 }
+.hollow { fill: #fff; stroke: #111; stroke-width: 1.5 }
+.roof { fill: none; stroke: #111; stroke-width: 2 }
+.thread { fill: none; stroke: #bbb; stroke-width: .6; stroke-opacity: .7 }
+.chosen { fill: none; stroke: #0b3d91; stroke-width: 1.8 }
+pre { font-size: 12px; background: #f6f6f6; border: 1px solid #ccc; padding: .7rem; overflow-x: auto }
+summary { cursor: pointer }
+@media print {
+  body { margin: 0; max-width: none }
+  pre { white-space: pre-wrap }
+  h2 { break-after: avoid }
+  svg, tr { break-inside: avoid }
+}
 """
 
 
