@@ -340,3 +340,29 @@ def test_record_of_a_trial_is_json_with_its_source() -> None:
     assert record["outcome"] == "GREEN"
     assert record["candidate"]["source"] == "// source\n"
     assert record["timing"] is None
+
+
+def test_a_long_last_column_stands_below_its_rows_where_there_is_no_room_beside_them() -> None:
+    columns = (
+        report.Column("trial", lambda r: str(r["trial"])),
+        report.Column("time", lambda _: "4.04 µs", right=True),
+        report.Column("point", lambda _: "row_groups=1 cluster_kv=2 shift=all", folds=True),
+    )
+    records = ({"trial": "a-study-with-a-long-name/1"}, {"trial": "b/2"})
+    table = report.Table("a title that is longer than the terminal is wide: it is wrapped", columns, records)
+    lines = table.render("text", Console(width=60, no_color=True)).splitlines()
+    assert lines == [
+        "a title that is longer than the terminal is wide: it is",
+        "wrapped",
+        "trial                          time",
+        "a-study-with-a-long-name/1  4.04 µs",
+        "    row_groups=1 cluster_kv=2 shift=all",
+        "b/2                         4.04 µs",
+        "    row_groups=1 cluster_kv=2 shift=all",
+    ]
+    beside = table.render("text", Console(width=100, no_color=True)).splitlines()
+    assert beside[1:] == [
+        "trial                          time  point",
+        "a-study-with-a-long-name/1  4.04 µs  row_groups=1 cluster_kv=2 shift=all",
+        "b/2                         4.04 µs  row_groups=1 cluster_kv=2 shift=all",
+    ]

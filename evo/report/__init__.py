@@ -108,11 +108,11 @@ class Table:
         below = columns.pop() if self._cramped(columns, console.width) else None
         with console.capture() as captured:
             if self.title:
-                console.print(Text(self.title, "bold"), soft_wrap=True)
+                console.print(Text(self.title, "bold"))
             console.print(self._grid(columns))
         lines = [line.rstrip() for line in captured.get().splitlines()]
         if below is not None:
-            head = len(lines) - len(self.records)
+            head = len(lines) - len(self.records)  # a title may take several lines
             rows = zip(lines[head:], self.records, strict=True)
             lines[head:] = [
                 line for row, r in rows for line in (row, *_indented(below.cell(r), console.width))
@@ -157,7 +157,7 @@ class Facts:
         if form == "markdown":
             return "".join(f"- **{label}**: {text}\n" for label, text in told)
         with console.capture() as captured:
-            console.print(Text(self.title, self.style), soft_wrap=True)
+            console.print(Text(self.title, self.style))
             grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")

@@ -114,7 +114,7 @@ def _history(found: Insights) -> Table:
 
 def _changes(record: Record) -> str:
     if not record["changed"]:
-        return "the first one, or another template"
+        return "another template" if record["gain"] > 1 else "the first"
     return ", ".join(f"{name}: {plain(a)} → {plain(b)}" for name, (a, b) in record["changed"].items())
 
 
@@ -163,7 +163,7 @@ def _pairs(record: Record) -> str:
 
 def _values(found: Insights, record: Record) -> str:
     return ", ".join(
-        f"{plain(v['value'])} {_us(found, v['decile_us'])} ({v['correct']})" for v in record["values"]
+        f"{plain(v['value'])}: {_us(found, v['decile_us'])} ({v['correct']})" for v in record["values"]
     )
 
 

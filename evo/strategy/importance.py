@@ -17,8 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 from evo.strategy.view import view
 from evo.trial import Point, Value
 
-ENOUGH = 20
-"""Trials below which there is no such thing as the best tenth of them."""
+ENOUGH = 50
+"""Trials below which the best tenth of them is too few to say anything."""
 
 
 def importances(
