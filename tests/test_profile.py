@@ -11,7 +11,10 @@ import pytest
 from rich.console import Console
 
 from evo.cli import main
+from evo.device.cuda import gpu_at, gpu_names
+from evo.doctor import tool_path
 from evo.errors import MachineError
+from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
 from evo.explain.kept import kept
 from evo.explain.profiling import (
@@ -20,10 +23,13 @@ from evo.explain.profiling import (
     measured_numbers,
     measured_stalls,
     measured_units,
+    profile,
     verdict_of,
 )
+from evo.gpu import Limits
 from evo.nvcc import toolkits
 from evo.report.profile import profile_text
+from evo.rig import evaluator_of
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.template import load_template
@@ -150,9 +156,6 @@ def fake_ncu(folder: Path, script: str) -> Path:
 @pytest.mark.nvcc
 @pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here")
 def test_locked_counters_are_told_and_the_rest_is_shown(database: Path, tmp_path: Path) -> None:
-    from evo.explain.profiling import profile
-    from evo.rig import evaluator_of
-
     tool = fake_ncu(tmp_path, "print('==ERROR== ERR_NVGPUCTRPERM - no permission')\nraise SystemExit(1)")
     with Store(database) as store:
         stored, study = store.trial("tiny/7"), store.study("tiny")
@@ -163,3 +166,25 @@ def test_locked_counters_are_told_and_the_rest_is_shown(database: Path, tmp_path
     assert "administrator" in found.absent
     assert not list(tmp_path.glob("*.pickle"))
     assert found.verdict.startswith("the model says")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
+def test_ncu_looks_at_one_launch_on_a_gpu(database: Path, tmp_path: Path) -> None:
+    tool = tool_path("ncu")
+    if tool is None:
+        pytest.skip("no ncu here: install nsight-compute")
+    gpu = gpu_at(0)
+    with Store(database) as store:
+        stored = store.trial("tiny/7")
+    cache = Path.home() / ".cache" / "evo"
+    spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), cache, folders=(FOLDER,))
+    found = profile(stored, spec, tool, tmp_path)
+    if found.absent:
+        pytest.skip(found.absent)
+    assert found.kind == "measured"
+    assert found.us is not None
+    assert 0.5 < found.us < 1000
+    assert Path(found.report).stat().st_size > 1000
+    assert set(found.units) >= {"SM (its busiest part)", "L2"}
+    assert found.metrics["launch__registers_per_thread"] == found.numbers["registers"]
