@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,7 +265,7 @@ def test_twenty_kills_lose_nothing(tmp_path: Path, workers: str) -> None:
     assert rows(alone, points)[: len(killed)] == killed
 
 
-def rows(folder: Path, query: str) -> list[tuple[str]]:
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(folder / "runs/evo.db")) as connection:
         return connection.execute(query).fetchall()
 
