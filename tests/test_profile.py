@@ -26,11 +26,11 @@ from evo.explain.profiling import (
     profile,
     verdict_of,
 )
-from evo.gpu import Limits
+from evo.gpu import KNOWN_GPUS, Limits
 from evo.nvcc import toolkits
 from evo.report.profile import profile_text
 from evo.rig import evaluator_of
-from evo.store import Store, Study
+from evo.store import Store, StoredTrial, Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Outcome, Problem, Trial
@@ -166,6 +166,28 @@ def test_locked_counters_are_told_and_the_rest_is_shown(database: Path, tmp_path
     assert "administrator" in found.absent
     assert not list(tmp_path.glob("*.pickle"))
     assert found.verdict.startswith("the model says")
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here")
+def test_bank_conflicts_are_told_by_instruction(tmp_path: Path) -> None:
+    """Without a swizzle `ldmatrix` reads eight rows from the same banks; with one it has no conflict."""
+    template = load_template(load_task("attention"), "flash_mma")
+    small = TINY.replace(L=64, D=64)
+    gpu = KNOWN_GPUS["L4"]
+    spec = EvaluatorSpec("attention", "emulator", gpu, Limits.of(gpu), Path.home() / ".cache" / "evo")
+    found = {}
+    for swizzle in ("none", "xor"):
+        candidate = template.candidate({**template.space.default, "swizzle": swizzle}, small)
+        trial = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
+        found[swizzle] = profile(StoredTrial(1, "s", 1, "", None, trial), spec, None, tmp_path)
+    worst = {c.instruction: c for c in found["none"].conflicts}
+    loads = next(c for name, c in worst.items() if name.startswith("ldmatrix"))
+    assert loads.wavefronts == 8 * loads.ideal
+    assert not any(c.instruction.startswith("ldmatrix") for c in found["xor"].conflicts)
+    page = profile_text(found["none"], "text", Console(width=80, no_color=True))
+    assert all(len(line) <= 80 for line in page.splitlines())
+    assert "8.0x" in page
 
 
 @pytest.mark.gpu

@@ -153,7 +153,7 @@ def profile(
     Nsight Compute looks at one launch of this kernel alone, with clocks and caches as they are; its report is
     kept beside the figures. Where it is absent, or the counters are locked, what the compiler and the
     emulator say is shown instead, and so marked: registers, occupancy, what the kernel asks of each pipe,
-    bank conflicts by line.
+    bank conflicts by instruction.
 
     \b
       evo profile mission-1/224

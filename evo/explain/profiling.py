@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from evo.device.emulate import Emulation, emulate_candidate
 from evo.device.emulator import EmulatorDevice
+from evo.device.interpreter import Work
 from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
@@ -30,7 +31,7 @@ BUSY = 60.0
 FEW = 80.0
 """Per cent of the SMs below which idle SMs are what limits a kernel that keeps no unit busy."""
 LINES = 8
-"""Lines with bank conflicts that are kept."""
+"""Kinds of instructions with bank conflicts that are kept."""
 EMULATED_FLOP = 2e10
 """Work from which on the emulator is not asked: it would take minutes."""
 
@@ -91,8 +92,12 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A line of the source that costs more shared-memory wavefronts than its bytes need."""
+    """PTX instructions of one kind, at one line of the source, that cost more shared-memory wavefronts than
+    their bytes need. What is inlined counts for the kernel's own line that it came to: there the instruction
+    tells more."""
 
+    instruction: str
+    count: int
     line: int
     code: str
     wavefronts: int
@@ -322,18 +327,24 @@ def _conflicts(emulation: Emulation | None) -> tuple[Conflict, ...]:
     if emulation is None:
         return ()
     text = emulation.source.splitlines()
-    works = next((run.execution.lines for run in emulation.runs if run.execution.lines), ())
-    worst = sorted(works, key=lambda w: w.shared_wavefronts_ideal - w.shared_wavefronts)
-    return tuple(
+    kinds: dict[tuple[str, int], list[Work]] = {}
+    for work in next(
+        (run.execution.instructions for run in emulation.runs if run.execution.instructions), ()
+    ):
+        if work.shared_wavefronts > work.shared_wavefronts_ideal:
+            kinds.setdefault((work.text.split()[0], work.line), []).append(work)
+    found = [
         Conflict(
-            w.line,
-            text[w.line - 1].strip() if 0 < w.line <= len(text) else Path(w.file).name,
-            w.shared_wavefronts,
-            w.shared_wavefronts_ideal,
+            instruction,
+            len(works),
+            line,
+            text[line - 1].strip() if 0 < line <= len(text) else Path(works[0].file).name,
+            sum(w.shared_wavefronts for w in works),
+            sum(w.shared_wavefronts_ideal for w in works),
         )
-        for w in worst[:LINES]
-        if w.shared_wavefronts > w.shared_wavefronts_ideal
-    )
+        for (instruction, line), works in kinds.items()
+    ]
+    return tuple(sorted(found, key=lambda c: c.ideal - c.wavefronts)[:LINES])
 
 
 def verdict_of(

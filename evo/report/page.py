@@ -23,7 +23,7 @@ from evo.report.charts import (
     roofline_chart,
 )
 from evo.report.insights import parameters_table
-from evo.report.profile import roofline_text
+from evo.report.profile import conflicts_table, roofline_text
 
 if TYPE_CHECKING:
     from evo.explain.ablation import Ablation
@@ -277,7 +277,8 @@ def _profile(found: Profile) -> str:
             ("no counters", found.absent),
         ),
     )
-    return _facts(facts) + bar_chart(bars, "How busy each unit is")
+    conflicts = _table(conflicts_table(found), titled=True) if found.conflicts else ""
+    return _facts(facts) + bar_chart(bars, "How busy each unit is") + conflicts
 
 
 def _source(winner: StoredTrial) -> str:

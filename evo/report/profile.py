@@ -25,7 +25,7 @@ def profile_text(found: Profile, form: Form, console: Console) -> str:
     if found.stalls:
         blocks.append(_stalls(found))
     if found.conflicts:
-        blocks.append(_conflicts(found))
+        blocks.append(conflicts_table(found))
     return "\n".join(block.render(form, console) for block in blocks)
 
 
@@ -97,15 +97,17 @@ def _stalls(found: Profile) -> Table:
     return Table("What warps wait for", columns, tuple(records))
 
 
-def _conflicts(found: Profile) -> Table:
+def conflicts_table(found: Profile) -> Table:
+    """What the emulator counted; empty where it did not run."""
     columns = (
         Column("wavefronts", lambda r: f"{r['wavefronts']:,}", right=True),
         Column("needed", lambda r: f"{r['ideal']:,}", right=True),
         Column("factor", lambda r: f"{r['wavefronts'] / max(1, r['ideal']):.1f}x", right=True),
+        Column("instruction", lambda r: f"{r['count']} × {r['instruction']}"),
         Column("line", lambda r: str(r["line"]), right=True),
-        Column("source", lambda r: str(r["code"]), folds=True),
+        Column("source", lambda r: str(r["code"]), folds=True, wide=True),
     )
-    title = "Bank conflicts by line, counted by the emulator"
+    title = "Bank conflicts by instruction, counted by the emulator"
     return Table(title, columns, tuple(vars(c) for c in found.conflicts))
 
 
