@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,12 +15,14 @@ import numpy as np
 import pytest
 from finals import SimulatedJudges, WildSpec
 from landscape import PROBLEM, LandscapeWorkers, ground_of, new_study
+from rich.console import Console
 from test_timing import needs_gpu
 
 import evo.confirm
 from evo.confirm import confirm, reserve_s
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.referee import RefereeProcess
+from evo.report import trial_page
 from evo.report.confirmed import confirmation_tables
 from evo.search import Progress, search
 from evo.store import Confirmation, Store, Study
@@ -161,6 +165,20 @@ def test_confirmed_rows_come_first_and_ties_share_a_rank(database: Path) -> None
     assert sorted(map(tuple, view)) == sorted((r.rank, r.kind, r.number) for r in rows)
     assert rows[0].level == LEVEL
     assert rows[0].search_us != rows[0].median_us
+
+
+def test_the_page_of_a_trial_says_what_confirmed_found(database: Path) -> None:
+    found = confirmed(database, SimulatedJudges(), top=2)
+    best = found.green[0]
+    with Store(database) as store:
+        stored, finalist = store.trial(best.name), store.confirmations.finalist(best.trial)
+        assert store.confirmations.finalist(store.trial("land-1/0").id) is None
+    assert finalist == best
+    page = trial_page(stored, Console(width=160, file=io.StringIO()), finalist)
+    lines = [line for line in page.splitlines() if line.startswith("CONFIRMED")]
+    assert len(lines) == 2
+    assert re.search(r"µs, 99% CI \[.*\], 1\.[45]\dx \[.*\] cudnn, warm L2: faster", lines[0])
+    assert "clean: memcheck" in page
 
 
 # ---- killed, ended early, in a search

@@ -64,8 +64,13 @@ def confirm(
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
         spec = referee_of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
         spec.evaluator.prepare()
-        with closing(RefereeProcess(spec)) as judges:
-            result = run(found, store, judges, top=top, afresh=True, watch=_tell)
+        store.claim(found, found.lookahead)  # nobody else searches or confirms it meanwhile
+        try:
+            with closing(RefereeProcess(spec)) as judges:
+                result = run(found, store, judges, top=top, afresh=True, watch=_tell)
+        finally:
+            status = "interrupted" if found.status == "running" else found.status  # a kill left it so
+            store.release(found, status, found.spent_s)
     if result is None or not result.green:
         hint = f"give it more time: evo resume {study} --budget +10m"
         raise NothingFound(f"study {study} has no timed trial that is correct", hint)

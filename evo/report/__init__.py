@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait
     from evo.rig import Replay
     from evo.search import DeadParameter
     from evo.space import FeasibleSet
-    from evo.store import Failure, Ranked, StoredTrial, Study
+    from evo.store import Failure, Finalist, Ranked, StoredTrial, Study
 
 Form = Literal["text", "json", "csv", "markdown"]
 Record = Mapping[str, Any]
@@ -424,10 +424,12 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
 # ------------------------------------------------------------------------------------- one trial's page
 
 
-def trial_page(stored: StoredTrial, console: Console) -> str:
-    """Everything a person asks of one trial, but for its code."""
+def trial_page(stored: StoredTrial, console: Console, finalist: Finalist | None = None) -> str:
+    """Everything a person asks of one trial, but for its code; `finalist`: what CONFIRMED said of it."""
     title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
-    facts = Facts(title, tuple(_facts(stored)), STYLES.get(stored.trial.outcome, "bold"))
+    facts = Facts(
+        title, (*_facts(stored), *_confirmed_facts(finalist)), STYLES.get(stored.trial.outcome, "bold")
+    )
     return facts.render("text", console)
 
 
@@ -498,6 +500,21 @@ def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
     yield "seconds", _numbers(trial.seconds)
     yield "counters", _numbers({name: value for name, value in trial.counters.items() if value})
     yield "recorded", stored.created
+
+
+def _confirmed_facts(finalist: Finalist | None) -> Iterator[tuple[str, str]]:
+    """What CONFIRMED found: a time by protocol, or why the trial was refused."""
+    if finalist is None:
+        return
+    if finalist.outcome != "GREEN":
+        yield "CONFIRMED", f"refused: {finalist.outcome} {finalist.reason} {finalist.where}".rstrip()
+    for protocol, found in finalist.standings.items():
+        ci = f"{found.interval.level:.0%} CI {interval_text(found.interval.low, found.interval.high)}"
+        ratio = found.speedup_interval
+        text = ratio_text(found.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
+        time = f"{microseconds(found.median_us)}, {ci}, {text} {found.versus}, {protocol} L2"
+        yield "CONFIRMED", f"{time}: {found.verdict}" if found.verdict else time
+    yield "sanitizer", finalist.sanitizer
 
 
 def _timing_facts(timing: Timing) -> Iterator[tuple[str, str]]:

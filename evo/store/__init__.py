@@ -136,7 +136,7 @@ class Store:
             row = connection.execute(sa.select(studies).where(studies.c.id == study.id)).mappings().one()
             if row["owner"] and row["owner"] != _self() and _alive(row["owner"], row["heartbeat"]):
                 raise UsageError(
-                    f"study {study.name} is being searched by {row['owner']}",
+                    f"study {study.name} is being searched or confirmed by {row['owner']}",
                     "wait for it, stop it, or start another study in the same database",
                 )
             mine = {"owner": _self(), "heartbeat": time.time(), "status": "running"}
