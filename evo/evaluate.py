@@ -122,7 +122,7 @@ class Program:
         template = self.template(candidate.template)
         if reason := template.supports(problem, self.spec.limits):
             raise Infeasible(reason)
-        return template.candidate(candidate.point, problem)
+        return template.sibling(candidate, problem)
 
     def sources(self, candidate: Candidate) -> list[Candidate]:
         """`candidate`, and those siblings that the gate will ask for whose code is another."""

@@ -23,6 +23,10 @@ ADDRESS_SPACE_LIMIT = 8 << 30
 """Bytes of address space: a source that makes the compiler eat memory ends this process, not the machine."""
 
 
+NICENESS = 5
+"""Compilers run on all cores: the process that feeds the GPU must not wait for one of them."""
+
+
 class NvrtcError(Exception):
     """A call into NVRTC failed for another reason than the source."""
 
@@ -86,6 +90,7 @@ def serve(library: str, builtins: str, fd: int) -> None:
     end_with(os.getppid())
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_LIMIT, ADDRESS_SPACE_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(NICENESS)
     nvrtc = Nvrtc(library, builtins)
     with Connection(fd) as connection, contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

@@ -149,6 +149,13 @@ class Template:
         source = f"{self._provenance(point, problem)}\n{body}"
         return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
 
+    def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
+        """The candidate's point, which need not be parsed again, for another problem."""
+        point = candidate.point
+        body = self._body({**point, **self.derived(point, problem)})
+        source = f"{self._provenance(point, problem)}\n{body}"
+        return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
+
     def _provenance(self, point: Point, problem: Problem) -> str:
         """The comment that a source starts with: the same for the same point, wherever it is rendered."""
         return (

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal
 
 Value = int | float | str | bool
@@ -65,7 +66,7 @@ class Problem:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Canonical text, e.g. `attention B=1 H=8 L=512 D=64 causal=0 fp16`: the identity in the database."""
         named = [
@@ -284,7 +285,8 @@ class Trial:
 
     `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
-    `seconds` says where the time went, by stage (compile, gate, timing).
+    `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing, and idle: how long
+    it had nothing to do before), and elsewhere (strategy: the proposal; ahead: compiled ahead of the evaluator).
     """
 
     candidate: Candidate

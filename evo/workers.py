@@ -8,7 +8,8 @@ Each evaluator has the next candidate at hand while it works on one, so that it 
 strategy. The pool supervises (deadlines, deaths, new processes) in `submit` and `wait`, which the search
 calls all the time. Another kind of pool, say of a cluster, has the same methods.
 
-A pool knows nothing of kernels: what its processes do is in the `Spec`.
+A pool knows nothing of kernels: what its processes do is in the `Spec`. To what they say of a trial's seconds
+it adds `ahead` (compiled ahead of the evaluator) and `idle` (how long the evaluator had waited for it).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
@@ -107,6 +108,8 @@ class _Job:
     since: float = field(default_factory=time.monotonic)
     trial: Trial | None = None
     """How it ended, if it did before it came to an evaluator."""
+    ahead_s: float | None = None
+    """Seconds that it was compiled ahead of the evaluator."""
 
     def __str__(self) -> str:
         return f"#{self.number} {self.candidate.template}: {self.stage} {time.monotonic() - self.since:.1f} s"
@@ -210,7 +213,10 @@ class Pool:
     def _compile_ahead(self, job: _Job) -> Trial | None:
         job.stage, job.since = "compile", time.monotonic()
         assert self._precompile is not None
-        return self._precompile(job.candidate)
+        try:
+            return self._precompile(job.candidate)
+        finally:
+            job.ahead_s = time.monotonic() - job.since
 
     def _wake(self, _future: Future[Trial | None]) -> None:
         with contextlib.suppress(OSError):  # closed by now
@@ -328,7 +334,10 @@ class _Evaluator:
                         self.jobs[0].stage, self.jobs[0].since = stage, when
                 elif kind == "done":
                     number, trial, self._leaving = rest
-                    assert self.jobs.popleft().number == number
+                    job = self.jobs.popleft()
+                    assert job.number == number
+                    if job.ahead_s is not None:
+                        trial = replace(trial, seconds={"ahead": job.ahead_s, **trial.seconds})
                     self._under_way = None
                     self._fruitless = 0
                     trials.append((number, trial))
@@ -418,10 +427,13 @@ def serve(fd: int) -> None:
         connection.send(("ready",))
         limit = max(RECYCLE_BYTES, anonymous_bytes() + (512 << 20))
         while True:
+            since = time.monotonic()
             number, candidate = connection.recv()
+            idle = time.monotonic() - since
             os.ftruncate(1, 0)  # what earlier candidates wrote is of no use any more
             os.lseek(1, 0, os.SEEK_SET)
             trial = evaluator.evaluate(candidate, _Reporter(connection, number))
+            trial = replace(trial, seconds={"idle": idle, **trial.seconds})
             leaving = not evaluator.usable or anonymous_bytes() > limit
             connection.send(("done", number, trial, leaving))
             if leaving:

@@ -174,7 +174,7 @@ def test_the_second_time_comes_from_the_cache(compiler: Compiler) -> None:
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
 def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None) -> None:
     first = compiler.compile(source(), "scale", "sm_89")
-    (entry,) = compiler.cache.root.glob("??/*/binary.xz")
+    (entry,) = compiler.cache.root.glob("??/*/binary.z")
     if damage is None:  # one flipped bit in the middle
         content = bytearray(entry.read_bytes())
         content[len(content) // 2] ^= 4
@@ -187,7 +187,7 @@ def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None
 
 def test_an_entry_without_its_file_is_built_again(compiler: Compiler) -> None:
     compiler.compile(source(), "scale", "sm_89")
-    (entry,) = compiler.cache.root.glob("??/*/binary.xz")
+    (entry,) = compiler.cache.root.glob("??/*/binary.z")
     entry.unlink()
     compiler.compile(source(), "scale", "sm_89")
     assert entry.is_file()
@@ -195,7 +195,7 @@ def test_an_entry_without_its_file_is_built_again(compiler: Compiler) -> None:
 
 def test_an_entry_is_small(compiler: Compiler) -> None:
     compiler.compile(source(), "scale", "sm_89")
-    (entry,) = compiler.cache.root.glob("??/*/binary.xz")
+    (entry,) = compiler.cache.root.glob("??/*/binary.z")
     assert entry.stat().st_size < 8_000
 
 

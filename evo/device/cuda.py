@@ -335,6 +335,13 @@ class CudaKernel:
         self.device.settle(driver.cuStreamSynchronize(driver.CUstream(stream))[0])
         return LaunchReport(schedule, time.perf_counter() - begin)
 
+    def start(
+        self, launch: LaunchConfig, regions: Mapping[str, Region], schedule: str = "default"
+    ) -> LaunchReport:
+        """Like `launch`, but without waiting: `CudaDevice.synchronize` tells how it ended."""
+        self.enqueue(launch, regions, self.device.stream)
+        return LaunchReport(schedule, 0.0)
+
     def _argument(self, arg: Argument, regions: Mapping[str, Region]) -> Any:
         """A ctypes object with the bytes of a kernel argument."""
         if isinstance(arg, ScalarArg):

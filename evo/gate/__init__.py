@@ -27,36 +27,22 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from evo.device import Device, Kernel, LaunchReport
-from evo.errors import CandidateError, Infeasible, Red
-from evo.gate.arena import Arena
-from evo.gate.judging import ROW_FACTOR, Judgement, Wrong, judge
-from evo.task import Relation, Task, Tensors
+from evo.errors import Red
+from evo.gate.visit import Case, KernelFor, Visit
+from evo.task import Task
 from evo.trial import CaseError, LaunchConfig, Problem
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["Green", "KernelFor", "check"]
-
-KernelFor = Callable[[Problem], tuple[Kernel, LaunchConfig]]
-"""The candidate's kernel and launch for another problem; raises Infeasible where it cannot serve it."""
+__all__ = ["Case", "Green", "KernelFor", "check"]
 
 REPEATS = 20
 """Launches of the study's own problem on a GPU, all bitwise equal."""
 RAGGED = 12
 """Ragged problems that a candidate is tried on on a GPU, unless the check is thorough."""
-BOUNDARY_INSTRUCTIONS = 8e6
-"""On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
-that they run under fewer schedules or are left out, and the verdict says which; the first three and the
-study's own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
-
-OWN_INSTRUCTIONS = 1.2e7
-"""On the emulator: warp instructions that the study's own problem may cost (about 0.3 s of one core)."""
 
 _SEAL = object()
 
@@ -91,19 +77,6 @@ class Green:
         raise TypeError("a Green stays in the process that gated its kernel")
 
 
-@dataclass(frozen=True)
-class Case:
-    """One set of inputs, and the schedules that it is launched under, one launch each."""
-
-    problem: Problem
-    family: str
-    seed: int
-    schedules: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.problem.key} {self.family} seed={self.seed}"
-
-
 def check(
     kernel_for: KernelFor, device: Device, task: Task, problem: Problem, tiles: Sequence[int],
     *, seed: int, deterministic: bool = True, thorough: bool = False,
@@ -115,7 +88,7 @@ def check(
     Raises Red (with the case, the first wrong element and the errors measured so far), and whatever a launch
     raises (Unlaunchable, Hung, Crashed).
     """
-    visit = _Visit(kernel_for, device, task, deterministic, thorough)
+    visit = Visit(kernel_for, device, task, deterministic, thorough)
     kernel, launch = kernel_for(problem)
     refuse_state(kernel.binary.ptx)
     boundary = plan_boundary(task, problem, tiles, seed, device)
@@ -208,194 +181,3 @@ def refuse_state(ptx: str) -> None:
             continue  # libraries declare some that nobody uses
         if len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", ptx)) > 1:
             raise Red("module-level state", f"the kernel uses the __device__ variable {name}", name)
-
-
-@dataclass
-class _Visit:
-    """One candidate's way through the gate, and what was found on it."""
-
-    kernel_for: KernelFor
-    device: Device
-    task: Task
-    deterministic: bool
-    thorough: bool
-    errors: list[CaseError] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    launches: int = 0
-    spent: float = 0.0
-    """Warp instructions of boundary problems so far (emulator)."""
-    prices: list[tuple[int, float]] = field(default_factory=list)
-    """(FLOP, warp instructions) of the launches so far (emulator)."""
-
-    def run(self, case: Case, may_skip: bool = False) -> LaunchReport | None:
-        """Launches the case under its schedules and judges it; the first launch's report, None if skipped."""
-        if may_skip and self._too_dear(case):
-            self.skipped.append(f"{case}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
-            return None
-        try:
-            kernel, launch = self.kernel_for(case.problem)
-        except Infeasible as no:
-            self.skipped.append(f"{case}: {no.reason}")
-            return None
-        inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)
-        arena = self._arena(case, launch, inputs)
-        reports: list[LaunchReport] = []
-        first = None
-        for turn, schedule in enumerate(case.schedules):
-            if reports and self._too_dear(case):
-                left_out = ", ".join(case.schedules[turn:])
-                self.skipped.append(f"{case} {left_out}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
-                break
-            with self._blame(case, f"schedule={schedule} launch={turn}"):
-                reports.append(self._launch(kernel, launch, arena, turn, schedule))
-                outputs = arena.outputs()
-                if first is None or not self.deterministic:
-                    self._judge(case, inputs, outputs)
-                else:
-                    refuse_difference(first, outputs)
-                first = first or outputs
-            instructions = reports[-1].counters.get("instructions", 0.0)
-            self.spent += instructions
-            self.prices.append((self.task.flop(case.problem), instructions))
-        return reports[0]
-
-    def affordable(self, problem: Problem) -> Problem:
-        """The study's own problem, or on the emulator the share of it that OWN_INSTRUCTIONS pay for: judged
-        by what an operation cost in the largest launch so far."""
-        flop, instructions = max(self.prices, default=(1, 0.0))
-        cost = instructions * self.task.flop(problem) / flop
-        if self.thorough or cost <= OWN_INSTRUCTIONS:
-            return problem
-        share = self.task.share(problem, OWN_INSTRUCTIONS / cost)
-        if share != problem:
-            self.skipped.append(f"{problem.key}: ran {share.key}, for it takes {cost:.1e} instructions")
-        return share
-
-    def scaled(self, report: LaunchReport | None, problem: Problem) -> LaunchReport:
-        """`report`, of a share of `problem`, with the counts of all of it."""
-        assert report is not None, "the study's own problem is never skipped"
-        factor = self.task.flop(problem) / self.prices[-1][0]
-        if factor == 1:
-            return report
-        return replace(report, counters={name: n * factor for name, n in report.counters.items()})
-
-    def relate(self, case: Case) -> None:
-        """Checks the task's relations on the inputs of `case`."""
-        kernel, launch = self.kernel_for(case.problem)
-        inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)
-        arena = self._arena(case, launch, inputs)
-        schedule = self.device.schedules[0]
-        with self._blame(case, f"schedule={schedule}"):
-            self._launch(kernel, launch, arena, 0, schedule)
-        before = arena.outputs()
-        for turn, relation in enumerate(self.task.relations(case.problem), 1):
-            changed = relation.change(inputs)
-            arena.load(changed)
-            with self._blame(case, f"schedule={schedule} {relation.name}"):
-                self._launch(kernel, launch, arena, turn, schedule)
-                refuse_broken(relation, before, arena.outputs())
-
-    def _arena(self, case: Case, launch: LaunchConfig, inputs: Tensors) -> Arena:
-        shift = 16 * (case.seed % 2)
-        buffers = self.task.buffers(case.problem)
-        where = self.device.torch_device
-        return Arena(buffers, launch.workspaces, inputs, torch_device=where, seed=case.seed, shift=shift)
-
-    def _launch(
-        self, kernel: Kernel, launch: LaunchConfig, arena: Arena, turn: int, schedule: str
-    ) -> LaunchReport:
-        arena.poison(turn)
-        dirty = getattr(self.device, "dirty_shared_memory", None)
-        if dirty is not None:
-            dirty()
-        if self.device.kind == "cuda" and turn % 2:
-            _keep_memory_busy(self.device.torch_device)
-        report = kernel.launch(launch, arena.regions, schedule)
-        self.launches += 1
-        arena.refuse_damage()
-        return report
-
-    def _judge(self, case: Case, inputs: Tensors, outputs: Mapping[str, Tensor]) -> None:
-        reference = self.task.reference(case.problem, inputs)
-        honest = self.task.honest(case.problem, inputs)
-        for name, out in outputs.items():
-            try:
-                found = judge(name, out, reference[name], honest[name])
-            except Wrong as red:
-                if red.found is not None:
-                    self._note(case, red.found)
-                raise
-            self._note(case, found)
-
-    def _note(self, case: Case, found: Judgement) -> None:
-        self.errors.append(
-            CaseError(case.problem.key, case.family, case.seed, found.row_error, found.row_limit)
-        )
-
-    def _too_dear(self, case: Case) -> bool:
-        """Whether another launch of the case may break the budget: it takes no more than a larger one did."""
-        flop = self.task.flop(case.problem)
-        cost = min((spent for other, spent in self.prices if other >= flop), default=0.0)
-        return not self.thorough and self.spent + cost > BOUNDARY_INSTRUCTIONS
-
-    def _blame(self, case: Case, launch: str) -> _Blame:
-        return _Blame(self, f"{case} {launch}")
-
-
-@dataclass(frozen=True)
-class _Blame:
-    """Adds the case, and the errors measured so far, to a failure that passes through."""
-
-    visit: _Visit
-    place: str
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, CandidateError):
-            error.where = f"{self.place}: {error.where}" if error.where else self.place
-        if isinstance(error, Red):
-            error.errors = tuple(self.visit.errors)
-
-
-def refuse_difference(first: Tensors, outputs: Tensors) -> None:
-    """Raises Red unless both runs gave the same bits."""
-    import torch
-
-    for name, one in first.items():
-        bits, other = one.view(torch.uint8), outputs[name].view(torch.uint8)
-        if not torch.equal(bits, other):
-            differ = (one.view(torch.int16) != outputs[name].view(torch.int16)).nonzero()
-            detail = f"{len(differ)} of {one.numel()} elements of {name} differ between two launches"
-            raise Red("runs differ", detail, f"{name}{differ[0].tolist()}")
-
-
-def refuse_broken(relation: Relation, before: Tensors, after: Tensors) -> None:
-    """Raises Red unless the outputs `after` a change are what the relation expects of those `before`."""
-    import torch
-
-    for name, expected in relation.expected(before).items():
-        kept = ~expected.isnan().any(-1)
-        out, due = after[name].double()[kept], expected.double()[kept]
-        unit = torch.finfo(expected.dtype).eps / 2
-        # both runs may be a whole line off the truth, in opposite directions
-        line = 0.0 if relation.exact else 2 * ROW_FACTOR * unit
-        wrong = ~((out - due).norm(dim=-1) <= line * due.norm(dim=-1))
-        if wrong.any():
-            row = int(wrong.nonzero()[0])
-            element = int((out[row] - due[row]).abs().nan_to_num(torch.inf).argmax())
-            at = [*kept.nonzero()[row].tolist(), element]
-            got, wanted = float(out[row, element]), float(due[row, element])
-            detail = f"{int(wrong.sum())} rows, there {got:.6g} instead of {wanted:.6g}"
-            raise Red(f"relation broken: {relation.name}", detail, f"{name}{at}")
-
-
-def _keep_memory_busy(torch_device: str) -> None:
-    """Starts copies of 64 MB on a stream of their own, and does not wait: they run beside the next launch."""
-    import torch
-
-    stream = torch.cuda.Stream(torch_device)
-    with torch.cuda.stream(stream):
-        source = torch.empty(64 << 20, dtype=torch.uint8, device=torch_device)
-        for _ in range(2):
-            source.clone()

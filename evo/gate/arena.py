@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
 from evo.device import Region
@@ -21,6 +21,7 @@ GUARD_BYTES = 32 << 10
 """Before and after each buffer: a tile of 128 x 128 elements that is written past the end lands in it."""
 ALIGNMENT = 256
 _PATTERN_BYTES = 64 << 10
+_FIELD_BYTES = 4 << 20
 
 
 Role = Literal["in", "out", "scratch", "zeroed"]
@@ -51,8 +52,8 @@ class Arena:
     """
 
     def __init__(
-        self, buffers: Sequence[BufferSpec], workspaces: Sequence[Workspace], inputs: Tensors,
-        *, torch_device: str, seed: int, shift: int = 0,
+        self, buffers: Sequence[BufferSpec], workspaces: Sequence[Workspace],
+        *, torch_device: str, shift: int = 0,
     ) -> None:  # fmt: skip
         import torch
 
@@ -65,21 +66,40 @@ class Arena:
             start = -(-end // ALIGNMENT) * ALIGNMENT + shift
             self._spans[name] = _Span(name, start, nbytes, role)
             end = start + nbytes + GUARD_BYTES
-        self._nans = _nan_pattern(torch_device).roll(4 * seed % _PATTERN_BYTES)
-        self._shift = 4 * seed
+        end = -(-end // ALIGNMENT) * ALIGNMENT
         self._device = torch_device
         block = torch.empty(end + ALIGNMENT, dtype=torch.uint8, device=torch_device)
         skip = -block.data_ptr() % ALIGNMENT
         self._bytes = block[skip : skip + end]
-        _fill(self._bytes, self._nans)
+        self._expected = torch.empty_like(self._bytes)
+        self._shift = 0
+
+    def fill(self, inputs: Tensors, seed: int) -> None:
+        """Sets everything but what launches poison: guards, inputs, zeroed workspaces."""
+        import torch
+
+        self._shift = 4 * seed
+        _fill(self._bytes, _nan_field(self._device), self._shift)
         for span in self._spans.values():
             if span.role == "in":
-                self._at(span).copy_(inputs[span.name].contiguous().view(torch.uint8).flatten())
+                self._at(span).copy_(inputs[span.name].contiguous().view(-1).view(torch.uint8))
             elif span.role == "zeroed":
                 self._at(span).zero_()
-        self._expected = self._bytes.clone()
+        self._expected.copy_(self._bytes)
+
+    def inputs(self) -> dict[str, Tensor]:
+        """The inputs as they should be, where no kernel is told to look."""
+        return {
+            span.name: _typed(self._at(span, self._expected), self._specs[span.name])
+            for span in self._spans.values()
+            if span.role == "in"
+        }
 
     @property
+    def nbytes(self) -> int:
+        return len(self._bytes)
+
+    @cached_property
     def regions(self) -> Mapping[str, Region]:
         base = self._bytes.data_ptr()
         return {
@@ -93,19 +113,57 @@ class Arena:
         for span in self._spans.values():
             if span.written:
                 dtype = self._specs[span.name].dtype if span.name in self._specs else "fp32"
-                pattern = self._nans if turn % 2 == 0 else _number_pattern(self._device, dtype)
-                _fill(self._at(span), pattern.roll((self._shift + 4 * (turn // 2)) % _PATTERN_BYTES))
+                even = turn % 2 == 0
+                field = _nan_field(self._device) if even else _number_field(self._device, dtype)
+                _fill(self._at(span), field, self._shift + 4 * (turn // 2))
 
-    def refuse_damage(self) -> None:
-        """Raises Red if the launch changed a guard or an input, or left a zeroed workspace unclean."""
+    def room_for_images(self, count: int) -> list[Tensor]:
+        """Tensors that `take_image` can fill."""
         import torch
 
+        return list(torch.empty((count, self.nbytes), dtype=torch.uint8, device=self._device))
+
+    def take_image(self, image: Tensor) -> None:
+        """Copies everything as it is now; does not wait."""
+        image.copy_(self._bytes)
+
+    def unlike(self, images: Sequence[Tensor], first: Tensor | None) -> Tensor:
+        """Whether a launch left something changed that it must not change: guards, inputs, zeroed
+        workspaces; nor, with the image of a `first` launch, other outputs than that. (1,), true or false, for
+        `images` taken after launches; does not wait."""
+        import torch
+
+        free: tuple[Role, ...] = ("scratch", "out") if first is None else ("scratch",)
+        if first is not None:
+            for span in self._spans.values():
+                if span.role == "out":
+                    self._at(span, self._expected).copy_(self._at(span, first))
+        changed = [
+            (_words(image[begin:end]) != _words(self._expected[begin:end])).any()
+            for begin, end in self._ranges(free)
+            for image in images
+        ]
+        return torch.stack(changed).any().reshape(1) if len(changed) > 1 else changed[0].reshape(1)
+
+    def _ranges(self, free: tuple[Role, ...]) -> list[tuple[int, int]]:
+        """The bytes (from, to) that lie outside the spans of these roles."""
+        holes = sorted((s.start, s.start + s.nbytes) for s in self._spans.values() if s.role in free)
+        starts = [0, *(end for _, end in holes)]
+        ends = [*(start for start, _ in holes), self.nbytes]
+        return list(zip(starts, ends, strict=True))
+
+    def refuse_damage(self, image: Tensor) -> None:
+        """Raises Red if the launch before `image` changed a guard or an input, or left a zeroed workspace
+        unclean."""
+        import torch
+
+        found = image.clone()
         for span in self._spans.values():
             if span.written:
-                self._at(span, self._expected).copy_(self._at(span))
-        if torch.equal(self._bytes, self._expected):
+                self._at(span, found).copy_(self._at(span, self._expected))
+        if torch.equal(found, self._expected):
             return
-        changed = (self._bytes != self._expected).nonzero().flatten()
+        changed = (found != self._expected).nonzero().flatten()
         first = int(changed[0])
         for span in self._spans.values():
             if span.start <= first < span.start + span.nbytes:
@@ -120,10 +178,10 @@ class Arena:
         )
         raise Red("write out of bounds", f"{len(changed)} guard bytes changed", f"{place} {nearest.name}")
 
-    def outputs(self) -> dict[str, Tensor]:
-        """Copies of the outputs as they are now."""
+    def outputs(self, image: Tensor) -> dict[str, Tensor]:
+        """The outputs in `image`."""
         return {
-            span.name: _typed(self._at(span).clone(), self._specs[span.name])
+            span.name: _typed(self._at(span, image), self._specs[span.name])
             for span in self._spans.values()
             if span.role == "out"
         }
@@ -157,35 +215,43 @@ def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:
     return raw.view(torch_dtype(spec.dtype)).reshape(spec.shape)
 
 
-def _fill(target: Tensor, pattern: Tensor) -> None:
-    """Tiles `target` with `pattern`."""
-    whole = len(target) // len(pattern) * len(pattern)
-    target[:whole].view(-1, len(pattern)).copy_(pattern)
-    target[whole:].copy_(pattern[: len(target) - whole])
+def _fill(target: Tensor, field: Tensor, shift: int) -> None:
+    """Fills `target` with the field's pattern, from `shift` bytes on."""
+    at, begin = 0, shift % _PATTERN_BYTES
+    while at < len(target):
+        size = min(len(target) - at, len(field) - begin)
+        target[at : at + size].copy_(field[begin : begin + size])
+        at, begin = at + size, (begin + size) % _PATTERN_BYTES
+
+
+def _words(raw: Tensor) -> Tensor:
+    """Bytes as 8-byte words where they can be: an eighth of the comparisons."""
+    import torch
+
+    whole = raw.numel() % 8 == 0 and raw.storage_offset() % 8 == 0
+    return raw.view(torch.int64) if whole else raw
 
 
 @cache
-def _nan_pattern(torch_device: str) -> Tensor:
-    """Random 16-bit words that are NaN as fp16 and as bf16; pairs of them are NaN as fp32."""
+def _nan_field(torch_device: str) -> Tensor:
+    """Random 16-bit words that are NaN as fp16 and as bf16; pairs of them are NaN as fp32. A pattern of
+    _PATTERN_BYTES again and again, so that most fills are one copy."""
     import torch
 
     rng = torch.Generator().manual_seed(1)
     count = _PATTERN_BYTES // 2
     payload = torch.randint(0x7F81, 0x8000, (count,), generator=rng, dtype=torch.int32)
     sign = torch.randint(0, 2, (count,), generator=rng, dtype=torch.int32) << 15
-    return ((payload | sign) & 0xFFFF).to(torch.uint16).view(torch.uint8).to(torch_device)
+    pattern = ((payload | sign) & 0xFFFF).to(torch.uint16).view(torch.uint8)
+    return pattern.repeat(_FIELD_BYTES // _PATTERN_BYTES).to(torch_device)
 
 
 @cache
-def _number_pattern(torch_device: str, dtype: str) -> Tensor:
-    """Random numbers of the size of results."""
+def _number_field(torch_device: str, dtype: str) -> Tensor:
+    """Random numbers of the size of results, a pattern of _PATTERN_BYTES again and again."""
     import torch
 
     rng = torch.Generator().manual_seed(2)
     kind = torch_dtype(dtype)
-    return (
-        torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng)
-        .to(kind)
-        .view(torch.uint8)
-        .to(torch_device)
-    )
+    numbers = torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng).to(kind)
+    return numbers.view(torch.uint8).repeat(_FIELD_BYTES // _PATTERN_BYTES).to(torch_device)

@@ -14,6 +14,7 @@ Two rules, both must hold for every row and element of every case:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,42 +41,84 @@ class Judgement:
     element_error: float
     element_limit: float
 
+    @property
+    def within(self) -> bool:
+        """Whether both errors are numbers, and within their limits."""
+        return self.row_error <= self.row_limit and self.element_error <= self.element_limit
+
+
+@dataclass(frozen=True)
+class Line:
+    """What an output must be: the reference (fp64), the lengths of its rows, and the two limits (of no
+    dimension). All on the device of the reference."""
+
+    reference: Tensor
+    lengths: Tensor
+    row_limit: Tensor
+    element_limit: Tensor
+
+    def wipe(self) -> None:
+        """Leaves no answer in memory where the next kernel could find it."""
+        self.reference.fill_(math.nan)
+
+
+def line_of(reference: Tensor, honest: Tensor) -> Line:
+    """The line for outputs that should be `reference` (fp64), drawn from the errors of `honest`, which is of
+    the storage type; both of one shape, rows last. Starts work on their device and does not wait for it."""
+    import torch
+
+    norm = torch.linalg.vector_norm
+    drift = honest - reference
+    length = norm(reference, dim=-1)
+    # a row of zeros has no relative error: hold it to the size of the others
+    length = torch.maximum(length, length.mean() * 1e-3 + torch.finfo(torch.float32).tiny)
+    unit = torch.finfo(honest.dtype).eps / 2
+    floor = ROW_FLOOR if length.numel() >= SMALL_ROWS else SMALL_FLOOR
+    row_limit = ((norm(drift, dim=-1) / length).max() * ROW_FACTOR).clamp_min(floor * unit)
+    spacing = (reference.to(honest.dtype) + 0.3 - 0.3 - reference).abs().max()
+    return Line(reference, length, row_limit, (drift.abs().max() + spacing) * ELEMENT_FACTOR)
+
+
+def errors_of(out: Tensor, line: Line) -> Tensor:
+    """(4,): the worst row error and its limit, the worst element error and its limit; does not wait."""
+    import torch
+
+    difference = out - line.reference
+    rows = torch.linalg.vector_norm(difference, dim=-1) / line.lengths
+    return torch.stack((rows.max(), line.row_limit, difference.abs().max(), line.element_limit))
+
 
 def judge(name: str, out: Tensor, reference: Tensor, honest: Tensor) -> Judgement:
     """Raises Red unless `out` is `reference` (fp64) but for rounding; all of one shape, rows last.
 
     `honest` is of the storage type. The Red's `where` is the first wrong element of the output `name`."""
-    import torch
+    line = line_of(reference, honest)
+    found = Judgement(*errors_of(out, line).tolist())
+    if not found.within:
+        refuse(name, out, line, found)
+    return found
 
+
+def refuse(name: str, out: Tensor, line: Line, found: Judgement) -> None:
+    """Raises Red with the place where `out` is beyond its limits, which were `found` to be broken."""
+    reference = line.reference
     refuse_nonfinite(name, out, reference)
-    out64 = out.double()
-    difference, drift = out64 - reference, honest.double() - reference
-    length = reference.norm(dim=-1)
-    # a row of zeros has no relative error: hold it to the size of the others
-    length = length.clamp_min(float(length.mean()) * 1e-3 + torch.finfo(torch.float32).tiny)
-    rows = difference.norm(dim=-1) / length
-    unit = torch.finfo(out.dtype).eps / 2
-    floor = ROW_FLOOR if rows.numel() >= SMALL_ROWS else SMALL_FLOOR
-    row_limit = max(ROW_FACTOR * float((drift.norm(dim=-1) / length).max()), floor * unit)
-    stored = reference.to(out.dtype)
-    spacing = float(((stored + 0.3 - 0.3).double() - reference).abs().max())
-    element_limit = ELEMENT_FACTOR * (float(drift.abs().max()) + spacing)
-    found = Judgement(float(rows.max()), row_limit, float(difference.abs().max()), element_limit)
-    if found.row_error > row_limit:
-        wrong = rows > row_limit
+    difference = out.double() - reference
+    rows = difference.norm(dim=-1) / line.lengths
+    if found.row_error > found.row_limit:
+        wrong = rows > found.row_limit
         row = _first(wrong)
         at = (*row, int(difference[row].abs().argmax()))
-        worst = f"the worst at {found.row_error:.3g} (line {row_limit:.3g})"
+        worst = f"the worst at {found.row_error:.3g} (line {found.row_limit:.3g})"
         count = f"{int(wrong.sum())} of {wrong.numel()}"
-        detail = f"{count} rows beyond the line, {worst}; {_there(at, out64, reference)}"
+        detail = f"{count} rows beyond the line, {worst}; {_there(at, out, reference)}"
         raise Wrong("row error", detail, f"{name}{list(at)}", found)
-    if found.element_error > element_limit:
-        wrong = difference.abs() > element_limit
+    if found.element_error > found.element_limit:
+        wrong = difference.abs() > found.element_limit
         at = _first(wrong)
-        worst = f"the worst off by {found.element_error:.3g} (line {element_limit:.3g})"
-        detail = f"{int(wrong.sum())} elements beyond the line, {worst}; {_there(at, out64, reference)}"
+        worst = f"the worst off by {found.element_error:.3g} (line {found.element_limit:.3g})"
+        detail = f"{int(wrong.sum())} elements beyond the line, {worst}; {_there(at, out, reference)}"
         raise Wrong("element error", detail, f"{name}{list(at)}", found)
-    return found
 
 
 def refuse_nonfinite(name: str, out: Tensor, reference: Tensor) -> None:

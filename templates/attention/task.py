@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,7 +189,12 @@ class Attention(Task):
         """One head, every length up to two of the largest tiles: every number of keys in a last tile, with
         and without a whole tile before it."""
         high = max((int(t) for t in tiles if 1 < t <= 256), default=64)
-        return tuple(problem.replace(B=1, H=1, L=length) for length in range(1, 2 * high + 1))
+        return _every_length(problem.replace(B=1, H=1), 2 * high)
+
+
+@lru_cache(maxsize=64)
+def _every_length(problem: Problem, longest: int) -> tuple[Problem, ...]:
+    return tuple(problem.replace(L=length) for length in range(1, longest + 1))
 
 
 def _other_last_head(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

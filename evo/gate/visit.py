@@ -1,0 +1,313 @@
+"""One candidate's way through the gate: launches in an arena, and what is found on them.
+
+On a GPU the launches of a case are begun one after the other, with poison before and an image of the memory
+after each; nothing waits until all that is to be known of the case lies in one small tensor. A GPU that had
+to answer after each launch would idle for most of the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from evo.device import Device, Kernel, LaunchReport
+from evo.errors import CandidateError, Infeasible, Red
+from evo.gate.arena import Arena
+from evo.gate.judging import ROW_FACTOR, Judgement, Line, Wrong, refuse
+from evo.gate.scenes import Scene, scenes_for
+from evo.task import Relation, Task, Tensors
+from evo.trial import CaseError, LaunchConfig, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KernelFor = Callable[[Problem], tuple[Kernel, LaunchConfig]]
+"""The candidate's kernel and launch for another problem; raises Infeasible where it cannot serve it."""
+
+BOUNDARY_INSTRUCTIONS = 8e6
+"""On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
+that they run under fewer schedules or are left out, and the verdict says which; the first three and the
+study's own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
+
+OWN_INSTRUCTIONS = 1.2e7
+"""On the emulator: warp instructions that the study's own problem may cost (about 0.3 s of one core)."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs, and the schedules that it is launched under, one launch each."""
+
+    problem: Problem
+    family: str
+    seed: int
+    schedules: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.problem.key} {self.family} seed={self.seed}"
+
+
+@dataclass
+class Visit:
+    """One candidate's way through the gate, and what was found on it."""
+
+    kernel_for: KernelFor
+    device: Device
+    task: Task
+    deterministic: bool
+    thorough: bool
+    errors: list[CaseError] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    launches: int = 0
+    spent: float = 0.0
+    """Warp instructions of boundary problems so far (emulator)."""
+    prices: list[tuple[int, float]] = field(default_factory=list)
+    """(FLOP, warp instructions) of the launches so far (emulator)."""
+
+    def run(self, case: Case, may_skip: bool = False) -> LaunchReport | None:
+        """Launches the case under its schedules and judges it; the first launch's report, None if skipped."""
+        if may_skip and self._too_dear(case):
+            self.skipped.append(f"{case}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
+            return None
+        try:
+            kernel, launch = self.kernel_for(case.problem)
+        except Infeasible as no:
+            self.skipped.append(f"{case}: {no.reason}")
+            return None
+        with self._alive(case):
+            return self._run(case, kernel, launch)
+
+    def _run(self, case: Case, kernel: Kernel, launch: LaunchConfig) -> LaunchReport:
+        scene = self._scene(case, launch, len(case.schedules), self.deterministic)
+        reports: list[LaunchReport] = []
+        first: Tensor | None = None
+        turns = list(enumerate(case.schedules))
+        while turns:
+            if reports and self._too_dear(case):
+                left_out = ", ".join(schedule for _, schedule in turns)
+                self.skipped.append(f"{case} {left_out}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
+                break
+            batch, turns = turns[: len(scene.images)], turns[len(scene.images) :]
+            for (turn, schedule), image in zip(batch, scene.images, strict=False):
+                with self._blame(case, f"schedule={schedule} launch={turn}"):
+                    reports.append(self._launch(kernel, launch, scene.arena, turn, schedule))
+                scene.arena.take_image(image)
+            self._examine(case, scene, batch, first)
+            if first is None and turns:
+                first = scene.images[0].clone()
+            for report in reports[-len(batch) :]:
+                instructions = report.counters.get("instructions", 0.0)
+                self.spent += instructions
+                self.prices.append((self.task.flop(case.problem), instructions))
+        return reports[0]
+
+    def _examine(
+        self, case: Case, scene: Scene, batch: Sequence[tuple[int, str]], first: Tensor | None
+    ) -> None:
+        """Looks at what the launches of `batch` left behind. Waits once."""
+        look = scene.look(len(batch), first)
+        with self._blame(case, f"launches {batch[0][0]} to {batch[-1][0]}"):
+            self._wait()
+        suspect, *numbers = look.tolist()
+        judged = scene.judged(len(batch), first)
+        names = list(scene.arena.outputs(scene.images[0])) if judged else []
+        of_first = scene.images[0] if first is None else first
+        lines: Mapping[str, Line] = {}
+        for number, ((turn, schedule), image) in enumerate(zip(batch, scene.images, strict=False)):
+            with self._blame(case, f"schedule={schedule} launch={turn}"):
+                if suspect:
+                    scene.arena.refuse_damage(image)
+                if number < len(judged):
+                    for name in names:
+                        found, numbers = Judgement(*numbers[:4]), numbers[4:]
+                        if not found.within:
+                            lines = lines or scene.lines()
+                            self._refuse(case, name, scene.arena.outputs(image)[name], lines[name], found)
+                        self._note(case, found)
+                elif suspect:
+                    refuse_difference(scene.arena.outputs(of_first), scene.arena.outputs(image))
+
+    def _refuse(self, case: Case, name: str, out: Tensor, line: Line, found: Judgement) -> None:
+        """Says where the output is wrong; what was measured is noted first."""
+        try:
+            refuse(name, out, line, found)
+        except Wrong as red:
+            if red.found is not None:
+                self._note(case, red.found)
+            raise
+        finally:
+            line.wipe()
+
+    def affordable(self, problem: Problem) -> Problem:
+        """The study's own problem, or on the emulator the share of it that OWN_INSTRUCTIONS pay for: judged
+        by what an operation cost in the largest launch so far."""
+        flop, instructions = max(self.prices, default=(1, 0.0))
+        cost = instructions * self.task.flop(problem) / flop
+        if self.thorough or cost <= OWN_INSTRUCTIONS:
+            return problem
+        share = self.task.share(problem, OWN_INSTRUCTIONS / cost)
+        if share != problem:
+            self.skipped.append(f"{problem.key}: ran {share.key}, for it takes {cost:.1e} instructions")
+        return share
+
+    def scaled(self, report: LaunchReport | None, problem: Problem) -> LaunchReport:
+        """`report`, of a share of `problem`, with the counts of all of it."""
+        assert report is not None, "the study's own problem is never skipped"
+        factor = self.task.flop(problem) / self.prices[-1][0]
+        if factor == 1:
+            return report
+        return replace(report, counters={name: n * factor for name, n in report.counters.items()})
+
+    def relate(self, case: Case) -> None:
+        """Checks the task's relations on the inputs of `case`."""
+        import torch
+
+        kernel, launch = self.kernel_for(case.problem)
+        with self._alive(case):
+            scene = self._scene(case, launch, 1, deterministic=False)
+            arena, (image,) = scene.arena, scene.images
+            inputs = {name: tensor.clone() for name, tensor in arena.inputs().items()}
+            schedule = self.device.schedules[0]
+            before: dict[str, Tensor] = {}
+            for turn, relation in enumerate((None, *self.task.relations(case.problem))):
+                named = "" if relation is None else f" {relation.name}"
+                with self._blame(case, f"schedule={schedule}{named}"):
+                    if relation is not None:
+                        arena.load(relation.change(inputs))
+                    self._launch(kernel, launch, arena, turn, schedule)
+                    arena.take_image(image)
+                    outputs = arena.outputs(image)
+                    suspect = [arena.unlike([image], None)]
+                    if relation is None:
+                        before = {name: out.clone() for name, out in outputs.items()}
+                    else:
+                        suspect += [rows.any().reshape(1) for *_, rows in broken(relation, before, outputs)]
+                    self._wait()
+                    if torch.cat(suspect).any():
+                        arena.refuse_damage(image)
+                        if relation is not None:
+                            refuse_broken(relation, before, outputs)
+
+    def _scene(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> Scene:
+        """A scene with the inputs of the case in its arena."""
+        shift = 16 * (case.seed % 2)
+        scenes = scenes_for(self.task, self.device)
+        scene = scenes.of(case.problem, launch.workspaces, shift, launches, deterministic)
+        inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)
+        scene.arena.fill(inputs, case.seed)
+        return scene
+
+    def _launch(
+        self, kernel: Kernel, launch: LaunchConfig, arena: Arena, turn: int, schedule: str
+    ) -> LaunchReport:
+        arena.poison(turn)
+        dirty = getattr(self.device, "dirty_shared_memory", None)
+        if dirty is not None:
+            dirty()
+        if self.device.torch_device.startswith("cuda") and turn % 2:
+            _keep_memory_busy(self.device.torch_device)
+        begin = getattr(kernel, "start", kernel.launch)  # a GPU's kernel need not be waited for yet
+        report: LaunchReport = begin(launch, arena.regions, schedule)
+        self.launches += 1
+        return report
+
+    def _wait(self) -> None:
+        """For all launches so far; Crashed if one of them killed the context."""
+        wait = getattr(self.device, "synchronize", None)
+        if wait is not None:
+            wait()
+
+    def _note(self, case: Case, found: Judgement) -> None:
+        self.errors.append(
+            CaseError(case.problem.key, case.family, case.seed, found.row_error, found.row_limit)
+        )
+
+    def _too_dear(self, case: Case) -> bool:
+        """Whether another launch of the case may break the budget: it takes no more than a larger one did."""
+        flop = self.task.flop(case.problem)
+        cost = min((spent for other, spent in self.prices if other >= flop), default=0.0)
+        return not self.thorough and self.spent + cost > BOUNDARY_INSTRUCTIONS
+
+    @contextmanager
+    def _blame(self, case: Case, launch: str) -> Iterator[None]:
+        """Adds the case, and the errors measured so far, to a failure that passes through."""
+        try:
+            yield
+        except CandidateError as error:
+            place = f"{case} {launch}"
+            error.where = f"{place}: {error.where}" if error.where else place
+            if isinstance(error, Red):
+                error.errors = tuple(self.errors)
+            raise
+
+    @contextmanager
+    def _alive(self, case: Case) -> Iterator[None]:
+        """Where torch is the first to meet the error of a kernel that was still running, it is Crashed."""
+        try:
+            yield
+        except RuntimeError:
+            with self._blame(case, "some launch"):
+                self._wait()
+            raise
+
+
+def refuse_difference(first: Tensors, outputs: Tensors) -> None:
+    """Raises Red unless both runs gave the same bits."""
+    import torch
+
+    for name, one in first.items():
+        bits, other = one.view(torch.uint8), outputs[name].view(torch.uint8)
+        if not torch.equal(bits, other):
+            differ = (one.view(torch.int16) != outputs[name].view(torch.int16)).nonzero()
+            detail = f"{len(differ)} of {one.numel()} elements of {name} differ between two launches"
+            raise Red("runs differ", detail, f"{name}{differ[0].tolist()}")
+
+
+def broken(
+    relation: Relation, before: Tensors, after: Tensors
+) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """By output: its name, what it is after the change and what it should be (fp64), and which rows are not
+    what the relation expects of the outputs `before`."""
+    import torch
+
+    norm = torch.linalg.vector_norm
+    for name, expected in relation.expected(before).items():
+        out, due = after[name].double(), expected.double()
+        unit = torch.finfo(expected.dtype).eps / 2
+        # both runs may be a whole line off the truth, in opposite directions
+        line = 0.0 if relation.exact else 2 * ROW_FACTOR * unit
+        right = norm(out - due, dim=-1) <= line * norm(due, dim=-1)
+        yield name, out, due, ~(right | expected.isnan().any(-1))
+
+
+def refuse_broken(relation: Relation, before: Tensors, after: Tensors) -> None:
+    """Raises Red unless the outputs `after` a change are what the relation expects of those `before`."""
+    for name, out, due, wrong in broken(relation, before, after):
+        if wrong.any():
+            row = tuple(wrong.nonzero()[0].tolist())
+            element = int((out[row] - due[row]).abs().nan_to_num(float("inf")).argmax())
+            at = [*row, element]
+            got, wanted = float(out[row][element]), float(due[row][element])
+            detail = f"{int(wrong.sum())} rows, there {got:.6g} instead of {wanted:.6g}"
+            raise Red(f"relation broken: {relation.name}", detail, f"{name}{at}")
+
+
+@cache
+def _traffic(torch_device: str) -> tuple[Any, Tensor, Tensor]:
+    """A stream of its own, and 64 MB to copy and where to."""
+    import torch
+
+    source, target = (torch.zeros(64 << 20, dtype=torch.uint8, device=torch_device) for _ in range(2))
+    return torch.cuda.Stream(torch_device), source, target
+
+
+def _keep_memory_busy(torch_device: str) -> None:
+    """Starts copies of 64 MB on a stream of their own, and does not wait: they run beside the next launch."""
+    import torch
+
+    stream, source, target = _traffic(torch_device)
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            target.copy_(source)
