@@ -285,8 +285,8 @@ class Trial:
 
     `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
-    `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing, and idle: how long
-    it had nothing to do before), and elsewhere (strategy: the proposal; ahead: compiled ahead of the evaluator).
+    `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
+    it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
     """
 
     candidate: Candidate

@@ -179,12 +179,14 @@ class Laboratory:
                 self.task.inputs(at, family, 1, "cpu"),
                 self.template.candidate(self.point, at).launch,
             )
-            arena = Arena(self.task.buffers(at), launch.workspaces, inputs, torch_device="cpu", seed=0)
+            arena = Arena(self.task.buffers(at), launch.workspaces, torch_device="cpu")
+            arena.fill(inputs, seed=0)
             seen = []
-            for kernel in (original, mutated):
+            for kernel, image in zip((original, mutated), arena.room_for_images(2), strict=True):
                 arena.poison(0)
                 kernel.execute(launch, arena.regions)
-                seen.append([o.view(torch.uint8) for o in arena.outputs().values()])
+                arena.take_image(image)
+                seen.append([o.contiguous().view(torch.uint8) for o in arena.outputs(image).values()])
             differs += not all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
         return differs, len(cases)
 
@@ -204,9 +206,8 @@ class Laboratory:
             if body_of(sibling.source) != body_of(self.candidate.source):
                 continue
             inputs = self.task.inputs(at, family, 0, "cpu")
-            arena = Arena(
-                self.task.buffers(at), sibling.launch.workspaces, inputs, torch_device="cpu", seed=0
-            )
+            arena = Arena(self.task.buffers(at), sibling.launch.workspaces, torch_device="cpu")
+            arena.fill(inputs, seed=0)
             arena.poison(0)
             run = kernel.execute(sibling.launch, arena.regions, profile=True)
             if run.fault:
