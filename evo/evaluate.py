@@ -25,9 +25,9 @@ from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
 from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
-from evo.template import Template, body_of, load_template
+from evo.template import Template, load_template
 from evo.timing import TimingSession, TimingSettings, timing_of
-from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, digest_of
+from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
 
 Watch = Callable[[str], None]
 """Is told the name of each stage when it begins: "compile", "load", "gate", "timing"."""

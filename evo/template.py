@@ -172,7 +172,9 @@ class Template:
             if len(self._bodies) >= BODIES_KEPT:
                 self._bodies.clear()
             body = self._paste(self._render(values), set())
-            if not re.search(rf"\b{re.escape(self.entry)}\s*\(", body):
+            # from each place of the name: to look for the whole expression takes a millisecond
+            calls = re.compile(rf"\b{re.escape(self.entry)}\s*\(")
+            if not any(calls.match(body, at) for at in _places(body, self.entry)):
                 hint = "ENTRY names the __global__ function"
                 self._fail(f"the source has no function {self.entry}", hint, self.path)
             self._bodies[key] = body
@@ -246,9 +248,12 @@ class Template:
         raise BadTemplate(f"{path or self._python}:1: {message}", hint)
 
 
-def body_of(source: str) -> str:
-    """A rendered source without its provenance: equal bodies are the same program."""
-    return source.partition("\n\n")[2]
+def _places(text: str, word: str) -> Iterator[int]:
+    """Where `word` begins in `text`."""
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + 1)
 
 
 def list_templates(task: str, folders: Sequence[Path] = ()) -> list[str]:

@@ -146,6 +146,10 @@ class LaunchConfig:
         return self.block[0] * self.block[1] * self.block[2]
 
     def to_json(self) -> str:
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
         return canonical_json(asdict(self))
 
     @classmethod
@@ -181,9 +185,20 @@ class Candidate:
     entry: str
     launch: LaunchConfig
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return digest_of(self.source, self.entry, self.launch.to_json(), self.problem.key)
+
+    @cached_property
+    def program(self) -> str:
+        """Equal for candidates that are the same program, whatever its provenance says, launched alike on the
+        same problem."""
+        return digest_of(body_of(self.source), self.entry, self.launch.to_json(), self.problem.key)
+
+
+def body_of(source: str) -> str:
+    """A rendered source without its provenance: equal bodies are the same program."""
+    return source.partition("\n\n")[2]
 
 
 @dataclass(frozen=True)

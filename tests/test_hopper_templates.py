@@ -18,8 +18,8 @@ from evo.errors import CandidateError, MachineError
 from evo.gpu import Limits, target
 from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
-from evo.template import Template, body_of, load_template
-from evo.trial import Candidate, Point, Problem
+from evo.template import Template, load_template
+from evo.trial import Candidate, Point, Problem, body_of
 
 TASK = load_task("attention")
 TEMPLATES = {name: load_template(TASK, name) for name in ("flash_wgmma", "flash_wgmma_split")}

@@ -13,7 +13,8 @@ import pytest
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Limits, target
 from evo.task import Task, list_tasks, load_task
-from evo.template import RENDERED_BYTES, Template, body_of, list_templates, load_template
+from evo.template import RENDERED_BYTES, Template, list_templates, load_template
+from evo.trial import body_of
 
 HERE = Path(__file__).parent
 PLANTED = (HERE / "templates",)

@@ -25,8 +25,8 @@ from evo.gpu import Limits, target
 from evo.nvcc import Compiler, find_compiler
 from evo.space import Filling
 from evo.task import load_task
-from evo.template import Template, body_of, load_template
-from evo.trial import Point, Problem
+from evo.template import Template, load_template
+from evo.trial import Point, Problem, body_of
 
 TASK = load_task("attention")
 TEMPLATES = {name: load_template(TASK, name) for name in ("scalar", "wmma", "flash_mma")}

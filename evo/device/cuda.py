@@ -216,7 +216,8 @@ class CudaDevice:
         raise Crashed(_words(status), f"{status.name} while the kernel ran; the CUDA context is lost")
 
     def clocks(self) -> dict[str, float]:
-        """`sm_mhz`, `memory_mhz`, `temperature_c`, `power_w`, `throttled` (0, 1), as far as NVML says."""
+        """`sm_mhz`, `memory_mhz`, `temperature_c`, `power_w`, `throttled` (0, 1) and `busy_percent` (of NVML's
+        last sample period, up to a second, a kernel was running), as far as NVML says."""
         return self._nvml.clocks()
 
     def sm_mhz(self) -> float | None:
@@ -450,7 +451,12 @@ class _Nvml:
             | nvml.nvmlClocksThrottleReasonHwThermalSlowdown
             | nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown
         )
+        try:
+            busy: float | None = float(nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+        except nvml.NVMLError:
+            busy = None
         readings = {
+            "busy_percent": busy,
             "sm_mhz": self._read("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             "memory_mhz": self._read("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
             "temperature_c": self._read("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),

@@ -26,8 +26,8 @@ from evo.gpu import Gpu, Limits
 from evo.nvcc import find_compiler
 from evo.ptxas import assemble, machine_code
 from evo.task import load_task
-from evo.template import body_of, load_template
-from evo.trial import LaunchConfig, Outcome, Point, Problem
+from evo.template import load_template
+from evo.trial import LaunchConfig, Outcome, Point, Problem, body_of
 
 PATIENCE = 4
 """A mutant that runs this many times as long as the honest kernel's longest launch is a runaway."""

@@ -23,8 +23,9 @@ from evo.confirm import Step, confirm, reserve_s
 from evo.errors import NothingFound, StoreError, UsageError
 from evo.gpu import Limits
 from evo.search.probes import DeadParameter, Probes, dead_parameters, key_of
+from evo.search.usage import Meter, Usage
 from evo.space import FeasibleSet
-from evo.store import Confirmation, Failure, Ranked, Row, Store, Study, program_digest
+from evo.store import Confirmation, Failure, Ranked, Row, Store, Study
 from evo.strategy import Proposal, Told, make_strategy
 from evo.template import Template
 from evo.trial import Candidate, Outcome, Problem, Trial
@@ -105,6 +106,7 @@ class Progress:
     latest: Row | None = None
     step: str = ""
     """What CONFIRMED is at, in words."""
+    usage: Usage | None = None
 
     @property
     def left_s(self) -> float:
@@ -240,6 +242,9 @@ class _Loop:
         self._next = 0
         self._exhausted = False
         self._ends: deque[float] = deque(maxlen=4096)
+        self._meter = Meter()
+        self._asking_s: dict[int, float] = {}
+        """What the proposals under way took."""
         self._baselines = dict(study.baselines_us)
         self._beat = time.monotonic()
         self._confirmation: Confirmation | None = None
@@ -320,7 +325,9 @@ class _Loop:
             if number in self._rows:
                 self._tried.add(key_of(_proposal(self._rows[number])))
                 continue
+            began = time.monotonic()
             proposal = self._propose(number)
+            self._asking_s[number] = time.monotonic() - began
             if proposal is None:
                 self._exhausted = True
                 return
@@ -328,7 +335,7 @@ class _Loop:
             candidate = self._grounds[proposal.template].template.candidate(
                 proposal.point, self._study.problem
             )
-            twin = self._programs.get(program_digest(candidate))
+            twin = self._programs.get(candidate.program)
             if twin is not None:
                 self._record(number, self._of_twin(candidate, twin), same_as=twin)
             else:
@@ -374,7 +381,10 @@ class _Loop:
     def _record(
         self, number: int, trial: Trial, same_as: int | None = None, phase: Literal["finishing"] | None = None
     ) -> None:
+        asking_s = self._asking_s.pop(number, 0.0)
+        trial = replace(trial, seconds={"strategy": asking_s, **trial.seconds})
         self._store.add(self._study, number, trial, same_as, self._clock.spent_s)
+        self._meter.add(trial)
         self._beat = time.monotonic()
         self._ends.append(self._beat)
         row = Row.of(number, trial, same_as)
@@ -412,6 +422,7 @@ class _Loop:
             len(minute) / lasted * 60,
             len(self._under_way),
             self._workers.activity(),
+            usage=self._meter.usage(),
         )
 
 

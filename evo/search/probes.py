@@ -37,14 +37,14 @@ class Probes:
 
     def __init__(self, spaces: Mapping[str, FeasibleSet]) -> None:
         starts = {name: _start(feasible) for name, feasible in spaces.items()}
-        self._starts = [Proposal(name, start) for name, start in starts.items()]
+        self._starts = _keyed(Proposal(name, start) for name, start in starts.items())
         self._rings = {
-            name: [
+            name: _keyed(
                 Proposal(name, p) for p in spaces[name].space.neighbours(start) if spaces[name].contains(p)
-            ]
+            )
             for name, start in starts.items()
         }
-        self._default_keys = {key_of(start) for start in self._starts}
+        self._default_keys = set(self._starts)
         self._scores: dict[str, float] = {}
         self._heard = 0
 
@@ -58,8 +58,12 @@ class Probes:
         fair = [name for name, us in self._scores.items() if us <= self.FAIR * best]
         fair.sort(key=self._scores.__getitem__)
         only = list(self._rings) if len(self._rings) == 1 else []
-        rings = [self._rings[name] for name in only or fair]
-        return next((probe for probe in chain(self._starts, *rings) if key_of(probe) not in tried), None)
+        probes = chain(self._starts.items(), *(self._rings[name].items() for name in only or fair))
+        return next((probe for key, probe in probes if key not in tried), None)
+
+
+def _keyed(proposals: Iterable[Proposal]) -> dict[tuple[object, ...], Proposal]:
+    return {key_of(proposal): proposal for proposal in proposals}
 
 
 def _start(feasible: FeasibleSet) -> Point:

@@ -27,7 +27,6 @@ from evo.store.records import (
     Row,
     StoredTrial,
     Study,
-    program_digest,
     ranked,
     study_columns,
     study_of,
@@ -46,7 +45,6 @@ __all__ = [
     "Store",
     "StoredTrial",
     "Study",
-    "program_digest",
 ]
 
 STALE_S = 60.0
@@ -192,7 +190,7 @@ class Store:
                 connection, trial.device, trial.compiler, trial.versions
             )
             columns["source_id"] = self._source(connection, trial)
-            connection.execute(sa.insert(trials).values(**columns))
+            connection.execute(sa.insert(trials), columns)
             if spent_s is not None:
                 alive = {"spent_s": spent_s, "heartbeat": time.time()}
                 connection.execute(sa.update(studies).where(studies.c.id == study.id).values(**alive))
@@ -368,9 +366,8 @@ class Store:
 def _insert_once(connection: Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
     """The id of the row of `digest`, made where it is absent: another process may be making it right now."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    connection.execute(
-        insert(table).values(digest=digest, **values).on_conflict_do_nothing(index_elements=["digest"])
-    )
+    once = insert(table).on_conflict_do_nothing(index_elements=["digest"])
+    connection.execute(once, {"digest": digest, **values})
     return int(connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one())
 
 

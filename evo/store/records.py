@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evo.store.packing import pack_samples, unpack_samples
-from evo.template import body_of
 from evo.trial import (
     Candidate,
     CaseError,
@@ -101,7 +100,7 @@ class Row:
             trial.reason,
             trial.candidate.template,
             trial.candidate.point,
-            program_digest(trial.candidate),
+            trial.candidate.program,
             trial.machine_code,
             launch_digest(trial.candidate.launch),
             timing.median_us if timing else None,
@@ -199,13 +198,6 @@ def _places(group: Sequence[Ranked]) -> Iterator[tuple[Ranked, int]]:
         yield row, place
 
 
-def program_digest(candidate: Candidate) -> str:
-    """Equal for candidates that are the same program, launched alike on the same problem."""
-    return digest_of(
-        body_of(candidate.source), candidate.entry, candidate.launch.to_json(), candidate.problem.key
-    )
-
-
 def launch_digest(launch: LaunchConfig) -> str:
     """Equal for equal launches; with the machine code it identifies what really ran."""
     return digest_of(launch.to_json())
@@ -259,7 +251,7 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "point": dict(candidate.point),
         "problem": candidate.problem.key,
         "problem_json": asdict(candidate.problem) if own_problem else None,
-        "program": program_digest(candidate),
+        "program": candidate.program,
         "entry": candidate.entry,
         "launch": json.loads(candidate.launch.to_json()),
         "launch_digest": launch_digest(candidate.launch),
