@@ -150,11 +150,12 @@ class Template:
         return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
 
     def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
-        """The candidate's point, which need not be parsed again, for another problem."""
+        """The candidate's point for another problem: neither it nor its launch need be checked again."""
         point = candidate.point
         body = self._body({**point, **self.derived(point, problem)})
         source = f"{self._provenance(point, problem)}\n{body}"
-        return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
+        launch = self._ask("launch", Filling(point), problem)
+        return Candidate(problem, self.name, point, source, self.entry, launch)
 
     def _provenance(self, point: Point, problem: Problem) -> str:
         """The comment that a source starts with: the same for the same point, wherever it is rendered."""

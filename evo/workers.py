@@ -15,6 +15,7 @@ it adds `ahead` (compiled ahead of the evaluator) and `idle` (how long the evalu
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -424,6 +425,8 @@ def serve(fd: int) -> None:
     connection = Connection(fd)
     try:
         evaluator = pickle.loads(connection.recv_bytes()).build()
+        gc.collect()
+        gc.freeze()  # what the libraries brought need not be looked through again, 100 ms each time
         connection.send(("ready",))
         limit = max(RECYCLE_BYTES, anonymous_bytes() + (512 << 20))
         while True:

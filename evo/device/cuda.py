@@ -208,6 +208,18 @@ class CudaDevice:
         """Makes lines that were told to stay in the L2 cache ordinary ones again."""
         self.driver.cuCtxResetPersistingL2Cache()
 
+    def mark(self) -> Any:
+        """A point in the work of torch's current stream."""
+        import torch
+
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    def reach(self, mark: Any) -> None:
+        """Wait until the work before `mark` is done; Crashed if the context is dead by then."""
+        self.settle(self.driver.cuEventSynchronize(self.driver.CUevent(mark.cuda_event))[0])
+
     def settle(self, status: Any) -> None:
         """Crashed if `status`, of a call that waits, is an error: a kernel did something forbidden."""
         if int(status) == 0:
@@ -216,8 +228,8 @@ class CudaDevice:
         raise Crashed(_words(status), f"{status.name} while the kernel ran; the CUDA context is lost")
 
     def clocks(self) -> dict[str, float]:
-        """`sm_mhz`, `memory_mhz`, `temperature_c`, `power_w`, `throttled` (0, 1) and `busy_percent` (of NVML's
-        last sample period, up to a second, a kernel was running), as far as NVML says."""
+        """`sm_mhz`, `memory_mhz`, `temperature_c`, `power_w`, `throttled` (0, 1) and `busy_percent` (of
+        NVML's last sample period, up to a second, a kernel was running), as far as NVML says."""
         return self._nvml.clocks()
 
     def sm_mhz(self) -> float | None:

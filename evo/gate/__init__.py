@@ -32,7 +32,7 @@ from dataclasses import replace
 from typing import Any
 
 from evo.device import Device, Kernel, LaunchReport
-from evo.errors import Red
+from evo.errors import CandidateError, Red
 from evo.gate.visit import Case, KernelFor, Visit
 from evo.task import Task
 from evo.trial import CaseError, LaunchConfig, Problem
@@ -91,19 +91,30 @@ def check(
     visit = Visit(kernel_for, device, task, deterministic, thorough)
     kernel, launch = kernel_for(problem)
     refuse_state(kernel.binary.ptx)
-    boundary = plan_boundary(task, problem, tiles, seed, device)
-    for number, case in enumerate(boundary):
+    try:
+        report = _go_through(visit, problem, tiles, seed)
+    except CandidateError:
+        visit.abandon()
+        raise
+    return Green(
+        _SEAL, kernel=kernel, launch=launch, problem=problem, errors=tuple(visit.errors),
+        report=visit.scaled(report, problem),
+        skipped=tuple(visit.skipped), launches=visit.launches,
+    )  # fmt: skip
+
+
+def _go_through(visit: Visit, problem: Problem, tiles: Sequence[int], seed: int) -> LaunchReport | None:
+    """All cases in their order; the report of the last, which is the study's own."""
+    task, device = visit.task, visit.device
+    for number, case in enumerate(plan_boundary(task, problem, tiles, seed, device)):
         visit.run(case, may_skip=number > 2)
         if number == 0:
             visit.relate(case if visit.launches else replace(case, problem=problem))
-    for case in plan_ragged(task, problem, tiles, seed, device, thorough):
+    for case in plan_ragged(task, problem, tiles, seed, device, visit.thorough):
         visit.run(case, may_skip=True)
     own = [visit.run(case) for case in plan_own(task, visit.affordable(problem), seed, device)]
-    return Green(
-        _SEAL, kernel=kernel, launch=launch, problem=problem, errors=tuple(visit.errors),
-        report=visit.scaled(own[-1], problem),
-        skipped=tuple(visit.skipped), launches=visit.launches,
-    )  # fmt: skip
+    visit.settle()
+    return own[-1]
 
 
 def plan_boundary(

@@ -40,15 +40,12 @@ class Scene:
     ) -> None:  # fmt: skip
         self.arena = arena
         self.images = arena.room_for_images(launches)
+        self.nbytes = arena.nbytes * (2 + launches)
         self._task, self._problem, self._deterministic = task, problem, deterministic
         self._recorder = recorder
         self._looks = 0
         self._graph: Any = None
         self._found: Tensor | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.arena.nbytes * (2 + len(self.images))
 
     def look(self, count: int, first: Tensor | None = None) -> Tensor:
         """What `count` launches left in the images, begun but not waited for: whether something is suspect
@@ -141,6 +138,7 @@ class Scenes:
         keeps = device.kind == "cuda" and device.torch_device.startswith("cuda")
         self._recorder = Recorder(device.torch_device) if keeps else None
         self._kept: dict[tuple[object, ...], Scene] = {}
+        self._kept_bytes = 0
 
     def of(
         self,
@@ -163,9 +161,10 @@ class Scenes:
             scene = Scene(self._task, problem, arena, min(launches, most), deterministic, recorder)
             if recorder is None:
                 return scene
+            self._kept_bytes += scene.nbytes
         self._kept[key] = scene  # the newest comes last
-        while len(self._kept) > 1 and sum(s.nbytes for s in self._kept.values()) > KEPT_BYTES:
-            self._kept.pop(next(iter(self._kept)))
+        while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.pop(next(iter(self._kept))).nbytes
         return scene
 
 

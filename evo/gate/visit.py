@@ -1,16 +1,18 @@
 """One candidate's way through the gate: launches in an arena, and what is found on them.
 
 On a GPU the launches of a case are begun one after the other, with poison before and an image of the memory
-after each; nothing waits until all that is to be known of the case lies in one small tensor. A GPU that had
-to answer after each launch would idle for most of the gate.
+after each; what is to be known of the case ends up in one small tensor, which is read when PENDING more cases
+have been begun. A GPU that had to answer after each launch would idle for most of the gate.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from evo.device import Device, Kernel, LaunchReport
@@ -32,6 +34,11 @@ BOUNDARY_INSTRUCTIONS = 8e6
 that they run under fewer schedules or are left out, and the verdict says which; the first three and the
 study's own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
 
+PENDING = 3
+"""On a GPU: cases that may be begun before the result of an earlier one is read."""
+SLATE_NUMBERS = 256
+"""Numbers that are read so; where there are more, the GPU is waited for."""
+
 OWN_INSTRUCTIONS = 1.2e7
 """On the emulator: warp instructions that the study's own problem may cost (about 0.3 s of one core)."""
 
@@ -47,6 +54,18 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.problem.key} {self.family} seed={self.seed}"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is being found out about a batch of launches: known once the device has reached `mark`."""
+
+    case: Case
+    scene: Scene
+    batch: Sequence[tuple[int, str]]
+    first: Tensor | None
+    found: Tensor
+    mark: Any
 
 
 @dataclass
@@ -65,6 +84,7 @@ class Visit:
     """Warp instructions of boundary problems so far (emulator)."""
     prices: list[tuple[int, float]] = field(default_factory=list)
     """(FLOP, warp instructions) of the launches so far (emulator)."""
+    _pending: deque[_Look] = field(default_factory=deque)
 
     def run(self, case: Case, may_skip: bool = False) -> LaunchReport | None:
         """Launches the case under its schedules and judges it; the first launch's report, None if skipped."""
@@ -94,7 +114,8 @@ class Visit:
                 with self._blame(case, f"schedule={schedule} launch={turn}"):
                     reports.append(self._launch(kernel, launch, scene.arena, turn, schedule))
                 scene.arena.take_image(image)
-            self._examine(case, scene, batch, first)
+            self._look(case, scene, batch, first)
+            self.settle(0 if turns else PENDING)
             if first is None and turns:
                 first = scene.images[0].clone()
             for report in reports[-len(batch) :]:
@@ -103,14 +124,30 @@ class Visit:
                 self.prices.append((self.task.flop(case.problem), instructions))
         return reports[0]
 
-    def _examine(
-        self, case: Case, scene: Scene, batch: Sequence[tuple[int, str]], first: Tensor | None
-    ) -> None:
-        """Looks at what the launches of `batch` left behind. Waits once."""
-        look = scene.look(len(batch), first)
-        with self._blame(case, f"launches {batch[0][0]} to {batch[-1][0]}"):
-            self._wait()
-        suspect, *numbers = look.tolist()
+    def _look(self, case: Case, scene: Scene, batch: Sequence[tuple[int, str]], first: Tensor | None) -> None:
+        """Begins to look at what the launches of `batch` left behind."""
+        found, mark = scene.look(len(batch), first), None
+        if found.is_cuda and found.numel() <= SLATE_NUMBERS:
+            slate = next(_slates())[: found.numel()]
+            found, mark = slate.copy_(found, non_blocking=True), getattr(self.device, "mark", lambda: None)()
+        self._pending.append(_Look(case, scene, batch, first, found, mark))
+
+    def settle(self, pending: int = 0) -> None:
+        """Waits for looks, oldest first, until `pending` are left; on a device that gives no marks, for all.
+        Raises what they say."""
+        while self._pending and (len(self._pending) > pending or self._pending[0].mark is None):
+            look = self._pending.popleft()
+            with self._alive(look.case):
+                self._examine(look)
+
+    def _examine(self, look: _Look) -> None:
+        """Reads what was found: damage; the numbers of the first launch (where bits may differ, of each);
+        other bits than the first."""
+        case, scene, batch, first = look.case, look.scene, look.batch, look.first
+        with self._blame(case, f"launches {batch[0][0]} to {batch[-1][0]}, or just after"):
+            if look.mark is not None:
+                self.device.reach(look.mark)  # type: ignore[attr-defined]  # it gave the mark
+        suspect, *numbers = look.found.tolist()
         judged = scene.judged(len(batch), first)
         names = list(scene.arena.outputs(scene.images[0])) if judged else []
         of_first = scene.images[0] if first is None else first
@@ -164,6 +201,7 @@ class Visit:
         """Checks the task's relations on the inputs of `case`."""
         import torch
 
+        self.settle()
         kernel, launch = self.kernel_for(case.problem)
         with self._alive(case):
             scene = self._scene(case, launch, 1, deterministic=False)
@@ -195,6 +233,8 @@ class Visit:
         shift = 16 * (case.seed % 2)
         scenes = scenes_for(self.task, self.device)
         scene = scenes.of(case.problem, launch.workspaces, shift, launches, deterministic)
+        if any(look.scene is scene for look in self._pending):
+            self.settle()
         inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)
         scene.arena.fill(inputs, case.seed)
         return scene
@@ -212,6 +252,12 @@ class Visit:
         report: LaunchReport = begin(launch, arena.regions, schedule)
         self.launches += 1
         return report
+
+    def abandon(self) -> None:
+        """Waits for what is still running of a candidate that failed: its code is unloaded next."""
+        self._pending.clear()
+        with suppress(CandidateError):
+            self._wait()
 
     def _wait(self) -> None:
         """For all launches so far; Crashed if one of them killed the context."""
@@ -292,6 +338,15 @@ def refuse_broken(relation: Relation, before: Tensors, after: Tensors) -> None:
             got, wanted = float(out[row][element]), float(due[row][element])
             detail = f"{int(wrong.sum())} rows, there {got:.6g} instead of {wanted:.6g}"
             raise Red(f"relation broken: {relation.name}", detail, f"{name}{at}")
+
+
+@cache
+def _slates() -> Iterator[Tensor]:
+    """Memory of the host that a GPU writes to by itself, in turns, more of it than looks are pending. It is
+    never given back: where a context is dead, torch cannot free it and ends the process."""
+    import torch
+
+    return cycle(torch.empty((2 * PENDING + 2, SLATE_NUMBERS), dtype=torch.float64, pin_memory=True))
 
 
 @cache
