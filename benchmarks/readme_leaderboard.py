@@ -32,7 +32,8 @@ def recorded(database: str) -> dict[str, Any]:
     """The best measured trial of every problem in a database, with what its time depends on."""
     with Store(database, create=False) as store:
         problems = dict.fromkeys(study.problem.key for study in store.studies())
-        best = [row for key in problems for row in store.leaderboard(problem=key, limit=1) if row.median_us]
+        ranked = [row for key in problems for row in store.leaderboard(problem=key, limit=1) if row.median_us]
+        best = list({(row.problem, row.device): row for row in reversed(ranked)}.values())[::-1]
         if not best:
             sys.exit(f"error: {database} has no measured trial\nhint: evo search on a machine with a GPU")
         trials = [store.trial(f"{row.study}/{row.number}") for row in best]
