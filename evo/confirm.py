@@ -33,6 +33,8 @@ SUBSTITUTES = 3
 """Contenders that are tried for each place among the finalists."""
 LIVES = 3
 """How often a round may take the process with it without anybody to blame."""
+SANITIZE_S = 20.0
+"""What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
 SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
 """Of a search's budget: the share that is kept for CONFIRMED, and the most of it; from the last one on, the
 baselines that must be compiled first take part."""
@@ -50,7 +52,7 @@ class Step:
     text: str
 
 
-def never() -> bool:
+def never(_needs_s: float) -> bool:
     """Nothing ends this confirmation early."""
     return False
 
@@ -62,13 +64,14 @@ def confirm(
     *,
     top: int = TOP,
     afresh: bool = False,
-    over: Callable[[], bool] = never,
+    over: Callable[[float], bool] = never,
     watch: Callable[[Step], None] = lambda _: None,
 ) -> Confirmation | None:
     """Confirms the `top` trials of `study`, or goes on with the confirmation that was begun.
 
     A finished one of the very same trials is given back as it is, unless `afresh`. `over` is asked between
-    steps; where it ends the work before FEWEST_ROUNDS, the confirmation stays unfinished. None if the study
+    steps whether there is no time for the seconds that the next one needs; where that ends the work before
+    FEWEST_ROUNDS, the confirmation stays unfinished. None if the study
     has no timed trial. Raises MachineError where the process dies again and again with nobody to blame.
     """
     contenders = store.confirmations.contenders(study, SUBSTITUTES * top)
@@ -107,7 +110,7 @@ class _Confirming:
     """One run of a confirmation."""
 
     def __init__(
-        self, of: Confirmation, store: Store, judges: Judges, over: Callable[[], bool],
+        self, of: Confirmation, store: Store, judges: Judges, over: Callable[[float], bool],
         watch: Callable[[Step], None],
     ) -> None:  # fmt: skip
         self._of, self._store, self._judges, self._over, self._watch = of, store, judges, over, watch
@@ -128,7 +131,7 @@ class _Confirming:
         known = {f.number for f in self._of.finalists}
         for number in contenders:
             green = len(self._of.green)
-            if green >= self._of.top or self._over():
+            if green >= self._of.top or self._over(0.0):
                 return
             if number not in known:
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
@@ -160,7 +163,7 @@ class _Confirming:
     def _rounds(self, protocol: str, count: int) -> None:
         done = len(self._store.confirmations.rounds(self._of, protocol))
         lives = LIVES
-        while done < count and self._of.green and not self._over():
+        while done < count and self._of.green and not self._over(0.0):
             self._watch(Step(f"{protocol} round {done + 1} of {count}"))
             try:
                 self._seat()
@@ -183,7 +186,7 @@ class _Confirming:
         """Only for finalists that are timed: what it costs is better spent on rounds."""
         self._seat()
         for finalist in self._of.green:
-            if self._over():
+            if self._over(SANITIZE_S):
                 return
             if finalist.sanitizer:
                 continue

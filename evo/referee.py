@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
 
 from evo.device.cuda import CudaDevice
-from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError
+from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
 from evo.gate.sanitizing import sanitize
@@ -110,6 +110,11 @@ class Referee:
             )
         except (MachineError, Hung) as error:  # a tool that is absent, or too slow for the problem
             return f"not asked: {error.message}"
+        except Red as red:
+            if red.reason.startswith("memcheck"):
+                raise
+            # the others have been tried on too few templates for their word alone to refuse a winner
+            return f"complains: {red.message}"
         return "clean: " + ", ".join(found.tool for found in clean)
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:

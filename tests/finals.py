@@ -36,6 +36,8 @@ class SimulatedJudges:
     dirty: Sequence[str] = ()
     dies: list[int] = field(default_factory=list)
     noise: float = 0.002
+    alike: float | None = None
+    """The time of every finalist, where they are to be alike."""
     versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
     seats: dict[str, Candidate] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -74,7 +76,7 @@ class SimulatedJudges:
         for name in names:
             timing = evaluate(self.seats[name]).timing
             assert timing is not None
-            times[name] = timing.median_us
+            times[name] = timing.median_us if self.alike is None else self.alike
         drift = rng.normal(0, 0.003) + (0.3 if protocol == "cold" else 0)
         taken = {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in times.items()}
         return Round(protocol, seed, taken, {"sm_mhz": 1980.0}, 0)

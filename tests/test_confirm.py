@@ -147,12 +147,12 @@ def test_a_study_without_timed_trials_has_nothing_to_confirm(tmp_path: Path) -> 
 
 
 def test_confirmed_rows_come_first_and_ties_share_a_rank(database: Path) -> None:
-    found = confirmed(database, SimulatedJudges(noise=0.3), top=4)
+    found = confirmed(database, SimulatedJudges(alike=5.0), top=4)
     with Store(database) as store:
         rows = store.leaderboard(limit=10)
         view = store._database.read(
             lambda c: c.exec_driver_sql(
-                "SELECT rank, kind, number FROM leaderboard ORDER BY rank, median_us LIMIT 14"
+                "SELECT rank, kind, number FROM leaderboard ORDER BY rank, median_us, trial LIMIT 14"
             ).all()
         )
     assert [row.kind for row in rows] == ["confirmed"] * 4 + ["measured"] * 10
@@ -160,7 +160,7 @@ def test_confirmed_rows_come_first_and_ties_share_a_rank(database: Path) -> None
     assert [row.number for row in rows[:4]] == [f.number for f in ordered]
     for row in rows[:4]:
         assert row.rank == 1 + sum((o.high_us or 0) < (row.low_us or 0) for o in rows[:4])
-    assert rows[0].rank == rows[1].rank == 1, "with so much noise the best are a tie"
+    assert rows[0].rank == rows[1].rank == 1, "they are alike"
     assert rows[4].rank == 5, "the best that is not CONFIRMED comes after all that are"
     assert sorted(map(tuple, view)) == sorted((r.rank, r.kind, r.number) for r in rows)
     assert rows[0].level == LEVEL
@@ -219,7 +219,7 @@ def test_other_versions_begin_another_confirmation(database: Path) -> None:
     with Store(database) as store:
         study = store.study("land-1")
         held = iter([False] * 8 + [True] * 100)
-        cut = confirm(study, store, SimulatedJudges(), top=3, over=lambda: next(held))
+        cut = confirm(study, store, SimulatedJudges(), top=3, over=lambda _: next(held))
         assert cut is not None
         assert cut.status == "running"
         assert len(store.confirmations.rounds(cut, "warm")) < FEWEST_ROUNDS

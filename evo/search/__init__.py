@@ -265,14 +265,11 @@ class _Loop:
             self._store.heartbeat(self._study, clock.spent_s)
             self._watch(replace(self._progress("confirming"), step=step.text))
 
+        def over(needs_s: float) -> bool:
+            return interrupted() or clock.left_s <= needs_s
+
         with closing(judges(clock.left_s)) as referee:
-            self._confirmation = confirm(
-                self._study,
-                self._store,
-                referee,
-                over=lambda: interrupted() or clock.left_s <= 0,
-                watch=watch,
-            )
+            self._confirmation = confirm(self._study, self._store, referee, over=over, watch=watch)
         return "interrupted" if interrupted() else None
 
     def result(self, stopped: Stopped) -> SearchResult:
