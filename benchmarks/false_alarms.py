@@ -115,14 +115,16 @@ def main() -> None:
     with find_compiler(None, Cache(Path.home() / ".cache" / "evo")) as compiler:
         device = CudaDevice(0)
         record = {
-            "what": "numeric checks of the gate on honest kernels",
-            "gpu": device.name,
-            "driver": device.driver_version,
-            "torch": torch.__version__,
-            "compiler": compiler.version,
+            "command": f"python benchmarks/false_alarms.py --seeds {asked.seeds} --heads {asked.heads}",
             "commit": asked.commit or _commit(),
             "date": datetime.now(UTC).date().isoformat(),
-            "command": f"python benchmarks/false_alarms.py --seeds {asked.seeds} --heads {asked.heads}",
+            "gpu": device.name,
+            "versions": {
+                "driver": f"CUDA {device.driver_version}",
+                "torch": torch.__version__,
+                "compiler": compiler.version,
+            },
+            "protocol": "the numeric checks of the gate on honest kernels; worst error as a part of its line",
             "seeds": asked.seeds,
             "lengths": LENGTHS,
             "families": load_task("attention").families,

@@ -68,6 +68,11 @@ class Task(ABC):
     be any, is far above all others, so that whoever overlooks one is seen. Others as the task needs."""
 
     @property
+    def mask_family(self) -> str:
+        """The family in which a term that is masked by mistake, or not masked, shows most."""
+        return self.families[0]
+
+    @property
     def example(self) -> Problem:
         return next(iter(self.problems.values()))[0]
 

@@ -155,7 +155,12 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_war
     assert done.stdout == ""
     assert "error: none of" in done.stderr
     assert {outcome for _, outcome in trials(tmp_path)} == {"RED"}
-    assert run_evo(tmp_path, "replay", "attention-1/0").returncode == 4
+    again = run_evo(tmp_path, "replay", "attention-1/0", "--json")
+    assert again.returncode == 4
+    then, now = json.loads(again.stdout)["then"], json.loads(again.stdout)["now"]
+    assert now["where"] == then["where"]  # the case with its seed, and the first wrong element
+    assert re.search(r"seed=\d+ schedule=\w+ launch=\d+: o\[\d+, \d+, \d+, \d+\]$", then["where"])
+    assert (now["reason"], now["detail"], now["errors"]) == (then["reason"], then["detail"], then["errors"])
 
 
 def test_a_budget_is_kept_to(tmp_path: Path) -> None:

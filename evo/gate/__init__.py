@@ -145,17 +145,27 @@ def plan_boundary(
 def plan_ragged(
     task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device, thorough: bool
 ) -> list[Case]:
-    """Ragged problems, families and schedules in turn: on a GPU a few; on the emulator all, in an order that
-    the seed shuffles, for whoever runs out of budget on the way."""
+    """Ragged problems, schedules in turn: on a GPU a few; on the emulator all, in an order that the seed
+    shuffles, for whoever runs out of budget on the way. Half of them, the smaller or the larger ones, have
+    inputs in which a mask that is wrong anywhere shows, the others families in turn; for finalists all have
+    both. On the emulator and for finalists one piece of each boundary problem comes first, with one
+    term far above all others: there may be code of its own for so many tiles."""
     every = task.ragged_problems(problem, tiles)
-    chosen = random.Random(seed).sample(every, len(every))
+    order = random.Random(seed).sample(range(len(every)), len(every))
     if device.kind == "cuda" and not thorough:
-        chosen = sorted(chosen[:RAGGED], key=task.flop)
-    cases = []
-    for number, at in enumerate(chosen, seed):
-        family = task.families[number % len(task.families)]
+        order = sorted(order[:RAGGED])
+    cases: list[Case] = []
+    if device.kind == "emulator" or thorough:
+        lone = task.families[-1]
+        pieces = [task.share(at, 0.0) for at in task.gate_problems(problem, tiles)]
+        cases += [Case(at, lone, case_seed(seed, at, lone), (device.schedules[0],)) for at in pieces]
+    for number, index in enumerate(order, seed):
+        masked = (2 * index < len(every)) == bool(seed % 2)
         schedule = device.schedules[number % len(device.schedules)]
-        cases.append(Case(at, family, case_seed(seed, at, family), (schedule,)))
+        turn = task.families[number % len(task.families)]
+        families = (task.mask_family, turn) if thorough else (task.mask_family if masked else turn,)
+        at = every[index]
+        cases += [Case(at, f, case_seed(seed, at, f), (schedule,)) for f in dict.fromkeys(families)]
     return cases
 
 

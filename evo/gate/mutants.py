@@ -162,7 +162,8 @@ class Laboratory:
 
     def _compare(self, mutant: Mutant) -> tuple[int, int]:
         """In how many launches the outputs have other bits than the original's, and of how many: COMPARED
-        ragged lengths, families in turn, and every family at one piece of the subject's own problem."""
+        ragged lengths, families in turn; the boundary problems with the two most telling families; and every
+        family at one piece of the subject's own problem."""
         import torch
 
         original = self.device.load(self.binary, self.candidate.launch)
@@ -172,13 +173,15 @@ class Laboratory:
         every = self.task.ragged_problems(problem, self.tiles)
         ragged = every[:: max(1, len(every) // COMPARED)]
         cases = [(at, families[i % len(families)]) for i, at in enumerate(ragged)]
-        cases += [(self.task.share(problem, 1e-9), family) for family in families]
+        boundary = self.task.gate_problems(problem, self.tiles)
+        cases += [(at, f) for at in boundary for f in (families[-1], self.task.mask_family)]
+        cases += [(self.task.share(problem, 0.0), family) for family in families]
         differs = 0
         for at, family in cases:
-            inputs, launch = (
-                self.task.inputs(at, family, 1, "cpu"),
-                self.template.candidate(self.point, at).launch,
-            )
+            sibling = self.template.candidate(self.point, at)
+            if body_of(sibling.source) != body_of(self.candidate.source):
+                continue
+            inputs, launch = self.task.inputs(at, family, 1, "cpu"), sibling.launch
             arena = Arena(self.task.buffers(at), launch.workspaces, torch_device="cpu")
             arena.fill(inputs, seed=0)
             seen = []
@@ -200,7 +203,7 @@ class Laboratory:
         found: dict[int, tuple[str, str]] = {}
         longest = 0.0
         cases = [(at, self.task.families[0]) for at in self.task.gate_problems(problem, self.tiles)]
-        cases += [(self.task.share(problem, 1e-9), family) for family in self.task.families]
+        cases += [(self.task.share(problem, 0.0), family) for family in self.task.families]
         for at, family in cases:
             sibling = self.template.candidate(self.point, at)
             if body_of(sibling.source) != body_of(self.candidate.source):

@@ -46,6 +46,9 @@ class Attention(Task):
         "normal", "peaky", "offset_v", "ascending", "large_logits", "equal_keys", "huge_last", "spike",
     )  # fmt: skip
 
+    mask_family = "large_logits"
+    """A padding key, whose score is 0, takes all weight from keys with scores of -80."""
+
     def problem(self, shape: str, dtype: str = "fp16", **flags: Value) -> Problem:
         hint = "B,H,L,D as in 1,8,512,64, with D one of 32, 64, 96, 128"
         sizes = shape.replace(" ", "").split(",")
@@ -90,7 +93,8 @@ class Attention(Task):
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
         huge_last     one key in the last tile outweighs all the others: the last tile decides the row
         spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
-                      maximum that overlooks one key overflows, even in fp32
+                      maximum that overlooks one key overflows, even in fp32. Causal: for every second query
+                      it is the first hidden key, and a maximum that counts it leaves nothing of the others
         """
         import torch
 
@@ -123,6 +127,8 @@ class Attention(Task):
         elif family == "spike":
             rows = torch.arange(length, device=torch_device)
             own = (rows * 7919 + seed) % (rows + 1 if problem["causal"] else length)
+            if problem["causal"]:
+                own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
             k = k / k.norm(dim=-1, keepdim=True) * math.sqrt(d)
             q = 20 * k[:, :, own]
         elif family != "normal":
