@@ -1,0 +1,334 @@
+"""The attention templates against torch's backends, over a table of shapes.
+
+    python benchmarks/attention_rows.py --out rows.json                     all rows of the table
+    python benchmarks/attention_rows.py --rows mission --points mine.json   named points, a row's name as filter
+
+For each row: `--random` feasible points a template, the named points and, `--rounds` times, neighbours of the
+best so far are compiled on all cores and screened (a graph of launches, median of 5 replays, output compared
+with a backend's). The `--finalists` best pass evo's gate and are timed by evo's TimingSession, interleaved with
+the best backend; the ratio is that session's, with its 95 % bootstrap interval.
+
+`--points` is JSON: {"row or *": [["name", "template", {changes}], ...]}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from evo.cache import Cache
+from evo.device import Region
+from evo.device.cuda import CudaDevice
+from evo.errors import CandidateError, Red
+from evo.gate import check
+from evo.gpu import Limits, target
+from evo.nvcc import Compiler, find_compiler
+from evo.task import Task, load_task
+from evo.template import Template, load_template
+from evo.timing import TimingSession
+from evo.trial import LaunchConfig, Point, Problem
+
+MMA, RING, SPLIT = "flash_mma", "flash_wgmma", "flash_wgmma_split"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A shape, the templates that may serve it, and what is asked of them: a ratio to a baseline."""
+
+    shape: str
+    causal: bool
+    target: float
+    against: str = "best"
+    arch: str = ""
+    templates: tuple[str, ...] = (RING, SPLIT, MMA)
+
+    @property
+    def name(self) -> str:
+        return f"{self.shape}{' causal' if self.causal else ''}{' ' + self.arch if self.arch else ''}"
+
+
+def table() -> list[Row]:
+    both = (False, True)
+    rows = [Row("1,8,512,64", causal, 2.6) for causal in both]
+    rows += [Row(f"1,8,{n},64", causal, 1.8) for n in (128, 256, 1024, 2048) for causal in both]
+    rows += [Row("4,16,512,64", False, 1.2, templates=(RING, SPLIT))]
+    long = (RING,)
+    rows += [Row("4,16,2048,64", False, 1.05, templates=long)]
+    rows += [Row("2,16,4096,64", False, 1.05, templates=long)]
+    rows += [Row("1,16,16384,64", causal, t, templates=long) for causal, t in ((False, 1.05), (True, 1.0))]
+    rows += [Row("2,16,4096,128", False, 1.0, templates=long)]
+    rows += [Row("1,16,16384,128", causal, 1.0, templates=long) for causal in both]
+    ada: dict[str, Any] = {"against": "flash", "arch": "sm_89", "templates": (MMA,)}
+    rows += [Row(f"1,8,{n},64", causal, 1.3, **ada) for n in (128, 256, 512, 1024, 2048) for causal in both]
+    return [*rows, Row("2,16,4096,64", False, 0.95, **ada)]
+
+
+@dataclass
+class Found:
+    """A point that was screened."""
+
+    name: str
+    template: Template
+    point: Point
+    us: float
+    resources: Any
+    origin: str
+
+
+@dataclass
+class Bench:
+    """A row on a GPU."""
+
+    device: CudaDevice
+    compiler: Compiler
+    task: Task
+    row: Row
+    jobs: int
+    seen: set[str] = field(default_factory=set)
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.problem: Problem = self.task.problem(self.row.shape, causal=self.row.causal)
+        self.limits = Limits.of(target(self.row.arch)) if self.row.arch else Limits.of(self.device.gpu)
+        self.arch = self.device.gpu.arch  # a row of another architecture obeys its limits, but runs here
+        self.tensors = dict(self.task.inputs(self.problem, "normal", 0, self.device.torch_device))
+        with torch.no_grad():
+            self.expected = torch.nn.functional.scaled_dot_product_attention(
+                *(self.tensors[x] for x in "qkv"), is_causal=self.row.causal
+            )
+        self.tensors["o"] = torch.full_like(self.expected, float("nan"))
+        sizes = {name: t.numel() * t.element_size() for name, t in self.tensors.items()}
+        self.regions = {n: Region(n, t.data_ptr(), sizes[n], n == "o") for n, t in self.tensors.items()}
+
+    def loaded(self, template: Template, point: Point, problem: Problem) -> tuple[Any, LaunchConfig]:
+        candidate = template.candidate(point, problem)
+        binary = self.compiler.compile(candidate.source, candidate.entry, self.arch)
+        return self.device.load(binary, candidate.launch), candidate.launch
+
+    def screen(self, asked: list[tuple[str, Template, Point, str]]) -> list[Found]:
+        fresh, requests = [], []
+        for name, template, point, origin in asked:
+            key = template.name + json.dumps(dict(point), sort_keys=True)
+            if key in self.seen:
+                continue
+            self.seen.add(key)
+            if why := template.space.why_not(point, self.limits, self.problem):
+                if name:
+                    print(f"    {name}: infeasible: {why}", flush=True)
+                continue
+            candidate = template.candidate(point, self.problem)
+            fresh.append((name, template, point, origin, candidate))
+            requests.append((candidate.source, candidate.entry, self.arch))
+        found = []
+        for (name, template, point, origin, candidate), binary in zip(
+            fresh, self.compiler.compile_many(requests, self.jobs), strict=True
+        ):
+            try:
+                if isinstance(binary, CandidateError):
+                    raise binary
+                us = self.quick_us(self.device.load(binary, candidate.launch), candidate.launch)
+            except CandidateError as error:
+                why = f"{error.outcome} {error.reason}"
+                self.failures[why] = self.failures.get(why, 0) + 1
+                if name:
+                    print(f"    {name}: {why} {error.detail[:200]}", flush=True)
+                continue
+            found.append(Found(name, template, point, us, binary.resources, origin))
+        return found
+
+    def quick_us(self, kernel: Any, launch: LaunchConfig) -> float:
+        workspaces = {}
+        regions = dict(self.regions)
+        for w in launch.workspaces:
+            workspaces[w.name] = torch.zeros(w.nbytes, dtype=torch.uint8, device=self.device.torch_device)
+            regions[w.name] = Region(w.name, workspaces[w.name].data_ptr(), w.nbytes, True)
+        self.tensors["o"].fill_(float("nan"))
+        torch.cuda.synchronize()
+        us = graph_us(lambda: kernel.enqueue(launch, regions, self.device.stream), self.device)
+        worst = float((self.tensors["o"].float() - self.expected.float()).abs().max().nan_to_num(9e9))
+        if worst > 0.02:
+            raise Red("differs from SDPA", f"{worst:.3g}")
+        return us
+
+    def judged(self, session: TimingSession, found: Found) -> dict[str, Any]:
+        green = check(
+            partial(self.loaded, found.template, found.point), self.device, self.task, self.problem,
+            found.template.tiles(found.point, self.problem), seed=1, deterministic=found.template.deterministic,
+        )  # fmt: skip
+        timing = session.measure(green)
+        against = session.best_baseline if self.row.against == "best" else self.row.against
+        assert against is not None and timing.speedup and timing.speedup_interval
+        shift = session.baselines_us[against] / session.baselines_us[session.best_baseline or against]
+        worst = max((e.row_error / e.limit for e in green.errors), default=0.0)
+        return {
+            "template": found.template.name, "point": dict(found.point), "name": found.name,
+            "median_us": timing.median_us, "low_us": timing.interval.low, "high_us": timing.interval.high,
+            "tflops": self.task.flop(self.problem) / timing.median_us / 1e6,
+            "against": against, "against_us": session.baselines_us[against],
+            "ratio": timing.speedup * shift, "ratio_low": timing.speedup_interval.low * shift,
+            "ratio_high": timing.speedup_interval.high * shift,
+            "registers": found.resources.registers, "spill_bytes": found.resources.spill_bytes,
+            "warnings": len(found.resources.warnings), "smem_bytes": green.launch.smem_bytes,
+            "gate": {"launches": green.launches, "worst_of_limit": worst},
+            "clocks": dict(timing.clocks), "baselines_us": dict(session.baselines_us),
+        }  # fmt: skip
+
+
+def graph_us(call: Callable[[], Any], device: CudaDevice) -> float:
+    """Median µs a call of five replays of a graph."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream), torch.no_grad():
+        call()
+        begin.record()
+        call()
+        call()
+        end.record()
+        device.synchronize()
+        calls = max(1, min(60, int(250 / max(1.0, begin.elapsed_time(end) * 500))))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for _ in range(calls):
+                call()
+        samples = []
+        for replay in range(6):
+            begin.record()
+            graph.replay()
+            end.record()
+            stream.synchronize()
+            if replay:
+                samples.append(begin.elapsed_time(end) * 1e3 / calls)
+    return statistics.median(samples)
+
+
+def named_points(given: dict[str, Any], row: Row, templates: dict[str, Template]) -> Iterator[Any]:
+    for pattern in ("*", row.name):
+        for name, stem, changes in given.get(pattern, ()):
+            if stem in row.templates:
+                yield name, templates[stem], {**templates[stem].space.default, **changes}, "named"
+
+
+def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], args: Any) -> dict[str, Any]:
+    row, begin = bench.row, time.perf_counter()
+    rng = np.random.default_rng(args.seed)
+    asked = list(named_points(given, row, templates))
+    for stem in row.templates:
+        feasible = templates[stem].space.feasible(bench.limits, bench.problem)
+        if not args.random or not len(feasible.indices):
+            continue
+        asked += [("", templates[stem], feasible.sample(rng), "random") for _ in range(args.random)]
+    found = bench.screen(asked)
+    for _ in range(args.rounds):
+        found.sort(key=lambda f: f.us)
+        near = [
+            ("", f.template, point, "neighbour")
+            for f in found[: args.parents]
+            for point in f.template.space.neighbours(f.point)
+        ]
+        found += bench.screen(near)
+    found.sort(key=lambda f: f.us)
+    result: dict[str, Any] = {"row": row.name, "target": row.target, "against": row.against,
+                              "screened": len(found), "failures": bench.failures}  # fmt: skip
+    result["ranking"] = [
+        {"us": f.us, "template": f.template.name, "name": f.name, "origin": f.origin, "point": dict(f.point),
+         "registers": f.resources.registers, "spill_bytes": f.resources.spill_bytes,
+         "warnings": len(f.resources.warnings)}
+        for i, f in enumerate(found) if i < 40 or f.name
+    ]  # fmt: skip
+    result["screen_s"] = time.perf_counter() - begin
+    if args.finalists:
+        session = TimingSession(bench.device, bench.task, bench.problem, seed=7)
+        result["finalists"] = []
+        for f in found[: args.finalists]:
+            try:
+                result["finalists"].append(bench.judged(session, f))
+            except CandidateError as error:
+                print(f"    {dict(f.point)}: {error.outcome} {error.reason} {error.detail[:300]} {error.where}")
+                result.setdefault("red", []).append({"point": dict(f.point), "reason": str(error)})
+        result["finalists"].sort(key=lambda f: f["median_us"])
+        result["baselines_us"] = dict(session.baselines_us)
+    result["seconds"] = time.perf_counter() - begin
+    return result
+
+
+def told(result: dict[str, Any]) -> str:
+    line = f"{result['row']:26} {result['screened']:4} pts {result['seconds']:5.1f} s "
+    if result.get("finalists"):
+        best = result["finalists"][0]
+        line += f"{best['median_us']:9.2f} us {best['tflops']:6.1f} TF  {best['ratio']:.3f} [{best['ratio_low']:.3f}, "
+        line += f"{best['ratio_high']:.3f}] of {best['against']} {best['against_us']:.2f} (target {result['target']}) "
+        line += f"{best['template']} {best['name']} r{best['registers']} sp{best['spill_bytes']}"
+        off = load_template(load_task("attention"), best["template"]).space.default
+        return line + " " + str({k: v for k, v in best["point"].items() if off[k] != v})
+    return line
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="", help="rows whose name contains this; several with |")
+    parser.add_argument("--points", type=Path)
+    parser.add_argument("--random", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--parents", type=int, default=3)
+    parser.add_argument("--finalists", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1e9, help="no new row after this")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--show", type=int, default=0, help="best screened points to print a row")
+    parser.add_argument("--out", type=Path, default=Path("attention_rows.json"))
+    args = parser.parse_args()
+    task = load_task("attention")
+    templates = {name: load_template(task, name) for name in (MMA, RING, SPLIT)}
+    given = json.loads(args.points.read_text()) if args.points else {}
+    compiler = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+    device = CudaDevice(0, compiler)
+    asked = args.rows.split("|")
+    results, begin = [], time.perf_counter()
+    for row in table():
+        if not any(a in row.name or a == row.shape for a in asked) or time.perf_counter() - begin > args.seconds:
+            continue
+        bench = Bench(device, compiler, task, row, os.cpu_count() or 1)
+        results.append(work(bench, templates, given, args))
+        print(told(results[-1]), flush=True)
+        for f in results[-1]["ranking"]:
+            if f["name"] and args.show:
+                print(f"      {f['us']:9.2f} {f['name']} r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}")
+        for f in results[-1]["ranking"][: args.show]:
+            off = templates[f["template"]].space.default
+            changed = {k: v for k, v in f["point"].items() if off[k] != v}
+            print(f"   {f['us']:9.2f} {f['template']} {changed}  r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}")
+        torch.cuda.empty_cache()
+        args.out.write_text(json.dumps(document(args, device, compiler, results), indent=1) + "\n")
+
+
+def document(args: Any, device: CudaDevice, compiler: Compiler, results: list[dict[str, Any]]) -> dict[str, Any]:
+    smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    said = subprocess.run(smi, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "command": f"python benchmarks/attention_rows.py --rows '{args.rows}' --random {args.random} --rounds "
+        f"{args.rounds} --finalists {args.finalists} --seed {args.seed}",
+        "commit": args.commit,
+        "date": datetime.now(UTC).date().isoformat(),
+        "gpu": said.split(",")[0],
+        "versions": {"driver": said.split(",")[-1].strip(), "compiler": compiler.version,
+                     "torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version())},
+        "protocol": "warm L2, CUDA graph replays, 4 input sets, interleaved with the best backend; 95 % bootstrap CI",
+        "rows": results,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
