@@ -125,9 +125,7 @@ class Bench:
             if key in self.seen:
                 continue
             self.seen.add(key)
-            if why := template.space.why_not(point, self.limits, self.problem):
-                if name:
-                    print(f"    {name}: infeasible: {why}", flush=True)
+            if template.space.why_not(point, self.limits, self.problem):
                 continue
             candidate = template.candidate(point, self.problem)
             fresh.append((name, template, point, origin, candidate))
