@@ -37,7 +37,7 @@ from evo.gate import check
 from evo.gpu import Limits, target
 from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
-from evo.template import Template, load_template
+from evo.template import Template, body_of, load_template
 from evo.timing import TimingSession
 from evo.trial import LaunchConfig, Point, Problem
 
@@ -115,7 +115,7 @@ class Bench:
 
     def loaded(self, template: Template, point: Point, problem: Problem) -> tuple[Any, LaunchConfig]:
         candidate = template.candidate(point, problem)
-        binary = self.compiler.compile(candidate.source, candidate.entry, self.arch)
+        binary = self.compiler.compile(body_of(candidate.source), candidate.entry, self.arch)
         return self.device.load(binary, candidate.launch), candidate.launch
 
     def screen(self, asked: list[tuple[str, Template, Point, str]]) -> list[Found]:
@@ -129,7 +129,7 @@ class Bench:
                 continue
             candidate = template.candidate(point, self.problem)
             fresh.append((name, template, point, origin, candidate))
-            requests.append((candidate.source, candidate.entry, self.arch))
+            requests.append((body_of(candidate.source), candidate.entry, self.arch))
         found = []
         for (name, template, point, origin, candidate), binary in zip(
             fresh, self.compiler.compile_many(requests, self.jobs), strict=True
@@ -201,13 +201,13 @@ def graph_us(call: Callable[[], Any], device: CudaDevice) -> float:
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(calls):
                 call()
-        samples = []
-        for replay in range(6):
+        samples, warm = [], time.perf_counter() + 3e-3
+        while len(samples) < 7:
             begin.record()
             graph.replay()
             end.record()
             stream.synchronize()
-            if replay:
+            if time.perf_counter() > warm:
                 samples.append(begin.elapsed_time(end) * 1e3 / calls)
     return statistics.median(samples)
 
@@ -217,6 +217,23 @@ def named_points(given: dict[str, Any], row: Row, templates: dict[str, Template]
         for name, stem, changes in given.get(pattern, ()):
             if stem in row.templates:
                 yield name, templates[stem], {**templates[stem].space.default, **changes}, "named"
+
+
+def build(
+    rows: list[Row], templates: dict[str, Template], given: dict[str, Any], task: Task, compiler: Compiler
+) -> None:
+    """Compiles the named points of all rows at once."""
+    requests, begin = {}, time.perf_counter()
+    for row in rows:
+        problem = task.problem(row.shape, causal=row.causal)
+        limits = Limits.of(target(row.arch or "sm_90a"))
+        for _, template, point, _ in named_points(given, row, templates):
+            if template.space.why_not(point, limits, problem) is None:
+                for sized in (problem, problem.replace(B=1, H=2, L=1)):  # what is timed, what the gate runs
+                    candidate = template.candidate(point, sized)
+                    requests[body_of(candidate.source), candidate.entry, "sm_90a"] = None
+    compiler.compile_many(list(requests), os.cpu_count() or 1)
+    print(f"{len(requests)} sources built in {time.perf_counter() - begin:.1f} s", flush=True)
 
 
 def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], args: Any) -> dict[str, Any]:
@@ -285,18 +302,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9, help="no new row after this")
     parser.add_argument("--commit", default="")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "evo")
+    parser.add_argument("--build", action="store_true", help="only compile the named points into the cache")
     parser.add_argument("--show", type=int, default=0, help="best screened points to print a row")
     parser.add_argument("--out", type=Path, default=Path("attention_rows.json"))
     args = parser.parse_args()
     task = load_task("attention")
     templates = {name: load_template(task, name) for name in (MMA, RING, SPLIT)}
     given = json.loads(args.points.read_text()) if args.points else {}
-    compiler = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+    compiler = find_compiler(None, Cache(args.cache))
+    asked = [row for row in table() if any(a in row.name or a == row.shape for a in args.rows.split("|"))]
+    build(asked, templates, given, task, compiler)
+    if args.build:
+        return
     device = CudaDevice(0, compiler)
-    asked = args.rows.split("|")
     results, begin = [], time.perf_counter()
-    for row in table():
-        if not any(a in row.name or a == row.shape for a in asked) or time.perf_counter() - begin > args.seconds:
+    for row in asked:
+        if time.perf_counter() - begin > args.seconds:
             continue
         bench = Bench(device, compiler, task, row, os.cpu_count() or 1)
         results.append(work(bench, templates, given, args))
