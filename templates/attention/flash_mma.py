@@ -192,7 +192,7 @@ SPACE = Space(
             expected="two blocks of 16 rows a warp load each K and V fragment half as often",
         ),
         Parameter(
-            "kv_split", (1, 2, 4), 1, layer="macro", off=1,
+            "kv_split", (1, 2, 4, 8), 1, layer="macro", off=1,
             meaning="groups of warps that share the keys of a CTA and join their results at the end",
             expected="1.2x to 1.3x where there are fewer query tiles than SMs", worth=(1.2, 1.3),
         ),
@@ -203,7 +203,7 @@ SPACE = Space(
         ),
         Parameter("k_stages", (1, 2, 3, 4), 2, off=1, meaning="tiles in the ring of K",
                   expected="hides the latency of loading K behind the work on earlier tiles"),
-        Parameter("v_stages", (1, 2, 4), 1, off=1, meaning="tiles in the ring of V",
+        Parameter("v_stages", (1, 2), 1, off=1, meaning="tiles in the ring of V",
                   expected="little with 2 over 1: V is loaded while the scores are computed"),
         Parameter("swizzle", ("xor", "pad", "none"), "xor", off="none",
                   meaning="how rows are laid out in shared memory",

@@ -25,7 +25,7 @@ SMS = 132
 """Multiprocessors of an H100 or H200 (SXM): what a persistent grid is made for."""
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
-REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
+REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (24, 120)}
 """Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: together
 at most the 65536 of an SM, in eights."""
 OVERHEAD = 28
@@ -68,7 +68,8 @@ def register_cap(p: Any, problem: Problem) -> Any:
     """Registers a thread that a consumer can have."""
     warps = ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
     even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
-    split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], REGISTER_SPLITS[3][1])
+    split = np.where(consumers(p) == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[4][1])
+    split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], split)
     return np.where(p.producer == "warp", even, split)
 
 
@@ -96,9 +97,9 @@ def few_consumers(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return consumers(p) <= 4
 
 
-@rule("a register split is made for 2 or 3 consumers and one CTA an SM")
+@rule("a register split is made for 2 to 4 consumers and one CTA an SM")
 def register_split(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.producer == "warp") | ((consumers(p) >= 2) & (consumers(p) <= 3) & (p.min_ctas == 1))
+    return (p.producer == "warp") | ((consumers(p) >= 2) & (p.min_ctas == 1))
 
 
 @rule("a cluster's part of a tile is not whole swizzle patterns of 8 rows")
@@ -166,26 +167,26 @@ def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
 SPACE = Space(
     (
         Parameter(
-            "row_groups", (1, 2, 3), 2, "macro",
+            "row_groups", (1, 2, 3, 4), 2, "macro",
             meaning="consumers with 64 queries each: they share every tile of K and V",
-            expected="2 or 3 once query tiles fill the GPU; 1 for small problems",
+            expected="3 or 4 once query tiles fill the GPU, whichever fills the last wave; 1 for small problems",
         ),
         Parameter(
-            "key_groups", (1, 2), 1, "macro", off=1,
+            "key_groups", (1, 2, 4), 1, "macro", off=1,
             meaning="consumers that share the keys of the same queries",
-            expected="2 where there are too few query tiles for two consumers on every SM",
+            expected="as many as make four consumers on every SM, where query tiles alone are too few",
         ),
         Parameter(
-            "bn", (32, 48, 64, 80, 96, 112, 128, 160, 176, 192), 128, "macro",
+            "bn", (32, 48, 64, 80, 96, 128, 160, 176), 128, "macro",
             meaning="keys a tile",
-            expected="large ones amortise waits; registers end it: D=64 up to 192, D=128 up to 176",
+            expected="large ones amortise waits; registers end it: up to 176",
         ),
         Parameter(
-            "stages", (1, 2, 3, 4, 5), 2, "macro", off=1,
+            "stages", (1, 2, 3, 4, 8), 2, "macro", off=1,
             meaning="tiles of K, and of V, that the producer copies ahead into",
         ),
         Parameter(
-            "cluster_m", (1, 2, 4), 1, "macro", off=1,
+            "cluster_m", (1, 2), 1, "macro", off=1,
             meaning="CTAs of neighbouring queries that copy each tile of K and V once for all of them",
             expected="less traffic from L2; pays for long sequences at best",
         ),
@@ -204,7 +205,7 @@ SPACE = Space(
             meaning="rescale the output only when a maximum has grown by 2^8",
         ),
         Parameter(
-            "polynomials", (0, 1, 2, 3, 4), 0, off=0,
+            "polynomials", (0, 1, 2, 3), 0, off=0,
             meaning="of eight exponentials, how many are computed by the multiply-add pipe",
             expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
         ),
