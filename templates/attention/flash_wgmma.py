@@ -25,9 +25,9 @@ SMS = 132
 """Multiprocessors of an H100 or H200 (SXM): what a persistent grid is made for."""
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
-REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (24, 120)}
-"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: together
-at most the 65536 of an SM, in eights."""
+REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
+"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: in eights,
+together no more than the CTA was launched with. Whoever asks for more waits forever."""
 OVERHEAD = 28
 """Registers a consumer needs besides scores, probabilities and output. Against ptxas 13.0: with less it
 spills and serialises the wgmmas, with more it rarely does."""
@@ -56,7 +56,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
 
 
 def threads(p: Any, _problem: Problem) -> Any:
-    return consumers(p) * 128 + np.where(p.producer == "warp", 32, 128)
+    return consumers(p) * 128 + np.where(p.producer == "warp", 32, np.where(p.producer == "consumer", 0, 128))
 
 
 def score_registers(p: Any, problem: Problem) -> Any:
@@ -70,7 +70,7 @@ def register_cap(p: Any, problem: Problem) -> Any:
     even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
     split = np.where(consumers(p) == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[4][1])
     split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], split)
-    return np.where(p.producer == "warp", even, split)
+    return np.where(p.producer == "warpgroup", split, even)
 
 
 def query_tiles(p: Any, problem: Problem) -> Any:
@@ -99,7 +99,12 @@ def few_consumers(p: Any, _limits: Limits, _problem: Problem) -> Any:
 
 @rule("a register split is made for 2 to 4 consumers and one CTA an SM")
 def register_split(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.producer == "warp") | ((consumers(p) >= 2) & (p.min_ctas == 1))
+    return (p.producer != "warpgroup") | ((consumers(p) >= 2) & (p.min_ctas == 1))
+
+
+@rule("a consumer that copies beside its work keeps to one query tile, and to its own CTA")
+def copying_consumer(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.producer != "consumer") | (~p.persistent & (p.cluster_m == 1))
 
 
 @rule("a cluster's part of a tile is not whole swizzle patterns of 8 rows")
@@ -126,6 +131,12 @@ def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
 @rule("stages that key groups would use in turn: each has to see every phase of a barrier")
 def own_stages(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return p.stages % p.key_groups == 0
+
+
+@rule("a consumer that copies would wait for the tile that only it can ask for")
+def copied_ahead(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    """With overlap it starts on the next keys before it gives their place away."""
+    return (p.producer != "consumer") | (p.overlap == "none") | (p.stages >= 2 * p.key_groups)
 
 
 @rule("turns are taken by two or more consumers of the same keys")
@@ -177,7 +188,7 @@ SPACE = Space(
             expected="as many as make four consumers on every SM, where query tiles alone are too few",
         ),
         Parameter(
-            "bn", (32, 48, 64, 80, 96, 128, 160, 176), 128, "macro",
+            "bn", (32, 48, 64, 80, 96, 128, 176), 128, "macro",
             meaning="keys a tile",
             expected="large ones amortise waits; registers end it: up to 176",
         ),
@@ -191,8 +202,9 @@ SPACE = Space(
             expected="less traffic from L2; pays for long sequences at best",
         ),
         Parameter(
-            "producer", ("warp", "warpgroup"), "warpgroup", "macro", off="warp",
-            meaning="who copies: a warp, or a warpgroup that gives its registers to the consumers",
+            "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
+            meaning="who copies: a warp, a warpgroup that gives its registers to the consumers, or one of these",
+            expected="consumer: where a fifth warp a scheduler costs the others registers (4 consumers, small CTAs)",
         ),
         Parameter(
             "overlap", ("none", "values", "turns"), "values", "macro", off="none",
@@ -205,7 +217,7 @@ SPACE = Space(
             meaning="rescale the output only when a maximum has grown by 2^8",
         ),
         Parameter(
-            "polynomials", (0, 1, 2, 3), 0, off=0,
+            "polynomials", (0, 1, 2), 0, off=0,
             meaning="of eight exponentials, how many are computed by the multiply-add pipe",
             expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
         ),
@@ -234,8 +246,8 @@ SPACE = Space(
         ),
     ),
     (
-        few_consumers, register_split, whole_parts, busy_clusters, busy_row_groups, busy_stages,
-        own_stages, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
+        few_consumers, register_split, copying_consumer, whole_parts, busy_clusters, busy_row_groups, busy_stages,
+        own_stages, copied_ahead, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
         binding_cap, resident_ctas,
     ),
 )  # fmt: skip
