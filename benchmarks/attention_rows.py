@@ -271,7 +271,9 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
             try:
                 result["finalists"].append(bench.judged(session, f))
             except CandidateError as error:
-                print(f"    {dict(f.point)}: {error.outcome} {error.reason} {error.detail[:300]} {error.where}")
+                print(
+                    f"    {dict(f.point)}: {error.outcome} {error.reason} {error.detail[:300]} {error.where}"
+                )
                 result.setdefault("red", []).append({"point": dict(f.point), "reason": str(error)})
         result["finalists"].sort(key=lambda f: f["median_us"])
         result["baselines_us"] = dict(session.baselines_us)
@@ -292,7 +294,9 @@ def told(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", default="", help="rows whose name contains this; several with |")
     parser.add_argument("--points", type=Path)
     parser.add_argument("--random", type=int, default=0)
@@ -311,7 +315,7 @@ def main() -> None:
     templates = {name: load_template(task, name) for name in (MMA, RING, SPLIT)}
     given = json.loads(args.points.read_text()) if args.points else {}
     compiler = find_compiler(None, Cache(args.cache))
-    asked = [row for row in table() if any(a in row.name or a == row.shape for a in args.rows.split("|"))]
+    asked = [row for row in table() if any(a in f"{row.name}." or a == row.shape for a in args.rows.split("|"))]
     build(asked, templates, given, task, compiler)
     if args.build:
         return
@@ -325,16 +329,22 @@ def main() -> None:
         print(told(results[-1]), flush=True)
         for f in results[-1]["ranking"]:
             if f["name"] and args.show:
-                print(f"      {f['us']:9.2f} {f['name']} r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}")
+                print(
+                    f"      {f['us']:9.2f} {f['name']} r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}"
+                )
         for f in results[-1]["ranking"][: args.show]:
             off = templates[f["template"]].space.default
             changed = {k: v for k, v in f["point"].items() if off[k] != v}
-            print(f"   {f['us']:9.2f} {f['template']} {changed}  r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}")
+            print(
+                f"   {f['us']:9.2f} {f['template']} {changed}  r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}"
+            )
         torch.cuda.empty_cache()
         args.out.write_text(json.dumps(document(args, device, compiler, results), indent=1) + "\n")
 
 
-def document(args: Any, device: CudaDevice, compiler: Compiler, results: list[dict[str, Any]]) -> dict[str, Any]:
+def document(
+    args: Any, device: CudaDevice, compiler: Compiler, results: list[dict[str, Any]]
+) -> dict[str, Any]:
     smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     said = subprocess.run(smi, capture_output=True, text=True, check=False).stdout.strip()
     return {

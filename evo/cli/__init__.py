@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from evo import __version__
-from evo.cli import explain, kernel, look, measure, run, trust
+from evo.cli import explain, keep, kernel, look, measure, run, trust
 from evo.errors import EvoError, UsageError
 
 __all__ = ["main"]
@@ -42,6 +42,7 @@ def _paragraphs(text: str) -> str:
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     "Searching": (run.search, run.resume, measure.confirm, run.space),
     "Looking at what was found": (look.leaderboard, look.studies, look.show),
+    "Keeping what won": (keep.promote, keep.champion),
     "Why the winner wins": (
         explain.insights,
         explain.ablate,

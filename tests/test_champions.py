@@ -1,0 +1,222 @@
+"""Champions without a GPU: promoting finalists, choosing for a problem, and what kernels/ holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from finals import SimulatedJudges
+from landscape import LandscapeWorkers, ground_of, new_study
+
+from evo.cache import Cache
+from evo.champions import Champion, champions, choose, kernels_folder, promote
+from evo.cli import main
+from evo.confirm import confirm
+from evo.device import Region
+from evo.device.emulator import EmulatorDevice
+from evo.errors import MachineError, NothingFound, UsageError
+from evo.gpu import Limits, target
+from evo.nvcc import find_compiler
+from evo.search import search
+from evo.store import Confirmation, Finalist, Store, StoredTrial, Study
+from evo.task import load_task
+from evo.template import load_template
+from evo.trial import Interval, Outcome, Point, Problem, Standing, Timing, Trial
+
+TASK = load_task("attention")
+MISSION = TASK.problem("1,8,512,64")
+H200, L4 = Limits.of(target("sm_90a")), Limits.of(target("sm_89"))
+
+
+def kept(
+    folder: Path, template: str, problem: Problem, arch: str, us: float, changes: Point | None = None
+) -> Champion:
+    """A champion of that time, promoted from values."""
+    chosen = load_template(TASK, template)
+    candidate = chosen.candidate({**chosen.space.default, **(changes or {})}, problem)
+    timing = Timing((us,), us, Interval(us, us), "warm")
+    trial = Trial(candidate, Outcome.TIMED, timing=timing, machine_code="x", compiler="none 1")
+    study = Study("s", problem, "cuda:0", "H200", (template,), 10.0)
+    standing = Standing(us, Interval(us, us), 2.0, Interval(1.9, 2.1), "cudnn", "faster")
+    finalist = Finalist(1, "s", 3, "GREEN", standings={"warm": standing})
+    return promote(StoredTrial(1, "s", 3, "today", None, trial), study, confirmation(finalist), arch, folder)
+
+
+def confirmation(*finalists: Finalist) -> Confirmation:
+    return Confirmation(
+        1, "s", MISSION.key, "finished", 1, 7, "NVIDIA H200", {"torch": "2"}, finalists,
+        {"warm": {"cudnn": Standing(9.0, Interval(8.9, 9.1))}}, {}, {"cudnn": ["a_kernel"]}, "", "today",
+    )  # fmt: skip
+
+
+def test_what_is_promoted_is_read_again(tmp_path: Path) -> None:
+    champion = kept(tmp_path, "flash_wgmma_split", MISSION, "sm_90a", 4.0)
+    assert champion.path == tmp_path / "attention/sm_90a/b1_h8_l512_d64_fp16.cu"
+    (found,) = champions(tmp_path)
+    assert found.problem == MISSION
+    assert (
+        found.launch
+        == load_template(TASK, "flash_wgmma_split").candidate(found.record["point"], MISSION).launch
+    )
+    assert (found.median_us, found.arch) == (4.0, "sm_90a")
+    assert found.record["confirmed"]["baselines"]["warm"]["cudnn"]["median_us"] == 9.0
+    assert 'extern "C"' in found.source
+
+
+def test_a_champion_falls_to_a_faster_one_alone(tmp_path: Path) -> None:
+    kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0)
+    with pytest.raises(UsageError, match=r"takes 6.00 µs, the champion .*b1_h8_l512_d64_fp16 5.00"):
+        kept(tmp_path, "flash_mma", MISSION, "sm_89", 6.0)
+    assert kept(tmp_path, "flash_mma", MISSION, "sm_89", 4.0).median_us == champions(tmp_path)[0].median_us
+
+
+def test_a_problem_gets_its_own_champion_and_a_neighbour_the_nearest(tmp_path: Path) -> None:
+    for length, us in ((512, 4.0), (2048, 20.0)):
+        kept(tmp_path, "flash_wgmma", TASK.problem(f"1,8,{length},64"), "sm_90a", us)
+    found = champions(tmp_path)
+    own = choose(MISSION, H200, found)
+    assert own.exact
+    assert own.why == "made for this very problem; CONFIRMED at 4.00 µs on H200, 2.00x of cudnn"
+    near = choose(TASK.problem("1,8,1500,64"), H200, found)
+    assert not near.exact
+    assert near.champion.problem["L"] == 2048
+    assert "0.4 doublings away" in near.why
+    assert near.launch.grid != near.champion.launch.grid
+
+
+def test_the_faster_of_two_that_serve_is_chosen_and_an_architecture_gets_what_it_runs(tmp_path: Path) -> None:
+    kept(tmp_path, "flash_wgmma_split", MISSION, "sm_90a", 4.0)
+    kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0)
+    found = champions(tmp_path)
+    assert choose(MISSION, H200, found).champion.arch == "sm_90a"
+    assert choose(MISSION, L4, found).champion.arch == "sm_89"
+    assert choose(MISSION, Limits.of(target("sm_80")), found).champion.arch == "sm_89"
+
+
+def test_who_serves_nobody_says_why(tmp_path: Path) -> None:
+    kept(tmp_path, "flash_wgmma_split", MISSION, "sm_90a", 4.0)
+    found = champions(tmp_path)
+    refusals = {
+        TASK.problem("1,8,512,64", causal=True): "another mask or storage type",
+        TASK.problem("1,8,512,128"): "its code is made for",
+        TASK.problem("1,8,1024,64"): "its code is made for",
+    }
+    for problem, why in refusals.items():
+        with pytest.raises(NothingFound) as caught:
+            choose(problem, H200, found)
+        assert why in (caught.value.hint or "")
+    with pytest.raises(NothingFound) as caught:
+        choose(MISSION, L4, found)
+    assert "needs sm_90a" in (caught.value.hint or "")
+    with pytest.raises(NothingFound, match="no champion serves"):
+        choose(MISSION, L4, [])
+
+
+def test_only_confirmed_finalists_become_champions(tmp_path: Path) -> None:
+    champion = kept(tmp_path / "a", "flash_mma", MISSION, "sm_89", 5.0)
+    trial = Trial(
+        load_template(TASK, "flash_mma").candidate(champion.record["point"], MISSION), Outcome.TIMED
+    )
+    stored = StoredTrial(1, "s", 3, "today", None, trial)
+    study = Study("s", MISSION, "cuda:0", "H200", ("flash_mma",), 10.0)
+    red = Finalist(1, "s", 3, "RED", "row error")
+    for found, why in (
+        (None, "not CONFIRMED"),
+        (replace(confirmation(), status="running"), "not CONFIRMED"),
+        (confirmation(Finalist(2, "s", 4, "GREEN")), "was no finalist"),
+        (confirmation(red), "was refused when it was confirmed: RED row error"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            promote(stored, study, found, "sm_89", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_broken_record_is_named(tmp_path: Path) -> None:
+    path = kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0).path.with_suffix(".json")
+    record = json.loads(path.read_text())
+    for broken in (record | {"format": 99}, {k: v for k, v in record.items() if k != "problem"}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(UsageError, match=r"b1_h8_l512_d64_fp16\.json is no champion's record"):
+            champions(tmp_path)
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database, kernels = str(tmp_path / "evo.db"), tmp_path / "kernels"
+    with Store(database, create=True) as store:
+        study = store.create(new_study(budget_s=60))
+        search(study, store, ground_of(tmp_path / "t"), LandscapeWorkers())
+        best = store.leaderboard(limit=1)[0]
+    name = f"{best.study}/{best.number}"
+    with pytest.raises(UsageError, match="not CONFIRMED"):
+        main(["promote", name, "--database", database, "--kernels", str(kernels)])
+    with Store(database) as store:
+        confirm(store.study(best.study), store, SimulatedJudges(), top=3)
+        winner = store.leaderboard(limit=1)[0]
+    name = f"{winner.study}/{winner.number}"
+    main(["promote", name, "--database", database, "--kernels", str(kernels)])
+    (champion,) = champions(kernels)
+    assert str(champion.path) in capsys.readouterr().out
+    assert champion.record["trial"]["study"] == winner.study
+    kept(kernels, "flash_mma", TASK.problem("1,8,600,64"), "sm_89", 5.0)
+    main(["champion", "--shape", "1,8,640,64", "--gpu", "L4", "--kernels", str(kernels), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["source"].endswith("b1_h8_l600_d64_fp16.cu")
+    assert told["launch"]["grid"][0] == 10
+
+
+# ---- what kernels/ holds
+
+
+def tree() -> list[Champion]:
+    return champions(kernels_folder())
+
+
+@pytest.mark.parametrize("champion", tree(), ids=lambda c: c.name)
+def test_a_champion_of_the_tree_serves_its_own_problem(champion: Champion) -> None:
+    limits = Limits.of(target(champion.arch))
+    rivals = [c for c in tree() if c.problem == champion.problem and c.arch == champion.arch]
+    choice = choose(champion.problem, limits, tree())
+    assert choice.exact
+    assert choice.champion.problem == champion.problem
+    assert len(rivals) == 1
+    assert champion.launch.smem_bytes <= limits.smem_bytes
+    warm = champion.record["confirmed"]["standings"]["warm"]
+    assert warm["interval"]["low"] <= warm["median_us"] <= warm["interval"]["high"]
+    assert champion.record["gate"]["thorough"] == "GREEN"
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("champion", tree(), ids=lambda c: c.name)
+def test_a_champion_of_the_tree_is_right_on_the_emulator(champion: Champion, tmp_path: Path) -> None:
+    """Its very source, launched for fewer heads and a ragged length as its template would."""
+    try:
+        compiler = find_compiler(None, Cache(tmp_path))
+        device = EmulatorDevice(target(champion.arch))
+    except MachineError as error:
+        pytest.skip(str(error))
+    import torch
+
+    sizes = {"B": 1, "H": 2, "L": min(champion.problem["L"], 200)}
+    problem = champion.problem.replace(**sizes)
+    template = load_template(TASK, str(champion.record["template"]))
+    launch = template.launch(template.space.parse(champion.record["point"]), problem)
+    if launch.smem_bytes != champion.launch.smem_bytes:
+        problem, launch = champion.problem, champion.launch  # its code depends on the length
+    binary = compiler.compile(champion.source, str(champion.record["entry"]), device.gpu.arch)
+    inputs = TASK.inputs(problem, "peaky", 1, "cpu")
+    output = torch.full_like(inputs["q"], float("nan"))
+    regions = {
+        name: Region(name, t.data_ptr(), t.nbytes, writable=name == "o", initialised=name != "o")
+        for name, t in {**inputs, "o": output}.items()
+    }
+    device.load(binary, launch).launch(launch, regions)
+    expected, honest = TASK.reference(problem, inputs)["o"], TASK.honest(problem, inputs)["o"]
+
+    def worst(o: torch.Tensor) -> float:
+        rows = (o.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
+        return float(rows.nan_to_num(float("inf")).max())
+
+    assert worst(output) < 2 * worst(honest)
