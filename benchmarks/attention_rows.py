@@ -1,12 +1,12 @@
 """The attention templates against torch's backends, over a table of shapes.
 
-    python benchmarks/attention_rows.py --out rows.json                     all rows of the table
-    python benchmarks/attention_rows.py --rows mission --points mine.json   named points, a row's name as filter
+    python benchmarks/attention_rows.py --out rows.json                       all rows of the table
+    python benchmarks/attention_rows.py --rows 1,8,512 --points points.json   rows of that name, named points
 
 For each row: `--random` feasible points a template, the named points and, `--rounds` times, neighbours of the
 best so far are compiled on all cores and screened (a graph of launches, median of 5 replays, output compared
-with a backend's). The `--finalists` best pass evo's gate and are timed by evo's TimingSession, interleaved with
-the best backend; the ratio is that session's, with its 95 % bootstrap interval.
+with a backend's). The `--finalists` best pass evo's gate and are timed by evo's TimingSession, interleaved
+with the best backend; the ratio is that session's, with its 95 % bootstrap interval.
 
 `--points` is JSON: {"row or *": [["name", "template", {changes}], ...]}.
 """
@@ -162,13 +162,16 @@ class Bench:
         return us
 
     def judged(self, session: TimingSession, found: Found) -> dict[str, Any]:
+        tiles = found.template.tiles(found.point, self.problem)
         green = check(
-            partial(self.loaded, found.template, found.point), self.device, self.task, self.problem,
-            found.template.tiles(found.point, self.problem), seed=1, deterministic=found.template.deterministic,
+            partial(self.loaded, found.template, found.point), self.device, self.task, self.problem, tiles,
+            seed=1, deterministic=found.template.deterministic,
         )  # fmt: skip
         timing = session.measure(green)
         against = session.best_baseline if self.row.against == "best" else self.row.against
-        assert against is not None and timing.speedup and timing.speedup_interval
+        assert against is not None
+        assert timing.speedup
+        assert timing.speedup_interval
         shift = session.baselines_us[against] / session.baselines_us[session.best_baseline or against]
         worst = max((e.row_error / e.limit for e in green.errors), default=0.0)
         return {
@@ -201,7 +204,8 @@ def graph_us(call: Callable[[], Any], device: CudaDevice) -> float:
         with torch.cuda.graph(graph, stream=stream):
             for _ in range(calls):
                 call()
-        samples, warm = [], time.perf_counter() + 3e-3
+        samples: list[float] = []
+    warm = time.perf_counter() + 3e-3
         while len(samples) < 7:
             begin.record()
             graph.replay()
@@ -209,7 +213,7 @@ def graph_us(call: Callable[[], Any], device: CudaDevice) -> float:
             stream.synchronize()
             if time.perf_counter() > warm:
                 samples.append(begin.elapsed_time(end) * 1e3 / calls)
-    return statistics.median(samples)
+    return float(statistics.median(samples))
 
 
 def named_points(given: dict[str, Any], row: Row, templates: dict[str, Template]) -> Iterator[Any]:
@@ -223,7 +227,8 @@ def build(
     rows: list[Row], templates: dict[str, Template], given: dict[str, Any], task: Task, compiler: Compiler
 ) -> None:
     """Compiles the named points of all rows at once."""
-    requests, begin = {}, time.perf_counter()
+    requests: dict[tuple[str, str, str], None] = {}
+    begin = time.perf_counter()
     for row in rows:
         problem = task.problem(row.shape, causal=row.causal)
         limits = Limits.of(target(row.arch or "sm_90a"))
@@ -282,15 +287,22 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
 
 
 def told(result: dict[str, Any]) -> str:
-    line = f"{result['row']:26} {result['screened']:4} pts {result['seconds']:5.1f} s "
-    if result.get("finalists"):
-        best = result["finalists"][0]
-        line += f"{best['median_us']:9.2f} us {best['tflops']:6.1f} TF  {best['ratio']:.3f} [{best['ratio_low']:.3f}, "
-        line += f"{best['ratio_high']:.3f}] of {best['against']} {best['against_us']:.2f} (target {result['target']}) "
-        line += f"{best['template']} {best['name']} r{best['registers']} sp{best['spill_bytes']}"
-        off = load_template(load_task("attention"), best["template"]).space.default
-        return line + " " + str({k: v for k, v in best["point"].items() if off[k] != v})
+    line = f"{result['row']:26} {result['screened']:4} points {result['seconds']:5.1f} s"
+    if not result.get("finalists"):
+        return line
+    best = result["finalists"][0]
+    line += f" {best['median_us']:9.2f} us {best['tflops']:6.1f} TFLOP/s, {best['ratio']:.3f} "
+    line += f"[{best['ratio_low']:.3f}, {best['ratio_high']:.3f}] of {best['against']} "
+    line += f"{best['against_us']:.2f} us (target {result['target']}) {shown(best)}"
     return line
+
+
+def shown(found: dict[str, Any]) -> str:
+    """A point by what differs from its template's default."""
+    default = load_template(load_task("attention"), found["template"]).space.default
+    changed = {k: v for k, v in found["point"].items() if default[k] != v}
+    built = f"r{found['registers']} sp{found['spill_bytes']} w{found['warnings']}"
+    return f"{found['template']} {found['name']} {changed} {built}"
 
 
 def main() -> None:
@@ -315,7 +327,9 @@ def main() -> None:
     templates = {name: load_template(task, name) for name in (MMA, RING, SPLIT)}
     given = json.loads(args.points.read_text()) if args.points else {}
     compiler = find_compiler(None, Cache(args.cache))
-    asked = [row for row in table() if any(a in f"{row.name}." or a == row.shape for a in args.rows.split("|"))]
+    asked = [
+        row for row in table() if any(a in f"{row.name}." or a == row.shape for a in args.rows.split("|"))
+    ]
     build(asked, templates, given, task, compiler)
     if args.build:
         return
@@ -327,35 +341,25 @@ def main() -> None:
         bench = Bench(device, compiler, task, row, os.cpu_count() or 1)
         results.append(work(bench, templates, given, args))
         print(told(results[-1]), flush=True)
-        for f in results[-1]["ranking"]:
-            if f["name"] and args.show:
-                print(
-                    f"      {f['us']:9.2f} {f['name']} r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}"
-                )
         for f in results[-1]["ranking"][: args.show]:
-            off = templates[f["template"]].space.default
-            changed = {k: v for k, v in f["point"].items() if off[k] != v}
-            print(
-                f"   {f['us']:9.2f} {f['template']} {changed}  r{f['registers']} sp{f['spill_bytes']} w{f['warnings']}"
-            )
+            print(f"   {f['us']:9.2f} {shown(f)}")
         torch.cuda.empty_cache()
-        args.out.write_text(json.dumps(document(args, device, compiler, results), indent=1) + "\n")
+        args.out.write_text(json.dumps(document(args, compiler, results), indent=1) + "\n")
 
 
-def document(
-    args: Any, device: CudaDevice, compiler: Compiler, results: list[dict[str, Any]]
-) -> dict[str, Any]:
+def document(args: Any, compiler: Compiler, results: list[dict[str, Any]]) -> dict[str, Any]:
     smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     said = subprocess.run(smi, capture_output=True, text=True, check=False).stdout.strip()
     return {
-        "command": f"python benchmarks/attention_rows.py --rows '{args.rows}' --random {args.random} --rounds "
-        f"{args.rounds} --finalists {args.finalists} --seed {args.seed}",
+        "command": f"python benchmarks/attention_rows.py --rows '{args.rows}' --random {args.random} "
+        f"--rounds {args.rounds} --finalists {args.finalists} --seed {args.seed}",
         "commit": args.commit,
         "date": datetime.now(UTC).date().isoformat(),
         "gpu": said.split(",")[0],
         "versions": {"driver": said.split(",")[-1].strip(), "compiler": compiler.version,
                      "torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version())},
-        "protocol": "warm L2, CUDA graph replays, 4 input sets, interleaved with the best backend; 95 % bootstrap CI",
+        "protocol": "warm L2, CUDA graph replays, 4 input sets, interleaved with the best backend; "
+        "95 % bootstrap CI",
         "rows": results,
     }  # fmt: skip
 

@@ -224,24 +224,24 @@ def _why(champion: Champion, problem: Problem) -> str:
     if champion.problem.key == problem.key:
         return f"made for this very problem; {figures}"
     far = distance(champion.problem, problem)
-    return f"the nearest whose code serves it, {far:.1f} doublings away: made for {champion.problem.key}, {figures}"
+    made = f"made for {champion.problem.key}, {figures}"
+    return f"the nearest whose code serves it, {far:.1f} doublings away: {made}"
 
 
 def _launch(champion: Champion, problem: Problem, limits: Limits) -> LaunchConfig | str:
     """How `champion` is launched for `problem`, or why it cannot serve it."""
-    own = champion.problem
+    own, launch = champion.problem, champion.launch
     if own.dtype != problem.dtype or own.flags != problem.flags:
         return "another mask or storage type"
     try:
         template = load_template(load_task(problem.task), str(champion.record["template"]))
     except UnknownName as error:
         return error.message
-    if reason := template.supports(problem, limits):
-        return reason
-    if champion.launch.smem_bytes > limits.smem_bytes:
-        return f"needs {champion.launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
-    if own.key == problem.key:
-        return champion.launch
+    reason = template.supports(problem, limits)
+    if reason is None and launch.smem_bytes > limits.smem_bytes:
+        reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
+    if reason is not None or own.key == problem.key:
+        return reason or launch
     sibling = _rendered(champion, problem)
     if sibling is None or body_of(sibling.source) != body_of(champion.source):
         return f"its code is made for {own.key}"

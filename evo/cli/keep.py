@@ -27,8 +27,8 @@ def promote(
 ) -> None:
     """Keep a CONFIRMED kernel as the champion of its problem and architecture.
 
-    Writes its source, which compiles with bare nvcc, and a record of where it comes from: study, trial, point,
-    what the gate measured, the times of CONFIRMED beside every baseline, and all versions.
+    Writes its source, which compiles with bare nvcc, and a record of where it comes from: study, trial,
+    point, what the gate measured, the times of CONFIRMED beside every baseline, and all versions.
 
     \b
       evo confirm mission && evo promote mission/224
