@@ -205,7 +205,7 @@ def graph_us(call: Callable[[], Any], device: CudaDevice) -> float:
             for _ in range(calls):
                 call()
         samples: list[float] = []
-    warm = time.perf_counter() + 3e-3
+        warm = time.perf_counter() + 3e-3
         while len(samples) < 7:
             begin.record()
             graph.replay()
