@@ -26,8 +26,8 @@ SMS = 132
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
-"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: in eights,
-together no more than the CTA was launched with. Whoever asks for more waits forever."""
+"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: in
+eights, together no more than the CTA was launched with. Whoever asks for more waits forever."""
 OVERHEAD = 28
 """Registers a consumer needs besides scores, probabilities and output. Against ptxas 13.0: with less it
 spills and serialises the wgmmas, with more it rarely does."""
@@ -180,7 +180,7 @@ SPACE = Space(
         Parameter(
             "row_groups", (1, 2, 3, 4), 2, "macro",
             meaning="consumers with 64 queries each: they share every tile of K and V",
-            expected="3 or 4 once query tiles fill the GPU, whichever fills the last wave; 1 for small problems",
+            expected="3 or 4 once query tiles fill the GPU, whichever fills its last wave; 1 for small ones",
         ),
         Parameter(
             "key_groups", (1, 2, 4), 1, "macro", off=1,
@@ -203,8 +203,8 @@ SPACE = Space(
         ),
         Parameter(
             "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
-            meaning="who copies: a warp, a warpgroup that gives its registers to the consumers, or one of these",
-            expected="consumer: where a fifth warp a scheduler costs the others registers (4 consumers, small CTAs)",
+            meaning="who copies: a warp, a warpgroup that gives its registers to the consumers, or a consumer",
+            expected="warpgroup; consumer where several CTAs share an SM and a fifth warp would cost registers",
         ),
         Parameter(
             "overlap", ("none", "values", "turns"), "values", "macro", off="none",
@@ -246,9 +246,9 @@ SPACE = Space(
         ),
     ),
     (
-        few_consumers, register_split, copying_consumer, whole_parts, busy_clusters, busy_row_groups, busy_stages,
-        own_stages, copied_ahead, turns, whole_rows, longest_of_different, enough_to_persist, scores_in_registers,
-        binding_cap, resident_ctas,
+        few_consumers, register_split, copying_consumer, whole_parts, busy_clusters, busy_row_groups,
+        busy_stages, own_stages, copied_ahead, turns, whole_rows, longest_of_different, enough_to_persist,
+        scores_in_registers, binding_cap, resident_ctas,
     ),
 )  # fmt: skip
 
