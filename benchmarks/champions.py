@@ -1,10 +1,10 @@
 """Points that are known to be good -> studies, CONFIRMED trials, champions.
 
-    python benchmarks/champions.py try     --points points.json --database d.db    a study a row, a trial a point
-    python benchmarks/champions.py confirm --database d.db --kernels kernels       in a fresh process
+    python benchmarks/champions.py try --points points.json --database d.db    a study a row, a trial a point
+    python benchmarks/champions.py confirm --database d.db --kernels kernels   in a fresh process
 
-`--points` is what benchmarks/attention_rows.py takes; the rows are its rows. `confirm` goes through the studies
-in the order of the file until `--seconds` are over; what it did not reach stays unconfirmed.
+`--points` is what benchmarks/attention_rows.py takes; the rows are its rows. `confirm` goes through the
+studies in the order of the file until `--seconds` are over; what it did not reach stays unconfirmed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def confirm_all(database: str, kernels: Path, cache: Path, seconds: float) -> No
                 continue
             warm = best.standings["warm"]
             low = warm.speedup_interval.low if warm.speedup_interval else 0.0
-            told = f"{kept.name}: {warm.median_us:.2f} us, {warm.speedup:.3f} (at least {low:.3f}) of {warm.versus}"
+            told = f"{kept.name}: {warm.median_us:.2f} us, {warm.speedup:.3f}x {warm.versus}, > {low:.3f}"
             print(f"{told} ({time.monotonic() - begin:.0f} s)", flush=True)
 
 

@@ -203,8 +203,8 @@ SPACE = Space(
         ),
         Parameter(
             "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
-            meaning="who copies: a warp, a warpgroup that gives its registers to the consumers, or a consumer",
-            expected="warpgroup; consumer where several CTAs share an SM and a fifth warp would cost registers",
+            meaning="who copies: a warp, a warpgroup that gives consumers its registers, or a consumer",
+            expected="warpgroup; consumer where CTAs share an SM and a fifth warp costs registers",
         ),
         Parameter(
             "overlap", ("none", "values", "turns"), "values", "macro", off="none",
