@@ -205,7 +205,8 @@ def test_a_champion_of_the_tree_is_right_on_the_emulator(champion: Champion, tmp
     launch = template.launch(template.space.parse(champion.record["point"]), problem)
     if launch.smem_bytes != champion.launch.smem_bytes:
         problem, launch = champion.problem, champion.launch  # its code depends on the length
-    binary = compiler.compile(champion.source, str(champion.record["entry"]), device.gpu.arch)
+    with compiler:
+        binary = compiler.compile(champion.source, str(champion.record["entry"]), device.gpu.arch)
     inputs = TASK.inputs(problem, "peaky", 1, "cpu")
     output = torch.full_like(inputs["q"], float("nan"))
     regions = {
