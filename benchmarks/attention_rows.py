@@ -37,9 +37,9 @@ from evo.gate import check
 from evo.gpu import Limits, target
 from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
-from evo.template import Template, body_of, load_template
+from evo.template import Template, load_template
 from evo.timing import TimingSession
-from evo.trial import LaunchConfig, Point, Problem
+from evo.trial import LaunchConfig, Point, Problem, body_of
 
 MMA, RING, SPLIT = "flash_mma", "flash_wgmma", "flash_wgmma_split"
 

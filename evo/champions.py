@@ -23,8 +23,8 @@ import evo
 from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
 from evo.gpu import Limits
 from evo.task import load_task
-from evo.template import body_of, load_template
-from evo.trial import Candidate, LaunchConfig, Problem
+from evo.template import load_template
+from evo.trial import Candidate, LaunchConfig, Problem, body_of
 
 if TYPE_CHECKING:
     from evo.store import Confirmation, Finalist, StoredTrial, Study
