@@ -4,7 +4,7 @@
 
 Points of the flash_mma space at the mission shape, each once, with a source of its own, go into a real SQLite
 file through `Store.add`, with times made up from the point. At each checkpoint a process of its own resumes
-the study with the default strategy for some trials more, as after a crash, and answers are made up again:
+the study with a strategy for some trials more, as after a crash, and answers are made up again:
 what is measured is all that happens between two results, but no compiler and no GPU.
 """
 
@@ -37,7 +37,7 @@ from evo.trial import Candidate, CaseError, Interval, Outcome, Resources, Timing
 TASK = load_task("attention")
 PROBLEM = TASK.example
 GPU = KNOWN_GPUS["H200"]
-CHECKPOINTS = (0, 1_000, 5_000, 10_000, 25_000, 50_000, 100_000)
+CHECKPOINTS = (0, 1_000, 10_000, 30_000, 60_000, 100_000)
 
 
 def answer(candidate: Candidate) -> Trial:
@@ -65,11 +65,13 @@ class TimedStore(Store):
     def __init__(self, file: Path) -> None:
         super().__init__(file)
         self.took_ms: list[float] = []
+        self.cpu_ms: list[float] = []
 
     def add(self, *args: Any, **named: Any) -> None:
-        began = time.perf_counter()
+        began = time.perf_counter(), time.process_time()
         super().add(*args, **named)
-        self.took_ms.append((time.perf_counter() - began) * 1e3)
+        self.took_ms.append((time.perf_counter() - began[0]) * 1e3)
+        self.cpu_ms.append((time.process_time() - began[1]) * 1e3)
 
 
 class Answers:
@@ -114,12 +116,14 @@ def resume(database: Path, strategy: str, count: int, results: Any) -> None:
         began = time.perf_counter()
         first: list[float] = []
         rounds: list[float] = []
+        cpu: list[float] = [time.process_time()]
 
         def watch(progress: Progress) -> None:
             if progress.latest is not None:
                 now = time.perf_counter()
                 rounds.append((now - (first[-1] if first else began)) * 1e3)
                 first.append(now)
+                cpu.append(time.process_time())
 
         search(study, store, ground(), Answers(count), watch)
         ranked = []
@@ -136,11 +140,27 @@ def resume(database: Path, strategy: str, count: int, results: Any) -> None:
         "proposal_mean_ms": round(statistics.fmean(asked), 2),
         "store_ms": round(statistics.median(store.took_ms), 2),
         "proposal_and_store_ms": round(statistics.median(asked) + statistics.median(store.took_ms), 2),
+        "store_cpu_ms": round(statistics.median(store.cpu_ms), 2),
+        "whole_round_cpu_ms": round(1e3 * (cpu[-1] - cpu[count // 2]) / (len(cpu) - 1 - count // 2), 2),
+        "load_average": round(os.getloadavg()[0], 1),
         "whole_round_ms": round(statistics.median(rounds[count // 2 :]), 2),
         "leaderboard_ms": round(statistics.median(ranked), 1),
         "resident_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 0),
         "database_mb": round(database.stat().st_size / 1e6, 1),
     })  # fmt: skip
+
+
+def write(options: argparse.Namespace, curve: list[dict[str, Any]]) -> None:
+    """What is known so far, as JSON."""
+    record = {
+        "date": time.strftime("%Y-%m-%d"), "commit": options.commit,
+        "command": "python benchmarks/scale.py " + " ".join(sys.argv[1:]),
+        "protocol": "medians over the second half of each checkpoint's trials, in a process of its own; cpu: "
+        "seconds of that process alone, whatever else the machine did",
+        "strategy": options.strategy, "cores": os.cpu_count(), "python": platform.python_version(),
+        "machine": platform.machine(), "curve": curve,
+    }  # fmt: skip
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def main() -> int:
@@ -164,6 +184,7 @@ def main() -> int:
         number = 0
         for goal in (c for c in CHECKPOINTS if c <= options.trials):
             store.took_ms.clear()
+            store.cpu_ms.clear()
             while number < goal:
                 point = feasible.points[int(order[number])]
                 source = f"// point {dict(point)}\n{base.source}// variant {number}\n"
@@ -182,15 +203,9 @@ def main() -> int:
             number = len(store.rows(study))
             if adding:
                 curve[-1]["store_since_last_ms"] = round(statistics.median(adding), 2)
+                curve[-1]["store_since_last_cpu_ms"] = round(statistics.median(store.cpu_ms), 2)
             print(curve[-1], flush=True)
-    record = {
-        "date": time.strftime("%Y-%m-%d"), "commit": options.commit,
-        "command": "python benchmarks/scale.py " + " ".join(sys.argv[1:]),
-        "protocol": "medians over the second half of each checkpoint's trials; each in a process of its own",
-        "strategy": options.strategy, "cores": os.cpu_count(), "python": platform.python_version(),
-        "machine": platform.machine(), "curve": curve,
-    }  # fmt: skip
-    options.out.write_text(json.dumps(record, indent=1) + "\n")
+            write(options, curve)
     return 0
 
 

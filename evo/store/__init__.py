@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -278,18 +278,26 @@ class Store:
             .where(trials.c.median_us.isnot(None) | trials.c.estimate_us.isnot(None))
             .where(~sa.exists().where(refused))
         )
+        among = sa.select(studies.c.id)
         if study is not None:
-            query = query.where(trials.c.study_id == self.study(study).id)
+            among = among.where(studies.c.id == self.study(study).id)
         if task is not None:
-            query = query.where(studies.c.task == task)
-        if problem is not None:
-            query = query.where(trials.c.problem == problem)
+            among = among.where(studies.c.task == task)
+        # + 0: not by the index of studies, but by that of medians
+        asked: list[sa.ColumnElement[bool]] = []
+        if study is not None or task is not None:
+            asked.append((trials.c.study_id + 0).in_(among))
         if template is not None:
-            query = query.where(trials.c.template == template)
+            asked.append(trials.c.template == template)
         if gpu is not None:
             named = environments.c.device.icontains(gpu, autoescape=True)
             query = query.where(named | trials.c.estimate_gpu.icontains(gpu, autoescape=True))
-        placed = query.subquery()
+        if problem is not None:
+            query = query.where(trials.c.problem == problem)
+        query = query.where(*asked)
+        asked += [trials.c.outcome.in_(_GOOD), trials.c.same_as.is_(None), ~sa.exists().where(refused)]
+        few = self._database.read(lambda c: _in_the_running(c, asked, problem, limit))
+        placed = query.where(trials.c.id.in_(few)).subquery()
         order = sa.case({"confirmed": 0, "measured": 1}, value=placed.c.kind, else_=2)
         best = (
             sa.select(*(placed.c[name] for name in columns))
@@ -396,6 +404,39 @@ def _ranked_columns() -> dict[str, sa.ColumnElement[Any]]:
 
 def _estimated_for() -> sa.ColumnElement[Any]:
     return sa.case((trials.c.median_us.is_(None), trials.c.estimate_gpu), else_="")
+
+
+def _in_the_running(
+    connection: Connection, asked: Sequence[sa.ColumnElement[bool]], problem: str | None, limit: int
+) -> list[int]:
+    """The ids of trials among which a leaderboard's rows are: of each problem and environment the `limit`
+    best, by the index of medians, so that a study of 100,000 is not sorted whole; all confirmed ones and
+    estimates."""
+    problems = [problem] if problem is not None else connection.execute(_PROBLEMS).scalars().all()
+    machines = connection.execute(sa.select(environments.c.id)).scalars().all()
+    found = set(connection.execute(sa.select(confirmed.c.trial_id)).scalars())
+    limit += len(found)
+    for one in problems:
+        here = sa.select(trials.c.id).where(trials.c.problem == one, *asked)
+        estimated = here.where(trials.c.median_us.is_(None), trials.c.estimate_us.isnot(None))
+        found.update(connection.execute(estimated).scalars())
+        measured = here.where(trials.c.median_us.isnot(None)).order_by(trials.c.median_us, trials.c.id)
+        for machine in machines:
+            best = measured.where(trials.c.environment_id == machine).limit(limit)
+            found.update(connection.execute(best).scalars())
+    return sorted(found)
+
+
+_PROBLEMS = sa.text("""
+    WITH RECURSIVE each(problem) AS (
+        SELECT min(problem) FROM trials
+        UNION ALL
+        SELECT (SELECT min(problem) FROM trials WHERE problem > each.problem) FROM each
+        WHERE each.problem IS NOT NULL
+    )
+    SELECT problem FROM each WHERE problem IS NOT NULL
+""")
+"""The problems of all trials, each found by one look into an index."""
 
 
 def _self() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic."""
 
@@ -117,6 +117,7 @@ trials = sa.Table(
     sa.CheckConstraint("estimate_us > 0 AND estimate_us < 1e12", name="estimate_is_a_time"),
     sa.CheckConstraint("worst_error >= 0 AND worst_error < 1e300", name="error_is_finite"),
     sa.Index("trials_by_median", "problem", "median_us"),
+    sa.Index("trials_by_device", "problem", "environment_id", "median_us"),
     sa.Index("trials_by_estimate", "problem", "estimate_us"),
 )
 
