@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "leaderboard.json"
 BEGIN = "<!-- leaderboard: written by benchmarks/readme_leaderboard.py, do not edit by hand -->"
 END = "<!-- end of leaderboard -->"
+SDPA = ("sdpa", "flash", "cudnn", "efficient", "math")
+"""Baselines that are PyTorch's own scaled_dot_product_attention."""
 
 
 def recorded(database: str) -> dict[str, Any]:
@@ -67,17 +69,19 @@ def block(record: dict[str, Any] | None) -> str:
     confirmed = all(row.get("kind") == "confirmed" for row in record["rows"])
     level = f"{100 * (first.get('level') or 0.95):.0f} %" if confirmed else "95 %"
     lines = [
-        f"| problem | GPU | evo | {level} CI | fastest baseline | speedup | kernel |",
-        "|---|---|--:|---|--:|---|---|",
+        f"| problem | GPU | evo | {level} CI | fastest baseline | speedup | fastest SDPA | kernel |",
+        "|---|---|--:|---|--:|---|--:|---|",
     ]
     for row in record["rows"]:
         name, baseline_us = min(row["baselines_us"].items(), key=lambda item: float(item[1]))
         if row.get("versus"):
             name, baseline_us = row["versus"], row["median_us"] * row["speedup"]
+        sdpa_us, sdpa = min((us, n) for n, us in row["baselines_us"].items() if n in SDPA)
         cells = (
             row["problem"], row["gpu"], microseconds(row["median_us"]),
             interval_text(row["low_us"], row["high_us"]), f"{microseconds(baseline_us)} {name}",
             ratio_text(row["speedup"], row["speedup_low"], row["speedup_high"]),
+            f"{microseconds(sdpa_us)} {sdpa} ({sdpa_us / row['median_us']:.2f}x)",
             f"{row['template']} `{point_text(row['point'])}`",
         )  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
