@@ -18,6 +18,7 @@ import platform
 import random
 import resource
 import signal
+import sqlite3
 import statistics
 import sys
 import time
@@ -37,7 +38,7 @@ from evo.trial import Candidate, CaseError, Interval, Outcome, Resources, Timing
 TASK = load_task("attention")
 PROBLEM = TASK.example
 GPU = KNOWN_GPUS["H200"]
-CHECKPOINTS = (0, 1_000, 10_000, 30_000, 60_000, 100_000)
+CHECKPOINTS = (0, 1_000, 3_000, 10_000, 30_000, 100_000)
 
 
 def answer(candidate: Candidate) -> Trial:
@@ -141,13 +142,37 @@ def resume(database: Path, strategy: str, count: int, results: Any) -> None:
         "store_ms": round(statistics.median(store.took_ms), 2),
         "proposal_and_store_ms": round(statistics.median(asked) + statistics.median(store.took_ms), 2),
         "store_cpu_ms": round(statistics.median(store.cpu_ms), 2),
-        "whole_round_cpu_ms": round(1e3 * (cpu[-1] - cpu[count // 2]) / (len(cpu) - 1 - count // 2), 2),
+        "whole_round_cpu_ms": round(1e3 * (cpu[count] - cpu[count // 2]) / (count - count // 2), 2),
         "load_average": round(os.getloadavg()[0], 1),
-        "whole_round_ms": round(statistics.median(rounds[count // 2 :]), 2),
+        "whole_round_ms": round(statistics.median(rounds[count // 2 : count]), 2),
         "leaderboard_ms": round(statistics.median(ranked), 1),
         "resident_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 0),
         "database_mb": round(database.stat().st_size / 1e6, 1),
     })  # fmt: skip
+
+
+def copy_up_to(database: Path, goal: int, points: Any, order: Any) -> None:
+    """Copies all trials and sources again and again, under other numbers, digests and points, until there are
+    `goal` trials."""
+    with sqlite3.connect(database) as connection:
+        have = connection.execute("SELECT count(*) FROM trials").fetchone()[0]
+        first_source = connection.execute("SELECT max(id) FROM sources").fetchone()[0]
+        names = [row[1] for row in connection.execute("PRAGMA table_info(trials)") if row[1] != "id"]
+        changed = {"number": "number + :by", "program": "program || :by", "source_id": "source_id + :sources"}
+        chosen = ", ".join(changed.get(name, name) for name in names)
+        for turn, by in enumerate(range(have, goal, have), 1):
+            connection.execute(
+                "INSERT INTO sources (id, digest, template, base, packed) "
+                "SELECT id + :sources, digest || :by, template, base, packed FROM sources WHERE id <= :last",
+                {"sources": turn * first_source, "by": by, "last": first_source},
+            )
+            connection.execute(
+                f"INSERT INTO trials ({', '.join(names)}) SELECT {chosen} FROM trials "
+                "WHERE number < :have AND number + :by < :goal",
+                {"by": by, "sources": turn * first_source, "have": have, "goal": goal},
+            )
+        fresh = ((json.dumps(dict(points[int(order[n])])), n) for n in range(have, goal))
+        connection.executemany("UPDATE trials SET point = ? WHERE study_id = 1 AND number = ?", fresh)
 
 
 def write(options: argparse.Namespace, curve: list[dict[str, Any]]) -> None:
@@ -166,6 +191,7 @@ def write(options: argparse.Namespace, curve: list[dict[str, Any]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--real", type=int, default=100_000, help="beyond it trials are copies of the first")
     parser.add_argument("--more", type=int, default=100, help="trials searched at each checkpoint")
     parser.add_argument("--strategy", default="evo")
     parser.add_argument("--commit", default="")
@@ -185,6 +211,9 @@ def main() -> int:
         for goal in (c for c in CHECKPOINTS if c <= options.trials):
             store.took_ms.clear()
             store.cpu_ms.clear()
+            if goal > options.real:
+                copy_up_to(options.database, goal, feasible.points, order)
+                number = goal
             while number < goal:
                 point = feasible.points[int(order[number])]
                 source = f"// point {dict(point)}\n{base.source}// variant {number}\n"
