@@ -208,6 +208,8 @@ class Space:
 
     parameters: tuple[Parameter, ...]
     rules: tuple[Rule, ...] = ()
+    models: Models | None = None
+    """What the template says a point needs; the rules ask it, and strategies learn from it."""
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.parameters]
@@ -286,6 +288,10 @@ class Space:
                 rows = rows[mask]
                 columns = _Columns(self.parameters, rows)
         return rows, rejected
+
+    def columns(self, rows: Indices) -> Filling:
+        """The points of `rows` of indices as columns: what rules and models get."""
+        return _Columns(self.parameters, rows)
 
     def _unrank(self, ranks: Indices) -> Indices:
         """Mixed-radix digits of `ranks`, the last parameter fastest: (points, parameters)."""

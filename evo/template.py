@@ -296,7 +296,7 @@ def _with_hardware_rules(module: ModuleType) -> Space:
     models = Models(module.NEEDS, module.smem_bytes, module.threads, **optional)
     first, last = hardware_rules(models)
     space: Space = module.SPACE
-    return replace(space, rules=(*first, *space.rules, *last))
+    return replace(space, rules=(*first, *space.rules, *last), models=models)
 
 
 def _check_holes(template: Template, holes: Mapping[str, int]) -> None:

@@ -14,7 +14,7 @@ With several templates, the template is chosen first (the top macro choice); eac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from evo.errors import UnknownName
 from evo.space import FeasibleSet
@@ -41,8 +41,11 @@ STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Evo, Tpe, Nsga2, Ra
 """By the name that `--strategy` takes; the first is the default."""
 
 
-def make_strategy(name: str, spaces: Mapping[str, FeasibleSet], seed: int) -> Strategy:
-    """The strategy `name` over the feasible points of each template. UnknownName if there is none."""
+def make_strategy(
+    name: str, spaces: Mapping[str, FeasibleSet], seed: int, earlier: Sequence[Told] = ()
+) -> Strategy:
+    """The strategy `name` over the feasible points of each template; `earlier`: trials of other studies, to
+    learn from. UnknownName if there is no such strategy."""
     if name not in STRATEGIES:
         raise UnknownName.among("strategy", name, list(STRATEGIES))
-    return STRATEGIES[name](spaces, seed)
+    return STRATEGIES[name](spaces, seed, earlier)

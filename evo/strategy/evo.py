@@ -1,37 +1,184 @@
-"""The default: a global model and local steps in turns."""
+"""The default: mutations of the elites, ranked by what a surrogate hopes of them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import numpy.typing as npt
 
+from evo.strategy.base import Strategy
+from evo.strategy.features import Features, Rows
 from evo.strategy.field import Field, Positions
-from evo.strategy.tpe import Tpe
+from evo.strategy.surrogate import Surrogate, log_improvement
+
+Floats = npt.NDArray[np.float64]
 
 
-class Evo(Tpe):
-    """TPE, and late in a search every fourth time a neighbour of one of the best: TPE gains early and stalls
-    late, where local steps win. Taken from the start, such steps hold TPE in the first valley that it finds
-    (every third from the first trial on: score 0.58 instead of 0.79 over the recorded spaces)."""
+class Evo(Strategy):
+    """Two layers. The template is drawn by how near its best comes to the best of all. In a template, a pool of
+    mutations of the elites (in their micro parameters, or across structures) and of other points is kept, and
+    the point of which a Gaussian process expects the most improvement is tried. Failures count as the slowest
+    trial. Two surrogates take turns, a rough one and a smooth one that also knows labels: where one of them is
+    led astray the other is not."""
 
     name = "evo"
 
-    ELITES = 3
-    TURN = 4
-    LATE = 200
-    """Number of the trial from which on local steps are taken."""
+    START = 6
+    """Trials of a template before there is a model: far from each other."""
+    POOL = 2048
+    CAP = 300
+    """Trials that a surrogate is built on: the better half, the newest, and some of the others."""
+    FITTED = 160
+    """Of these, the trials that its weights are fitted to."""
+    EVERY = 50
+    """A surrogate is built anew, with a new pool, when its trials have grown by a seventh, or by so many."""
+    SLOW = 0.8
+    """Trials slower than this quantile count as being there: how slow the slow ones are says little."""
 
-    def _next(self, fields: list[Field], rng: np.random.Generator, number: int) -> tuple[Field, Positions]:
-        if number >= self.LATE and number % self.TURN == 0:
-            for field, elite in self._elites(fields):
-                steps = field.neighbours(elite)
-                if steps:
-                    return field, steps[int(rng.integers(len(steps)))]
-        return super()._next(fields, rng, number)
+    def _reset(self) -> None:
+        super()._reset()
+        self._minds: dict[tuple[str, int], Mind] = {}
+        self._features = {
+            name: Features(field.feasible, self._lore(name, field)) for name, field in self._fields.items()
+        }
 
-    def _elites(self, fields: list[Field]) -> list[tuple[Field, Positions]]:
-        """The best points of all templates, best first."""
-        best = [
-            (score, i, field, p) for i, field in enumerate(fields) for score, p in field.best(self.ELITES)
-        ]
-        best.sort(key=lambda entry: (entry[0], entry[1], entry[3].tolist()))
-        return [(field, positions) for _, _, field, positions in best[: self.ELITES]]
+    def _lore(self, template: str, field: Field) -> tuple[Callable[[Rows], Floats], ...]:
+        """What earlier studies would expect of points, as a feature: how much it says, the trials tell."""
+        earlier = Field(template, field.feasible)
+        for trial in self._earlier:
+            if trial.template == template:
+                earlier.learn(trial.point, trial.score_us)
+        if len(earlier.tried) < 4 * self.START:
+            return ()
+        scores = np.array(earlier.scores)
+        used = _worth_knowing(scores, self.CAP)
+        features = Features(field.feasible)
+        x, y = features(np.stack([earlier.tried[i] for i in used])), targets(scores[used])
+        fitted = _worth_knowing(scores[used], self.FITTED)
+        model = Surrogate(features.labels, smooth=True)
+        model.fit(x[fitted], y[fitted])
+
+        def expected(rows: Rows) -> Floats:
+            model.condition(x, features(rows))
+            return np.asarray(2 * (model.predict(y)[0] - y.min()) / (float(np.ptp(y)) or 1.0))
+
+        return (expected,)
+
+    def _choose(self, fields: list[Field], rng: np.random.Generator, number: int) -> Field:
+        return self._by_best(fields, rng, number)
+
+    def _wish(self, field: Field, rng: np.random.Generator, _refused: list[Positions]) -> Positions | None:
+        self.expected_gain = None
+        if len(field.tried) < self.START or field.best(1) == []:
+            return self._far(field, rng)
+        mind = self._mind(field, (len(field.tried) + len(field.occupied)) % 2)
+        hope = mind.hopes(field)
+        chosen = int(hope.argmax())
+        if hope[chosen] == -math.inf:
+            return None
+        self.expected_gain = math.exp(min(0.0, float(hope[chosen])))
+        return mind.pool[chosen]
+
+    def _far(self, field: Field, rng: np.random.Generator) -> Positions:
+        """An open point far from those that were tried."""
+        some = np.stack([field.anything(rng) for _ in range(32)])
+        known = [*field.tried, *field.occupied]
+        if not known:
+            return some[0]
+        features = self._features[field.template]
+        here, there = features(some), features(np.stack(known))
+        gaps = np.abs(here[:, None, :] - there[None, :, :])
+        apart = np.where(features.labels, gaps > 0, gaps).sum(axis=2).min(axis=1)
+        return some[int(apart.argmax())]
+
+    def _mind(self, field: Field, kind: int) -> Mind:
+        """The surrogate of `field`, with all that is told: built from the trials up to a milestone, which it is
+        a function of alone, and taught the others one by one."""
+        told = len(field.tried)
+        milestone = milestone_before(told, self.START, self.EVERY)
+        mind = self._minds.get((field.template, kind))
+        if mind is None or mind.milestone != milestone:
+            rng = np.random.default_rng([self._seed % 2**63, milestone, kind])
+            mind = Mind(field, self._features[field.template], milestone, bool(kind), rng)
+            self._minds[field.template, kind] = mind
+        mind.hear(field)
+        return mind
+
+
+class Mind:
+    """A surrogate of one field and the pool that it ranks."""
+
+    def __init__(
+        self, field: Field, features: Features, milestone: int, smooth: bool, rng: np.random.Generator
+    ) -> None:
+        self.milestone = milestone
+        self._features = features
+        self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
+        scores = np.array(field.scores[:milestone])
+        self._used = _worth_knowing(scores, Evo.CAP).tolist()
+        kept = scores[self._used]
+        x = self._seen([field.tried[i] for i in self._used])
+        fitted = _worth_knowing(kept, Evo.FITTED)
+        self._model = Surrogate(features.labels[self._columns], smooth)
+        self._model.fit(x[fitted], targets(kept)[fitted])
+        elites = [field.tried[i] for i in np.argsort(scores, kind="stable")[:8] if scores[i] < math.inf]
+        self.pool = field.around(elites, Evo.POOL, rng)
+        self._model.condition(x, self._seen(self.pool))
+        self._told = milestone
+
+    def hear(self, field: Field) -> None:
+        """Takes in the trials that were told since."""
+        for i in range(self._told, len(field.tried)):
+            self._model.add(self._seen([field.tried[i]])[0])
+            self._used.append(i)
+        self._told = len(field.tried)
+
+    def hopes(self, field: Field) -> Floats:
+        """Of each point of the pool the logarithm of the expected improvement, as a fraction of the best time;
+        less near to what is under way, and minus infinity where a point is not open."""
+        y = targets(np.array([field.scores[i] for i in self._used]))
+        mean, deviation = self._model.predict(y)
+        hope = log_improvement(mean, deviation, float(y.min()))
+        if field.occupied:
+            near = self._model.correlation(self._seen(field.occupied))
+            hope += np.log1p(1e-6 - near * near).sum(axis=0)
+        return np.where(field.open_among(self.pool), hope, -math.inf)
+
+    def _seen(self, points: Sequence[Positions] | Positions) -> Floats:
+        return self._features(np.asarray(points))[:, self._columns]
+
+
+def targets(scores: Floats) -> Floats:
+    """What a surrogate learns of scores (n,) of which some are infinite: logarithms, the slow ones and the
+    failures at one bound."""
+    good = scores < math.inf
+    y = np.log(np.where(good, scores, 1.0))
+    if not good.any():
+        return np.zeros(len(scores))
+    slow = float(np.quantile(y[good], Evo.SLOW))
+    return np.asarray(np.where(good, np.minimum(y, slow), slow))
+
+
+def milestone_before(count: int, start: int, every: int) -> int:
+    """The last of the rising milestones that is not above `count`."""
+    milestone = start
+    while milestone // 7 < every:
+        following = milestone + max(2, milestone // 7)
+        if following > count:
+            return milestone
+        milestone = following
+    return milestone + max(0, count - milestone) // every * every
+
+
+def _worth_knowing(scores: Floats, count: int) -> npt.NDArray[np.intp]:
+    """All trials, or of many `count`: the better half, a quarter the newest, the rest evenly from all."""
+    if len(scores) <= count:
+        return np.arange(len(scores))
+    chosen = np.zeros(len(scores), bool)
+    chosen[np.argsort(scores, kind="stable")[: count // 2]] = True
+    chosen[-(count // 4) :] = True
+    rest = np.flatnonzero(~chosen)
+    chosen[rest[np.linspace(0, len(rest) - 1, count - int(chosen.sum())).astype(int)]] = True
+    return np.flatnonzero(chosen)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from heapq import nsmallest
+from bisect import insort
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,19 @@ class Field:
     """One template's points: which are open, and what the tried ones gave, as Optuna sees it."""
 
     SCANNED = 1 << 16
-    """Open points that `nearest` looks at: all of most spaces, a random part of a huge one."""
+    """Open points that `nearest` and `around` look at: all of most spaces, a random part of a huge one."""
+    ELITES = 16
+    """The best trials that are known by rank."""
+    DRIFT = 4
+    """Steps that a mutation takes in micro parameters, where structure stays."""
 
     def __init__(self, template: str, feasible: FeasibleSet) -> None:
         self.template = template
         self.space = feasible.space
-        self.trials: list[FrozenTrial] = []
+        self.tried: list[Positions] = []
+        """The finished trials in the order they were told."""
         self.scores: list[float] = []
-        """Of the trials; infinite where one failed."""
+        """Of these; infinite where one failed."""
         self.occupied: list[Positions] = []
         """Points under way."""
         self.distributions: dict[str, CategoricalDistribution] = {
@@ -41,24 +46,37 @@ class Field:
             for p in self.space.parameters
             if len(p.values) > 1
         }
-        self._feasible = feasible
+        self.feasible = feasible
         self._strides = _strides([len(p.values) for p in self.space.parameters])
         ranks, first = np.unique(feasible.indices.astype(np.int64) @ self._strides, return_index=True)
         self._ranks = ranks
         self._rows = feasible.indices[first]
         self._open = np.ones(len(ranks), bool)
         self.open_count = len(ranks)
+        self._trials: list[FrozenTrial] = []
+        self._best: list[tuple[float, int]] = []
         self._elsewhere: set[int] = set()
         """Ranks of tried points that are not among the rows (of a set that is only sampled)."""
         self._taken: list[int] = []
 
-    def learn(self, point: Point, score_us: float | None) -> None:
+    def learn(self, point: Point, score_us: float | None, feasible_only: bool = False) -> None:
         """A finished trial; one that the space does not know (the template has changed) is passed over."""
         positions = self._positions(point)
-        if positions is not None:
+        if positions is not None and (not feasible_only or self._allows(positions)):
             self._close(positions)
-            self.trials.append(self.frozen(positions, score_us, len(self.trials)))
+            self.tried.append(positions)
             self.scores.append(math.inf if score_us is None else score_us)
+            if score_us is not None:
+                insort(self._best, (score_us, len(self.scores) - 1))
+                del self._best[self.ELITES :]
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The finished trials as Optuna sees them; made when they are first asked for."""
+        for number in range(len(self._trials), len(self.tried)):
+            score = self.scores[number]
+            self._trials.append(self.frozen(self.tried[number], None if score == math.inf else score, number))
+        return self._trials
 
     def occupy(self, point: Point) -> None:
         """Closes a point for the question at hand, until `vacate`."""
@@ -84,9 +102,12 @@ class Field:
         row = self._row(rank)
         if row is not None:
             return bool(self._open[row])
-        if self._feasible.exact or rank in self._elsewhere:
-            return False
-        return self._feasible.contains(self.space.point_at(positions))
+        return rank not in self._elsewhere and self._allows(positions)
+
+    def _allows(self, positions: Positions) -> bool:
+        if self._row(self._rank(positions)) is not None:
+            return True
+        return not self.feasible.exact and self.feasible.contains(self.space.point_at(positions))
 
     def anything(self, rng: np.random.Generator) -> Positions:
         """An open point, all alike."""
@@ -106,16 +127,45 @@ class Field:
         near = rows[distance == distance.min()]
         return self._at(int(rng.choice(near)))
 
-    def neighbours(self, positions: Positions) -> list[Positions]:
-        """The open points one step away."""
+    def _steps(self, positions: Positions) -> list[Positions]:
+        """The points one step away, feasible or not."""
         steps = (self._positions(p) for p in self.space.neighbours(self.space.point_at(positions)))
-        return [p for p in steps if p is not None and self.is_open(p)]
+        return [p for p in steps if p is not None]
 
     def best(self, count: int) -> list[tuple[float, Positions]]:
-        """The best correct trials with their scores."""
-        first = nsmallest(count, range(len(self.scores)), key=self.scores.__getitem__)
-        correct = [i for i in first if self.scores[i] < math.inf]
-        return [(self.scores[i], self.positions_of(self.trials[i].params)) for i in correct]
+        """The best correct trials with their scores, the best first: `count`, at most `ELITES`."""
+        return [(score, self.tried[i]) for score, i in self._best[:count]]
+
+    def around(self, elites: Sequence[Positions], count: int, rng: np.random.Generator) -> Positions:
+        """About `count` feasible points (n, parameters), tried or not; all where there are no more. The half are
+        mutations of `elites`: up to two steps, and of micro parameters alone up to `DRIFT`. The others are any.
+
+        What is open plays no part: the answer is the same whenever it is asked for."""
+        rows = self._rows
+        if len(rows) <= count:
+            return rows.astype(np.intp)
+        if len(rows) > self.SCANNED:
+            rows = rows[rng.choice(len(rows), self.SCANNED, replace=False)]
+        macro = np.array([p.layer == "macro" for p in self.space.parameters])
+        near = np.zeros(len(rows), bool)
+        for elite in elites:
+            differs = rows != elite
+            steps, structural = differs.sum(axis=1), (differs & macro).sum(axis=1)
+            near |= (steps <= 2) | ((structural == 0) & (steps <= self.DRIFT))
+        mutations, others = np.flatnonzero(near), np.flatnonzero(~near)
+        some = [s if len(s) <= count // 2 else rng.choice(s, count // 2, False) for s in (mutations, others)]
+        chosen = rows[np.concatenate(some)].astype(np.intp)
+        steps_of = [step for elite in elites for step in self._steps(elite) if self._allows(step)]
+        return np.unique(np.concatenate([chosen, np.stack(steps_of)]) if steps_of else chosen, axis=0)
+
+    def open_among(self, points: Positions) -> npt.NDArray[np.bool_]:
+        """Which of feasible `points` (n, parameters) were never tried and are not under way."""
+        ranks = points.astype(np.int64) @ self._strides
+        at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
+        known = self._ranks[at] == ranks
+        if known.all():
+            return self._open[at]
+        return np.where(known, self._open[at], [rank not in self._elsewhere for rank in ranks.tolist()])
 
     def positions_of(self, params: Mapping[str, Any]) -> Positions:
         return np.array([params.get(p.name, 0) for p in self.space.parameters], np.intp)

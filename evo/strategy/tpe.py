@@ -12,29 +12,15 @@ from evo.strategy.view import sample, view
 
 
 class Tpe(Strategy):
-    """Optuna's multivariate TPE over categories. A template is drawn by how near its best trial comes to the
-    best of all, and now and then at random."""
+    """Optuna's multivariate TPE over categories."""
 
     name = "tpe"
 
     HISTORY = 500
     """Trials that TPE looks at: its time grows with them, and on recorded spaces 1,000 serve it no better."""
-    SHARE = 20
-    """One question in so many goes to a template at random, so that none is given up for a bad start."""
-    KEENNESS = 4
-    """A template whose best takes twice as long as the best of all is drawn 2^-KEENNESS times as often: a
-    TPE over templates gave the slowest two, 5x and 10x off, a fifth of a short search."""
 
     def _choose(self, fields: list[Field], rng: np.random.Generator, number: int) -> Field:
-        if len(fields) == 1 or number % self.SHARE == 0:
-            return super()._choose(fields, rng, number)
-        scores = [field.best(1)[0][0] if field.best(1) else None for field in fields]
-        best = min((score for score in scores if score is not None), default=1.0)
-        hopes = [
-            1 / (1 + len(field.trials)) if score is None else (best / score) ** self.KEENNESS
-            for field, score in zip(fields, scores, strict=True)
-        ]
-        return fields[int(rng.choice(len(fields), p=np.array(hopes) / sum(hopes)))]
+        return self._by_best(fields, rng, number)
 
     def _wish(self, field: Field, rng: np.random.Generator, refused: list[Positions], /) -> Positions | None:
         known = recent_and_best(field.trials, field.scores, self.HISTORY)
