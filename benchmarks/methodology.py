@@ -30,7 +30,8 @@ class Journey:
     @cached_property
     def best(self) -> Floats:
         """The best so far, after each evaluation; infinite before the first success."""
-        return np.minimum.accumulate(np.where(np.isnan(self.value), np.inf, self.value))
+        best: Floats = np.minimum.accumulate(np.where(np.isnan(self.value), np.inf, self.value))
+        return best
 
 
 class Yardstick:
@@ -71,7 +72,7 @@ class Yardstick:
         n = len(self.sorted)
         tried = np.round(np.maximum(self.times_s / self._mean_cost, 1)).astype(int)
         at = np.minimum(np.round(tried * (n + 1) / (tried + 1)).astype(int), n - 1)
-        best = self.sorted[::-1][at]
+        best: Floats = self.sorted[::-1][at]
         x, first = np.unique(tried, return_index=True)
         if len(x) < 2:
             return best
@@ -85,7 +86,8 @@ class Yardstick:
             at = np.searchsorted(journey.ended_s, self.times_s, side="right") - 1
             best = np.where(at >= 0, journey.best[np.maximum(at, 0)], np.inf)
             ranks[k] = np.minimum(np.searchsorted(self.sorted, best), n - 1)
-        return self.sorted[np.clip(np.round(ranks.mean(axis=0)).astype(int), 0, n - 1)]
+        value: Floats = self.sorted[np.clip(np.round(ranks.mean(axis=0)).astype(int), 0, n - 1)]
+        return value
 
     def performance(self, journeys: Sequence[Journey]) -> Floats:
         """P at each of `times_s`; their mean is the score in this space."""

@@ -156,6 +156,11 @@ RateOption = Annotated[
         help="What an hour of this machine costs.",
     ),
 ]
+WarmStartOption = Annotated[
+    list[str] | None,
+    typer.Option("--warm-start", metavar="STUDY|auto", autocompletion=study_names, rich_help_panel=HOW,
+                 help="Learn from another study (auto: those most like this one). May be repeated."),
+]  # fmt: skip
 StrategyOption = Annotated[
     str,
     typer.Option(

@@ -31,6 +31,7 @@ from evo.cli.options import (
     TaskArgument,
     TemplateOption,
     TemplatesOption,
+    WarmStartOption,
     WorkersOption,
     nvcc_or_environment,
     open_cache,
@@ -64,6 +65,7 @@ def search(
     templates: TemplatesOption = None,
     strategy: StrategyOption = "evo",
     seed: SeedOption = 0,
+    warm_start: WarmStartOption = None,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
@@ -88,6 +90,7 @@ def search(
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
     from evo.rig import choose_device, evaluator_of
+    from evo.search.lore import remembered
     from evo.store import Study
     from evo.strategy import STRATEGIES
     from evo.task import load_task
@@ -121,7 +124,9 @@ def search(
     ).prepare()  # what the machine lacks is told before a study is made
     with open_store(database, create=True) as store:
         named = asked if study else replace(asked, name=store.unused_name(task))
-        created = store.create(replace(named, templates=tuple(grounds)))
+        named = replace(named, templates=tuple(grounds))
+        lore = remembered(store, named, warm_start or ())
+        created = store.create(replace(named, settings={**named.settings, "warm_start": lore}))
         result = _run(created, store, grounds, *tools)
     _conclude(result, json)
 
@@ -259,6 +264,11 @@ def _conclude(result: SearchResult, json: bool) -> None:
     notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")
     if result.stopped == "exhausted":
         notice("every feasible point has been tried")
+    if result.stopped == "converged":
+        notice(
+            f"converged: no untried point is expected to be faster by more than the noise; "
+            f"to go on all the same: evo resume {study.name}"
+        )
     if result.stopped == "interrupted":
         notice(f"interrupted; go on with: evo resume {study.name}")
         raise typer.Exit(130)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from evo.confirm import Step, confirm, reserve_s
 from evo.errors import NothingFound, StoreError, UsageError
 from evo.gpu import Limits
+from evo.search.convergence import Convergence
+from evo.search.lore import earlier_trials
 from evo.search.probes import DeadParameter, Probes, dead_parameters, key_of
 from evo.search.usage import Meter, Usage
 from evo.space import FeasibleSet
@@ -53,7 +55,7 @@ GRACE_S = 5.0
 HOPELESS = 60
 """Trials after which a search of which none compiled is given up: the compiler or the template is broken."""
 
-Stopped = Literal["budget", "exhausted", "interrupted", "hopeless"]
+Stopped = Literal["budget", "exhausted", "converged", "interrupted", "hopeless"]
 
 
 class Workers(Protocol):
@@ -164,8 +166,9 @@ def search(
     watch: Callable[[Progress], None] = lambda _: None,
     judges: Callable[[float], Judges] | None = None,
 ) -> SearchResult:
-    """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts; then
-    confirms the best with what makes `judges`, given the seconds left: part of the budget is kept for it.
+    """Searches `study` until its budget is spent, its points are exhausted, its strategy expects nothing more
+    (see `convergence`), or a person interrupts; then confirms the best with what makes `judges`, given the
+    seconds left: part of the budget is kept for it.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
@@ -222,7 +225,9 @@ class _Loop:
         self._clock, self._study = clock, study
         self._store, self._grounds, self._workers, self._watch = store, grounds, workers, watch
         spaces = {name: ground.feasible for name, ground in grounds.items()}
-        self._strategy = make_strategy(study.strategy, spaces, study.seed)
+        earlier = earlier_trials(store, study)
+        self._strategy = make_strategy(study.strategy, spaces, study.seed, earlier)
+        self._convergence = Convergence()
         self._probes = Probes(spaces)
         self._probing = True
         self._ordered = study.workers == 1
@@ -299,6 +304,8 @@ class _Loop:
             return "budget"
         if self._exhausted and not self._under_way:
             return "exhausted"
+        if self._convergence.reached(len(self._rows)):
+            return "converged"
         if len(self._rows) >= HOPELESS and self._outcomes.keys() == {Outcome.UNCOMPILABLE}:
             return "hopeless"
         return None
@@ -359,7 +366,10 @@ class _Loop:
             pending = list(self._under_way.values())
         probe = self._probes.next(self._told, self._tried)
         self._probing = probe is not None
-        return probe or self._strategy.ask(self._told, pending, number)
+        if probe is None:
+            probe = self._strategy.ask(self._told, pending, number)
+            self._convergence.hear(self._strategy.expected_gain)
+        return probe
 
     # ---- evaluate, record, tell
 

@@ -56,9 +56,7 @@ class Strategy(ABC):
     expected_gain: float | None = None
     """By what part of the best time the last proposal is expected to better it; None: not known."""
 
-    def __init__(
-        self, spaces: Mapping[str, FeasibleSet], seed: int, earlier: Sequence[Told] = ()
-    ) -> None:
+    def __init__(self, spaces: Mapping[str, FeasibleSet], seed: int, earlier: Sequence[Told] = ()) -> None:
         self._spaces = spaces
         self._earlier = earlier
         self._seed = seed

@@ -79,19 +79,20 @@ class Evo(Strategy):
         if hope[chosen] == -math.inf:
             return None
         self.expected_gain = math.exp(min(0.0, float(hope[chosen])))
-        return mind.pool[chosen]
+        wish: Positions = mind.pool[chosen]
+        return wish
 
     def _far(self, field: Field, rng: np.random.Generator) -> Positions:
         """An open point far from those that were tried."""
-        some = np.stack([field.anything(rng) for _ in range(32)])
+        points = [field.anything(rng) for _ in range(32)]
         known = [*field.tried, *field.occupied]
         if not known:
-            return some[0]
+            return points[0]
         features = self._features[field.template]
-        here, there = features(some), features(np.stack(known))
+        here, there = features(np.stack(points)), features(np.stack(known))
         gaps = np.abs(here[:, None, :] - there[None, :, :])
         apart = np.where(features.labels, gaps > 0, gaps).sum(axis=2).min(axis=1)
-        return some[int(apart.argmax())]
+        return points[int(apart.argmax())]
 
     def _mind(self, field: Field, kind: int) -> Mind:
         """The surrogate of `field`, with all that is told: built from the trials up to a milestone, which it is

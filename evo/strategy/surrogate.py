@@ -119,7 +119,7 @@ class Surrogate:
         if self._labels[i]:
             return (x[:, None] != y[None, :]).astype(float)
         gap = x[:, None] - y[None, :]
-        return gap * gap if self._smooth else np.abs(gap)
+        return np.asarray(gap * gap if self._smooth else np.abs(gap))
 
     def _correlate(self, apart: Floats, slope: bool = False) -> tuple[Floats, Floats]:
         """The correlation, and with `slope` how it changes with what it is a function of."""
@@ -139,9 +139,7 @@ def log_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
     near_density = np.exp(-0.5 * near * near) / math.sqrt(2 * math.pi)
     # Abramowitz and Stegun 7.1.26
     t = 1 / (1 + 0.3275911 * np.abs(near) / math.sqrt(2))
-    series = (
-        (((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592
-    ) * t
+    series = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
     below = 0.5 * (1 + np.sign(near) * (1 - series * np.exp(-0.5 * near * near)))
     direct = np.log(np.maximum(near_density + near * below, 1e-30))
     far = np.minimum(u, -4.0)

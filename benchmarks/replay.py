@@ -1,0 +1,310 @@
+"""How soon does a strategy find a fast kernel? Replays searches over recorded spaces; no GPU needed.
+
+    python benchmarks/replay.py SPACE.npz CACHE.json.gz … [--repeats 40] [--strategies evo,tpe] [--out x.json]
+    python benchmarks/replay.py … --kernel-tuner VENV/bin/python    # its strategies in the same table
+
+Spaces: see recorded.py; public ones are at https://github.com/AutoTuningAssociation/benchmark_hub (download
+`cachefiles/<kernel>/<GPU>.json.gz`), our own in benchmarks/spaces/. The score P is that of methodology.py:
+0 random search, 1 the optimum at once; a trial costs its recorded seconds and the strategy's own time. A
+search lasts until random search would have closed 95 % of the gap between the median and the optimum.
+
+`tpe-plain` is Optuna's TPE as people use it: over the plain product, told PRUNED for what is not recorded.
+For Kernel Tuner points that fail are refused by its simulation before they are tried, so they cost it nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _library in ("OMP", "OPENBLAS", "MKL"):  # repeats run side by side: one thread each
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
+import argparse
+import json
+import math
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from methodology import Journey, Yardstick
+from recorded import Recorded, key_of, load
+
+from evo.strategy import STRATEGIES, Told, make_strategy
+
+KERNEL_TUNER = (
+    "adaptive_tabu_greywolf", "basinhopping", "bayes_opt", "diff_evo", "dual_annealing", "firefly_algorithm",
+    "genetic_algorithm", "greedy_ils", "greedy_mls", "hybrid_vndx", "mls", "nsga2", "ordered_greedy_mls",
+    "pso", "random_sample", "simulated_annealing",
+)  # fmt: skip
+PLAIN = "tpe-plain"
+PROPOSALS = 20
+"""Proposals an evaluation after which a run that only wastes them is given up."""
+
+
+@dataclass
+class Run:
+    """One search: `rows` of the evaluated points in order; proposals that were wasted; CPU seconds of the
+    strategy alone."""
+
+    rows: list[int] = field(default_factory=list)
+    infeasible: int = 0
+    repeated: int = 0
+    seconds: float = 0.0
+
+    @property
+    def proposals(self) -> int:
+        return len(self.rows) + self.infeasible + self.repeated
+
+    def journey(self, space: Recorded) -> Journey:
+        own = self.seconds / max(1, len(self.rows)) * np.arange(1, len(self.rows) + 1)
+        return Journey(np.cumsum(space.cost_s[self.rows]) + own, space.time_ms[self.rows])
+
+
+class Ask:
+    """What a replay asks of a strategy: the next point, told what the earlier ones gave."""
+
+    def __init__(self, name: str, space: Recorded, seed: int) -> None:
+        self._strategy = make_strategy(name, {space.name: space.feasible}, seed)
+        self._space = space
+        self._told: list[Told] = []
+
+    def next(self) -> tuple[Any, ...] | None:
+        proposal = self._strategy.ask(self._told, [], len(self._told))
+        self._point = proposal.point if proposal else {}
+        return key_of(self._point) if proposal else None
+
+    def tell(self, row: int) -> None:
+        self._told.append(Told(self._space.name, self._point, self._space.score_us(row)))
+
+
+class AskPlainTpe:
+    """Optuna's TPE over the plain product of the categories."""
+
+    def __init__(self, space: Recorded, seed: int) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna, self._space = optuna, space
+        self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True))
+        self._choices = {
+            name: optuna.distributions.CategoricalDistribution(values)
+            for name, values in space.values.items()
+        }
+
+    def next(self) -> tuple[Any, ...]:
+        self._trial = self._study.ask(self._choices)
+        return tuple(self._trial.params[name] for name in self._choices)
+
+    def tell(self, row: int | None) -> None:
+        """`row`: None where the point is not recorded."""
+        score = None if row is None else self._space.score_us(row)
+        if score is None:
+            self._study.tell(self._trial, state=self._optuna.trial.TrialState.PRUNED)
+        else:
+            self._study.tell(self._trial, score)
+
+
+@lru_cache(maxsize=32)
+def opened(path: str) -> tuple[Recorded, Yardstick, dict[tuple[Any, ...], int]]:
+    space = load(Path(path))
+    return space, Yardstick(space.time_ms, space.cost_s), space.rows()
+
+
+def replay(job: tuple[str, str, int]) -> tuple[str, str, Run]:
+    """One run of our strategies: (strategy, path of the space, seed)."""
+    name, path, seed = job
+    space, yardstick, rows = opened(path)
+    run, spent, seen = Run(), 0.0, set[int]()
+    ask = AskPlainTpe(space, seed) if name == PLAIN else Ask(name, space, seed)
+    while spent < yardstick.times_s[-1] and len(seen) < len(space):
+        if run.proposals > PROPOSALS * (yardstick.evaluations + 50):
+            break
+        began = time.process_time()
+        point = ask.next()
+        run.seconds += time.process_time() - began
+        if point is None:
+            break
+        row = rows.get(point)
+        if row is None:
+            run.infeasible += 1
+            assert isinstance(ask, AskPlainTpe), f"{name} proposed {point}, which is infeasible"
+            ask.tell(None)
+            continue
+        run.repeated += row in seen
+        if row not in seen:
+            run.rows.append(row)
+            spent += float(space.cost_s[row])
+        seen.add(row)
+        began = time.process_time()
+        ask.tell(row)
+        run.seconds += time.process_time() - began
+    return name, path, run
+
+
+def kernel_tuner_runs(
+    python: str, strategies: Sequence[str], path: str, seeds: Sequence[int]
+) -> Iterator[tuple[str, str, Run]]:
+    """Runs of Kernel Tuner's strategies, and last its version as (version, "", empty)."""
+    space, yardstick, rows = opened(path)
+    names = {",".join(map(str, point)): row for point, row in rows.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache.json"
+        cache.write_text(json.dumps(kernel_tuner_cache(space)))
+        request = {
+            "cache": str(cache), "strategies": list(strategies), "seeds": list(seeds),
+            "evaluations": min(len(space), math.ceil(1.2 * yardstick.evaluations)),
+        }  # fmt: skip
+        answer = subprocess.run(
+            [python, str(Path(__file__).with_name("kernel_tuner_runs.py"))],
+            input=json.dumps(request), capture_output=True, text=True, check=True, cwd=folder,
+        )  # fmt: skip
+    said = json.loads(answer.stdout)
+    for run in said["runs"]:
+        if run["error"]:
+            print(f"{run['strategy']} seed {run['seed']}: {run['error']}", file=sys.stderr)
+        done = Run([names[key] for key in run["points"]], run["infeasible"], run["repeated"], run["seconds"])
+        yield f"kernel tuner {run['strategy']}", path, done
+    yield said["version"], "", Run()
+
+
+def kernel_tuner_cache(space: Recorded) -> dict[str, Any]:
+    """A recorded space in the format of Kernel Tuner's cache files."""
+    cache = {}
+    for point, row in space.rows().items():
+        time_ms, cost_ms = float(space.time_ms[row]), 1e3 * float(space.cost_s[row])
+        entry: dict[str, Any] = dict(zip(space.values, point, strict=True))
+        failed = math.isnan(time_ms)
+        entry |= {"time": "RuntimeFailedConfig" if failed else time_ms, "times": [] if failed else [time_ms]}
+        entry |= {"compile_time": cost_ms, "verification_time": 0, "benchmark_time": 0}
+        entry |= {"strategy_time": 0, "framework_time": 0, "timestamp": "2000-01-01 00:00:00+00:00"}
+        cache[",".join(map(str, point))] = entry
+    return {
+        "device_name": space.device or "unknown", "kernel_name": space.name, "problem_size": [1],
+        "tune_params_keys": list(space.values), "tune_params": {k: list(v) for k, v in space.values.items()},
+        "objective": "time", "cache": cache,
+    }  # fmt: skip
+
+
+def summary(path: str, runs: Sequence[Run]) -> dict[str, Any]:
+    """What one strategy did in one space, over its repeats."""
+    space, yardstick, _ = opened(path)
+    journeys = [run.journey(space) for run in runs]
+    performance = yardstick.performance(journeys)
+    proposals = sum(run.proposals for run in runs) or 1
+    return {
+        "repeats": len(runs),
+        "P": round(float(performance.mean()), 4),
+        "P_over_time": [round(float(p), 3) for p in performance[49::50]],
+        "evaluations_to_5_percent": reached(journeys, 1.05 * space.optimum_ms),
+        "evaluations_to_1_percent": reached(journeys, 1.01 * space.optimum_ms),
+        "best_over_optimum": round(float(np.mean([j.best[-1] for j in journeys])) / space.optimum_ms, 4),
+        "evaluations": round(float(np.mean([len(run.rows) for run in runs])), 1),
+        "infeasible": round(float(np.mean([run.infeasible for run in runs])), 1),
+        "repeated": round(float(np.mean([run.repeated for run in runs])), 1),
+        "ms_a_proposal": round(1e3 * sum(run.seconds for run in runs) / proposals, 2),
+    }
+
+
+def reached(journeys: Sequence[Journey], goal: float) -> float | None:
+    """The median number of evaluations to a time of at most `goal`; None where most runs never get there."""
+    first = [np.flatnonzero(j.best <= goal) for j in journeys]
+    median = float(np.median([f[0] + 1 if len(f) else math.inf for f in first]))
+    return median if math.isfinite(median) else None
+
+
+def table(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) -> str:
+    """The strategies, best first: P in each space, means over spaces."""
+    lines = [
+        "| strategy | " + " | ".join(spaces) + " | mean P | to 5 % | to 1 % | best / optimum | wasted | ms |",
+        "|---" * (len(spaces) + 7) + "|",
+    ]
+    order = sorted(results, key=lambda name: -np.mean([r["P"] for r in results[name].values()]))
+    for name in order:
+        each = results[name]
+        cells = [f"{each[s]['P']:.3f}" if s in each else "" for s in spaces]
+        means = [
+            f"{np.mean([r['P'] for r in each.values()]):.3f}",
+            *(
+                " / ".join("—" if r[key] is None else f"{r[key]:.0f}" for r in each.values())
+                for key in ("evaluations_to_5_percent", "evaluations_to_1_percent")
+            ),
+            f"{np.mean([r['best_over_optimum'] for r in each.values()]):.3f}",
+            f"{np.mean([r['infeasible'] + r['repeated'] for r in each.values()]):.0f}",
+            f"{np.mean([r['ms_a_proposal'] for r in each.values()]):.1f}",
+        ]
+        lines.append("| " + " | ".join([name, *cells, *means]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("spaces", nargs="+", type=Path)
+    parser.add_argument("--strategies", default=",".join([*STRATEGIES, PLAIN]))
+    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--kernel-tuner", metavar="PYTHON", help="an interpreter that has kernel-tuner")
+    parser.add_argument("--kernel-tuner-strategies", default=",".join(KERNEL_TUNER))
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    paths, seeds = [str(p) for p in args.spaces], list(range(args.repeats))
+    names = {path: opened(path)[0].name for path in paths}
+    runs: dict[str, dict[str, list[Run]]] = {}
+    ours = [name for name in args.strategies.split(",") if name]
+    jobs = [(name, path, seed) for name in ours for path in paths for seed in seeds]
+    with get_context("spawn").Pool(args.processes) as pool:
+        for name, path, run in pool.imap_unordered(replay, jobs):
+            runs.setdefault(name, {}).setdefault(path, []).append(run)
+    kernel_tuner = ""
+    for path in paths if args.kernel_tuner else ():
+        theirs = args.kernel_tuner_strategies.split(",")
+        for name, where, run in kernel_tuner_runs(args.kernel_tuner, theirs, path, seeds):
+            if where:
+                runs.setdefault(name, {}).setdefault(where, []).append(run)
+            else:
+                kernel_tuner = name
+    results = {
+        name: {names[path]: summary(path, each[path]) for path in paths if path in each}
+        for name, each in runs.items()
+    }
+    print(table(results, list(names.values())))
+    if args.out:
+        described = {
+            "what": "searches replayed over recorded spaces",
+            "protocol": "score P of Willemsen et al., FGCS 159 (2024); see benchmarks/replay.py",
+            "command": " ".join(["python", *sys.argv]),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": commit(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, python {platform.python_version()}",
+            "versions": {
+                "optuna": version("optuna"),
+                "numpy": version("numpy"),
+                "kernel-tuner": kernel_tuner,
+            },
+            "seeds": seeds,
+            "spaces": {names[p]: {"device": opened(p)[0].device, "points": len(opened(p)[0])} for p in paths},
+            "results": results,
+        }
+        args.out.write_text(json.dumps(described, indent=1) + "\n")
+
+
+def commit() -> str:
+    said = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parent,
+    )  # fmt: skip
+    return said.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

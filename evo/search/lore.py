@@ -1,0 +1,60 @@
+"""What other studies in the database know: the trials that a search is warm-started from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from evo.errors import UsageError
+from evo.store import Store, Study
+from evo.strategy import Told
+
+AUTO = "auto"
+MOST = 3
+"""Studies that `auto` chooses."""
+ENOUGH = 20
+"""Correct trials below which a study knows too little for `auto`."""
+
+
+def remembered(store: Store, study: Study, asked: Sequence[str]) -> str:
+    """What `study` is to remember of the studies `asked` (names, or `auto`: those that are most like it): their
+    names and how many trials each has now, as text for `Study.settings`.
+
+    UnknownName where there is no such study, UsageError where it is of another task."""
+    chosen = {name: store.study(name) for name in asked if name != AUTO}
+    for other in chosen.values():
+        if other.problem.task != study.problem.task:
+            hint = f"it searches {other.problem.task}, not {study.problem.task}"
+            raise UsageError(f"study {other.name} knows nothing of this task", hint)
+    if AUTO in asked:
+        chosen |= {other.name: other for other in _most_alike(store, study)}
+    return json.dumps({name: sum(store.count(other).values()) for name, other in chosen.items()})
+
+
+def earlier_trials(store: Store, study: Study) -> list[Told]:
+    """The trials that `study` remembers. Scores are fractions of the best of their study, so that those of
+    different shapes and GPUs can stand side by side."""
+    kept: dict[str, int] = json.loads(str(study.settings.get("warm_start", "{}")))
+    trials = []
+    for name, count in kept.items():
+        rows = store.rows(store.study(name))[:count]
+        best = min((row.score_us for row in rows if row.score_us is not None), default=1.0)
+        trials += [
+            Told(row.template, row.point, None if row.score_us is None else row.score_us / best)
+            for row in rows
+        ]
+    return trials
+
+
+def _most_alike(store: Store, study: Study) -> list[Study]:
+    """Studies of the same task that share a template: the same problem first, then the same GPU, then the
+    newest."""
+    others = [
+        other
+        for other in store.studies()
+        if other.problem.task == study.problem.task
+        and (not study.templates or set(other.templates) & set(study.templates))
+        and sum(n for outcome, n in store.count(other).items() if outcome in ("TIMED", "GREEN")) >= ENOUGH
+    ]
+    others.sort(key=lambda o: (o.problem.key != study.problem.key, o.gpu != study.gpu, -o.id))
+    return others[:MOST]
