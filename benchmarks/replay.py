@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -47,6 +47,8 @@ KERNEL_TUNER = (
     "genetic_algorithm", "greedy_ils", "greedy_mls", "hybrid_vndx", "mls", "nsga2", "ordered_greedy_mls",
     "pso", "random_sample", "simulated_annealing",
 )  # fmt: skip
+LARGEST = {"bayes_opt": 12_000}
+"""Points of a space above which a strategy of Kernel Tuner's is left out: half a minute of CPU a run."""
 PLAIN = "tpe-plain"
 PROPOSALS = 20
 """Proposals an evaluation after which a run that only wastes them is given up."""
@@ -152,30 +154,33 @@ def replay(job: tuple[str, str, int]) -> tuple[str, str, Run]:
     return name, path, run
 
 
-def kernel_tuner_runs(
-    python: str, strategies: Sequence[str], path: str, seeds: Sequence[int]
-) -> Iterator[tuple[str, str, Run]]:
-    """Runs of Kernel Tuner's strategies, and last its version as (version, "", empty)."""
+def kernel_tuner_runs(job: tuple[str, str, str, list[int]]) -> tuple[str, list[tuple[str, str, Run]]]:
+    """Kernel Tuner's version, and the runs of one of its strategies: (interpreter, strategy, path, seeds)."""
+    python, strategy, path, seeds = job
     space, yardstick, rows = opened(path)
     names = {",".join(map(str, point)): row for point, row in rows.items()}
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache.json"
         cache.write_text(json.dumps(kernel_tuner_cache(space)))
         request = {
-            "cache": str(cache), "strategies": list(strategies), "seeds": list(seeds),
+            "cache": str(cache), "strategies": [strategy], "seeds": seeds,
             "evaluations": min(len(space), math.ceil(1.2 * yardstick.evaluations)),
         }  # fmt: skip
         answer = subprocess.run(
-            [python, str(Path(__file__).with_name("kernel_tuner_runs.py"))],
-            input=json.dumps(request), capture_output=True, text=True, check=True, cwd=folder,
+            [python, str(Path(__file__).with_name("kernel_tuner_runs.py").resolve())],
+            input=json.dumps(request), capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
+    if answer.returncode:
+        print(f"kernel tuner {strategy}: {answer.stderr.strip()[-300:]}", file=sys.stderr)
+        return "", []
     said = json.loads(answer.stdout)
+    done = []
     for run in said["runs"]:
         if run["error"]:
-            print(f"{run['strategy']} seed {run['seed']}: {run['error']}", file=sys.stderr)
-        done = Run([names[key] for key in run["points"]], run["infeasible"], run["repeated"], run["seconds"])
-        yield f"kernel tuner {run['strategy']}", path, done
-    yield said["version"], "", Run()
+            print(f"kernel tuner {strategy} seed {run['seed']}: {run['error']}", file=sys.stderr)
+        one = Run([names[key] for key in run["points"]], run["infeasible"], run["repeated"], run["seconds"])
+        done.append((f"kernel tuner {strategy}", path, one))
+    return said["version"], done
 
 
 def kernel_tuner_cache(space: Recorded) -> dict[str, Any]:
@@ -262,17 +267,22 @@ def main() -> None:
     runs: dict[str, dict[str, list[Run]]] = {}
     ours = [name for name in args.strategies.split(",") if name]
     jobs = [(name, path, seed) for name in ours for path in paths for seed in seeds]
+    theirs = [
+        (args.kernel_tuner, name, path, seeds[i : i + 5])
+        for name in (args.kernel_tuner_strategies.split(",") if args.kernel_tuner else ())
+        for path in paths
+        if len(opened(path)[0]) <= LARGEST.get(name, math.inf)
+        for i in range(0, len(seeds), 5)
+    ]
+    kernel_tuner = ""
     with get_context("spawn").Pool(args.processes) as pool:
+        coming = pool.imap_unordered(kernel_tuner_runs, theirs)
         for name, path, run in pool.imap_unordered(replay, jobs):
             runs.setdefault(name, {}).setdefault(path, []).append(run)
-    kernel_tuner = ""
-    for path in paths if args.kernel_tuner else ():
-        theirs = args.kernel_tuner_strategies.split(",")
-        for name, where, run in kernel_tuner_runs(args.kernel_tuner, theirs, path, seeds):
-            if where:
-                runs.setdefault(name, {}).setdefault(where, []).append(run)
-            else:
-                kernel_tuner = name
+        for kernel_tuner_version, done in coming:
+            kernel_tuner = kernel_tuner or kernel_tuner_version
+            for name, path, run in done:
+                runs.setdefault(name, {}).setdefault(path, []).append(run)
     results = {
         name: {names[path]: summary(path, each[path]) for path in paths if path in each}
         for name, each in runs.items()
