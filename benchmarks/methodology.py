@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Journey:
-    """One run of a strategy: `ended_s` (evaluations,), the time at which each evaluation was finished, rising;
+    """One run of a strategy: `ended_s` (evaluations,), the time at which each evaluation ended, rising;
     `value` (evaluations,): what it gave, nan for a failure."""
 
     ended_s: Floats

@@ -9,7 +9,7 @@ Spaces: see recorded.py; public ones are at https://github.com/AutoTuningAssocia
 search lasts until random search would have closed 95 % of the gap between the median and the optimum.
 
 `tpe-plain` is Optuna's TPE as people use it: over the plain product, told PRUNED for what is not recorded.
-For Kernel Tuner points that fail are refused by its simulation before they are tried, so they cost it nothing.
+Kernel Tuner's simulation refuses points that fail before they are tried: they cost it nothing.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def search(
         try:
             loop = _Loop(clock, store, grounds, workers, watch)
             stopped = loop.run(interrupted)
-            if judges and stopped in ("budget", "exhausted"):
+            if judges and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
                 stopped = loop.confirm(judges, interrupted) or stopped
             status = {"budget": "finished", "hopeless": "failed"}.get(stopped, stopped)

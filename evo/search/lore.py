@@ -17,8 +17,8 @@ ENOUGH = 20
 
 
 def remembered(store: Store, study: Study, asked: Sequence[str]) -> str:
-    """What `study` is to remember of the studies `asked` (names, or `auto`: those that are most like it): their
-    names and how many trials each has now, as text for `Study.settings`.
+    """What `study` is to remember of the studies `asked` (names, or `auto`: those most like it): their names
+    and how many trials each has now, as text for `Study.settings`.
 
     UnknownName where there is no such study, UsageError where it is of another task."""
     chosen = {name: store.study(name) for name in asked if name != AUTO}

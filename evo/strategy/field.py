@@ -137,8 +137,8 @@ class Field:
         return [(score, self.tried[i]) for score, i in self._best[:count]]
 
     def around(self, elites: Sequence[Positions], count: int, rng: np.random.Generator) -> Positions:
-        """About `count` feasible points (n, parameters), tried or not; all where there are no more. The half are
-        mutations of `elites`: up to two steps, and of micro parameters alone up to `DRIFT`. The others are any.
+        """About `count` feasible points (n, parameters), tried or not; all where there are no more. Half are
+        mutations of `elites`: up to two steps, and of micro parameters alone up to `DRIFT`. Others are any.
 
         What is open plays no part: the answer is the same whenever it is asked for."""
         rows = self._rows
