@@ -268,11 +268,11 @@ def main() -> None:
     ours = [name for name in args.strategies.split(",") if name]
     jobs = [(name, path, seed) for name in ours for path in paths for seed in seeds]
     theirs = [
-        (args.kernel_tuner, name, path, seeds[i : i + 5])
+        (args.kernel_tuner, name, path, seeds[i : i + 20])
         for name in (args.kernel_tuner_strategies.split(",") if args.kernel_tuner else ())
         for path in paths
         if len(opened(path)[0]) <= LARGEST.get(name, math.inf)
-        for i in range(0, len(seeds), 5)
+        for i in range(0, len(seeds), 20)
     ]
     kernel_tuner = ""
     with get_context("spawn").Pool(args.processes) as pool:
