@@ -99,7 +99,7 @@ class AskPlainTpe:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._space = optuna, space
         self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True))
-        self._choices = {
+        self._choices: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.CategoricalDistribution(values)
             for name, values in space.values.items()
         }

@@ -14,7 +14,7 @@ from evo.errors import UnknownName
 from evo.gpu import Limits, target
 from evo.space import FeasibleSet, Parameter, Space, rule
 from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
-from evo.trial import Problem
+from evo.trial import Point, Problem
 
 LIMITS = Limits.of(target("sm_89"))
 PROBLEM = Problem("toy", {"L": 512}, "fp16")
@@ -218,6 +218,86 @@ BOWL = Space(tuple(Parameter(f"p{i}", tuple(range(8)), 0) for i in range(5)))
 def test_prefers_the_better_template(name: str) -> None:
     history = searched(make_strategy(name, spaces(LARGE, LARGE), 0), 200)
     assert np.mean([t.template == "t1" for t in history[50:]]) > 0.6
+
+
+@every_strategy
+def test_a_resumed_search_of_a_large_space_goes_the_same_way(name: str) -> None:
+    """The pool of candidates is then a sample, and is drawn anew on the way."""
+    fields, history = spaces(BOWL), list[Told]()
+    strategy = make_strategy(name, fields, 5)
+    for n in range(64):
+        proposal = strategy.ask(history, [], n)
+        assert proposal is not None
+        history.append(Told("t0", proposal.point, bowl(proposal.point)))
+    for resumed_at in (3, 31, 63):
+        fresh = make_strategy(name, fields, 5).ask(history[:resumed_at], [], resumed_at)
+        assert fresh is not None
+        assert fresh.point == history[resumed_at].point
+
+
+def bowl(point: Point) -> float:
+    return 1.0 + sum(abs(int(v) - 6) for v in point.values())
+
+
+@every_strategy
+def test_a_warm_start_tries_the_best_of_earlier_studies_first(name: str) -> None:
+    points = spaces(BOWL)["t0"].points[100:3000:29]
+    earlier = [Told("t0", point, bowl(point)) for point in points]
+    earlier += [Told("gone", {"a": 1}, 0.1), Told("t0", {"p0": 99}, 0.1), Told("t0", points[0], None)]
+    best = sorted(bowl(point) for point in points)[: Strategy.HEIRLOOMS]
+    strategy = make_strategy(name, spaces(BOWL), 0, earlier)
+    history: list[Told] = []
+    for n in range(Strategy.HEIRLOOMS):
+        proposal = strategy.ask(history, [], n)
+        assert proposal is not None
+        history.append(Told("t0", proposal.point, bowl(proposal.point)))
+    assert [t.score_us for t in history] == best
+
+
+def test_evo_learns_from_an_earlier_study_where_to_look() -> None:
+    """The same landscape at another scale: what the best of it share is known before the first trial."""
+    rng = np.random.default_rng(0)
+    points = [spaces(BOWL)["t0"].points[int(i)] for i in rng.integers(8**5, size=200)]
+    earlier = [Told("t0", point, 3 * bowl(point)) for point in points]
+
+    def best(lore: Sequence[Told], seed: int) -> float:
+        strategy = make_strategy("evo", spaces(BOWL), seed, lore)
+        history: list[Told] = []
+        for n in range(14):
+            proposal = strategy.ask(history, [], n)
+            assert proposal is not None
+            history.append(Told("t0", proposal.point, bowl(proposal.point)))
+        return min(t.score_us for t in history if t.score_us is not None)
+
+    assert np.mean([best(earlier, s) for s in range(3)]) < np.mean([best((), s) for s in range(3)]) - 1
+
+
+def test_evo_says_when_nothing_more_is_to_be_expected() -> None:
+    strategy = make_strategy("evo", spaces(BOWL), 1)
+    history: list[Told] = []
+    gains = []
+    for n in range(150):
+        proposal = strategy.ask(history, [], n)
+        assert proposal is not None
+        history.append(Told("t0", proposal.point, bowl(proposal.point)))
+        gains.append(strategy.expected_gain)
+    assert gains[0] is None
+    assert min(t.score_us for t in history if t.score_us is not None) == 1.0
+    late = [gain for gain in gains[-30:] if gain is not None]
+    early = [gain for gain in gains[10:20] if gain is not None]
+    assert max(late) < 1e-2 * max(early)
+
+
+def test_a_batch_of_evo_spreads() -> None:
+    """What is under way counts: many workers are not sent to neighbours of one point."""
+    history = searched(make_strategy("evo", spaces(LARGE), 0), 60)
+    strategy, pending = make_strategy("evo", spaces(LARGE), 0), list[Proposal]()
+    for n in range(16):
+        proposal = strategy.ask(history, pending, 60 + n)
+        assert proposal is not None
+        pending.append(proposal)
+    assert len({key(p) for p in pending}) == 16
+    assert len({(p.point["bm"], p.point["bn"], p.point["stages"]) for p in pending}) >= 6
 
 
 def test_unknown_names_are_refused() -> None:

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 class Evo(Strategy):
     """Two layers. The template is drawn by how near its best comes to the best of all. In a template, a pool
-    of mutations of the elites (in their micro parameters, or across structures) and of other points is kept, and
+    of mutations of the elites (in their micro parameters, or across structures) and of others is kept, and
     the point of which a Gaussian process expects the most improvement is tried. Failures count as the slowest
     trial. Two surrogates take turns, a rough one and a smooth one that also knows labels: where one is led
     astray the other is not."""
@@ -137,8 +137,8 @@ class Mind:
         self._told = len(field.tried)
 
     def hopes(self, field: Field) -> Floats:
-        """Of each point of the pool the logarithm of the expected improvement, as a part of the best time; less
-        near to what is under way, and minus infinity where a point is not open."""
+        """Of each point of the pool the logarithm of the expected improvement, as a part of the best time;
+        less near to what is under way, and minus infinity where a point is not open."""
         y = targets(np.array([field.scores[i] for i in self._used]))
         mean, deviation = self._model.predict(y)
         hope = log_improvement(mean, deviation, float(y.min()))

@@ -110,14 +110,14 @@ class Surrogate:
     # ---- correlation
 
     def _between(self, x: Floats, y: Floats) -> Floats:
-        apart = np.zeros((len(x), len(y)))
+        apart: Floats = np.zeros((len(x), len(y)))
         for i, weight in enumerate(np.exp(self._theta[:-1])):
             apart += weight * self._gap(x[:, i], y[:, i], i)
         return self._correlate(apart)[0]
 
     def _gap(self, x: Floats, y: Floats, i: int) -> Floats:
         if self._labels[i]:
-            return (x[:, None] != y[None, :]).astype(float)
+            return np.asarray(x[:, None] != y[None, :], float)
         gap = x[:, None] - y[None, :]
         return np.asarray(gap * gap if self._smooth else np.abs(gap))
 
