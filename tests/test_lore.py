@@ -73,7 +73,7 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
         rows = sorted((r for r in store.rows(known) if r.score_us), key=lambda r: r.score_us or 0.0)
         best = [r.point for r in rows[: 2 * Strategy.HEIRLOOMS]]
         lore = remembered(store, known, [known.name])
-        warm = replace(new_study(), name="warm", budget_s=4.0, settings={"warm_start": lore})
+        warm = replace(new_study(), name="warm", budget_s=8.0, settings={"warm_start": lore})
         result = search(store.create(warm), store, ground_of(tmp_path), LandscapeWorkers())
         assert any(row.point in best for row in store.rows(result.study)[:40])
 

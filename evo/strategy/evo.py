@@ -59,12 +59,8 @@ class Evo(Strategy):
         fitted = _worth_knowing(scores[used], self.FITTED)
         model = Surrogate(features.labels, smooth=True)
         model.fit(x[fitted], y[fitted])
-
-        def expected(rows: Rows) -> Floats:
-            model.condition(x, features(rows))
-            return np.asarray(2 * (model.predict(y)[0] - y.min()) / (float(np.ptp(y)) or 1.0))
-
-        return (expected,)
+        expectation = model.expectation(x, (y - y.min()) / (float(np.ptp(y)) or 1.0))
+        return (lambda rows: 2 * expectation(features(rows)),)
 
     def _choose(self, fields: list[Field], rng: np.random.Generator, number: int) -> Field:
         return self._by_best(fields, rng, number)

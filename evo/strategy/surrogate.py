@@ -8,6 +8,7 @@ vector; only a new fit costs more.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +103,13 @@ class Surrogate:
         mean, scale = float(y.mean()), float(y.std()) or 1.0
         white = self._inverse @ ((y - mean) / scale)
         return mean + scale * (white @ self._v), scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
+
+    def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
+        """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
+        k = self._between(x, x) + math.exp(self._theta[-1]) * np.eye(len(x))
+        mean = float(y.mean())
+        alpha = np.linalg.solve(k, y - mean)
+        return lambda points: mean + self._between(points, x) @ alpha
 
     def correlation(self, points: Floats) -> Floats:
         """Of each of `points` (k, features) with each of the pool: (k, m)."""
