@@ -121,8 +121,8 @@ def test_a_trial_is_stored_before_anyone_hears_of_it(
     with Store(tmp_path / "evo.db") as store, Store(tmp_path / "evo.db") as reader:
         study = store.create(new_study(workers=workers, budget_s=1.0))
 
-        def spying(name: str, spaces: Any, seed: int) -> Any:
-            strategy = make_strategy(name, spaces, seed)
+        def spying(*asked: Any) -> Any:
+            strategy = make_strategy(*asked)
             ask = strategy.ask
 
             def checked(told: Any, pending: Any, number: int) -> Any:
