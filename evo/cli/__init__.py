@@ -90,8 +90,8 @@ app.callback(help=_paragraphs(_root.__doc__ or ""))(_root)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code. Whatever is raised and is no EvoError is a bug, and goes through."""
-    # NumPy, not loaded yet, has small matrices here: threads would wait for each other, many times longer on a
-    # busy machine; and one thread rounds alike wherever a search is resumed
+    # NumPy, not loaded yet, has small matrices here: threads would wait for each other, many times longer on
+    # a busy machine; and one thread rounds alike wherever a search is resumed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         return int(app(args=arguments, prog_name="evo", standalone_mode=False) or 0)
