@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, combinations
 
 from evo.space import FeasibleSet
@@ -96,4 +97,10 @@ def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
 def key_of(proposal: Proposal | Told) -> tuple[object, ...]:
     """Equal for equal proposals."""
     # repr: True and 1 are equal, and may both be values of one parameter
-    return proposal.template, *sorted((name, repr(value)) for name, value in proposal.point.items())
+    return proposal.template, *sorted(_pair(name, repr(value)) for name, value in proposal.point.items())
+
+
+@lru_cache(maxsize=4096)
+def _pair(name: str, value: str) -> tuple[str, str]:
+    """One object for equal pairs: a search remembers the keys of all its trials."""
+    return name, value
