@@ -70,7 +70,8 @@ class Evo(Strategy):
         if len(field.tried) < self.START or field.best(1) == []:
             return self._far(field, rng)
         mind = self._mind(field, (len(field.tried) + len(field.occupied)) % 2)
-        hope = mind.hopes(field)
+        # rounded: a dead parameter makes equals, and which is a rounding ahead is not the same everywhere
+        hope = mind.hopes(field).round(9)
         chosen = int(hope.argmax())
         if hope[chosen] == -math.inf:
             return None

@@ -51,10 +51,11 @@ class Surrogate:
         for _ in range(STEPS):
             likelihood, slope = self._likelihood(theta, apart, z)
             away = (theta - self._prior) / 1.2
-            likelihood -= 0.5 * float(away @ away)
+            # rounded: only orders and signs count, and they must not hang on the last bits of a product
+            likelihood = round(likelihood - 0.5 * float(away @ away), 9)
+            slope = (slope - away / 1.2).round(9)
             if likelihood > best:
                 best, self._theta = likelihood, theta
-            slope = slope - away / 1.2
             turn = slope * before
             step = np.clip(np.where(turn > 0, step * 1.3, np.where(turn < 0, step * 0.5, step)), 0.02, 0.8)
             before = slope
