@@ -71,7 +71,7 @@ class Evo(Strategy):
             return self._far(field, rng)
         mind = self._mind(field, (len(field.tried) + len(field.occupied)) % 2)
         # rounded: a dead parameter makes equals, and which is a rounding ahead is not the same everywhere
-        hope = mind.hopes(field).round(9)
+        hope = mind.hopes(field).round(6)
         chosen = int(hope.argmax())
         if hope[chosen] == -math.inf:
             return None

@@ -52,8 +52,8 @@ class Surrogate:
             likelihood, slope = self._likelihood(theta, apart, z)
             away = (theta - self._prior) / 1.2
             # rounded: only orders and signs count, and they must not hang on the last bits of a product
-            likelihood = round(likelihood - 0.5 * float(away @ away), 9)
-            slope = (slope - away / 1.2).round(9)
+            likelihood = round(likelihood - 0.5 * float(away @ away), 6)
+            slope = (slope - away / 1.2).round(6)
             if likelihood > best:
                 best, self._theta = likelihood, theta
             turn = slope * before

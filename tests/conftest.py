@@ -1,0 +1,5 @@
+"""One thread for NumPy's products, as `evo` itself sets it: searches in this process and in others then agree."""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
