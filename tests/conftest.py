@@ -1,4 +1,4 @@
-"""One thread for NumPy's products, as `evo` itself sets it: searches in this process and in others then agree."""
+"""One thread for NumPy, as `evo` itself sets it: searches in this process and in others then agree."""
 
 import os
 
