@@ -14,9 +14,6 @@ from evo.errors import UnknownName, UsageError
 KIB = 1024
 RESERVED_SMEM_PER_CTA = 1 * KIB
 """Shared memory that the system takes from every CTA on sm_80 and up, bytes."""
-STATIC_SMEM_LIMIT = 48 * KIB
-"""Shared memory a CTA may have without opting in, bytes: on every GPU."""
-REGISTERS_PER_THREAD = 255
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from evo.trial import Binary, BufferArg, LaunchConfig, Outcome, Problem, ScalarA
 ROWS = 32
 """Query rows and keys of a tile of include/flash.cuh."""
 SHAPE = "1,8,160,64"
-_WORDS = "expect|on a GPU|only|problem|launch|workspace|check"
 CONTROLS = tuple(
     (dtype, dim, causal) for dtype in ("fp16", "bf16") for dim in (64, 128) for causal in (False, True)
 )

@@ -218,16 +218,6 @@ def score_text(median_us: float | None, estimate_us: float | None) -> str:
     return f"~{microseconds(estimate_us)}" if estimate_us is not None else "-"
 
 
-def _ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
-    if ratio is None:
-        return "-"
-    return f"{ratio:.2f}x" if low is None or high is None else f"{ratio:.2f}x [{low:.2f}, {high:.2f}]"
-
-
-def _best_baseline(baselines_us: Mapping[str, float]) -> tuple[str, float] | None:
-    return min(baselines_us.items(), key=lambda item: item[1]) if baselines_us else None
-
-
 # ------------------------------------------------------------------------------------------ leaderboard
 
 
