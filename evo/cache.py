@@ -6,19 +6,52 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
 class Cache:
-    """Folders by key below `root`. An entry appears at once and whole, or not at all."""
+    """Files and folders by key below `root`. An entry appears at once and whole, or not at all."""
 
     def __init__(self, root: Path, limit_bytes: int = 2 << 30) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
 
     def path(self, key: str) -> Path:
-        """Where the entry of `key` lies, whether it exists or not."""
+        """Where the folder of `key` lies, whether it exists or not."""
         return self.root / key[:2] / key
+
+    def read(self, key: str) -> bytes | None:
+        """What was kept under `key`; None if nothing is."""
+        entry = self._file(key)
+        try:
+            content = entry.read_bytes()
+        except FileNotFoundError:
+            return None
+        with suppress(OSError):  # a cache may be read-only
+            os.utime(entry)  # age for prune(): least recently used goes first
+        return content
+
+    def keep(self, key: str, content: bytes) -> None:
+        """Keeps `content` under `key`, in place of what is there."""
+        entry = self._file(key)
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(prefix=f".{key[:8]}-", dir=entry.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(scratch).replace(entry)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+
+    def drop(self, key: str) -> None:
+        """Forgets what was kept under `key`."""
+        with suppress(OSError):
+            self._file(key).unlink()
+
+    def _file(self, key: str) -> Path:
+        return self.root / key[:2] / f"{key}.xz"
 
     def build_once(self, key: str, build: Callable[[Path], None]) -> Path:
         """The folder of `key`; where it is absent, `build` fills a fresh one that is then renamed into place.
@@ -48,7 +81,8 @@ class Cache:
         entries = []
         for entry in self.root.glob("??/*"):
             try:
-                size = sum(f.stat().st_size for f in entry.rglob("*") if f.is_file())
+                files = [entry] if entry.is_file() else [f for f in entry.rglob("*") if f.is_file()]
+                size = sum(f.stat().st_size for f in files)
                 entries.append((entry.stat().st_mtime, size, entry))
             except FileNotFoundError:  # another process pruned it first
                 continue
@@ -57,6 +91,9 @@ class Cache:
         for _, size, entry in sorted(entries):
             if freed >= excess:
                 break
-            shutil.rmtree(entry, ignore_errors=True)
+            if entry.is_file():
+                entry.unlink(missing_ok=True)
+            else:
+                shutil.rmtree(entry, ignore_errors=True)
             freed += size
         return freed

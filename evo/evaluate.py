@@ -76,7 +76,13 @@ class EvaluatorSpec:
         self.compiler().close()
 
     def compiler(self) -> Compiler:
-        return find_compiler(self.nvcc, Cache(self.cache), timeout_s=self.compile_timeout_s)
+        """What gives the device what it runs: a GPU the cubin, the emulator the PTX."""
+        return find_compiler(
+            self.nvcc,
+            Cache(self.cache),
+            timeout_s=self.compile_timeout_s,
+            parts=("cubin",) if self.on_gpu else ("ptx",),
+        )
 
     def evaluators(self, workers: int) -> int:
         """How many processes evaluate when `workers` may work: one on a GPU, where the others compile."""

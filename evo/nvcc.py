@@ -2,8 +2,11 @@
 
 Measured on a 60-line mma.sync attention kernel (sm_89, one core, CUDA 13.0.88): NVRTC gives cubin, PTX and
 ptxas's report from one call in 0.20 s (ptxas: 0.09 s of it); nvcc and ptxas take 0.48 s together. The
-headers (cuda_fp16, mma) cost 10 to 30 ms, so precompiled headers would not pay. A cache entry holds both with
-line information in about 30 KB (zlib): 0.3 ms to read, where xz took 20 KB and 1.4 ms of the GPU's waiting.
+headers (cuda_fp16, mma) cost 10 to 30 ms, so precompiled headers would not pay.
+
+What one needs of a kernel is kept: a search on a GPU its cubin, one on the emulator its PTX, both where a
+person asks; what is missing is compiled again. Of `flash_mma` either takes 8 to 11 KB (xz), with line
+information, and 1 ms to read; both together took 30 to 44 KB (zlib), the most of a trial's disk.
 
 The first of these that works compiles:
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import lzma
 import os
 import re
 import shlex
@@ -29,19 +33,18 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from evo import nvrtc
 from evo.cache import Cache
 from evo.errors import MachineError, Uncompilable
-from evo.ptxas import first_errors, machine_code, reason, resources, without_ptx_text
+from evo.ptxas import first_errors, machine_code, module_state, reason, resources, without_ptx_text
 from evo.trial import Binary, Resources, digest_of
 
 OPTIONS = ("-std=c++17", "-lineinfo")
@@ -50,7 +53,10 @@ OLDEST = (12, 4)
 """Releases below are passed over when nobody asked for them by name."""
 PRUNE_EVERY = 1000
 """Own builds between two looks at the size of the cache."""
-_ENTRY = "binary.z"
+Part = Literal["cubin", "ptx"]
+PARTS: tuple[Part, ...] = ("cubin", "ptx")
+_XZ_PRESET: dict[bool, int] = {True: 1, False: 6}
+"""With a cubin and without: 6 takes 5 times as long and makes PTX an eighth smaller, a cubin hardly."""
 _OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
 """The source as PTX names it: by the folder that happened to be the compiler's."""
 
@@ -133,8 +139,11 @@ def _nvrtc_below(root: Path) -> Path | None:
     return None
 
 
-def find_compiler(nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0) -> Compiler:
+def find_compiler(
+    nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS
+) -> Compiler:
     """The best compiler of this machine; `nvcc` (from --nvcc or CUDA_HOME) is taken without looking further.
+    Its binaries have these `parts`.
 
     Raises MachineError where there is none, or where the one asked for does not work.
     """
@@ -147,7 +156,7 @@ def find_compiler(nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0) -
     problems = []
     for kit, tool in choices:
         try:
-            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s)
+            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s, parts=parts)
         except MachineError as error:
             problems.append(f"{tool} ({kit.origin}): {error.message}")
             continue
@@ -172,15 +181,18 @@ class _Built:
 
 
 class Compiler:
-    """Compiles candidates; safe to use from several threads at once. `version` is part of every key."""
+    """Compiles candidates; safe to use from several threads at once. `version` is part of every key. Binaries
+    have these `parts`, and nothing else of them is kept."""
 
     def __init__(
-        self, toolkit: Toolkit, tool: Literal["nvrtc", "nvcc"], cache: Cache, *, timeout_s: float = 60.0
-    ) -> None:
+        self, toolkit: Toolkit, tool: Literal["nvrtc", "nvcc"], cache: Cache,
+        *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS,
+    ) -> None:  # fmt: skip
         self.toolkit = toolkit
         self.tool = tool
         self.cache = cache
         self.timeout_s = timeout_s
+        self.parts = frozenset(parts)
         self._backend = _NvrtcProcesses(toolkit) if tool == "nvrtc" else _NvccCommands(toolkit)
         self._builds = 0
         self.release, self.version = self._probe()
@@ -264,35 +276,48 @@ class Compiler:
             resources=resources(built.log, entry),
             machine_code=machine_code(cubin, ptx, entry),
             seconds=seconds,
+            state=module_state(ptx),
         )
 
     def _load(self, key: str) -> Binary | None:
-        """The cached binary; a damaged entry is deleted."""
-        folder = self.cache.path(key)
+        """The cached binary, if the cache has all parts of it; a damaged entry is deleted."""
+        found = self._entry(key)
+        return self._lean(found) if found and self.parts <= _parts_of(found) else None
+
+    def _entry(self, key: str) -> Binary | None:
+        """What the cache has of a binary, whichever parts."""
         try:
-            text = zlib.decompress((folder / _ENTRY).read_bytes())  # which checks its sum
-            head, _, rest = text.partition(b"\n")
+            packed = self.cache.read(key)
+            if packed is None:
+                return None
+            head, _, rest = lzma.decompress(packed).partition(b"\n")  # which checks its sum
             fields = json.loads(head)
-            ptx_bytes = fields.pop("ptx_bytes")
+            cut = fields.pop("ptx_bytes")
             fields["resources"]["warnings"] = tuple(fields["resources"]["warnings"])
             fields["resources"] = Resources(**fields["resources"])
-            return Binary(ptx=rest[:ptx_bytes].decode(), cubin=rest[ptx_bytes:], **fields)
-        except (OSError, zlib.error, EOFError, ValueError, KeyError, TypeError):
-            if folder.is_dir():
-                shutil.rmtree(folder, ignore_errors=True)
+            fields["state"] = tuple(fields["state"])
+            return Binary(ptx=rest[:cut].decode(), cubin=rest[cut:], **fields)
+        except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError):
+            self.cache.drop(key)
             return None
 
-    def _keep(self, key: str, binary: Binary) -> Binary:
-        ptx = binary.ptx.encode()
-        fields = {k: v for k, v in asdict(binary).items() if k not in ("ptx", "cubin")}
+    def _lean(self, binary: Binary) -> Binary:
+        """`binary` with the parts that are asked for."""
+        unwanted: dict[str, Any] = {"cubin": b"", "ptx": ""}
+        return replace(binary, **{part: none for part, none in unwanted.items() if part not in self.parts})
+
+    def _keep(self, key: str, whole: Binary) -> Binary:
+        """Keeps what is asked for of a new binary; all of it if others asked for the rest before."""
+        binary, before = self._lean(whole), self._entry(key)
+        kept = binary if before is None or _parts_of(before) <= self.parts else whole
+        ptx = kept.ptx.encode()
+        fields = {k: v for k, v in asdict(kept).items() if k not in PARTS}
         head = json.dumps({**fields, "ptx_bytes": len(ptx)}).encode()
-        packed = zlib.compress(head + b"\n" + ptx + binary.cubin, 1)
-
-        def write(folder: Path) -> None:
-            (folder / _ENTRY).write_bytes(packed)
-
+        packed = lzma.compress(
+            head + b"\n" + ptx + kept.cubin, check=lzma.CHECK_CRC32, preset=_XZ_PRESET[bool(kept.cubin)]
+        )
         try:
-            self.cache.build_once(key, write)
+            self.cache.keep(key, packed)
         except OSError as error:
             raise MachineError(
                 f"cannot write to the cache {self.cache.root}: {error.strerror}",
@@ -302,6 +327,10 @@ class Compiler:
         if self._builds % PRUNE_EVERY == 0:
             self.cache.prune()
         return binary
+
+
+def _parts_of(binary: Binary) -> frozenset[Part]:
+    return frozenset(part for part in PARTS if getattr(binary, part))
 
 
 # --- NVRTC -------------------------------------------------------------------------------------------------

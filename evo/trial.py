@@ -215,7 +215,8 @@ class Resources:
 @dataclass(frozen=True)
 class Binary:
     """A compiled candidate. `machine_code` is a hash of the entry point's instructions alone: equal for two
-    points whose difference changes nothing. `compiler` names tool and version ("nvrtc 13.0.88")."""
+    points whose difference changes nothing. `compiler` names tool and version ("nvrtc 13.0.88"). `state`: the
+    module-level variables that the kernel may write. `cubin` or `ptx` is empty where nobody asked for it."""
 
     cubin: bytes
     ptx: str
@@ -225,10 +226,7 @@ class Binary:
     resources: Resources
     machine_code: str
     seconds: float
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.cubin)
+    state: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def test_precompiling_warms_the_cache_and_ends_what_does_not_compile(
     precompiler = Precompiler(replace(spec, cache=tmp_path))
     try:
         assert precompiler(candidate_of(spec)) is None
-        assert len(list(tmp_path.glob("??/*/binary.z"))) == 1
+        assert len(list(tmp_path.glob("??/*.xz"))) == 1
         failed = precompiler(candidate_of(spec, fault="assert"))
         assert failed is not None
         assert failed.outcome == Outcome.UNCOMPILABLE

@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evo.cache import Cache
 from evo.errors import MachineError, Uncompilable
-from evo.nvcc import Compiler, build_shared_library, find_compiler, toolkits
+from evo.nvcc import Compiler, Part, build_shared_library, find_compiler, toolkits
 from evo.trial import Binary
 
 KERNEL = """// a comment {comment}
@@ -174,7 +175,7 @@ def test_the_second_time_comes_from_the_cache(compiler: Compiler) -> None:
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
 def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None) -> None:
     first = compiler.compile(source(), "scale", "sm_89")
-    (entry,) = compiler.cache.root.glob("??/*/binary.z")
+    (entry,) = compiler.cache.root.glob("??/*.xz")
     if damage is None:  # one flipped bit in the middle
         content = bytearray(entry.read_bytes())
         content[len(content) // 2] ^= 4
@@ -187,16 +188,35 @@ def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None
 
 def test_an_entry_without_its_file_is_built_again(compiler: Compiler) -> None:
     compiler.compile(source(), "scale", "sm_89")
-    (entry,) = compiler.cache.root.glob("??/*/binary.z")
+    (entry,) = compiler.cache.root.glob("??/*.xz")
     entry.unlink()
     compiler.compile(source(), "scale", "sm_89")
     assert entry.is_file()
 
 
-def test_an_entry_is_small(compiler: Compiler) -> None:
-    compiler.compile(source(), "scale", "sm_89")
-    (entry,) = compiler.cache.root.glob("??/*/binary.z")
-    assert entry.stat().st_size < 8_000
+def test_what_nobody_asks_for_is_not_kept(compiler: Compiler) -> None:
+    whole, cache = compiler.compile(source(), "scale", "sm_89"), compiler.cache
+    (entry,) = cache.root.glob("??/*.xz")
+    both = entry.stat().st_size
+    assert both < 8_000
+    entry.unlink()
+
+    def having(*parts: Part) -> Compiler:
+        return Compiler(compiler.toolkit, compiler.tool, cache, parts=parts)
+
+    with having("cubin") as of_gpu, having("ptx") as of_emulator:
+        built = of_gpu.compile(source(), "scale", "sm_89")
+        assert replace(built, seconds=0.0) == replace(whole, ptx="", cubin=built.cubin, seconds=0.0)
+        assert of_gpu.compile(source(), "scale", "sm_89") == built
+        assert entry.stat().st_size < 0.75 * both
+        for _ in range(2):  # what is missing is built again; then all of it is kept
+            assert ".entry scale(" in of_emulator.compile(source(), "scale", "sm_89").ptx
+        assert entry.stat().st_size > 0.9 * both
+        written = entry.stat().st_ino
+        assert not of_emulator.compile(source(), "scale", "sm_89").cubin
+        assert of_gpu.compile(source(), "scale", "sm_89").cubin
+        assert compiler.compile(source(), "scale", "sm_89").cubin
+        assert entry.stat().st_ino == written
 
 
 def test_a_batch_keeps_order_and_failures(compiler: Compiler) -> None:

@@ -2,7 +2,7 @@
 
 What a candidate goes through, cheapest first, so that a wrong one dies early:
 
-1. its PTX holds no state of its own between launches;
+1. it holds no state of its own between launches;
 2. a small problem just beyond the candidate's tiles, with normal and with peaky inputs;
 3. what must hold between two runs whatever the reference says (`Task.relations`);
 4. the other boundary problems (one below, at and above the tiles; 1; ragged), each with another family of
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,7 +33,7 @@ from evo.device import Device, Kernel, LaunchReport
 from evo.errors import CandidateError, Red
 from evo.gate.visit import Case, KernelFor, Visit
 from evo.task import Task
-from evo.trial import CaseError, LaunchConfig, Problem
+from evo.trial import Binary, CaseError, LaunchConfig, Problem
 
 __all__ = ["Case", "Green", "KernelFor", "check"]
 
@@ -90,7 +89,7 @@ def check(
     """
     visit = Visit(kernel_for, device, task, deterministic, thorough)
     kernel, launch = kernel_for(problem)
-    refuse_state(kernel.binary.ptx)
+    refuse_state(kernel.binary)
     try:
         report = _go_through(visit, problem, tiles, seed)
     except CandidateError:
@@ -188,16 +187,8 @@ def case_seed(seed: int, problem: Problem, family: str) -> int:
     return int.from_bytes(raw[:4], "little") >> 1
 
 
-_GLOBAL = re.compile(r"^[ \t]*(?:\.(?:visible|weak|extern|common)[ \t]+)*\.global\b([^;=]*)", re.MULTILINE)
-_TEXT_CONSTANTS = ("$str", "__func__", "__PRETTY_FUNCTION__")
-
-
-def refuse_state(ptx: str) -> None:
+def refuse_state(binary: Binary) -> None:
     """Raises Red if the kernel uses a module-level `__device__` variable: it would live on between launches,
     where no guard and no poison reaches it. Tables belong in `__constant__`, scratch in a workspace."""
-    for match in _GLOBAL.finditer(ptx):
-        name = re.sub(r"\[.*", "", match[1], flags=re.DOTALL).split()[-1]
-        if ptx.count(name) == 1 or name.startswith(_TEXT_CONSTANTS):
-            continue  # libraries declare some that nobody uses
-        if len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", ptx)) > 1:
-            raise Red("module-level state", f"the kernel uses the __device__ variable {name}", name)
+    for name in binary.state:
+        raise Red("module-level state", f"the kernel uses the __device__ variable {name}", name)
