@@ -61,14 +61,19 @@ class Strategy(ABC):
         self._earlier = earlier
         self._seed = seed
         self._last: Told | None = None
+        self._places: dict[int, tuple[Proposal, Positions | None]] = {}
+        """Of what is under way, by identity: the proposal (so that it lives) and where it is."""
         self._reset()
 
     def ask(self, told: Sequence[Told], pending: Sequence[Proposal], number: int) -> Proposal | None:
         """The proposal for trial `number`; None when no untried feasible point is left."""
         self._learn(told)
-        for proposal in pending:
+        # the same proposals are under way question after question
+        places = {id(p): self._places.get(id(p)) or (p, self._place(p)) for p in pending}
+        self._places = places
+        for proposal, positions in places.values():
             if proposal.template in self._fields:
-                self._fields[proposal.template].occupy(proposal.point)
+                self._fields[proposal.template].occupy(positions)
         try:
             rng = np.random.default_rng([self._seed % 2**63, number])
             fields = [field for field in self._fields.values() if field.open_count]
@@ -111,6 +116,10 @@ class Strategy(ABC):
             for field, score in zip(fields, scores, strict=True)
         ]
         return fields[int(rng.choice(len(fields), p=np.array(hopes) / sum(hopes)))]
+
+    def _place(self, proposal: Proposal) -> Positions | None:
+        field = self._fields.get(proposal.template)
+        return field.locate(proposal.point) if field else None
 
     @abstractmethod
     def _wish(self, field: Field, rng: np.random.Generator, refused: list[Positions], /) -> Positions | None:

@@ -57,7 +57,7 @@ class Evo(Strategy):
         features = Features(field.feasible)
         x, y = features(np.stack([earlier.tried[i] for i in used])), targets(scores[used])
         fitted = _worth_knowing(scores[used], self.FITTED)
-        model = Surrogate(features.labels, smooth=True)
+        model = Surrogate(features.labels, features.levels, smooth=True)
         model.fit(x[fitted], y[fitted])
         expectation = model.expectation(x, (y - y.min()) / (float(np.ptp(y)) or 1.0))
         return (lambda rows: 2 * expectation(features(rows)),)
@@ -114,23 +114,28 @@ class Mind:
         self.milestone = milestone
         self._features = features
         self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
+        levels = [levels for levels, used in zip(features.levels, self._columns, strict=True) if used]
         scores = np.array(field.scores[:milestone])
         self._used = _worth_knowing(scores, Evo.CAP).tolist()
         kept = scores[self._used]
         x = self._seen([field.tried[i] for i in self._used])
         fitted = _worth_knowing(kept, Evo.FITTED)
-        self._model = Surrogate(features.labels[self._columns], smooth)
+        self._model = Surrogate(features.labels[self._columns], levels, smooth)
         self._model.fit(x[fitted], targets(kept)[fitted])
         elites = [field.tried[i] for i in np.argsort(scores, kind="stable")[:8] if scores[i] < math.inf]
         self.pool = field.around(elites, Evo.POOL, rng)
-        self._model.condition(x, self._seen(self.pool))
+        self._model.condition(x, self._seen(self.pool), Evo.EVERY)
         self._told = milestone
+        self._near: dict[bytes, Floats] = {}
+        """Of points under way: the logarithm of what is left of hope near them."""
 
     def hear(self, field: Field) -> None:
         """Takes in the trials that were told since."""
-        for i in range(self._told, len(field.tried)):
-            self._model.add(self._seen([field.tried[i]])[0])
-            self._used.append(i)
+        if self._told == len(field.tried):
+            return
+        for point in self._features.of_few(field.tried[self._told :]):
+            self._model.add(point[self._columns])
+        self._used.extend(range(self._told, len(field.tried)))
         self._told = len(field.tried)
 
     def hopes(self, field: Field) -> Floats:
@@ -139,9 +144,14 @@ class Mind:
         y = targets(np.array([field.scores[i] for i in self._used]))
         mean, deviation = self._model.predict(y)
         hope = log_improvement(mean, deviation, float(y.min()))
-        if field.occupied:
-            near = self._model.correlation(self._seen(field.occupied))
-            hope += np.log1p(1e-6 - near * near).sum(axis=0)
+        under_way = {point.tobytes(): point for point in field.occupied}
+        self._near = {key: near for key, near in self._near.items() if key in under_way}
+        for key in under_way.keys() - self._near.keys():
+            point = self._features.of_few([under_way[key]])[:, self._columns]
+            near = self._model.correlation(point)[0]
+            self._near[key] = np.log1p(1e-6 - near * near)
+        for key in under_way:
+            hope += self._near[key]
         return np.where(field.open_among(self.pool), hope, -math.inf)
 
     def _seen(self, points: Sequence[Positions] | Positions) -> Floats:

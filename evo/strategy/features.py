@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,10 @@ from evo.space import FeasibleSet, Parameter
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.signedinteger]
+
+
+REMEMBERED = 1000
+"""Points whose features are kept, for questions to come."""
 
 
 class Features:
@@ -39,10 +43,26 @@ class Features:
                 labels.append(True)
                 plain.append(not parameter.ordered)
         others = self._others(feasible.indices[:1]).shape[1]
+        self.levels: list[Floats | None] = [np.unique(table) for _, table in self._tables]
+        """The values that each column has, ascending; None: any."""
+        self.levels += [None] * others
         self.labels = np.array([*labels, *[False] * others], bool)
         """Which columns are labels."""
         self.plain = np.array([*plain, *[True] * others], bool)
         """All columns but the labels of ordered parameters."""
+
+        self._known: dict[bytes, Floats] = {}
+
+    def of_few(self, points: Sequence[Rows]) -> Floats:
+        """(n, columns) for `points`, of which most were asked for a moment ago."""
+        keys = [point.tobytes() for point in points]
+        fresh = {key: point for key, point in zip(keys, points, strict=True) if key not in self._known}
+        if fresh:
+            if len(self._known) > REMEMBERED:
+                self._known.clear()
+                return self.of_few(points)
+            self._known |= zip(fresh, self(np.stack(list(fresh.values()))), strict=True)
+        return np.stack([self._known[key] for key in keys])
 
     def __call__(self, rows: Rows) -> Floats:
         """(n, columns) for positions (n, parameters)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Field:
 
     def learn(self, point: Point, score_us: float | None, feasible_only: bool = False) -> None:
         """A finished trial; one that the space does not know (the template has changed) is passed over."""
-        positions = self._positions(point)
+        positions = self.locate(point)
         if positions is not None and (not feasible_only or self._allows(positions)):
             self._close(positions)
             self.tried.append(positions)
@@ -78,9 +79,8 @@ class Field:
             self._trials.append(self.frozen(self.tried[number], None if score == math.inf else score, number))
         return self._trials
 
-    def occupy(self, point: Point) -> None:
-        """Closes a point for the question at hand, until `vacate`."""
-        positions = self._positions(point)
+    def occupy(self, positions: Positions | None) -> None:
+        """Closes a point for the question at hand, until `vacate`; None is passed over."""
         if positions is not None and self._close(positions):
             self._taken.append(self._rank(positions))
             self.occupied.append(positions)
@@ -127,10 +127,41 @@ class Field:
         near = rows[distance == distance.min()]
         return self._at(int(rng.choice(near)))
 
-    def _steps(self, positions: Positions) -> list[Positions]:
-        """The points one step away, feasible or not."""
-        steps = (self._positions(p) for p in self.space.neighbours(self.space.point_at(positions)))
-        return [p for p in steps if p is not None]
+    def _steps(self, positions: Positions) -> Positions:
+        """The points one step away (n, parameters), feasible or not."""
+        moves = [(i, to) for i, ladder in enumerate(self._moves) for to in ladder[int(positions[i])]]
+        steps = np.repeat(positions[None, :], len(moves), axis=0)
+        for step, (i, to) in zip(steps, moves, strict=True):
+            step[i] = to
+        return steps
+
+    @cached_property
+    def _moves(self) -> list[list[list[int]]]:
+        """Of each parameter and each of its positions those one step away."""
+        return [
+            [[i for to in p.neighbours(at) for i, v in enumerate(p.values) if v is to] for at in p.values]
+            for p in self.space.parameters
+        ]
+
+    def _some(self, rng: np.random.Generator) -> tuple[Positions, npt.NDArray[np.signedinteger]]:
+        """Numbers of rows (n,), and these rows by parameter (parameters, n): all, or `SCANNED` at random."""
+        order, columns = self._shuffled
+        if len(order) == len(self._rows):
+            return order, columns
+        start = int(rng.integers(len(self._rows)))
+        return order[start : start + self.SCANNED], columns[:, start : start + self.SCANNED]
+
+    @cached_property
+    def _shuffled(self) -> tuple[Positions, npt.NDArray[np.signedinteger]]:
+        """Numbers of rows, and the rows by parameter: of few rows as they are, of many in an order without
+        meaning, its beginning again at its end, so that any `SCANNED` in a row are a sample. By parameter,
+        since comparing whole columns is ten times as fast."""
+        order = np.arange(len(self._rows))
+        if len(order) > self.SCANNED:
+            order = np.random.default_rng(0).permutation(order)
+            order = np.append(order, order[: self.SCANNED])
+        largest = max(len(p.values) for p in self.space.parameters)
+        return order, np.ascontiguousarray(self._rows[order].T, np.int8 if largest < 128 else np.int32)
 
     def best(self, count: int) -> list[tuple[float, Positions]]:
         """The best correct trials with their scores, the best first: `count`, at most `ELITES`."""
@@ -141,31 +172,39 @@ class Field:
         mutations of `elites`: up to two steps, and of micro parameters alone up to `DRIFT`. Others are any.
 
         What is open plays no part: the answer is the same whenever it is asked for."""
-        rows = self._rows
-        if len(rows) <= count:
-            return rows.astype(np.intp)
-        if len(rows) > self.SCANNED:
-            rows = rows[rng.choice(len(rows), self.SCANNED, replace=False)]
-        macro = np.array([p.layer == "macro" for p in self.space.parameters])
-        near = np.zeros(len(rows), bool)
+        if len(self._rows) <= count:
+            return self._rows.astype(np.intp)
+        seen, columns = self._some(rng)
+        macro = [p.layer == "macro" for p in self.space.parameters]
+        near = np.zeros(len(seen), bool)
         for elite in elites:
-            differs = rows != elite
-            steps, structural = differs.sum(axis=1), (differs & macro).sum(axis=1)
-            near |= (steps <= 2) | ((structural == 0) & (steps <= self.DRIFT))
+            structural, small = np.zeros((2, len(seen)), np.uint8)
+            for column, at, coarse in zip(columns, elite.tolist(), macro, strict=True):
+                steps = structural if coarse else small
+                steps += column != at
+            near |= (structural + small <= 2) | ((structural == 0) & (small <= self.DRIFT))
         mutations, others = np.flatnonzero(near), np.flatnonzero(~near)
         some = [s if len(s) <= count // 2 else rng.choice(s, count // 2, False) for s in (mutations, others)]
-        chosen = rows[np.concatenate(some)].astype(np.intp)
-        steps_of = [step for elite in elites for step in self._steps(elite) if self._allows(step)]
-        return np.unique(np.concatenate([chosen, np.stack(steps_of)]) if steps_of else chosen, axis=0)
+        chosen = [self._rows[seen[np.concatenate(some)]].astype(np.intp)]
+        chosen += [self._allowed(self._steps(elite)) for elite in elites]
+        points = np.concatenate(chosen)
+        return points[np.unique(points.astype(np.int64) @ self._strides, return_index=True)[1]]
+
+    def _allowed(self, points: Positions) -> Positions:
+        """Those of `points` (n, parameters) that are feasible."""
+        _, known = self._find(points)
+        if not self.feasible.exact:
+            known[~known] = [self._allows(point) for point in points[~known]]
+        return points[known]
 
     def open_among(self, points: Positions) -> npt.NDArray[np.bool_]:
         """Which of feasible `points` (n, parameters) were never tried and are not under way."""
-        ranks = points.astype(np.int64) @ self._strides
-        at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
-        known = self._ranks[at] == ranks
+        at, known = self._find(points)
         if known.all():
             return self._open[at]
-        return np.where(known, self._open[at], [rank not in self._elsewhere for rank in ranks.tolist()])
+        answer = self._open[at]
+        answer[~known] = [self._rank(point) not in self._elsewhere for point in points[~known]]
+        return answer
 
     def positions_of(self, params: Mapping[str, Any]) -> Positions:
         return np.array([params.get(p.name, 0) for p in self.space.parameters], np.intp)
@@ -180,7 +219,8 @@ class Field:
         positions: Positions = self._rows[row].astype(np.intp)
         return positions
 
-    def _positions(self, point: Point) -> Positions | None:
+    def locate(self, point: Point) -> Positions | None:
+        """Where `point` is; None where the space does not know it (the template has changed)."""
         if point.keys() != {p.name for p in self.space.parameters}:
             return None
         try:
@@ -190,6 +230,12 @@ class Field:
 
     def _rank(self, positions: Positions) -> int:
         return int(positions.astype(np.int64) @ self._strides)
+
+    def _find(self, points: Positions) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """Rows of `points` (n, parameters), and whether they are rows at all."""
+        ranks = points.astype(np.int64) @ self._strides
+        at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
+        return at, self._ranks[at] == ranks
 
     def _row(self, rank: int) -> int | None:
         at = int(np.searchsorted(self._ranks, rank))

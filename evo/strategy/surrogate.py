@@ -8,13 +8,11 @@ vector; only a new fit costs more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from evo.strategy.distance import Bools, Floats, Metric, Spread
 
 NOISE = 0.03
 """Variance of what the features do not explain, before anything is known; of the values' own variance."""
@@ -30,8 +28,10 @@ class Surrogate:
     one. Of a label only equality counts.
     """
 
-    def __init__(self, labels: Bools, smooth: bool) -> None:
+    def __init__(self, labels: Bools, levels: Sequence[Floats | None], smooth: bool) -> None:
+        """`levels`: of each feature the values that it has, ascending; None: any."""
         self._labels = labels
+        self._levels = levels
         self._smooth = smooth
         # halves of a range correlate by about 0.7; that a label differs says less
         self._prior = np.append(np.where(labels & smooth, math.log(0.2), math.log(0.7)), math.log(NOISE))
@@ -76,53 +76,65 @@ class Surrogate:
 
     # ---- predictions
 
-    def condition(self, x: Floats, pool: Floats) -> None:
-        """Takes the points `x` (n, features) as tried and the points `pool` as those to predict."""
-        self._x, self._pool = x, pool
+    def condition(self, x: Floats, pool: Floats, more: int) -> None:
+        """Takes the points `x` (n, features) as tried and those of `pool` as the ones to predict, with room
+        for `more` that are tried later."""
+        n = self._count = len(x)
         self._noise = math.exp(self._theta[-1])
-        k = self._between(x, x) + self._noise * np.eye(len(x))
+        self._metric = self._fitted_metric()
+        self._tried, self._pool = self._metric.spread(x), self._metric.spread(pool)
         # K = L L'; with V = inv(L) K(x, pool) the mean is (inv(L) y)' V and 1 - the sum of V^2 the variance
-        self._inverse = np.linalg.inv(np.linalg.cholesky(k))
-        self._v = self._inverse @ self._between(x, pool)
-        self._explained = (self._v * self._v).sum(axis=0)
+        self._inverse = np.zeros((n + more, n + more))
+        self._v = np.empty((n + more, len(pool)))
+        k = self._between(self._tried, self._tried) + self._noise * np.eye(n)
+        self._inverse[:n, :n] = np.linalg.inv(np.linalg.cholesky(k))
+        self._v[:n] = self._inverse[:n, :n] @ self._between(self._tried, self._pool)
+        self._explained = (self._v[:n] * self._v[:n]).sum(axis=0)
 
     def add(self, point: Floats) -> None:
         """One more tried point (features,): a row more of L."""
-        new, n = point[None, :], len(self._x)
-        row = self._inverse @ self._between(self._x, new)[:, 0]
+        n = self._count
+        if n == len(self._v):
+            self._inverse = np.pad(self._inverse, (0, n))
+            self._v = np.pad(self._v, ((0, n), (0, 0)))
+        inverse, v = self._inverse[:n, :n], self._v[:n]
+        spread = self._metric.spread(point[None, :])
+        row = inverse @ self._between(self._tried, spread)[:, 0]
         rest = math.sqrt(max(1.0 + self._noise - float(row @ row), 1e-9))
-        inverse = np.zeros((n + 1, n + 1))
-        inverse[:n, :n] = self._inverse
-        inverse[n, :n] = -(row @ self._inverse) / rest
-        inverse[n, n] = 1 / rest
-        v = (self._between(new, self._pool)[0] - row @ self._v) / rest
-        self._inverse, self._v, self._x = inverse, np.vstack([self._v, v]), np.vstack([self._x, new])
-        self._explained += v * v
+        self._inverse[n, :n] = -(row @ inverse) / rest
+        self._inverse[n, n] = 1 / rest
+        fresh = (self._between(spread, self._pool)[0] - row @ v) / rest
+        self._v[n] = fresh
+        self._explained += fresh * fresh
+        self._tried, self._count = self._tried.with_rows(spread), n + 1
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at the pool, the tried points having the values `y` (n,)."""
         mean, scale = float(y.mean()), float(y.std()) or 1.0
-        white = self._inverse @ ((y - mean) / scale)
-        return mean + scale * (white @ self._v), scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
+        n = self._count
+        white = self._inverse[:n, :n] @ ((y - mean) / scale)
+        return mean + scale * (white @ self._v[:n]), scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
 
     def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
         """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
-        k = self._between(x, x) + math.exp(self._theta[-1]) * np.eye(len(x))
+        metric = self._fitted_metric()
+        known = metric.spread(x)
+        k = self._between(known, known) + math.exp(self._theta[-1]) * np.eye(len(x))
         mean = float(y.mean())
         alpha = np.linalg.solve(k, y - mean)
-        return lambda points: mean + self._between(points, x) @ alpha
+        return lambda points: mean + self._between(metric.spread(points), known) @ alpha
 
     def correlation(self, points: Floats) -> Floats:
         """Of each of `points` (k, features) with each of the pool: (k, m)."""
-        return self._between(points, self._pool)
+        return self._between(self._metric.spread(points), self._pool)
 
     # ---- correlation
 
-    def _between(self, x: Floats, y: Floats) -> Floats:
-        apart: Floats = np.zeros((len(x), len(y)))
-        for i, weight in enumerate(np.exp(self._theta[:-1])):
-            apart += weight * self._gap(x[:, i], y[:, i], i)
-        return self._correlate(apart)[0]
+    def _fitted_metric(self) -> Metric:
+        return Metric(np.exp(self._theta[:-1]), self._labels, self._levels, self._smooth)
+
+    def _between(self, a: Spread, b: Spread) -> Floats:
+        return self._correlate(a.apart_from(b))[0]
 
     def _gap(self, x: Floats, y: Floats, i: int) -> Floats:
         if self._labels[i]:
