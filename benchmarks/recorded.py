@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from evo.gpu import Limits, target
 from evo.space import FeasibleSet, Parameter, Space
-from evo.trial import Point, Problem, Value
+from evo.trial import Point, Problem, Value, digest_of
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -44,6 +44,11 @@ class Recorded:
     @property
     def optimum_ms(self) -> float:
         return float(np.nanmin(self.time_ms))
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for the same points with the same times under the same name."""
+        return f"{self.name} {digest_of(self.index.astype('<i4').tobytes(), self.time_ms.tobytes())[:12]}"
 
     @property
     def feasible(self) -> FeasibleSet:

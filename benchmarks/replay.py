@@ -2,6 +2,7 @@
 
     python benchmarks/replay.py SPACE.npz CACHE.json.gz … [--repeats 40] [--strategies evo,tpe] [--out x.json]
     python benchmarks/replay.py … --kernel-tuner VENV/bin/python    # its strategies in the same table
+    python benchmarks/replay.py … --runs runs.jsonl                 # keep every run; go on where it stopped
 
 Spaces: see recorded.py; public ones are at https://github.com/AutoTuningAssociation/benchmark_hub (download
 `cachefiles/<kernel>/<GPU>.json.gz`), our own in benchmarks/spaces/. The score P is that of methodology.py:
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import version
@@ -47,11 +48,20 @@ KERNEL_TUNER = (
     "genetic_algorithm", "greedy_ils", "greedy_mls", "hybrid_vndx", "mls", "nsga2", "ordered_greedy_mls",
     "pso", "random_sample", "simulated_annealing",
 )  # fmt: skip
+SLOW = ("hybrid_vndx", "nsga2", "bayes_opt")
+"""Of these, those that take longest: begun first."""
 LARGEST = {"bayes_opt": 12_000}
 """Points of a space above which a strategy of Kernel Tuner's is left out: half a minute of CPU a run."""
 PLAIN = "tpe-plain"
+THEIRS = "kernel tuner "
+SEEDS_A_JOB = 10
+"""Of Kernel Tuner's: each of its processes builds the space anew."""
 PROPOSALS = 20
 """Proposals an evaluation after which a run that only wastes them is given up."""
+
+
+Job = tuple[str, str, int]
+"""A strategy, the path of a space, and a seed."""
 
 
 @dataclass
@@ -117,14 +127,89 @@ class AskPlainTpe:
             self._study.tell(self._trial, score)
 
 
+class Diary:
+    """Every run, by its job; kept in a file, where there is one, as it comes. A space that was recorded anew
+    is another."""
+
+    def __init__(self, file: Path | None, made_at: str) -> None:
+        self._file, self._commit = file, made_at
+        self._runs: dict[tuple[str, str, int], tuple[Run, dict[str, str]]] = {}
+        self.kernel_tuner = ""
+        if file and file.exists():
+            for line in file.read_text().splitlines():
+                said = json.loads(line)
+                self._note((said["strategy"], said["space"], said["seed"]), Run(**said["run"]), said["by"])
+
+    def has(self, job: Job) -> bool:
+        return self._key(job) in self._runs
+
+    def run(self, job: Job) -> Run:
+        return self._runs[self._key(job)][0]
+
+    def made_by(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """Commits and machines, and what ran there."""
+        found: dict[str, set[str]] = {}
+        for job in filter(self.has, jobs):
+            found.setdefault(json.dumps(self._runs[self._key(job)][1]), set()).add(job[0])
+        return [json.loads(by) | {"strategies": sorted(names)} for by, names in found.items()]
+
+    def fill(self, jobs: Sequence[Job], python: str | None, processes: int) -> None:
+        """Runs `jobs` side by side, the longest first."""
+        here = {
+            "commit": self._commit,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, python {platform.python_version()}",
+        }
+        batches: dict[tuple[str, str, int], list[int]] = {}
+        for name, path, seed in jobs:
+            if name.startswith(THEIRS):
+                batches.setdefault((name, path, seed // SEEDS_A_JOB), []).append(seed)
+        # those of Kernel Tuner's that take longest, then the others, the largest spaces first
+        order = sorted(batches, key=lambda key: (key[0].split()[-1] not in SLOW, -len(opened(key[1])[0])))
+        theirs: list[Job | Batch] = [(python or "", (key[0], key[1]), batches[key]) for key in order]
+        ours: list[Job | Batch] = [job for job in jobs if not job[0].startswith(THEIRS)]
+        ours.sort(key=lambda job: -len(opened(job[1])[0]))
+        with get_context("spawn").Pool(processes) as pool:
+            for done in pool.imap_unordered(perform, theirs + ours):
+                for job, run, kernel_tuner in done:
+                    self._keep(job, run, here | ({"kernel-tuner": kernel_tuner} if kernel_tuner else {}))
+
+    def _keep(self, job: Job, run: Run, by: dict[str, str]) -> None:
+        name, space, seed = self._key(job)
+        self._note((name, space, seed), run, by)
+        if self._file:
+            line = {"strategy": name, "space": space, "seed": seed, "by": by, "run": asdict(run)}
+            with self._file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _note(self, key: tuple[str, str, int], run: Run, by: dict[str, str]) -> None:
+        self._runs[key] = run, by
+        self.kernel_tuner = by.get("kernel-tuner", self.kernel_tuner)
+
+    @staticmethod
+    def _key(job: Job) -> tuple[str, str, int]:
+        name, path, seed = job
+        return name, opened(path)[0].fingerprint, seed
+
+
 @lru_cache(maxsize=32)
 def opened(path: str) -> tuple[Recorded, Yardstick, dict[tuple[Any, ...], int]]:
     space = load(Path(path))
     return space, Yardstick(space.time_ms, space.cost_s), space.rows()
 
 
-def replay(job: tuple[str, str, int]) -> tuple[str, str, Run]:
-    """One run of our strategies: (strategy, path of the space, seed)."""
+Batch = tuple[str, tuple[str, str], list[int]]
+"""An interpreter that has Kernel Tuner; a strategy and a path; seeds."""
+
+
+def perform(work: Job | Batch) -> list[tuple[Job, Run, str]]:
+    """The runs of a job, or of a batch of Kernel Tuner's, with its version."""
+    if isinstance(work[1], tuple):
+        return kernel_tuner_runs(work)
+    return replay(work)
+
+
+def replay(job: Job) -> list[tuple[Job, Run, str]]:
+    """One run of our strategies."""
     name, path, seed = job
     space, yardstick, rows = opened(path)
     run, spent, seen = Run(), 0.0, set[int]()
@@ -151,19 +236,19 @@ def replay(job: tuple[str, str, int]) -> tuple[str, str, Run]:
         began = time.process_time()
         ask.tell(row)
         run.seconds += time.process_time() - began
-    return name, path, run
+    return [(job, run, "")]
 
 
-def kernel_tuner_runs(job: tuple[str, str, str, list[int]]) -> tuple[str, list[tuple[str, str, Run]]]:
-    """Kernel Tuner's version, and the runs of one of its strategies: (interpreter, strategy, path, seeds)."""
-    python, strategy, path, seeds = job
+def kernel_tuner_runs(batch: Batch) -> list[tuple[Job, Run, str]]:
+    """The runs of one of Kernel Tuner's strategies, each with its version."""
+    python, (strategy, path), seeds = batch
     space, yardstick, rows = opened(path)
     names = {",".join(map(str, point)): row for point, row in rows.items()}
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache.json"
         cache.write_text(json.dumps(kernel_tuner_cache(space)))
         request = {
-            "cache": str(cache), "strategies": [strategy], "seeds": seeds,
+            "cache": str(cache), "strategies": [strategy.removeprefix(THEIRS)], "seeds": seeds,
             "evaluations": min(len(space), math.ceil(1.2 * yardstick.evaluations)),
         }  # fmt: skip
         answer = subprocess.run(
@@ -171,16 +256,16 @@ def kernel_tuner_runs(job: tuple[str, str, str, list[int]]) -> tuple[str, list[t
             input=json.dumps(request), capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
     if answer.returncode:
-        print(f"kernel tuner {strategy}: {answer.stderr.strip()[-300:]}", file=sys.stderr)
-        return "", []
+        print(f"{strategy}: {answer.stderr.strip()[-300:]}", file=sys.stderr)
+        return []
     said = json.loads(answer.stdout)
     done = []
     for run in said["runs"]:
         if run["error"]:
-            print(f"kernel tuner {strategy} seed {run['seed']}: {run['error']}", file=sys.stderr)
+            print(f"{strategy} seed {run['seed']}: {run['error']}", file=sys.stderr)
         one = Run([names[key] for key in run["points"]], run["infeasible"], run["repeated"], run["seconds"])
-        done.append((f"kernel tuner {strategy}", path, one))
-    return said["version"], done
+        done.append(((strategy, path, run["seed"]), one, said["version"]))
+    return done
 
 
 def kernel_tuner_cache(space: Recorded) -> dict[str, Any]:
@@ -228,6 +313,28 @@ def reached(journeys: Sequence[Journey], goal: float) -> float | None:
     return median if math.isfinite(median) else None
 
 
+def means(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) -> dict[str, Any]:
+    """Mean P of the strategies that were run in all spaces, and what they took to 1 % of the optimum as a
+    share of what TPE told PRUNED took: the median over spaces where both got there."""
+    found: dict[str, Any] = {}
+    for name, each in results.items():
+        if not all(space in each for space in spaces):
+            continue
+        shares = []
+        for space in spaces if PLAIN in results else ():
+            mine, its = (
+                each[space]["evaluations_to_1_percent"],
+                results[PLAIN][space]["evaluations_to_1_percent"],
+            )
+            if mine is not None and its is not None:
+                shares.append(mine / its)
+        found[name] = {
+            "P": round(float(np.mean([each[space]["P"] for space in spaces])), 4),
+            "evaluations_to_1_percent_over_tpe_plain": round(float(np.median(shares)), 3) if shares else None,
+        }
+    return dict(sorted(found.items(), key=lambda item: -item[1]["P"]))
+
+
 def table(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) -> str:
     """The strategies, best first: P in each space, means over spaces."""
     lines = [
@@ -261,48 +368,46 @@ def main() -> None:
     parser.add_argument("--kernel-tuner", metavar="PYTHON", help="an interpreter that has kernel-tuner")
     parser.add_argument("--kernel-tuner-strategies", default=",".join(KERNEL_TUNER))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--runs", type=Path, help="where to keep every run, a line each")
+    parser.add_argument("--commit", default=commit(), help="where there is no git")
     args = parser.parse_args()
     paths, seeds = [str(p) for p in args.spaces], list(range(args.repeats))
-    names = {path: opened(path)[0].name for path in paths}
-    runs: dict[str, dict[str, list[Run]]] = {}
-    ours = [name for name in args.strategies.split(",") if name]
-    jobs = [(name, path, seed) for name in ours for path in paths for seed in seeds]
-    theirs = [
-        (args.kernel_tuner, name, path, seeds[i : i + 20])
-        for name in (args.kernel_tuner_strategies.split(",") if args.kernel_tuner else ())
+    theirs = args.kernel_tuner_strategies.split(",") if args.kernel_tuner else []
+    names = [name for name in args.strategies.split(",") if name] + [THEIRS + name for name in theirs if name]
+    wanted = [
+        (name, path, seed)
         for path in paths
-        if len(opened(path)[0]) <= LARGEST.get(name, math.inf)
-        for i in range(0, len(seeds), 20)
+        for name in names
+        for seed in seeds
+        if len(opened(path)[0]) <= LARGEST.get(name.removeprefix(THEIRS), math.inf)
     ]
-    kernel_tuner = ""
-    with get_context("spawn").Pool(args.processes) as pool:
-        coming = pool.imap_unordered(kernel_tuner_runs, theirs)
-        for name, path, run in pool.imap_unordered(replay, jobs):
-            runs.setdefault(name, {}).setdefault(path, []).append(run)
-        for kernel_tuner_version, done in coming:
-            kernel_tuner = kernel_tuner or kernel_tuner_version
-            for name, path, run in done:
-                runs.setdefault(name, {}).setdefault(path, []).append(run)
+    diary = Diary(args.runs, args.commit)
+    diary.fill([job for job in wanted if not diary.has(job)], args.kernel_tuner, args.processes)
+    runs: dict[str, dict[str, list[Run]]] = {}
+    for job in filter(diary.has, wanted):
+        runs.setdefault(job[0], {}).setdefault(job[1], []).append(diary.run(job))
     results = {
-        name: {names[path]: summary(path, each[path]) for path in paths if path in each}
+        name: {opened(path)[0].name: summary(path, each[path]) for path in each}
         for name, each in runs.items()
     }
-    print(table(results, list(names.values())))
+    spaces = {opened(p)[0].name: {"device": opened(p)[0].device, "points": len(opened(p)[0])} for p in paths}
+    print(table(results, list(spaces)))
     if args.out:
         described = {
             "what": "searches replayed over recorded spaces",
             "protocol": "score P of Willemsen et al., FGCS 159 (2024); see benchmarks/replay.py",
             "command": " ".join(["python", *sys.argv]),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "commit": commit(),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, python {platform.python_version()}",
+            "commit": args.commit,
+            "made_by": diary.made_by(wanted),
             "versions": {
                 "optuna": version("optuna"),
                 "numpy": version("numpy"),
-                "kernel-tuner": kernel_tuner,
+                "kernel-tuner": diary.kernel_tuner,
             },
             "seeds": seeds,
-            "spaces": {names[p]: {"device": opened(p)[0].device, "points": len(opened(p)[0])} for p in paths},
+            "spaces": spaces,
+            "means": means(results, list(spaces)),
             "results": results,
         }
         args.out.write_text(json.dumps(described, indent=1) + "\n")
