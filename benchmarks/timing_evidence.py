@@ -46,6 +46,12 @@ SHAPES = ("1,8,512,64", "1,8,1024,64", "1,8,2048,64", "4,16,2048,64", "2,16,4096
 FINALISTS = 5
 LAUNCHES = 8
 """Of each shape under Nsight Compute."""
+PLANTED = 0.01
+LAUNCHES_PLANTED = 72
+"""A replay of about 300 µs, as the engine itself chooses."""
+PROBES = (2000, 6000)
+"""Clock cycles of the first two tries for a planted difference."""
+CALIBRATION_ROUNDS = 12
 
 
 class Bench:
@@ -70,8 +76,9 @@ class Bench:
         candidate = template.candidate(point, problem)
         return self.evaluator.gate(candidate, trial_seed(0, candidate), False)
 
-    def idle_kernel(self, source: str, entry: str, launch: LaunchConfig) -> Callable[[], None]:
-        compiler = self.evaluator.compiler
+    def idle_kernel(self, source: str, entry: str) -> Callable[[], None]:
+        """A launch of one warp that has nothing to do with attention."""
+        compiler, launch = self.evaluator.compiler, LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
         kernel = self.device.load(compiler.compile(source, entry, self.device.gpu.arch), launch)
         return lambda: kernel.enqueue(launch, {}, self.device.stream)
 
@@ -80,19 +87,19 @@ class Bench:
 
 
 class Pairs:
-    """Confirmations in which all finalists and the only baseline are one kernel; where the baseline is to be
-    `slower` by 1/n, its graph has n + 1 launches and counts as n."""
+    """Confirmations in which all finalists and the only baseline are one kernel; `extra` is launched at the
+    end of each replay of the baseline, and makes it slower."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, bench: Bench, extra: Call | None = None) -> None:
+        self.bench, self.extra = bench, extra
         self.problem = bench.task.example
         self.green = bench.green(self.problem)
 
-    def confirmation(self, seed: int, slower: float, rounds: int) -> list[Round]:
+    def confirmation(self, seed: int, rounds: int) -> list[Round]:
         """Rounds of FINALISTS and a baseline, as Contest holds them."""
-        return [self._round(seed * 1000 + number, slower) for number in range(rounds)]
+        return [self._round(seed * 1000 + number) for number in range(rounds)]
 
-    def _round(self, seed: int, slower: float) -> Round:
+    def _round(self, seed: int) -> Round:
         import random
 
         import torch
@@ -107,13 +114,13 @@ class Pairs:
             replays, held = {}, []
             for name in (*(f"s/{i}" for i in range(FINALISTS)), "base"):
                 calls: Sequence[Call] = sets.of_kernel(self.green.kernel, self.green.launch)  # type: ignore[arg-type]
-                estimate = watch.estimate(calls)
-                launches = launches_per_replay(estimate, settings)
-                if slower:
-                    launches = round(1 / slower)
-                more = 1 if name == "base" and slower else 0
-                graph = watch.capture(calls, launches + more).graph
-                replays[name] = Replay(graph, launches)
+                launches = launches_per_replay(watch.estimate(calls), settings)
+                if self.extra:
+                    launches = LAUNCHES_PLANTED
+                chain = [calls[i % len(calls)] for i in range(launches)]
+                if name == "base" and self.extra:
+                    chain.append(self.extra)
+                replays[name] = Replay(watch.capture(chain, len(chain)).graph, launches)
                 held.append(calls)
             order = list(replays)
             rng.shuffle(order)
@@ -124,13 +131,13 @@ class Pairs:
         return Round("warm", seed, samples)
 
 
-def aa(bench: Bench, slower: float = 0.0, comparisons: int = 300) -> dict[str, Any]:
-    """One kernel against itself, or against itself with so much more work."""
-    pairs = Pairs(bench)
+def aa(bench: Bench, extra: Call | None = None, comparisons: int = 300) -> dict[str, Any]:
+    """One kernel against itself, or against itself with extra work."""
+    pairs = Pairs(bench, extra)
     names = [f"s/{i}" for i in range(FINALISTS)]
     verdicts, ratios, widths = [], [], []
     for seed in range(comparisons // FINALISTS):
-        rounds = pairs.confirmation(seed + 1, slower, ROUNDS["warm"])
+        rounds = pairs.confirmation(seed + 1, ROUNDS["warm"])
         for standing in (standings(rounds, names, ["base"], seed)[name] for name in names):
             assert standing.speedup is not None
             assert standing.speedup_interval is not None
@@ -141,13 +148,47 @@ def aa(bench: Bench, slower: float = 0.0, comparisons: int = 300) -> dict[str, A
         "rounds": ROUNDS["warm"],
         "samples": SAMPLES,
         "level": LEVEL,
-        "slower": slower,
         "comparisons": len(verdicts),
         "faster": verdicts.count("faster"),
         "lost": verdicts.count("slower"),
         "median_ratio": float(np.median(ratios)),
+        "lowest_ratio": min(ratios),
+        "highest_ratio": max(ratios),
         "median_interval_width": float(np.median(widths)),
     }
+
+
+def planted(bench: Bench) -> dict[str, Any]:
+    """The baseline does PLANTED more: a warp that counts clock cycles at the end of each replay. How many
+    cycles that takes is found by trying (a node of a graph has a price, too), and checked by what comes
+    out."""
+    tried = [(cycles, _slowdown(bench, cycles)) for cycles in PROBES]
+    for _ in range(2):
+        (c0, r0), (c1, r1) = tried[-2:]
+        cycles = max(1, round(c1 + (PLANTED - r1) * (c1 - c0) / (r1 - r0))) if r1 != r0 else c1
+        tried.append((cycles, _slowdown(bench, cycles)))
+    cycles = min(tried, key=lambda one: abs(one[1] - PLANTED))[0]
+    found = aa(bench, _spinner(bench, cycles), 100)
+    return {"planted": PLANTED, "cycles": cycles, "calibration": tried} | found
+
+
+def _spinner(bench: Bench, cycles: int) -> Call:
+    source = (
+        'extern "C" __global__ void spin() {'
+        f" const long long begin = clock64(); while (clock64() - begin < {cycles}); }}"
+    )
+    return bench.idle_kernel(source, "spin")
+
+
+def _slowdown(bench: Bench, cycles: int) -> float:
+    """By what share the baseline is slower with an extra node of so many cycles."""
+    rounds = Pairs(bench, _spinner(bench, cycles)).confirmation(900_000 + cycles, CALIBRATION_ROUNDS)
+    logs = [
+        np.log(np.median(r.samples_us["base"]))
+        - np.mean([np.log(np.median(r.samples_us[f"s/{i}"])) for i in range(FINALISTS)])
+        for r in rounds
+    ]
+    return float(np.exp(np.mean(logs)) - 1)
 
 
 # ---- other timers
@@ -180,14 +221,20 @@ def agreement(bench: Bench) -> list[dict[str, Any]]:
                 replay = watch.capture(own, launches_per_replay(watch.estimate(own), settings))
                 watch.sample([replay], 2)
                 (samples,) = watch.sample([replay], 10, lead=True)
-                row |= {"evo_us": float(np.median(samples)), "evo_mhz": bench.device.sm_mhz()}
+                row |= {"evo_us": float(np.median(samples)), **_clocks(bench, "evo")}
                 for label, rep in (("triton_short", 2), ("triton", 20)):
                     theirs = do_bench_cudagraph(own[0], rep=rep, return_mode="median")
-                    row |= {f"{label}_us": float(theirs) * 1e3, f"{label}_mhz": bench.device.sm_mhz()}
+                    row |= {f"{label}_us": float(theirs) * 1e3, **_clocks(bench, label)}
             row["ratio_short"] = row["evo_us"] / row["triton_short_us"]
             row["ratio"] = row["evo_us"] / row["triton_us"]
             found.append(row)
     return found
+
+
+def _clocks(bench: Bench, label: str) -> dict[str, float | None]:
+    """SM clock and power right after a measurement."""
+    read = bench.device.clocks()
+    return {f"{label}_mhz": read.get("sm_mhz"), f"{label}_w": read.get("power_w")}
 
 
 def by_ncu() -> list[dict[str, Any]]:
@@ -229,8 +276,7 @@ def launches(bench: Bench) -> None:
 
 def empty_node(bench: Bench) -> dict[str, float]:
     """An empty kernel, as a node of a graph of 256."""
-    launch = LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
-    call = bench.idle_kernel('extern "C" __global__ void empty() {}', "empty", launch)
+    call = bench.idle_kernel('extern "C" __global__ void empty() {}', "empty")
     watch = Stopwatch(bench.device, TimingSettings())
     replay = watch.capture([call], 256)
     watch.sample([replay], 2)
@@ -281,19 +327,22 @@ def cost(bench: Bench) -> dict[str, Any]:
 # ---- new processes
 
 
-def repeatability(times: int = 5) -> dict[str, Any]:
-    """The winner of a short study, confirmed in new processes."""
-    database = Path(tempfile.mkdtemp()) / "evo.db"
+def repeatability(database: str, study: str | None, times: int = 5) -> dict[str, Any]:
+    """The winner of a study confirmed in new processes."""
     program = "import sys; sys.argv[0]='evo'; from evo.cli import main; sys.exit(main())"
+    if study is None:
+        database = str(Path(tempfile.mkdtemp()) / "evo.db")
 
     def evo(*words: str) -> str:
-        command = [sys.executable, "-c", program, *words, "--database", str(database)]
+        command = [sys.executable, "-c", program, *words, "--database", database]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    evo("search", "--budget", "30s", "--study", "again")
+    if study is None:
+        study = "again"
+        evo("search", "--budget", "30s", "--study", study)
     found = []
     for _ in range(times):
-        result = json.loads(evo("confirm", "again", "--top", "1", "--json"))
+        result = json.loads(evo("confirm", study, "--top", "1", "--json"))
         warm = result["finalists"][0]["standings"]["warm"]
         cold = result["finalists"][0]["standings"]["cold"]
         found.append({
@@ -305,7 +354,8 @@ def repeatability(times: int = 5) -> dict[str, Any]:
             "kernels": result["kernels"], "skipped": result["skipped"],
         })  # fmt: skip
     low, high = found[0]["low_us"] * 0.995, found[0]["high_us"] * 1.005
-    return {"confirmations": found, "inside": sum(low <= f["median_us"] <= high for f in found)}
+    inside = sum(low <= f["median_us"] <= high for f in found)
+    return {"study": study, "confirmations": found, "inside": inside}
 
 
 def main() -> int:
@@ -313,6 +363,8 @@ def main() -> int:
     parser.add_argument("--commit", required=True)
     parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,repeatability")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--study", help="whose winner `repeatability` confirms (default: a search of 30 s)")
+    parser.add_argument("--database", default="runs/evo.db", help="where that study is")
     options = parser.parse_args()
     bench = Bench()
     measured: dict[str, Callable[[], Any]] = {
@@ -320,10 +372,10 @@ def main() -> int:
         "cost": lambda: cost(bench),
         "agreement": lambda: agreement(bench),
         "aa": lambda: aa(bench),
-        "planted": lambda: aa(bench, 0.01, 100),
+        "planted": lambda: planted(bench),
         "ncu": by_ncu,
         "launches": lambda: launches(bench),
-        "repeatability": repeatability,
+        "repeatability": lambda: repeatability(options.database, options.study),
     }
     known = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
     record: dict[str, Any] = known | {

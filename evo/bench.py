@@ -1,7 +1,7 @@
 """Kernels and baselines side by side over shapes: a table for people who ask how it does elsewhere.
 
-An entrant is a point of a template (a stored trial's, a champion's), rendered for each problem that its
-template can serve. Every one passes the gate there; rounds and standings are those of CONFIRMED (warm), but
+An entrant is a champion's source, or a stored trial's point, rendered for each problem that its template
+can serve. Every one passes the thorough gate there; rounds and standings are those of CONFIRMED (warm), but
 nothing is stored.
 """
 
@@ -22,19 +22,27 @@ from evo.trial import Candidate, Problem, Round, Standing
 
 ROUNDS = 8
 
-Entrant = Callable[[Problem], Candidate]
-"""The entrant's candidate for a problem; Infeasible where it cannot serve it."""
+
+@dataclass(frozen=True)
+class Entrant:
+    """Who takes part: its candidate for a problem (Infeasible where it cannot serve it), and where it comes
+    from."""
+
+    candidate: Callable[[Problem], Candidate]
+    origin: str = ""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """One problem: standings of entrants and baselines by name, who could not take part and why, and which
-    kernels the baselines ran."""
+    """One problem: standings of entrants and baselines by name, where the entrants come from, who could not
+    take part and why, and which kernels the baselines ran."""
 
     problem: str
     shape: str
     device: str
+    rounds: int
     entrants: tuple[str, ...]
+    origins: Mapping[str, str]
     standings: Mapping[str, Standing]
     absent: Mapping[str, str]
     kernels: Mapping[str, Sequence[str]]
@@ -46,7 +54,7 @@ class Sheet:
         return {name: s for name, s in self.standings.items() if name not in self.entrants}
 
 
-def rendered(template: Template, stored: Candidate, limits: Limits) -> Entrant:
+def rendered(template: Template, stored: Candidate, limits: Limits, origin: str = "") -> Entrant:
     """The point of a stored candidate, for any problem; the stored source itself for its own."""
 
     def candidate_for(problem: Problem) -> Candidate:
@@ -58,7 +66,7 @@ def rendered(template: Template, stored: Candidate, limits: Limits) -> Entrant:
             raise Infeasible(reason)
         return template.candidate(stored.point, problem)
 
-    return candidate_for
+    return Entrant(candidate_for, origin)
 
 
 def bench(
@@ -86,10 +94,15 @@ def _sheet(
 ) -> Sheet:
     seed = random.SystemRandom().randrange(1 << 30)
     absent: dict[str, str] = {}
+    programs: dict[str, str] = {}
     for name, entrant in entrants.items():
         watch(f"{problem.key}: gating {name}")
         try:
-            referee.gate(name, entrant(problem), seed, False)
+            candidate = entrant.candidate(problem)
+            if (twin := programs.setdefault(candidate.program, name)) != name:
+                absent[name] = f"the same program as {twin}"
+                continue
+            referee.gate(name, candidate, seed, True)
         except CandidateError as error:
             absent[name] = f"{error.outcome}: {error.reason}"
     names = [name for name in entrants if name not in absent]
@@ -108,7 +121,9 @@ def _sheet(
         problem.key,
         ",".join(str(size) for size in problem.sizes.values()),
         around.device,
+        rounds,
         tuple(names),
+        {name: entrants[name].origin for name in names},
         standings(taken, names, baselines, seed),
         absent | dict(referee.skipped()),
         referee.kernels(),

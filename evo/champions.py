@@ -33,8 +33,10 @@ FORMAT = 1
 
 
 def kernels_folder() -> Path:
-    """The champions that come with evo."""
-    return Path(evo.__file__).parent.parent / "kernels"
+    """The champions that come with evo: in its package if it came as a wheel, else in its tree."""
+    package = Path(evo.__file__).parent
+    own = package / "kernels"
+    return own if own.is_dir() else package.parent / "kernels"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ class Choice:
     launch: LaunchConfig
     exact: bool
     why: str
+
+    def candidate(self, problem: Problem) -> Candidate:
+        """The champion's very source, as it is launched for `problem`."""
+        record = self.champion.record
+        return Candidate(
+            problem, str(record["template"]), record["point"], self.champion.source, str(record["entry"]),
+            self.launch,
+        )  # fmt: skip
 
 
 def promote(

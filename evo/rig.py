@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cache import Cache
-from evo.errors import MachineError, UnknownName, UsageError
+from evo.errors import Infeasible, MachineError, NothingFound, UnknownName, UsageError
 from evo.gpu import KNOWN_GPUS, Gpu, Limits, known_gpu, target
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
@@ -24,6 +24,7 @@ from evo.template import Template, list_templates, load_template
 if TYPE_CHECKING:  # these bring torch and SQLAlchemy
     from evo.audit import Audited
     from evo.bench import Entrant
+    from evo.champions import Champion
     from evo.device import Device
     from evo.evaluate import EvaluatorSpec
     from evo.gate.selftest import Finding
@@ -177,7 +178,27 @@ def entrant_of(stored: StoredTrial, gpu: Gpu) -> Entrant:
 
     candidate = stored.trial.candidate
     template = load_template(load_task(candidate.problem.task), candidate.template)
-    return rendered(template, candidate, limits_of(gpu, "", None))
+    origin = f"trial {stored.study}/{stored.number}, found for {candidate.problem.key}"
+    return rendered(template, candidate, limits_of(gpu, "", None), origin)
+
+
+def champion_for(problem: Problem, gpu: Gpu, found: Sequence[Champion]) -> tuple[str, Entrant]:
+    """The champion that serves a problem on a GPU, and why it is the one; an entrant that cannot take part
+    where there is none."""
+    from evo.bench import Entrant
+    from evo.champions import choose
+
+    try:
+        choice = choose(problem, limits_of(gpu, "", None), found)
+    except NothingFound as nobody:
+        reason = nobody.message
+
+        def refuse(_: Problem) -> Candidate:
+            raise Infeasible(reason)
+
+        return "champion/none", Entrant(refuse)
+    origin = f"{choice.champion.name}: {choice.why}"
+    return f"champion/{choice.champion.arch}", Entrant(choice.candidate, origin)
 
 
 def nearest_trial(store: Store, problem: Problem, gpu: Gpu) -> StoredTrial | None:

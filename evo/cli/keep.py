@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from evo.cli.options import DATABASE, DatabaseOption, JsonOption, gpu_names, open_store, task_names
+from evo.cli.options import (
+    DATABASE,
+    DatabaseOption,
+    JsonOption,
+    KernelsOption,
+    gpu_names,
+    open_store,
+    task_names,
+)
 from evo.cli.words import form_of, notice, parse_problem
-
-KernelsOption = Annotated[
-    Path | None, typer.Option("--kernels", metavar="DIR", help="Where champions are (default: kernels/).")
-]
 
 
 def promote(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ from evo.cli.options import (
     DeviceOption,
     DtypeOption,
     JsonOption,
+    KernelsOption,
     NvccOption,
     nvcc_or_environment,
     open_cache,
@@ -98,27 +99,29 @@ def bench(
     ] = False,
     rounds: Annotated[int, typer.Option(min=6, help="Rounds of each shape.")] = 8,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it, too.")] = None,
+    kernels: KernelsOption = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
     nvcc: NvccOption = None,
 ) -> None:
-    """Time kernels and baselines side by side over shapes.
+    """Time champions, the best trials and the baselines side by side over shapes.
 
-    For each shape its best trial in the database takes part, or that of the nearest shape, rendered for this
-    one; or the trials that are named. Each passes the gate first, and all take turns with every baseline.
-    Nothing is stored.
+    For each shape the champion that serves it takes part, and its best trial in the database, or that of the
+    nearest shape, rendered for this one; with --trial, those that are named instead. Each passes the thorough
+    gate first, and all take turns with every baseline. Nothing is stored.
 
     \b
       evo bench --shapes seeds
       evo bench --shapes 1,8,512,64 --shapes 2,16,4096,128 --trial mission-1/224 --plot bench.svg
     """
     from evo.bench import bench as run
+    from evo.champions import champions
     from evo.referee import RefereeProcess
     from evo.report import as_json
-    from evo.report.bench import absent_lines, bench_record, bench_svg, bench_table
-    from evo.rig import bench_referee, choose_device, entrant_of, nearest_trial
+    from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
+    from evo.rig import bench_referee, champion_for, choose_device, entrant_of, nearest_trial
     from evo.task import load_task
 
     chosen, gpu = choose_device(device, None, None)
@@ -126,25 +129,30 @@ def bench(
         raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
     problems = parse_problems(load_task("attention"), shapes or ["mission"], dtype, causal)
     built, tools = open_cache(cache).root, nvcc_or_environment(nvcc)
-    with open_store(database, create=not trial) as store:
-        named = {name: entrant_of(store.trial(name), gpu) for name in trial or ()}
+    kept = champions(kernels)
+    with ExitStack() as stack:
+        searched = bool(trial) or database != DATABASE or Path(DATABASE).exists()
+        store = stack.enter_context(open_store(database)) if searched else None
+        named = {name: entrant_of(store.trial(name), gpu) for name in trial or () if store}
 
         def entrants(problem: Problem) -> dict[str, Entrant]:
-            best = None if named else nearest_trial(store, problem, gpu)
-            return named or ({f"{best.study}/{best.number}": entrant_of(best, gpu)} if best else {})
+            name, champion = champion_for(problem, gpu, kept)
+            best = nearest_trial(store, problem, gpu) if store and not named else None
+            others = {f"{best.study}/{best.number}": entrant_of(best, gpu)} if best else named
+            return {name: champion, **others}
 
         def judges(problem: Problem) -> RefereeProcess:
             return RefereeProcess(bench_referee(problem, chosen, gpu, built, tools, not quick))
 
         sheets = run(problems, entrants, judges, rounds, notice)
-    for line in absent_lines(sheets):
+    for line in (*origin_lines(sheets), *absent_lines(sheets)):
         notice(line)
     if plot is not None:
         plot.write_text(bench_svg(sheets), encoding="utf-8")
     if form_of(json) == "json":
         sys.stdout.write(as_json(bench_record(sheets)))
     else:
-        put([bench_table(sheets)], "text")
+        put(bench_tables(sheets), "text")
 
 
 def _tell(step: Step) -> None:

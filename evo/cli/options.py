@@ -142,6 +142,9 @@ SmemOption = Annotated[
     typer.Option("--smem-limit", metavar="48K", rich_help_panel=WHERE,
                  help="Use no more shared memory a CTA than this (default: all that the GPU has)."),
 ]  # fmt: skip
+KernelsOption = Annotated[
+    Path | None, typer.Option("--kernels", metavar="DIR", help="Where champions are (default: kernels/).")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, rich_help_panel=HOW, help="Equal seeds propose equal points.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Record, Table, microseconds, ratio_text
+from evo.report import Column, Record, Table, microseconds, ratio_text, three_digits
+from evo.report.confirmed import kernels_table
 
 if TYPE_CHECKING:
     from evo.bench import Sheet
@@ -16,9 +18,28 @@ BAR, GAP, LEFT, WIDE = 14, 18, 250, 460
 """Pixels of the plot: height of a bar, room between shapes, room for names, longest bar."""
 
 
+def bench_tables(sheets: Sequence[Sheet]) -> list[Table]:
+    """The times over shapes, and which kernels the baselines ran."""
+    ran: dict[tuple[str, str], list[str]] = {}
+    for sheet in sheets:
+        for name, names in sheet.kernels.items():
+            for kernel in names:
+                ran.setdefault((name, kernel), []).append(_shape(sheet))
+    everywhere = len(sheets)
+    records = [
+        {"name": name, "kernel": kernel, "shapes": "" if len(shapes) == everywhere else "; ".join(shapes)}
+        for (name, kernel), shapes in ran.items()
+    ]
+    return [bench_table(sheets), *([kernels_table(records)] if records else [])]
+
+
 def bench_table(sheets: Sequence[Sheet]) -> Table:
-    """A row for each entrant on each shape, beside every baseline."""
-    names = dict.fromkeys(name for sheet in sheets for name in sheet.baselines)
+    """A row for each entrant on each shape, beside every baseline; the fastest baselines first."""
+    slowness: dict[str, list[float]] = {}
+    for sheet in sheets:
+        for name, s in sheet.baselines.items():
+            slowness.setdefault(name, []).append(s.median_us / _best(sheet))
+    names = sorted(slowness, key=lambda name: fmean(slowness[name]))
     columns = [
         Column("shape", lambda r: str(r["shape"])),
         Column("kernel", lambda r: str(r["kernel"])),
@@ -28,12 +49,21 @@ def bench_table(sheets: Sequence[Sheet]) -> Table:
     ]
     records = [record for sheet in sheets for record in _records(sheet)]
     device = sheets[0].device if sheets else ""
-    return Table(f"{device} · µs, warm L2", tuple(columns), tuple(records))
+    return Table(
+        f"{device} · µs, warm L2; a baseline's time / ours in brackets", tuple(columns), tuple(records)
+    )
+
+
+def origin_lines(sheets: Sequence[Sheet]) -> list[str]:
+    """Where each entrant comes from."""
+    return [
+        f"{_shape(s)}: {name} is {origin}" for s in sheets for name, origin in s.origins.items() if origin
+    ]
 
 
 def absent_lines(sheets: Sequence[Sheet]) -> list[str]:
     """Who could not take part, and why."""
-    return [f"{s.shape}: {name} took no part: {why}" for s in sheets for name, why in s.absent.items()]
+    return [f"{_shape(s)}: {name} took no part: {why}" for s in sheets for name, why in s.absent.items()]
 
 
 def bench_record(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
@@ -41,9 +71,12 @@ def bench_record(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
     return [asdict(sheet) for sheet in sheets]
 
 
+def _shape(sheet: Sheet) -> str:
+    return sheet.shape + (" causal" if "causal=1" in sheet.problem else "")
+
+
 def _records(sheet: Sheet) -> list[Record]:
     beside = {name: s.median_us for name, s in sheet.baselines.items()}
-    causal = " causal" if "causal=1" in sheet.problem else ""
     found: list[Record] = []
     for name in sheet.entrants or ("",):
         own = sheet.standings.get(name)
@@ -54,23 +87,21 @@ def _records(sheet: Sheet) -> list[Record]:
             versus = f"{ratio} {own.versus}{tie}"
         us = own.median_us if own else None
         found.append(
-            {
-                "shape": sheet.shape + causal,
-                "kernel": name or "-",
-                "us": us,
-                "versus": versus,
-                "beside": beside,
-            }
+            {"shape": _shape(sheet), "kernel": name or "-", "us": us, "versus": versus, "beside": beside}
         )
     return found
 
 
 def _time(us: float | None) -> str:
-    return "-" if us is None else microseconds(us)
+    return "-" if us is None else three_digits(us)
 
 
-def _cell(name: str) -> Any:
-    return lambda record: _time(record["beside"].get(name))
+def _cell(name: str) -> Callable[[Record], str]:
+    def cell(record: Record) -> str:
+        beside, us = record["beside"].get(name), record["us"]
+        return _time(beside) if beside is None or us is None else f"{_time(beside)} ({beside / us:.2f}x)"
+
+    return cell
 
 
 def bench_svg(sheets: Sequence[Sheet]) -> str:

@@ -3,7 +3,7 @@ baselines ran."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +103,19 @@ def _versus(standing: Mapping[str, Any] | None) -> str:
 def _kernels(found: Confirmation) -> Table:
     records = [{"name": name, "kernel": kernel} for name, ran in found.kernels.items() for kernel in ran]
     records += [{"name": name, "kernel": f"not timed: {why}"} for name, why in found.skipped.items()]
-    columns = (
+    return kernels_table(records)
+
+
+def kernels_table(records: Sequence[Record]) -> Table:
+    """Which kernels baselines ran: `name`, `kernel` and, where it is not the same for all, `shapes`."""
+    columns = [
         Column("baseline", lambda r: r["name"]),
-        Column("runs", lambda r: _short(r["kernel"]), folds=True),
-    )
-    return Table("Kernels that the baselines ran, by torch's profiler", columns, tuple(records))
+        Column("runs", lambda r: short_kernel(r["kernel"]), folds=True),
+    ]
+    if any(record.get("shapes") for record in records):
+        columns.append(Column("at", lambda r: r["shapes"], folds=True))
+    return Table("Kernels that the baselines ran, by torch's profiler", tuple(columns), tuple(records))
 
 
-def _short(name: str) -> str:
+def short_kernel(name: str) -> str:
     return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 2] + " …"
