@@ -52,6 +52,8 @@ LAUNCHES_PLANTED = 72
 PROBES = (2000, 6000)
 """Clock cycles of the first two tries for a planted difference."""
 CALIBRATION_ROUNDS = 12
+REST_S = 0.1
+"""Before two timers are compared: the clock recovers from what was measured before."""
 
 
 class Bench:
@@ -196,39 +198,59 @@ def _slowdown(bench: Bench, cycles: int) -> float:
 
 def agreement(bench: Bench) -> list[dict[str, Any]]:
     """Our median against Triton's do_bench_cudagraph, for our kernel and for baselines, on one set of inputs
-    (as Triton has it). Triton's graphs keep the GPU busy for longer, and a kernel that draws much power is
-    then slowed by the power limit: so both a short and its usual run of it are measured, with the SM clock
-    read right after each."""
+    (as Triton has it): in turns, both for a few milliseconds on a GPU that has rested; and then, after Triton
+    has kept the GPU busy for as long as it does by itself, both at once again. A kernel that draws much power
+    lowers the clock within that time, so clock and power are read after each."""
+    found = []
+    for shape in SHAPES:
+        for name, own, watch in _contestants(bench, shape):
+            found.append({"shape": shape, "kernel": name} | _beside_triton(bench, own, watch))
+    return found
+
+
+def _contestants(bench: Bench, shape: str) -> list[tuple[str, Sequence[Call], Stopwatch]]:
+    settings = TimingSettings(sets=1)
+    problem = bench.task.problem(shape)
+    green = bench.green(problem)
+    sets = InputSets(bench.device, bench.task, problem, settings, 9)
+    baselines = bench.task.baselines(problem, bench.device.torch_device)
+    calls: dict[str, Sequence[Call]] = {name: sets.of_baseline(run) for name, run in baselines.items()}
+    calls["ours"] = sets.of_kernel(green.kernel, green.launch)  # type: ignore[arg-type]
+    if problem["L"] > 2048:
+        del calls["math"]
+    watch = Stopwatch(bench.device, settings)
+    return [(name, own, watch) for name, own in calls.items()]
+
+
+def _beside_triton(bench: Bench, own: Sequence[Call], watch: Stopwatch) -> dict[str, Any]:
     import torch
     from triton.testing import do_bench_cudagraph
 
-    found = []
-    settings = TimingSettings(sets=1)
-    for shape in SHAPES:
-        problem = bench.task.problem(shape)
-        green = bench.green(problem)
-        sets = InputSets(bench.device, bench.task, problem, settings, 9)
-        baselines = bench.task.baselines(problem, bench.device.torch_device)
-        calls = {name: sets.of_baseline(run) for name, run in baselines.items()}
-        calls["ours"] = sets.of_kernel(green.kernel, green.launch)  # type: ignore[arg-type]
-        if problem["L"] > 2048:
-            del calls["math"]
-        watch = Stopwatch(bench.device, settings)
-        for name, own in calls.items():
-            row: dict[str, Any] = {"shape": shape, "kernel": name}
-            with torch.no_grad(), gpu_lock(bench.device.uuid):
-                watch.run(own)
-                replay = watch.capture(own, launches_per_replay(watch.estimate(own), settings))
-                watch.sample([replay], 2)
-                (samples,) = watch.sample([replay], 10, lead=True)
-                row |= {"evo_us": float(np.median(samples)), **_clocks(bench, "evo")}
-                for label, rep in (("triton_short", 2), ("triton", 20)):
-                    theirs = do_bench_cudagraph(own[0], rep=rep, return_mode="median")
-                    row |= {f"{label}_us": float(theirs) * 1e3, **_clocks(bench, label)}
-            row["ratio_short"] = row["evo_us"] / row["triton_short_us"]
-            row["ratio"] = row["evo_us"] / row["triton_us"]
-            found.append(row)
-    return found
+    def ours(replay: Replay) -> float:
+        watch.sample([replay], 2)
+        (samples,) = watch.sample([replay], 10, lead=True)
+        return float(np.median(samples))
+
+    def theirs(rep: int) -> float:
+        return 1e3 * float(do_bench_cudagraph(own[0], rep=rep, return_mode="median"))
+
+    row: dict[str, Any] = {}
+    with torch.no_grad(), gpu_lock(bench.device.uuid):
+        watch.run(own)
+        replay = watch.capture(own, launches_per_replay(watch.estimate(own), watch.settings))
+        bench.device.synchronize()
+        time.sleep(REST_S)
+        taken: dict[str, list[float]] = {"evo": [], "triton": []}
+        for which in ("evo", "triton", "triton", "evo") * 2:
+            taken[which].append(ours(replay) if which == "evo" else theirs(2))
+            row |= _clocks(bench, which)
+        row |= {f"{which}_us": float(np.median(values)) for which, values in taken.items()}
+        row |= {"triton_long_us": theirs(20), **_clocks(bench, "triton_long")}
+        row |= {"evo_after_us": ours(replay), **_clocks(bench, "evo_after")}
+    row["ratio"] = row["evo_us"] / row["triton_us"]
+    row["ratio_long"] = row["evo_us"] / row["triton_long_us"]
+    row["ratio_after"] = row["evo_after_us"] / row["triton_long_us"]
+    return row
 
 
 def _clocks(bench: Bench, label: str) -> dict[str, float | None]:

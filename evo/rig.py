@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # these bring torch and SQLAlchemy
     from evo.gate.selftest import Finding
     from evo.nvcc import Compiler
     from evo.referee import RefereeSpec
-    from evo.store import Store, StoredTrial, Study
+    from evo.store import Store, Study
     from evo.trial import Candidate, Problem, Trial
 
 DEFAULT_GPU = "L4"
@@ -172,12 +172,13 @@ def bench_referee(
     return RefereeSpec(spec, problem, patient)
 
 
-def entrant_of(stored: StoredTrial, gpu: Gpu) -> Entrant:
+def entrant_of(store: Store, name: str, gpu: Gpu) -> Entrant:
     """A stored trial's point, for any problem."""
     from evo.bench import rendered
 
-    candidate = stored.trial.candidate
-    template = load_template(load_task(candidate.problem.task), candidate.template)
+    stored = store.trial(name)
+    study, candidate = store.study(stored.study), stored.trial.candidate
+    template = load_template(task_of(study), candidate.template, folders_of(study))
     origin = f"trial {stored.study}/{stored.number}, found for {candidate.problem.key}"
     return rendered(template, candidate, limits_of(gpu, "", None), origin)
 
@@ -196,25 +197,38 @@ def champion_for(problem: Problem, gpu: Gpu, found: Sequence[Champion]) -> tuple
         def refuse(_: Problem) -> Candidate:
             raise Infeasible(reason)
 
-        return "champion/none", Entrant(refuse)
+        return "champion", Entrant(refuse)
     origin = f"{choice.champion.name}: {choice.why}"
     return f"champion/{choice.champion.arch}", Entrant(choice.candidate, origin)
 
 
-def nearest_trial(store: Store, problem: Problem, gpu: Gpu) -> StoredTrial | None:
+def nearest_trial(store: Store, problem: Problem, gpu: Gpu) -> tuple[str, Entrant] | None:
     """The best trial of `problem` on this GPU, CONFIRMED first; else that of the problem nearest to it (same
-    mask and storage type, sizes the fewest doublings away); None where there is none."""
+    mask and storage type, sizes the fewest doublings away) whose template can serve this one; None where
+    there is none."""
     kin = [
-        study.problem
+        study
         for study in store.studies()
         if (study.problem.task, study.problem.dtype, study.problem.flags)
         == (problem.task, problem.dtype, problem.flags)
     ]
-    for near in sorted(kin, key=lambda other: _doublings(problem, other)):
-        for row in store.leaderboard(problem=near.key, gpu=gpu.name, limit=1):
-            if row.median_us is not None:
-                return store.trial(f"{row.study}/{row.number}")
+    for near in sorted(kin, key=lambda study: _doublings(problem, study.problem)):
+        for template in (None, *near.templates):  # the best of all, then the best of each template
+            asked = {"problem": near.problem.key, "gpu": gpu.name, "template": template}
+            for row in store.leaderboard(**asked, limit=1):
+                name = f"{row.study}/{row.number}"
+                entrant = None if row.median_us is None else entrant_of(store, name, gpu)
+                if entrant and _serves(entrant, problem):
+                    return name, entrant
     return None
+
+
+def _serves(entrant: Entrant, problem: Problem) -> bool:
+    try:
+        entrant.candidate(problem)
+    except Infeasible:
+        return False
+    return True
 
 
 def _doublings(a: Problem, b: Problem) -> float:

@@ -74,9 +74,7 @@ class SimulatedJudges:
         rng = np.random.default_rng(seed)
         times = dict(BASELINES)
         for name in names:
-            timing = evaluate(self.seats[name]).timing
-            assert timing is not None
-            times[name] = timing.median_us if self.alike is None else self.alike
+            times[name] = _time(self.seats[name]) if self.alike is None else self.alike
         drift = rng.normal(0, 0.003) + (0.3 if protocol == "cold" else 0)
         taken = {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in times.items()}
         return Round(protocol, seed, taken, {"sm_mhz": 1980.0}, 0)
@@ -89,6 +87,12 @@ class SimulatedJudges:
 
     def close(self) -> None:
         self.seats.clear()
+
+
+def _time(candidate: Candidate) -> float:
+    timing = evaluate(candidate).timing
+    assert timing is not None
+    return timing.median_us
 
 
 @dataclass(frozen=True)

@@ -6,26 +6,34 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from finals import SimulatedJudges
-from landscape import PROBLEM, evaluate, write_template
+from landscape import PROBLEM, SPACE, evaluate, write_template
 from rich.console import Console
+from test_champions import kept
 
 from evo.bench import Entrant, Sheet, bench, rendered
+from evo.cli import main
 from evo.cli.words import parse_problems
 from evo.errors import Infeasible
-from evo.gpu import Gpu, Limits, target
+from evo.gpu import Limits, target
 from evo.report import as_json
 from evo.report.bench import absent_lines, bench_record, bench_svg, bench_table
 from evo.rig import nearest_trial
 from evo.store import Store, Study
 from evo.task import load_task
-from evo.trial import Candidate, Problem
+from evo.template import load_template
+from evo.trial import Candidate, Interval, Outcome, Problem, Timing, Trial
 
 TASK = load_task("attention")
 LONGER = PROBLEM.replace(L=2048)
+FIXED = """
+def supports(problem):
+    return None if problem["L"] == 512 else "made for 512 keys"
+"""
 
 
 @pytest.fixture
@@ -93,20 +101,30 @@ def test_baselines_alone_have_standings_too() -> None:
     assert bench_table([sheet]).records[0]["kernel"] == "-"
 
 
-def test_the_nearest_trial_is_of_the_nearest_shape(tmp_path: Path) -> None:
+def test_the_nearest_trial_is_of_the_nearest_shape_that_its_template_can_serve(tmp_path: Path) -> None:
     template = write_template(tmp_path)
+    gpu = replace(target("sm_89"), name="none")
+
+    def nearest(problem: Problem) -> str | None:
+        found = nearest_trial(store, problem, gpu)
+        return found[0] if found else None
+
     with Store(tmp_path / "evo.db") as store:
+        settings = {"templates": str(tmp_path)}
         for number, problem in enumerate([PROBLEM, LONGER, PROBLEM.replace(causal=True)]):
-            study = store.create(Study(f"s{number}", problem, "none", "L4", ("landscape",), 60.0))
-            store.add(study, 0, evaluate(template.candidate(template.space.default, problem)))
-        gpu = Gpu("none", "sm_89", 1, 1, 1, 1, 1)
-        near = nearest_trial(store, PROBLEM.replace(L=1500), gpu)
-        assert near is not None
-        assert near.study == "s1"
-        causal = nearest_trial(store, PROBLEM.replace(L=1500, causal=True), gpu)
-        assert causal is not None
-        assert causal.study == "s2"
-        assert nearest_trial(store, PROBLEM.replace(dtype="bf16"), gpu) is None
+            made = Study(f"s{number}", problem, "none", "L4", ("landscape",), 60.0, settings=settings)
+            store.add(store.create(made), 0, evaluate(template.candidate(template.space.default, problem)))
+        assert nearest(PROBLEM.replace(L=1500)) == "s1/0"
+        assert nearest(PROBLEM.replace(L=1500, causal=True)) == "s2/0"
+        assert nearest(PROBLEM.replace(dtype="bf16")) is None
+
+        # the best of the nearest shape is of a template that cannot serve others: another template is taken
+        fixed = write_template(tmp_path, "fixed", SPACE + FIXED)
+        faster = {**fixed.space.default, "rows": 128, "columns": 64, "stages": 3, "wide": True}
+        both = Study("s3", PROBLEM, "none", "L4", ("fixed", "landscape"), 60.0, settings=settings)
+        store.add(store.create(both), 0, evaluate(fixed.candidate(faster, PROBLEM)))
+        assert nearest(PROBLEM) == "s3/0"
+        assert nearest(PROBLEM.replace(L=600)) == "s0/0"
 
 
 def test_shapes_are_sets_or_single_ones_each_once() -> None:
@@ -115,6 +133,45 @@ def test_shapes_are_sets_or_single_ones_each_once() -> None:
     causal = parse_problems(TASK, ["seeds"], "bf16", True)
     assert len(causal) == 5
     assert all(p["causal"] and p.dtype == "bf16" for p in causal)
+
+
+def test_the_command_times_champions_and_the_best_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole command, but for the GPU: its referee is simulated."""
+    monkeypatch.chdir(tmp_path)
+    hopper = target("sm_90a")
+    monkeypatch.setattr("evo.rig.choose_device", lambda *_: ("cuda:0", hopper))
+    judges = SimulatedJudges(alike=5.0)
+    monkeypatch.setattr("evo.referee.RefereeProcess", lambda _: judges)
+    kept(tmp_path / "kernels", "flash_wgmma_split", PROBLEM, "sm_90a", 4.0)
+    words = ["bench", "--kernels", "kernels", "--shapes", "1,8,512,64", "--shapes", "1,8,2048,64"]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "1,8,512,64: champion/sm_90a is attention/sm_90a/b1_h8_l512_d64_fp16: made for this" in said.err
+    assert re.search(r"^1,8,512,64 +champion/sm_90a +5\.\d\d +1\.\d\dx \[.*\] cudnn", said.out, re.MULTILINE)
+    assert re.search(r"^1,8,2048,64 +- ", said.out, re.MULTILINE)
+    assert "1,8,2048,64: champion took no part: INFEASIBLE: no champion serves" in said.err
+    assert judges.asked == ["gate champion/sm_90a thoroughly"]
+    assert re.search(r"^cudnn +cudnn_sdpa_kernel$", said.out, re.MULTILINE)
+    assert not (tmp_path / "runs").exists(), "nothing is stored"
+
+    template = load_template(TASK, "flash_wgmma_split")
+    champion = template.candidate(template.space.default, PROBLEM)
+    other = template.candidate({**template.space.default, "polynomials": 2}, PROBLEM)
+    with Store(tmp_path / "runs.db") as store:
+        study = store.create(Study("s", PROBLEM, "cuda:0", "H200", ("flash_wgmma_split",), 60.0))
+        for number, candidate in enumerate((champion, other)):
+            timing = Timing((4.0,), 4.0, Interval(3.9, 4.1), "warm")
+            store.add(study, number, Trial(candidate, Outcome.TIMED, timing=timing, device="H200"))
+    named = ["--trial", "s/0", "--trial", "s/1", "--database", "runs.db"]
+    assert main([*words[:5], *named, "--json", "--plot", "bench.svg"]) == 0
+    said = capsys.readouterr()
+    (sheet,) = json.loads(said.out)
+    assert sheet["entrants"] == ["champion/sm_90a", "s/1"]
+    assert sheet["absent"]["s/0"] == "the same program as champion/sm_90a"
+    assert sheet["origins"]["s/1"] == f"trial s/1, found for {PROBLEM.key}"
+    assert (tmp_path / "bench.svg").read_text().startswith("<svg")
 
 
 def test_red_is_said_with_its_reason(entrants: dict[str, Entrant]) -> None:

@@ -133,13 +133,12 @@ def bench(
     with ExitStack() as stack:
         searched = bool(trial) or database != DATABASE or Path(DATABASE).exists()
         store = stack.enter_context(open_store(database)) if searched else None
-        named = {name: entrant_of(store.trial(name), gpu) for name in trial or () if store}
+        named = {name: entrant_of(store, name, gpu) for name in trial or () if store}
 
         def entrants(problem: Problem) -> dict[str, Entrant]:
             name, champion = champion_for(problem, gpu, kept)
             best = nearest_trial(store, problem, gpu) if store and not named else None
-            others = {f"{best.study}/{best.number}": entrant_of(best, gpu)} if best else named
-            return {name: champion, **others}
+            return {name: champion, **(dict([best]) if best else named)}
 
         def judges(problem: Problem) -> RefereeProcess:
             return RefereeProcess(bench_referee(problem, chosen, gpu, built, tools, not quick))

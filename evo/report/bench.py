@@ -20,15 +20,14 @@ BAR, GAP, LEFT, WIDE = 14, 18, 250, 460
 
 def bench_tables(sheets: Sequence[Sheet]) -> list[Table]:
     """The times over shapes, and which kernels the baselines ran."""
-    ran: dict[tuple[str, str], list[str]] = {}
+    ran: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for sheet in sheets:
         for name, names in sheet.kernels.items():
-            for kernel in names:
-                ran.setdefault((name, kernel), []).append(_shape(sheet))
+            ran.setdefault((name, tuple(names)), []).append(_shape(sheet))
     everywhere = len(sheets)
     records = [
-        {"name": name, "kernel": kernel, "shapes": "" if len(shapes) == everywhere else "; ".join(shapes)}
-        for (name, kernel), shapes in ran.items()
+        {"name": name, "kernels": names, "shapes": "" if len(shapes) == everywhere else "; ".join(shapes)}
+        for (name, names), shapes in sorted(ran.items(), key=lambda item: item[0][0])
     ]
     return [bench_table(sheets), *([kernels_table(records)] if records else [])]
 

@@ -3,6 +3,7 @@ baselines ran."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,8 @@ from evo.trial import Standing
 if TYPE_CHECKING:
     from evo.store import Confirmation
 
-NAME_WIDTH = 60
-"""Characters of a kernel's name that a table shows: names of C++ templates are long."""
+NAMES, NAME_WIDTH = 3, 60
+"""Kernels of a baseline that a table shows, and characters of each: names of C++ templates are long."""
 
 
 def confirmation_tables(found: Confirmation) -> list[Table]:
@@ -101,21 +102,29 @@ def _versus(standing: Mapping[str, Any] | None) -> str:
 
 
 def _kernels(found: Confirmation) -> Table:
-    records = [{"name": name, "kernel": kernel} for name, ran in found.kernels.items() for kernel in ran]
-    records += [{"name": name, "kernel": f"not timed: {why}"} for name, why in found.skipped.items()]
+    records = [{"name": name, "kernels": ran} for name, ran in found.kernels.items()]
+    records += [{"name": name, "kernels": [f"not timed: {why}"]} for name, why in found.skipped.items()]
     return kernels_table(records)
 
 
 def kernels_table(records: Sequence[Record]) -> Table:
-    """Which kernels baselines ran: `name`, `kernel` and, where it is not the same for all, `shapes`."""
-    columns = [
-        Column("baseline", lambda r: r["name"]),
-        Column("runs", lambda r: short_kernel(r["kernel"]), folds=True),
-    ]
+    """Which kernels baselines ran: `name`, `kernels` and, where they are not the same for all, `shapes`."""
+    columns = [Column("baseline", lambda r: r["name"])]
     if any(record.get("shapes") for record in records):
         columns.append(Column("at", lambda r: r["shapes"], folds=True))
+    columns.append(Column("runs", lambda r: kernels_text(r["kernels"]), folds=True))
     return Table("Kernels that the baselines ran, by torch's profiler", tuple(columns), tuple(records))
 
 
-def short_kernel(name: str) -> str:
-    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 2] + " …"
+def kernels_text(names: Sequence[str]) -> str:
+    """The kernels of one baseline, without the arguments of their templates: the first of them, if there are
+    many."""
+    short = list(dict.fromkeys(_short(name) for name in names))
+    more = f" and {len(short) - NAMES} more" if len(short) > NAMES else ""
+    return ", ".join(short[:NAMES]) + more
+
+
+def _short(name: str) -> str:
+    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    bare = bare if bare.startswith("not timed: ") else re.split(r"[<(]", bare)[0].strip()
+    return bare if len(bare) <= NAME_WIDTH else bare[: NAME_WIDTH - 2] + " …"

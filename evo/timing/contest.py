@@ -115,7 +115,7 @@ class Contest:
                 call = sets.of_baseline(run)[0]
                 call()
                 torch.cuda.synchronize(self.device.index)
-                with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
                     for _ in range(PROFILED_CALLS):
                         call()
                     torch.cuda.synchronize(self.device.index)
