@@ -49,9 +49,10 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): Q, the rings of K and V, what key groups exchange, barriers."""
     row = 2 * problem["D"]
     operands = p.row_groups * 64 * row + 2 * p.stages * p.bn * row
-    message = 128 * (problem["D"] // 8 // p.key_groups * 16 + 8)
-    join = consumers(p) * (p.key_groups - 1) * message
-    barriers = 8 * (2 + 4 * p.stages)
+    parts = p.key_groups * p.cluster_kv
+    message = 128 * (problem["D"] // 8 // parts * 16 + 8)
+    join = consumers(p) * (parts - 1) * message
+    barriers = 8 * (2 + 4 * p.stages) + np.where(p.cluster_kv > 1, 24, 0)
     return ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -74,22 +75,22 @@ def register_cap(p: Any, problem: Problem) -> Any:
 
 
 def query_tiles(p: Any, problem: Problem) -> Any:
-    """Query tiles of all heads, in clusters."""
+    """Query tiles of all heads; those that a cluster takes together count once."""
     return ceil_div(problem["L"], 64 * p.row_groups * p.cluster_m) * problem["B"] * problem["H"]
 
 
 def resident(p: Any) -> Any:
     """Clusters that the GPU runs at once, if registers and shared memory allow what `min_ctas` asks for."""
-    return SMS * p.min_ctas // p.cluster_m
+    return SMS * p.min_ctas // (p.cluster_m * p.cluster_kv)
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
     tiles = query_tiles(p, problem)
-    return np.where(p.persistent, np.minimum(tiles, resident(p)), tiles) * p.cluster_m, 1, 1
+    return np.where(p.persistent, np.minimum(tiles, resident(p)), tiles) * cluster(p, problem), 1, 1
 
 
 def cluster(p: Any, _problem: Problem) -> Any:
-    return p.cluster_m
+    return p.cluster_m * p.cluster_kv
 
 
 @rule("more than 4 consumers")
@@ -117,14 +118,19 @@ def busy_clusters(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.cluster_m == 1) | (64 * p.row_groups * (p.cluster_m - 1) < problem["L"])
 
 
+@rule("a cluster along the queries and along the keys at once")
+def one_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.cluster_m == 1) | (p.cluster_kv == 1)
+
+
 @rule("row groups without queries at length {problem[L]}")
 def busy_row_groups(p: Any, _limits: Limits, problem: Problem) -> Any:
     return 64 * (p.row_groups - 1) < problem["L"]
 
 
-@rule("stages or key groups without keys at length {problem[L]}")
+@rule("stages, key groups or CTAs without keys at length {problem[L]}")
 def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
-    tiles = ceil_div(problem["L"], p.bn)
+    tiles = ceil_div(problem["L"], p.bn * p.cluster_kv)
     return ((p.stages == 1) | (p.stages <= tiles)) & (p.key_groups <= tiles)
 
 
@@ -139,14 +145,14 @@ def copied_ahead(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.producer != "consumer") | (p.overlap == "none") | (p.stages >= 2 * p.key_groups)
 
 
-@rule("turns are taken by two or more consumers of the same keys")
+@rule("turns are taken by two or more consumers")
 def turns(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.overlap != "turns") | ((p.row_groups >= 2) & (p.key_groups == 1))
+    return (p.overlap != "turns") | (consumers(p) >= 2)
 
 
-@rule("the TMA epilogue stores whole rows: one key group")
+@rule("the TMA epilogue stores whole rows: nobody shares their keys")
 def whole_rows(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.epilogue != "tma") | (p.key_groups == 1)
+    return (p.epilogue != "tma") | (p.key_groups * p.cluster_kv == 1)
 
 
 @rule("longest first without a causal mask")
@@ -188,7 +194,7 @@ SPACE = Space(
             expected="as many as make four consumers on every SM, where query tiles alone are too few",
         ),
         Parameter(
-            "bn", (32, 48, 64, 80, 96, 128, 176), 128, "macro",
+            "bn", (48, 64, 80, 96, 128, 176), 128, "macro",
             meaning="keys a tile",
             expected="large ones amortise waits; registers end it: up to 176",
         ),
@@ -200,6 +206,11 @@ SPACE = Space(
             "cluster_m", (1, 2), 1, "macro", off=1,
             meaning="CTAs of neighbouring queries that copy each tile of K and V once for all of them",
             expected="less traffic from L2; pays for long sequences at best",
+        ),
+        Parameter(
+            "cluster_kv", (1, 2), 1, "macro", off=1,
+            meaning="CTAs that share the keys of the same queries and join through distributed shared memory",
+            expected="query tiles twice as high for as many SMs: half of the traffic from L2",
         ),
         Parameter(
             "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
@@ -217,7 +228,7 @@ SPACE = Space(
             meaning="rescale the output only when a maximum has grown by 2^8",
         ),
         Parameter(
-            "polynomials", (0, 1, 2), 0, off=0,
+            "polynomials", (0, 1), 0, off=0,
             meaning="of eight exponentials, how many are computed by the multiply-add pipe",
             expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
         ),
@@ -236,8 +247,8 @@ SPACE = Space(
         ),
         Parameter(
             "persistent", (False, True), False, off=False,
-            meaning="one wave of CTAs that take query tile after query tile",
-            expected="hides barrier set-up and the first copies; a fixed deal, so uneven work may suffer",
+            meaning="one wave of CTAs that take query tile after query tile, dealt out back and forth",
+            expected="hides barrier set-up and the first copies, most where long and short ones pair up",
         ),
         Parameter(
             "min_ctas", (1, 2, 3), 1, "macro", off=1,
@@ -246,8 +257,8 @@ SPACE = Space(
         ),
     ),
     (
-        few_consumers, register_split, copying_consumer, whole_parts, busy_clusters, busy_row_groups,
-        busy_stages, own_stages, copied_ahead, turns, whole_rows, longest_of_different, enough_to_persist,
+        few_consumers, register_split, copying_consumer, whole_parts, one_cluster, busy_clusters,
+        busy_row_groups, busy_stages, own_stages, copied_ahead, turns, whole_rows, longest_of_different, enough_to_persist,
         scores_in_registers, binding_cap, resident_ctas,
     ),
 )  # fmt: skip
@@ -292,7 +303,7 @@ def launch(p: Any, problem: Problem) -> LaunchConfig:
         grid=(int(grid(p, problem)[0]), 1, 1),
         block=(int(threads(p, problem)), 1, 1),
         smem_bytes=int(smem_bytes(p, problem)),
-        cluster=(int(p.cluster_m), 1, 1),
+        cluster=(int(cluster(p, problem)), 1, 1),
         args=(
             tensor_map("q", 64, blocks, problem),
             tensor_map("k", part, parts, problem),

@@ -62,25 +62,28 @@ struct Join {
     }
 
     // share = this part's columns of the joint, normalised output, once the others' are here. `barrier`: a named
-    // one for all parts of this CTA.
+    // one for all parts of this CTA; `parity`: of the mbarriers' phase.
     __device__ __forceinline__ void receive(float (&share)[kBlocks][2], const float (&out)[kD / 8][4],
                                             const float (&maximum)[2], const float (&sum)[2], float scale,
-                                            u32 barrier) const {
-        if constexpr (kAsync) mbarrier_wait_cluster(statistics_full, 0);  // these left first: weigh while shares fly
+                                            u32 barrier, u32 parity = 0) const {
+        if constexpr (kAsync) mbarrier_wait_cluster(statistics_full, parity);  // these left first: weigh while shares fly
         else await(barrier);
         float weights[kParts];  // one's own last
         weigh(weights, half() ? maximum[1] : maximum[0], half() ? sum[1] : sum[0], scale);
+        // Every part's share is looked at: branches would be merged to one with a run-time index, in local memory.
 #pragma unroll
-        for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver == part()) {
+        for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-                for (int j = 0; j < kBlocks; ++j)
+            for (int e = 0; e < 2; ++e) {
+                float own = out[j][e];
 #pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        share[j][e] = weights[kParts - 1] *
-                                      out[(receiver >> 1) * kBlocks + j][2 * (receiver & 1) + e];
+                for (int receiver = 1; receiver < kParts; ++receiver) {
+                    const float x = out[(receiver >> 1) * kBlocks + j][2 * (receiver & 1) + e];
+                    own = receiver == part() ? x : own;
+                }
+                share[j][e] = weights[kParts - 1] * own;
             }
-        if constexpr (kAsync) mbarrier_wait_cluster(shares_full, 0);
+        if constexpr (kAsync) mbarrier_wait_cluster(shares_full, parity);
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i)
 #pragma unroll
