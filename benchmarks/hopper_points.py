@@ -68,7 +68,7 @@ LONG: list[Named] = [
     ("r2 bn128 values", RING, {}),
     ("r2 bn128 turns", RING, {"overlap": "turns"}),
     ("r2 bn128 turns poly 1/8", RING, {"overlap": "turns", "polynomials": 1}),
-    ("r2 bn128 turns always", RING, {"overlap": "turns", "lazy": False}),
+    ("r2 bn128 turns always", RING, {"overlap": "turns", "rescale": "always"}),
     ("r2 bn176 turns", RING, {"bn": 176, "overlap": "turns"}),
     ("r2 bn192 turns", RING, {"bn": 192, "overlap": "turns"}),
     ("r3 bn80 turns", RING, {"row_groups": 3, "bn": 80, "overlap": "turns"}),

@@ -16,6 +16,11 @@ template <int kRows, int kD>
 struct alignas(1024) BlockTile {
     static constexpr int kBlockBytes = kRows * kBlockRowBytes;
     unsigned char bytes[kD / kBlockColumns * kBlockBytes];
+
+    // Byte offset of 8 columns of a row.
+    static __device__ __forceinline__ u32 offset(int row, int chunk) {
+        return chunk / 8 * kBlockBytes + row * kBlockRowBytes + ((chunk % 8 ^ (row & 7)) << 4);
+    }
 };
 
 // Starts scores = Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
