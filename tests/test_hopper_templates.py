@@ -230,12 +230,31 @@ def test_scores_beyond_the_first_tile_are_taken_back(family: str, bench: Bench) 
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"row_groups": 2, "key_groups": 2, "stages": 4, "overlap": "turns"},
+        {"row_groups": 4, "cluster_kv": 2, "overlap": "values"},
+        {"row_groups": 4, "epilogue": "tma", "overlap": "none"},
+    ],
+)
+def test_a_tile_that_adds_too_much_is_done_again(changes: Point, family: str, bench: Bench) -> None:
+    """rescale=late where later scores are far above the first tile's."""
+    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,1,520,64", causal=True)
+    point = {**template.space.default, "bn": 64, **changes, "rescale": "late"}
+    assert template.space.why_not(point, LIMITS, problem) is None
+    assert bench.excess(template.candidate(point, problem), family, "late_copies") < HONEST
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize(
     "changes",
     [
         {"epilogue": "direct", "row_groups": 1, "producer": "warp", "bn": 64},
         {"epilogue": "tma", "row_groups": 1, "producer": "warp", "bn": 64, "cluster_m": 2},
         {"epilogue": "wide", "row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "stages": 4},
+        {"row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "cluster_kv": 2, "overlap": "turns"},
     ],
 )
 @pytest.mark.parametrize("schedule", ["late_copies", "late_wgmma", "reversed"])

@@ -1,4 +1,4 @@
-"""Attention on Hopper for long sequences and many heads: TMA, wgmma, a producer warp and 1 to 4 consumers.
+"""Attention on Hopper, from 1024 keys on: TMA, wgmma, a producer warp and 1 to 4 consumers.
 
 After "FlashAttention-3" (Shah, Bikshandi, Zhang, Thakkar, Ramani and Dao, 2024): a ring of K and V tiles
 between one producer and its consumers, products beside softmax inside a warpgroup and between warpgroups.
@@ -230,8 +230,8 @@ SPACE = Space(
         ),
         Parameter(
             "rescale", ("always", "lazy", "late"), "lazy", off="always",
-            meaning="the output is rescaled at every tile; once a maximum has grown by 2^8; or the maximum of the "
-            "first tile stands, until a tile adds too much to the sums and is done again",
+            meaning="the output is rescaled at every tile; once a maximum has grown by 2^8; or the first "
+            "tile's maximum stands, until a tile adds too much to the sums and is done again",
             expected="late saves an eighth of the time at D=64: maxima take two issue slots a score",
         ),
         Parameter(
