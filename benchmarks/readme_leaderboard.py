@@ -19,15 +19,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from evo.report import interval_text, microseconds, point_text, ratio_text
+from evo.report import SDPA, interval_text, microseconds, point_text, ratio_text
 from evo.store import Store
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "leaderboard.json"
 BEGIN = "<!-- leaderboard: written by benchmarks/readme_leaderboard.py, do not edit by hand -->"
 END = "<!-- end of leaderboard -->"
-SDPA = ("sdpa", "flash", "cudnn", "efficient", "math")
-"""Baselines that are PyTorch's own scaled_dot_product_attention."""
 
 
 def recorded(database: str) -> dict[str, Any]:

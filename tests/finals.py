@@ -1,6 +1,8 @@
 """Finals without a GPU: judges whose times are those of the landscape, with the noise of a real GPU.
 
-Run as a program (DATABASE STUDY SECONDS), it confirms a study and prints each step.
+Run as a program (DATABASE STUDY SECONDS), it confirms a study and prints each step. With `evo SECONDS` in
+front of an evo command, it runs that command, whose search has the landscape in place of a GPU, and these
+judges.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from landscape import evaluate
+from landscape import LandscapeWorkers, evaluate
 
 from evo.confirm import Step, confirm
 from evo.errors import Crashed, Red
+from evo.gpu import target
 from evo.referee import Surroundings
 from evo.store import Store
 from evo.timing.contest import Fallen
@@ -117,7 +120,32 @@ class WildJudges(SimulatedJudges):
         return super().round(protocol, seed, names)
 
 
+@dataclass(frozen=True)
+class SimulatedSpec:
+    """What a RefereeProcess builds where a whole command is simulated."""
+
+    seconds: float
+
+    def build(self) -> SimulatedJudges:
+        return SimulatedJudges(self.seconds)
+
+
+def command(seconds: float, words: list[str]) -> int:
+    """An evo command on a study of the landscape; its referee is a process of its own, as always."""
+    import evo.cli
+    import evo.rig
+    import evo.workers
+
+    evo.rig.gpu_of = lambda study: target("sm_89")  # noqa: ARG005
+    evo.rig.evaluator_of = lambda *_: None  # type: ignore[assignment]
+    evo.rig.referee_of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment]
+    evo.workers.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
+    return evo.cli.main(words)
+
+
 def main(words: list[str]) -> int:
+    if words[0] == "evo":
+        return command(float(words[1]), words[2:])
     database, study, seconds = words
 
     def watch(step: Step) -> None:
@@ -130,4 +158,6 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    from finals import main as imported  # so that a referee's process finds what it is sent
+
+    sys.exit(imported(sys.argv[1:]))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -171,14 +172,16 @@ def test_the_page_of_a_trial_says_what_confirmed_found(database: Path) -> None:
     found = confirmed(database, SimulatedJudges(), top=2)
     best = found.green[0]
     with Store(database) as store:
-        stored, finalist = store.trial(best.name), store.confirmations.finalist(best.trial)
-        assert store.confirmations.finalist(store.trial("land-1/0").id) is None
-    assert finalist == best
-    page = trial_page(stored, Console(width=160, file=io.StringIO()), finalist)
+        stored, verdict = store.trial(best.name), store.confirmations.verdict(best.trial)
+        assert store.confirmations.verdict(store.trial("land-1/0").id) is None
+    assert verdict == (found, best)
+    page = trial_page(stored, Console(width=160, file=io.StringIO()), verdict)
     lines = [line for line in page.splitlines() if line.startswith("CONFIRMED")]
     assert len(lines) == 2
     assert re.search(r"µs, 99% CI \[.*\], 1\.[45]\dx \[.*\] cudnn, warm L2: faster", lines[0])
     assert "clean: memcheck" in page
+    assert re.search(r"^beside it +cudnn 7\.\d+ µs, flash 8\.\d+ µs, math 6\d\.\d µs$", page, re.MULTILINE)
+    assert re.search(r"^baselines ran +cudnn: cudnn_sdpa_kernel$", page, re.MULTILINE)
 
 
 # ---- killed, ended early, in a search
@@ -213,6 +216,52 @@ def test_a_killed_confirmation_goes_on_where_it_stood(database: Path) -> None:
         after = store.confirmations.rounds(whole, "warm")
     assert after[: len(before)] == before
     assert len(after) == evo.confirm.ROUNDS["warm"]
+
+
+def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: Path) -> None:
+    """SIGKILL for `evo resume` while it confirms, then `evo resume`: real processes, the real command."""
+    database, ground = tmp_path / "evo.db", ground_of(tmp_path / "t")
+    settings = {"templates": str(tmp_path / "t")}
+    with Store(database) as store:
+        store.create(replace(new_study(budget_s=600), templates=tuple(ground), settings=settings))
+    script = Path(__file__).with_name("finals.py")
+    words = ["evo", "0.05", "resume", "land-1", "--database", str(database)]
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}
+
+    def rounds() -> list[Round]:
+        with Store(database) as store:
+            found = store.confirmations.newest(store.study("land-1"))
+            return store.confirmations.rounds(found, "warm") if found else []
+
+    process = subprocess.Popen([sys.executable, str(script), *words], stderr=subprocess.PIPE, env=environment)
+    deadline = time.monotonic() + 100
+    while len(rounds()) < 5:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    before = rounds()
+    with Store(database) as store:
+        study = store.study("land-1")
+        cut, searched = store.confirmations.newest(study), store.rows(study)
+    assert cut is not None
+    assert (cut.status, study.status) == ("running", "running")
+    assert 5 <= len(before) < evo.confirm.ROUNDS["warm"]
+    rest = subprocess.run(
+        [sys.executable, str(script), *words], capture_output=True, text=True, env=environment, timeout=200,
+        check=True,
+    )  # fmt: skip
+    assert "CONFIRMED" in rest.stdout.splitlines()[0]
+    with Store(database) as store:
+        study = store.study("land-1")
+        whole = store.confirmations.newest(study)
+        assert whole is not None
+        assert (whole.id, whole.seed, whole.status) == (cut.id, cut.seed, "finished")
+        assert store.rows(study) == searched, "nothing is searched again"
+    assert [f.number for f in whole.finalists] == [f.number for f in cut.finalists]
+    assert rounds()[: len(before)] == before
+    assert len(rounds()) == evo.confirm.ROUNDS["warm"]
 
 
 def test_other_versions_begin_another_confirmation(database: Path) -> None:

@@ -114,6 +114,9 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
         "vs",
         "best",
         "baseline",
+        "vs",
+        "fastest",
+        "SDPA",
         "regs",
         "spill",
         "smem",
@@ -121,7 +124,8 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
         "point",
     ]
     assert row == (
-        "1  mission-1/6  8.53 µs  [8.51, 8.55]  1.07x [1.06, 1.07] cudnn   168      0  48.0K  flash_mma  "
+        "1  mission-1/6  8.53 µs  [8.51, 8.55]  1.07x [1.06, 1.07] cudnn  1.07x cudnn       168      0  "
+        "48.0K  flash_mma  "
         "bm=64 bn=128 warps=4 swizzle=xor persistent=1 k_stages=2 v_stages=1"
     )
 
@@ -132,6 +136,7 @@ def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     one, two = report.leaderboards([CONFIRMED, tied, third, MEASURED])
     title, heading, *rows = text(one, 200).splitlines()
     assert title.endswith("NVIDIA H200 · CONFIRMED")
+    assert "1.07x cudnn" in rows[0], "the fastest SDPA beside it, whatever the best baseline is"
     assert "99 % CI" in heading
     assert "cold" in heading.split()
     assert [row.split()[0] for row in rows] == ["1=", "1=", "3"]

@@ -121,7 +121,7 @@ def show(
     with open_store(database) as store:
         stored = store.trial(trial)
         study = store.study(stored.study)
-        finalist = store.confirmations.finalist(stored.id)
+        verdict = store.confirmations.verdict(stored.id)
     if source:
         sys.stdout.write(stored.trial.candidate.source)
     elif ptx or sass:
@@ -131,7 +131,7 @@ def show(
     elif json:
         sys.stdout.write(as_json(trial_record(stored)))
     else:
-        sys.stdout.write(trial_page(stored, stdout(), finalist))
+        sys.stdout.write(trial_page(stored, stdout(), verdict))
 
 
 def _code(trial: Trial, arch: str, sass: bool, nvcc: Path | None, cache: Cache) -> str:

@@ -224,7 +224,7 @@ def _run(
     study: Study, store: Store, grounds: dict[str, Ground], cache: Cache, nvcc: Path | None
 ) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
-    from evo.confirm import PATIENT_S
+    from evo.confirm import PATIENT_S, reserve_s
     from evo.progress import study_line, view_on
     from evo.referee import RefereeProcess
     from evo.rig import evaluator_of, referee_of
@@ -235,7 +235,9 @@ def _run(
     workers = Pool(evaluator_of(study, cache.root, nvcc), study.workers)
 
     def judges(left_s: float) -> RefereeProcess:
-        return RefereeProcess(referee_of(study, cache.root, nvcc, patient=left_s >= PATIENT_S))
+        # by the reserve as well: a confirmation that goes on has the baselines that it began with
+        patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
+        return RefereeProcess(referee_of(study, cache.root, nvcc, patient=patient))
 
     try:
         with view_on(stderr()) as view:

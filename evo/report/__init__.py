@@ -12,6 +12,7 @@ import csv
 import difflib
 import io
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,18 +30,21 @@ if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait
     from evo.rig import Replay
     from evo.search import DeadParameter
     from evo.space import FeasibleSet
-    from evo.store import Failure, Finalist, Ranked, StoredTrial, Study
+    from evo.store import Confirmation, Failure, Finalist, Ranked, StoredTrial, Study
 
 Form = Literal["text", "json", "csv", "markdown"]
 Record = Mapping[str, Any]
 """One row of a table: stable key -> plain value."""
 
-WIDE = 120
-"""Characters a line from which on a text shows all columns."""
-
 ROOM = 30
 """Characters that a folding last column has at least; where it would have fewer, its cells stand below the
 rows."""
+
+SDPA = ("sdpa", "flash", "cudnn", "efficient", "math")
+"""Baselines that are PyTorch's scaled_dot_product_attention: its own choice, and its backends by name."""
+
+NAMES, NAME_WIDTH = 3, 60
+"""Kernels of a baseline that a person sees, and characters of each: names of C++ templates are long."""
 
 STYLES = {
     "TIMED": "green", "GREEN": "green", "RED": "red", "HUNG": "red", "CRASHED": "red",
@@ -59,7 +63,7 @@ class Column:
     folds: bool = False
     """Whether a cell is folded over several lines where the terminal is narrow."""
     wide: bool = False
-    """Whether the column is left out of a text below WIDE characters."""
+    """Whether the column is left out of a text that is too narrow for all; the last of them goes first."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Table:
     def _text(self, console: Console) -> str:
         if not self.records:
             return f"{self.title}: {self.empty}\n" if self.title else f"{self.empty}\n"
-        columns = [column for column in self.columns if console.width >= WIDE or not column.wide]
+        columns = self._fitting(console.width)
         below = columns.pop() if self._cramped(columns, console.width) else None
         with console.capture() as captured:
             if self.title:
@@ -119,14 +123,28 @@ class Table:
             ]
         return "\n".join(lines) + "\n"
 
+    def _fitting(self, width: int) -> list[Column]:
+        """All columns, less as many of those that may be left out as are too many for `width`."""
+        columns = list(self.columns)
+        for column in reversed(self.columns):
+            if sum(self._needs(c) for c in columns) <= width + 2:
+                break
+            if column.wide:
+                columns.remove(column)
+        return columns
+
+    def _needs(self, column: Column) -> int:
+        """Characters that a column takes, with the room to the next one."""
+        cells = [column.heading, *(column.cell(record) for record in self.records)]
+        longest = max(len(line) for cell in cells for line in cell.split("\n"))
+        return 2 + (min(longest, ROOM) if column.folds else longest)
+
     def _cramped(self, columns: Sequence[Column], width: int) -> bool:
         """Whether the last column folds and the others, none of which does, leave it too little room."""
         if not columns or not columns[-1].folds or any(column.folds for column in columns[:-1]):
             return False
-        cells = [[c.heading, *(c.cell(r) for r in self.records)] for c in columns]
-        taken = sum(max(len(cell) for cell in column) + 2 for column in cells[:-1])
-        longest = max(len(cell) for cell in cells[-1])
-        return taken <= width and width - taken < min(ROOM, longest)
+        taken = sum(self._needs(column) for column in columns[:-1])
+        return taken <= width and width - taken < self._needs(columns[-1]) - 2
 
     def _grid(self, columns: Sequence[Column]) -> RichTable:
         grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -218,6 +236,20 @@ def score_text(median_us: float | None, estimate_us: float | None) -> str:
     return f"~{microseconds(estimate_us)}" if estimate_us is not None else "-"
 
 
+def kernels_text(names: Sequence[str]) -> str:
+    """The kernels of one baseline, without the arguments of their templates: the first of them, if there are
+    many."""
+    short = list(dict.fromkeys(_bare(name) for name in names))
+    more = f" and {len(short) - NAMES} more" if len(short) > NAMES else ""
+    return ", ".join(short[:NAMES]) + more
+
+
+def _bare(name: str) -> str:
+    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    bare = bare if bare.startswith("not timed: ") else re.split(r"[<(]", bare)[0].strip()
+    return bare if len(bare) <= NAME_WIDTH else bare[: NAME_WIDTH - 2] + " …"
+
+
 # ------------------------------------------------------------------------------------------ leaderboard
 
 
@@ -237,12 +269,18 @@ def leaderboard_records(ranked: Sequence[Ranked]) -> Table:
 
 
 def _ranked_record(row: Ranked) -> dict[str, Any]:
-    best = best_baseline(row.baselines_us)
+    """A ratio is to the baseline that it names; that to SDPA is to its fastest backend, where one was timed
+    beside the kernel."""
+    best = compared_with(row.median_us, row.speedup, row.baselines_us)
     if row.versus and row.median_us is not None and row.speedup is not None:
-        best = row.versus, row.median_us * row.speedup
+        best = row.versus, row.baselines_us.get(row.versus, row.median_us * row.speedup)
+    sdpa = best_baseline({name: us for name, us in row.baselines_us.items() if name in SDPA})
     return asdict(row) | {
         "best_baseline": best[0] if best else None,
         "best_baseline_us": best[1] if best else None,
+        "fastest_sdpa": sdpa[0] if sdpa else None,
+        "fastest_sdpa_us": sdpa[1] if sdpa else None,
+        "sdpa_speedup": sdpa[1] / row.median_us if sdpa and row.median_us else None,
     }
 
 
@@ -263,6 +301,7 @@ def _leaderboard(rows: Sequence[Ranked]) -> Table:
             Column("time", lambda r: score_text(r["median_us"], None), right=True),
             Column(level, lambda r: interval_text(r["low_us"], r["high_us"]), wide=True),
             Column("vs best baseline", _versus),
+            Column("vs fastest SDPA", _versus_sdpa, wide=True),
         ]
         if first.kind == "confirmed":
             columns += [Column("cold", lambda r: score_text(r["cold_us"], None), right=True, wide=True)]
@@ -283,6 +322,16 @@ def best_baseline(baselines_us: Mapping[str, float]) -> tuple[str, float] | None
     return min(baselines_us.items(), key=lambda item: item[1]) if baselines_us else None
 
 
+def compared_with(
+    median_us: float | None, speedup: float | None, baselines_us: Mapping[str, float]
+) -> tuple[str, float] | None:
+    """Name and median of the baseline that a speedup is to: the one that was timed in turns with the kernel,
+    and two may be as good as equal."""
+    if median_us is None or speedup is None or not baselines_us:
+        return None
+    return min(baselines_us.items(), key=lambda item: abs(item[1] - median_us * speedup))
+
+
 def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
     """`1.08x [1.07, 1.09]`: above 1 is faster than the baseline."""
     if ratio is None:
@@ -294,6 +343,10 @@ def _versus(record: Record) -> str:
     text = ratio_text(record["speedup"], record["speedup_low"], record["speedup_high"])
     tie = ", a tie" if record["verdict"] == "tie" else ""
     return f"{text} {record['best_baseline'] or ''}".rstrip() + tie
+
+
+def _versus_sdpa(record: Record) -> str:
+    return f"{record['sdpa_speedup']:.2f}x {record['fastest_sdpa']}" if record["sdpa_speedup"] else "-"
 
 
 def interval_text(low: float | None, high: float | None) -> str:
@@ -414,13 +467,14 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
 # ------------------------------------------------------------------------------------- one trial's page
 
 
-def trial_page(stored: StoredTrial, console: Console, finalist: Finalist | None = None) -> str:
-    """Everything a person asks of one trial, but for its code; `finalist`: what CONFIRMED said of it."""
+def trial_page(
+    stored: StoredTrial, console: Console, verdict: tuple[Confirmation, Finalist] | None = None
+) -> str:
+    """Everything a person asks of one trial, but for its code; `verdict`: what CONFIRMED said of it."""
     title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
-    facts = Facts(
-        title, (*_facts(stored), *_confirmed_facts(finalist)), STYLES.get(stored.trial.outcome, "bold")
-    )
-    return facts.render("text", console)
+    confirmed = _confirmed_facts(*verdict) if verdict else ()
+    style = STYLES.get(stored.trial.outcome, "bold")
+    return Facts(title, (*_facts(stored), *confirmed), style).render("text", console)
 
 
 def replay_page(stored: StoredTrial, replay: Replay, console: Console) -> str:
@@ -492,18 +546,19 @@ def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
     yield "recorded", stored.created
 
 
-def _confirmed_facts(finalist: Finalist | None) -> Iterator[tuple[str, str]]:
-    """What CONFIRMED found: a time by protocol, or why the trial was refused."""
-    if finalist is None:
-        return
+def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[str, str]]:
+    """What CONFIRMED found: a time by protocol, or why the trial was refused; and what the baselines ran."""
     if finalist.outcome != "GREEN":
         yield "CONFIRMED", f"refused: {finalist.outcome} {finalist.reason} {finalist.where}".rstrip()
-    for protocol, found in finalist.standings.items():
-        ci = f"{found.interval.level:.0%} CI {interval_text(found.interval.low, found.interval.high)}"
-        ratio = found.speedup_interval
-        text = ratio_text(found.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
-        time = f"{microseconds(found.median_us)}, {ci}, {text} {found.versus}, {protocol} L2"
-        yield "CONFIRMED", f"{time}: {found.verdict}" if found.verdict else time
+    for protocol, own in finalist.standings.items():
+        ci = f"{own.interval.level:.0%} CI {interval_text(own.interval.low, own.interval.high)}"
+        ratio = own.speedup_interval
+        text = ratio_text(own.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
+        time = f"{microseconds(own.median_us)}, {ci}, {text} {own.versus}, {protocol} L2"
+        yield "CONFIRMED", f"{time}: {own.verdict}" if own.verdict else time
+    beside = sorted(found.baselines.get("warm", {}).items(), key=lambda item: item[1].median_us)
+    yield "beside it", ", ".join(f"{name} {microseconds(s.median_us)}" for name, s in beside)
+    yield "baselines ran", "\n".join(f"{name}: {kernels_text(ran)}" for name, ran in found.kernels.items())
     yield "sanitizer", finalist.sanitizer
 
 
@@ -514,7 +569,7 @@ def _timing_facts(timing: Timing) -> Iterator[tuple[str, str]]:
     if timing.speedup is not None:
         ratio = timing.speedup_interval
         text = ratio_text(timing.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
-        best = best_baseline(timing.baselines_us)
+        best = compared_with(timing.median_us, timing.speedup, timing.baselines_us)
         yield "speedup", f"{text} {best[0] if best else ''}".rstrip()
     baselines = sorted(timing.baselines_us.items(), key=lambda item: item[1])
     yield "baselines", ", ".join(f"{name} {microseconds(us)}" for name, us in baselines)

@@ -3,19 +3,15 @@ baselines ran."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Record, Table, interval_text, microseconds, ratio_text
+from evo.report import Column, Record, Table, interval_text, kernels_text, microseconds, ratio_text
 from evo.trial import Standing
 
 if TYPE_CHECKING:
     from evo.store import Confirmation
-
-NAMES, NAME_WIDTH = 3, 60
-"""Kernels of a baseline that a table shows, and characters of each: names of C++ templates are long."""
 
 
 def confirmation_tables(found: Confirmation) -> list[Table]:
@@ -114,17 +110,3 @@ def kernels_table(records: Sequence[Record]) -> Table:
         columns.append(Column("at", lambda r: r["shapes"], folds=True))
     columns.append(Column("runs", lambda r: kernels_text(r["kernels"]), folds=True))
     return Table("Kernels that the baselines ran, by torch's profiler", tuple(columns), tuple(records))
-
-
-def kernels_text(names: Sequence[str]) -> str:
-    """The kernels of one baseline, without the arguments of their templates: the first of them, if there are
-    many."""
-    short = list(dict.fromkeys(_short(name) for name in names))
-    more = f" and {len(short) - NAMES} more" if len(short) > NAMES else ""
-    return ", ".join(short[:NAMES]) + more
-
-
-def _short(name: str) -> str:
-    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    bare = bare if bare.startswith("not timed: ") else re.split(r"[<(]", bare)[0].strip()
-    return bare if len(bare) <= NAME_WIDTH else bare[: NAME_WIDTH - 2] + " …"

@@ -35,7 +35,7 @@ from evo.store.records import (
     trial_columns,
     trial_of,
 )
-from evo.store.schema import confirmed, environments, finalists, sources, studies, trials
+from evo.store.schema import confirmations, confirmed, environments, finalists, sources, studies, trials
 from evo.trial import Outcome, Trial, digest_of
 
 __all__ = [
@@ -277,6 +277,7 @@ class Store:
             .join(studies, studies.c.id == trials.c.study_id)
             .join(environments, environments.c.id == trials.c.environment_id)
             .outerjoin(confirmed, confirmed.c.trial_id == trials.c.id)
+            .outerjoin(confirmations, confirmations.c.id == confirmed.c.confirmation_id)
             .where(trials.c.outcome.in_(_GOOD), trials.c.same_as.is_(None))
             .where(trials.c.median_us.isnot(None) | trials.c.estimate_us.isnot(None))
             .where(~sa.exists().where(refused))
@@ -308,7 +309,7 @@ class Store:
             .order_by(placed.c.problem, order, placed.c.device, placed.c.place)
         )
         rows = self._database.read(lambda c: c.execute(best).mappings().all())
-        return ranked([Ranked(**row) for row in rows])
+        return ranked([_ranked_row(dict(row)) for row in rows])
 
     def failures(self, study: Study) -> list[Failure]:
         """Why trials of `study` died: reasons with their counts, the most frequent first."""
@@ -387,6 +388,14 @@ def _insert_once(connection: Connection, table: sa.Table, digest: str, values: M
     return int(connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one())
 
 
+def _ranked_row(row: dict[str, Any]) -> Ranked:
+    """Of a confirmed row, the baselines are those of its confirmation: of the same rounds as its time."""
+    beside = row.pop("confirmed_baselines")
+    if row["kind"] == "confirmed" and beside:
+        row["baselines_us"] = {name: s["median_us"] for name, s in beside.get("warm", {}).items()}
+    return Ranked(**row)
+
+
 def _ranked_columns() -> dict[str, sa.ColumnElement[Any]]:
     """What a Ranked is made of, by name; all but its rank."""
     sure = confirmed.c.trial_id.isnot(None)
@@ -395,6 +404,7 @@ def _ranked_columns() -> dict[str, sa.ColumnElement[Any]]:
         "study": studies.c.name,
         "device": environments.c.device,
         "baselines_us": trials.c.baselines,
+        "confirmed_baselines": confirmations.c.baselines,
         "kind": sa.case((sure, "confirmed"), (trials.c.median_us.is_(None), "estimate"), else_="measured"),
         "level": sa.case((sure, confirmed.c.level), else_=trials.c.level),
         "versus": confirmed.c.versus,

@@ -110,14 +110,16 @@ class Confirmations:
         }
         return Confirmation(**found | {"baselines": baselines, "finalists": self._finalists(number)})
 
-    def finalist(self, trial: int) -> Finalist | None:
-        """What the newest confirmation that has a verdict on a trial, by its id, says of it."""
-        verdict = finalists.c.median_us.isnot(None) | (finalists.c.outcome != "GREEN")
-        query = sa.select(finalists.c.confirmation_id).where(finalists.c.trial_id == trial, verdict)
+    def verdict(self, trial: int) -> tuple[Confirmation, Finalist] | None:
+        """The newest confirmation that has a verdict on a trial, by its id, and what it says of it."""
+        known = finalists.c.median_us.isnot(None) | (finalists.c.outcome != "GREEN")
+        query = sa.select(finalists.c.confirmation_id).where(finalists.c.trial_id == trial, known)
         newest = query.order_by(finalists.c.id.desc()).limit(1)
         number = self._database.read(lambda c: c.execute(newest).scalar())
-        found = () if number is None else self._finalists(number)
-        return next((f for f in found if f.trial == trial), None)
+        if number is None:
+            return None
+        found = self.get(number)
+        return found, next(f for f in found.finalists if f.trial == trial)
 
     def begin(self, study: Study, top: int, seed: int, environment_id: int) -> Confirmation:
         """A confirmation of `study`; one of it that is unfinished is given up."""

@@ -127,9 +127,10 @@ class StoredTrial:
 class Ranked:
     """A row of the leaderboard. Measured medians and estimates are never ranked together.
 
-    `kind`: confirmed, measured (in the search alone), or estimate. Of a confirmed row `median_us` and
-    `speedup` are what CONFIRMED found, with intervals of `level` that hold for all finalists at once, and
-    `search_us` is what the search had measured; `rank` is shared by those whose intervals overlap."""
+    `kind`: confirmed, measured (in the search alone), or estimate. Of a confirmed row `median_us`,
+    `baselines_us` and `speedup` are what CONFIRMED found, with intervals of `level` that hold for all
+    finalists at once, and `search_us` is what the search had measured; `rank` is shared by those whose
+    intervals overlap."""
 
     trial: int
     study: str
