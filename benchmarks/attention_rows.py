@@ -1,12 +1,14 @@
 """The attention templates against torch's backends, over a table of shapes.
 
-    python benchmarks/attention_rows.py --out rows.json                       all rows of the table
-    python benchmarks/attention_rows.py --rows 1,8,512 --points points.json   rows of that name, named points
+    python benchmarks/attention_rows.py --points benchmarks/attention_points.json --out rows.json
+    python benchmarks/attention_rows.py --rows '1,8,512|causal.' --random 200 --rounds 3   searched anew
+    python benchmarks/attention_rows.py --show rows.json                                as a Markdown table
 
 For each row: `--random` feasible points a template, the named points and, `--rounds` times, neighbours of the
 best so far are compiled on all cores and screened (a graph of launches, median of 5 replays, output compared
 with a backend's). The `--finalists` best pass evo's gate and are timed by evo's TimingSession, interleaved
-with the best backend; the ratio is that session's, with its 95 % bootstrap interval.
+with the best backend; the ratio is that session's, with its 95 % bootstrap interval. FlexAttention
+(max-autotune) takes part in the rows of `--flex`, as it compiles for seconds each.
 
 `--points` is JSON: {"row or *": [["name", "template", {changes}], ...]}.
 """
@@ -14,7 +16,9 @@ with the best backend; the ratio is that session's, with its 95 % bootstrap inte
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -168,8 +172,9 @@ class Bench:
             seed=1, deterministic=found.template.deterministic,
         )  # fmt: skip
         timing = session.measure(green)
-        against = session.best_baseline if self.row.against == "best" else self.row.against
-        assert against is not None
+        against = self.row.against
+        if against == "best":
+            against = min(session.baselines_us.keys() - {"flex"}, key=lambda name: session.baselines_us[name])
         assert timing.speedup
         assert timing.speedup_interval
         shift = session.baselines_us[against] / session.baselines_us[session.best_baseline or against]
@@ -186,6 +191,18 @@ class Bench:
             "gate": {"launches": green.launches, "worst_of_limit": worst},
             "clocks": dict(timing.clocks), "baselines_us": dict(session.baselines_us),
         }  # fmt: skip
+
+
+def beside_flex(task: Task) -> Task:
+    """The task with FlexAttention among its baselines."""
+    patient = copy.copy(task)
+
+    def baselines(problem: Problem, torch_device: str = "cuda", _patient: bool = False) -> dict[str, Any]:
+        quick = task.baselines(problem, torch_device)
+        return quick | {"flex": task.baselines(problem, torch_device, patient=True)["flex"]}
+
+    object.__setattr__(patient, "baselines", baselines)
+    return patient
 
 
 def graph_us(call: Callable[[], Any], device: CudaDevice) -> float:
@@ -270,7 +287,9 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
     ]  # fmt: skip
     result["screen_s"] = time.perf_counter() - begin
     if args.finalists:
-        session = TimingSession(bench.device, bench.task, bench.problem, seed=7)
+        asks_flex = args.flex and any(asked in f"{bench.row.name}." for asked in args.flex.split("|"))
+        task = beside_flex(bench.task) if asks_flex else bench.task
+        session = TimingSession(bench.device, task, bench.problem, seed=7)
         result["finalists"] = []
         for f in found[: args.finalists]:
             try:
@@ -282,6 +301,7 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
                 result.setdefault("red", []).append({"point": dict(f.point), "reason": str(error)})
         result["finalists"].sort(key=lambda f: f["median_us"])
         result["baselines_us"] = dict(session.baselines_us)
+        result["skipped_baselines"] = dict(session.skipped_baselines)
     result["seconds"] = time.perf_counter() - begin
     return result
 
@@ -310,6 +330,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", default="", help="rows whose name contains this; several with |")
+    parser.add_argument("--flex", default="", help="rows, named likewise, with FlexAttention beside them")
     parser.add_argument("--points", type=Path)
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
@@ -320,9 +341,13 @@ def main() -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "evo")
     parser.add_argument("--build", action="store_true", help="only compile the named points into the cache")
-    parser.add_argument("--show", type=int, default=0, help="best screened points to print a row")
+    parser.add_argument("--best", type=int, default=0, help="best screened points to print a row")
+    parser.add_argument("--show", type=Path, help="a result to print, instead of measuring")
     parser.add_argument("--out", type=Path, default=Path("attention_rows.json"))
     args = parser.parse_args()
+    if args.show:
+        print(markdown(json.loads(args.show.read_text())))
+        return
     task = load_task("attention")
     templates = {name: load_template(task, name) for name in (MMA, RING, SPLIT)}
     given = json.loads(args.points.read_text()) if args.points else {}
@@ -341,7 +366,7 @@ def main() -> None:
         bench = Bench(device, compiler, task, row, os.cpu_count() or 1)
         results.append(work(bench, templates, given, args))
         print(told(results[-1]), flush=True)
-        for f in results[-1]["ranking"][: args.show]:
+        for f in results[-1]["ranking"][: args.best]:
             print(f"   {f['us']:9.2f} {shown(f)}")
         torch.cuda.empty_cache()
         args.out.write_text(json.dumps(document(args, compiler, results), indent=1) + "\n")
@@ -351,8 +376,9 @@ def document(args: Any, compiler: Compiler, results: list[dict[str, Any]]) -> di
     smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     said = subprocess.run(smi, capture_output=True, text=True, check=False).stdout.strip()
     return {
-        "command": f"python benchmarks/attention_rows.py --rows '{args.rows}' --random {args.random} "
-        f"--rounds {args.rounds} --finalists {args.finalists} --seed {args.seed}",
+        "command": f"python benchmarks/attention_rows.py --points {args.points} --rows '{args.rows}' "
+        f"--flex '{args.flex}' --random {args.random} --rounds {args.rounds} --finalists {args.finalists} "
+        f"--seed {args.seed}",
         "commit": args.commit,
         "date": datetime.now(UTC).date().isoformat(),
         "gpu": said.split(",")[0],
@@ -362,6 +388,34 @@ def document(args: Any, compiler: Compiler, results: list[dict[str, Any]]) -> di
         "95 % bootstrap CI",
         "rows": results,
     }  # fmt: skip
+
+
+MEAN = ("1,8,128,64", "1,8,256,64", "1,8,1024,64", "1,8,2048,64")
+"""Shapes, with and without a mask, of whose ratios the geometric mean is asked to be 1.8, and each 1.1."""
+
+
+def markdown(found: dict[str, Any]) -> str:
+    lines = ["| shape | µs | TFLOP/s | ratio [95 %] | of | asked | flex |", "|---|---|---|---|---|---|---|"]
+    logs = []
+    for row in found["rows"]:
+        best, name = row["finalists"][0], row["row"]
+        in_mean = name.removesuffix(" causal") in MEAN
+        asked = 1.1 if in_mean else row["target"]
+        if in_mean:
+            logs.append(math.log(best["ratio"]))
+        interval = f"[{best['ratio_low']:.3f}, {best['ratio_high']:.3f}]"
+        told = f"{asked}{', geometric mean 1.8' if in_mean else ''}"
+        missed = " (missed)" if best["ratio_low"] < asked else ""
+        flex = row["baselines_us"].get("flex", 0.0)
+        beside = f"{flex / best['median_us']:.2f}" if flex else ""
+        us, rate = f"{best['median_us']:.2f}", f"{best['tflops']:.0f}"
+        cells = (name, us, rate, f"{best['ratio']:.3f} {interval}", best["against"], told + missed, beside)
+        lines.append(f"| {' | '.join(cells)} |")
+    if logs:
+        lines.append(
+            f"\nGeometric mean of the {len(logs)} rows at 128 to 2048: {math.exp(sum(logs) / len(logs)):.3f}."
+        )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python benchmarks/champions.py try --points points.json --database d.db    a study a row, a trial a point
     python benchmarks/champions.py confirm --database d.db --kernels kernels   in a fresh process
 
-`--points` is what benchmarks/attention_rows.py takes; the rows are its rows. `confirm` goes through the
-studies in the order of the file until `--seconds` are over; what it did not reach stays unconfirmed.
+`--points` is what benchmarks/attention_rows.py takes, of which `--rows` names some. `confirm` goes through
+the studies in the order of the file until `--seconds` are over; what it did not reach stays unconfirmed.
+Finalists pass compute-sanitizer only with `--sanitize`, as that takes 16 s each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from evo import __version__
 from evo.champions import promote
-from evo.confirm import confirm
+from evo.confirm import SANITIZE_S, confirm, never
 from evo.errors import EvoError
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import target
@@ -86,7 +87,7 @@ def build(rows: list[tuple[Problem, list[tuple[str, Point]]]], spec: EvaluatorSp
     compiler.close()
 
 
-def confirm_all(database: str, kernels: Path, cache: Path, seconds: float) -> None:
+def confirm_all(database: str, kernels: Path, cache: Path, seconds: float, sanitize: bool) -> None:
     begin = time.monotonic()
     with Store(database) as store:
         for study in store.studies():
@@ -96,7 +97,8 @@ def confirm_all(database: str, kernels: Path, cache: Path, seconds: float) -> No
                 continue
             try:
                 with closing(referee_of(study, cache, None, patient=False).build()) as judges:
-                    found = confirm(study, store, judges, top=1)
+                    over = never if sanitize else lambda needs_s: needs_s >= SANITIZE_S
+                    found = confirm(study, store, judges, top=1, over=over)
                 best = next((f for f in found.green if "warm" in f.standings), None) if found else None
                 if best is None:
                     print(f"{study.name}: nobody is CONFIRMED", flush=True)
@@ -117,6 +119,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("step", choices=("try", "confirm"))
     parser.add_argument("--points", type=Path, default=Path("points.json"))
+    parser.add_argument("--rows", default="", help="rows whose name with a dot contains this; several with |")
+    parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--most", type=int, default=3, help="points a row")
     parser.add_argument("--database", default="champions.db")
     parser.add_argument("--kernels", type=Path, default=Path("kernels"))
@@ -124,9 +128,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     args = parser.parse_args()
     if args.step == "try":
-        try_points(json.loads(args.points.read_text()), args.database, args.cache, args.most)
+        given = json.loads(args.points.read_text())
+        asked = {row: given[row] for row in given if any(a in f"{row}." for a in args.rows.split("|"))}
+        try_points(asked, args.database, args.cache, args.most)
     else:
-        confirm_all(args.database, args.kernels, args.cache, args.seconds)
+        confirm_all(args.database, args.kernels, args.cache, args.seconds, args.sanitize)
 
 
 if __name__ == "__main__":
