@@ -127,17 +127,17 @@ class Table:
         """All columns, less as many of those that may be left out as are too many for `width`."""
         columns = list(self.columns)
         for column in reversed(self.columns):
-            if sum(self._needs(c) for c in columns) <= width + 2:
+            if sum(self._needs(c, 2 * ROOM) for c in columns) <= width + 2:
                 break
             if column.wide:
                 columns.remove(column)
         return columns
 
-    def _needs(self, column: Column) -> int:
-        """Characters that a column takes, with the room to the next one."""
+    def _needs(self, column: Column, room: int = ROOM) -> int:
+        """Characters that a column takes, and the two to the next; one that folds is content with `room`."""
         cells = [column.heading, *(column.cell(record) for record in self.records)]
         longest = max(len(line) for cell in cells for line in cell.split("\n"))
-        return 2 + (min(longest, ROOM) if column.folds else longest)
+        return 2 + (min(longest, room) if column.folds else longest)
 
     def _cramped(self, columns: Sequence[Column], width: int) -> bool:
         """Whether the last column folds and the others, none of which does, leave it too little room."""
@@ -237,17 +237,17 @@ def score_text(median_us: float | None, estimate_us: float | None) -> str:
 
 
 def kernels_text(names: Sequence[str]) -> str:
-    """The kernels of one baseline, without the arguments of their templates: the first of them, if there are
+    """The kernels of one baseline, bare of namespaces and template arguments; the first of them, if there are
     many."""
-    short = list(dict.fromkeys(_bare(name) for name in names))
+    short = list(dict.fromkeys(_bare(name) for name in names if not name.startswith(("Memset", "Memcpy"))))
     more = f" and {len(short) - NAMES} more" if len(short) > NAMES else ""
     return ", ".join(short[:NAMES]) + more
 
 
 def _bare(name: str) -> str:
-    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    bare = bare if bare.startswith("not timed: ") else re.split(r"[<(]", bare)[0].strip()
-    return bare if len(bare) <= NAME_WIDTH else bare[: NAME_WIDTH - 2] + " …"
+    name = re.split(r"[<(]", name.replace("(anonymous namespace)", ""))[0].strip()
+    name = name.removeprefix("void ").rsplit("::", 1)[-1]
+    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 2] + " …"
 
 
 # ------------------------------------------------------------------------------------------ leaderboard
@@ -558,7 +558,8 @@ def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[
         yield "CONFIRMED", f"{time}: {own.verdict}" if own.verdict else time
     beside = sorted(found.baselines.get("warm", {}).items(), key=lambda item: item[1].median_us)
     yield "beside it", ", ".join(f"{name} {microseconds(s.median_us)}" for name, s in beside)
-    yield "baselines ran", "\n".join(f"{name}: {kernels_text(ran)}" for name, ran in found.kernels.items())
+    for name, ran in found.kernels.items():
+        yield f"{name} ran", kernels_text(ran)
     yield "sanitizer", finalist.sanitizer
 
 

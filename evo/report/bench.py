@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Record, Table, microseconds, ratio_text, three_digits
+from evo.report import Column, Record, Table, kernels_text, microseconds, ratio_text, three_digits
 from evo.report.confirmed import kernels_table
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ BAR, GAP, LEFT, WIDE = 14, 18, 250, 460
 
 def bench_tables(sheets: Sequence[Sheet]) -> list[Table]:
     """The times over shapes, and which kernels the baselines ran."""
-    ran: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    ran: dict[tuple[str, str], list[str]] = {}
     for sheet in sheets:
         for name, names in sheet.kernels.items():
-            ran.setdefault((name, tuple(names)), []).append(_shape(sheet))
+            ran.setdefault((name, kernels_text(names)), []).append(_shape(sheet))
     everywhere = len(sheets)
     records = [
-        {"name": name, "kernels": names, "shapes": "" if len(shapes) == everywhere else "; ".join(shapes)}
-        for (name, names), shapes in sorted(ran.items(), key=lambda item: item[0][0])
+        {"name": name, "runs": text, "shapes": "" if len(shapes) == everywhere else "; ".join(shapes)}
+        for (name, text), shapes in sorted(ran.items(), key=lambda item: item[0][0])
     ]
     return [bench_table(sheets), *([kernels_table(records)] if records else [])]
 
@@ -79,7 +79,8 @@ def _records(sheet: Sheet) -> list[Record]:
     found: list[Record] = []
     for name in sheet.entrants or ("",):
         own = sheet.standings.get(name)
-        versus = ""
+        fastest = min(beside, key=lambda baseline: beside[baseline], default="")
+        versus = f"{_time(beside[fastest])} {fastest}" if fastest and not own else ""
         if own and own.speedup_interval:
             tie = ", a tie" if own.verdict == "tie" else ""
             ratio = ratio_text(own.speedup, own.speedup_interval.low, own.speedup_interval.high)

@@ -98,15 +98,15 @@ def _versus(standing: Mapping[str, Any] | None) -> str:
 
 
 def _kernels(found: Confirmation) -> Table:
-    records = [{"name": name, "kernels": ran} for name, ran in found.kernels.items()]
-    records += [{"name": name, "kernels": [f"not timed: {why}"]} for name, why in found.skipped.items()]
+    records = [{"name": name, "runs": kernels_text(ran)} for name, ran in found.kernels.items()]
+    records += [{"name": name, "runs": f"not timed: {why}"} for name, why in found.skipped.items()]
     return kernels_table(records)
 
 
 def kernels_table(records: Sequence[Record]) -> Table:
-    """Which kernels baselines ran: `name`, `kernels` and, where they are not the same for all, `shapes`."""
+    """Which kernels baselines ran: `name`, `runs` and, where they are not the same for all, `shapes`."""
     columns = [Column("baseline", lambda r: r["name"])]
     if any(record.get("shapes") for record in records):
         columns.append(Column("at", lambda r: r["shapes"], folds=True))
-    columns.append(Column("runs", lambda r: kernels_text(r["kernels"]), folds=True))
+    columns.append(Column("runs", lambda r: r["runs"], folds=True))
     return Table("Kernels that the baselines ran, by torch's profiler", tuple(columns), tuple(records))

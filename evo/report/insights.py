@@ -172,8 +172,8 @@ def _interactions(found: Insights, template: TemplateInsight) -> Table:
         Column("parameters", lambda r: " × ".join(r["names"])),
         Column("share", lambda r: _percent(r["share"]), right=True),
         Column("best together", lambda r: point_text(dict(zip(r["names"], r["best"], strict=True)))),
-        Column("beyond each", lambda r: f"{r['gain']:.2f}x", right=True),
-        Column("trials", lambda r: str(r["trials"]), right=True),
+        Column("beyond each", lambda r: f"{r['gain']:.2f}x", right=True, wide=True),
+        Column("trials", lambda r: str(r["trials"]), right=True, wide=True),
         Column("fastest", lambda r: _us(found, r["best_us"]), right=True),
     )
     title = f"What works together in {template.template}: share of what a sum of effects leaves"

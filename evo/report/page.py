@@ -35,6 +35,8 @@ LINES = 400
 """Lines of the parallel coordinates, at most: the fastest ones, and the others evenly from the rest."""
 POINTS = 3000
 """Dots of the convergence, at most."""
+MANY = 9
+"""Columns of a table from which on a long last one stands below its row."""
 BEST_SHARE = 0.05
 """Of the lines, drawn bold."""
 
@@ -58,7 +60,8 @@ th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 }
 th, td { padding: .15rem .6rem .15rem 0; vertical-align: top; white-space: nowrap }
 td.r, th.r { text-align: right }
 td.f { white-space: normal; min-width: 8rem }
-tr:nth-child(even) td { background: #f4f4f4 }
+tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: #f4f4f4 }
+.two tbody:nth-of-type(odd) td { background: none }
 svg { width: 100%; height: auto; display: block; margin: .5rem 0 }
 svg text { font-size: 12px; fill: #111 }
 svg .tick { font-size: 11px; fill: #333 }
@@ -297,26 +300,30 @@ def _source(winner: StoredTrial) -> str:
 
 
 def _table(table: Table, titled: bool = False) -> str:
-    """The columns that a wide terminal shows."""
+    """The columns that a wide terminal shows; of many, a last one that folds stands below its row."""
     if not table.records:
         return f"<p>{escape(table.empty)}</p>"
-    kinds = ["r" if column.right else "f" if column.folds else "" for column in table.columns]
+    columns = table.columns
+    below = columns[-1] if len(columns) > MANY and columns[-1].folds else None
+    shown = columns[:-1] if below else columns
+    kinds = ["r" if column.right else "f" if column.folds else "" for column in shown]
     head = "".join(
-        f'<th class="{kind}">{escape(column.heading)}</th>'
-        for kind, column in zip(kinds, table.columns, strict=True)
+        f'<th class="{kind}">{escape(column.heading)}</th>' for kind, column in zip(kinds, shown, strict=True)
     )
-    body = "".join(
-        "<tr>"
-        + "".join(
+    rows = []
+    for record in table.records:
+        cells = "".join(
             f'<td class="{kind}">{escape(column.cell(record))}</td>'
-            for kind, column in zip(kinds, table.columns, strict=True)
+            for kind, column in zip(kinds, shown, strict=True)
         )
-        + "</tr>"
-        for record in table.records
-    )
+        rows.append(f"<tr>{cells}</tr>")
+        if below:
+            words = f'<td class="f" colspan="{len(shown)}">{escape(below.cell(record))}</td>'
+            rows[-1] = f"<tbody>{rows[-1]}<tr>{words}</tr></tbody>"
     title = f"<p>{escape(table.title)}</p>" if titled and table.title else ""
-    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'{title}<div class="scroll"><table>{inner}</table></div>'
+    body = "".join(rows) if below else f"<tbody>{''.join(rows)}</tbody>"
+    two = ' class="two"' if below else ""
+    return f'{title}<div class="scroll"><table{two}><thead><tr>{head}</tr></thead>{body}</table></div>'
 
 
 def _facts(facts: Facts) -> str:
