@@ -33,7 +33,7 @@ from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.search import Ground, Progress, dead_parameters, search, survey
 from evo.search.probes import Probes, key_of
 from evo.store import Row, Store, Study
-from evo.strategy import Told, make_strategy
+from evo.strategy import STRATEGIES, Told, make_strategy
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
 from evo.workers import Pool
@@ -244,19 +244,24 @@ def killed(process: subprocess.Popen[str], after: int, then_s: float) -> list[in
     return [int(line) for line in (head + rest).split("\n")[:-1]]
 
 
-def test_kill_and_resume_changes_nothing_with_one_worker(tmp_path: Path, ground: dict[str, Ground]) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_kill_and_resume_changes_nothing_with_one_worker(
+    tmp_path: Path, ground: dict[str, Ground], strategy: str
+) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     with Store(whole / "evo.db") as store:
-        study = store.create(new_study(seed=5, budget_s=600))
+        study = store.create(new_study(seed=5, budget_s=600, strategy=strategy))
         search(study, store, ground, LandscapeWorkers())
         expected = sequence(store, study)
 
     broken = tmp_path / "broken"
     broken.mkdir()
-    rng = random.Random(0)
+    with Store(broken / "evo.db") as store:
+        store.create(new_study(seed=5, budget_s=600, strategy=strategy))
+    rng = random.Random(strategy)
     announced: set[int] = set()
-    for _ in range(8):
+    for _ in range(4):
         numbers = killed(run(broken, "land-1"), rng.randint(1, 30), rng.uniform(0.0, 0.05))
         assert not announced & set(numbers), "a finished trial was run again"
         announced |= set(numbers)
