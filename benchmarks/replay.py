@@ -48,14 +48,14 @@ KERNEL_TUNER = (
     "genetic_algorithm", "greedy_ils", "greedy_mls", "hybrid_vndx", "mls", "nsga2", "ordered_greedy_mls",
     "pso", "random_sample", "simulated_annealing",
 )  # fmt: skip
-SLOW = ("hybrid_vndx", "nsga2", "bayes_opt")
-"""Of these, those that take longest: begun first."""
+SLOW = ("hybrid_vndx", "nsga2", "bayes_opt", "tpe-plain")
+"""Those that take longest, up to a minute a run: begun first."""
 LARGEST = {"bayes_opt": 12_000}
 """Points of a space above which a strategy of Kernel Tuner's is left out: half a minute of CPU a run."""
 PLAIN = "tpe-plain"
 THEIRS = "kernel tuner "
 SEEDS_A_JOB = 10
-"""Of Kernel Tuner's: each of its processes builds the space anew."""
+"""Of Kernel Tuner's, of which each process builds the space anew; a fifth of that where they are slow."""
 PROPOSALS = 20
 """Proposals an evaluation after which a run that only wastes them is given up."""
 
@@ -160,16 +160,18 @@ class Diary:
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, python {platform.python_version()}",
         }
         batches: dict[tuple[str, str, int], list[int]] = {}
+        slow = {name for name, *_ in jobs if name.removeprefix(THEIRS) in SLOW}
         for name, path, seed in jobs:
             if name.startswith(THEIRS):
-                batches.setdefault((name, path, seed // SEEDS_A_JOB), []).append(seed)
-        # those of Kernel Tuner's that take longest, then the others, the largest spaces first
-        order = sorted(batches, key=lambda key: (key[0].split()[-1] not in SLOW, -len(opened(key[1])[0])))
-        theirs: list[Job | Batch] = [(python or "", (key[0], key[1]), batches[key]) for key in order]
-        ours: list[Job | Batch] = [job for job in jobs if not job[0].startswith(THEIRS)]
-        ours.sort(key=lambda job: -len(opened(job[1])[0]))
+                size = SEEDS_A_JOB // 5 if name in slow else SEEDS_A_JOB
+                batches.setdefault((name, path, seed // size), []).append(seed)
+        works: list[tuple[str, str, Job | Batch]] = [
+            (name, path, (python or "", (name, path), few)) for (name, path, _), few in batches.items()
+        ]
+        works += [(job[0], job[1], job) for job in jobs if not job[0].startswith(THEIRS)]
+        works.sort(key=lambda work: (work[0] not in slow, -len(opened(work[1])[0])))
         with get_context("spawn").Pool(processes) as pool:
-            for done in pool.imap_unordered(perform, theirs + ours):
+            for done in pool.imap_unordered(perform, [work for _, _, work in works]):
                 for job, run, kernel_tuner in done:
                     self._keep(job, run, here | ({"kernel-tuner": kernel_tuner} if kernel_tuner else {}))
 
