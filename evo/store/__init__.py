@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +193,10 @@ class Store:
                 connection, trial.device, trial.compiler, trial.versions
             )
             columns["source_id"] = self._source(connection, trial)
-            connection.execute(sa.insert(trials), columns)
+            connection.execute(_ADD_TRIAL, columns)
             if spent_s is not None:
-                alive = {"spent_s": spent_s, "heartbeat": time.time()}
-                connection.execute(sa.update(studies).where(studies.c.id == study.id).values(**alive))
+                alive = {"study": study.id, "spent": spent_s, "now": time.time()}
+                connection.execute(_IS_ALIVE, alive)
 
         self._database.write(record, undo=self._forget)
 
@@ -341,8 +342,8 @@ class Store:
 
     def _source(self, connection: Connection, trial: Trial) -> int:
         text, template = trial.candidate.source, trial.candidate.template
-        digest = digest_of(text)
-        known = connection.execute(sa.select(sources.c.id).where(sources.c.digest == digest)).scalar()
+        digest = digest_of(text.encode())  # as text it would be escaped first, at the price of a commit
+        known = connection.execute(_SOURCE_OF, {"digest": digest}).scalar()
         if known is not None:
             return int(known)
         base = self._base(connection, template)
@@ -382,10 +383,28 @@ def _interned(row: Row) -> Row:
 
 def _insert_once(connection: Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
     """The id of the row of `digest`, made where it is absent: another process may be making it right now."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    once = insert(table).on_conflict_do_nothing(index_elements=["digest"])
-    connection.execute(once, {"digest": digest, **values})
-    return int(connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one())
+    once = _once(table, connection.dialect.name)
+    made = connection.execute(once, {"digest": digest, **values}).scalar()
+    if made is None:
+        made = connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one()
+    return int(made)
+
+
+@cache
+def _once(table: sa.Table, dialect: str) -> sa.Executable:
+    """Inserts a row unless there is one of its digest; gives the id of what it inserted."""
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    return insert(table).on_conflict_do_nothing(index_elements=["digest"]).returning(table.c.id)
+
+
+# made once: to make a statement costs as much as to execute it
+_ADD_TRIAL = sa.insert(trials)
+_SOURCE_OF = sa.select(sources.c.id).where(sources.c.digest == sa.bindparam("digest"))
+_IS_ALIVE = (
+    sa.update(studies)
+    .where(studies.c.id == sa.bindparam("study"))
+    .values(spent_s=sa.bindparam("spent"), heartbeat=sa.bindparam("now"))
+)
 
 
 def _ranked_row(row: dict[str, Any]) -> Ranked:

@@ -240,6 +240,7 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
     own_problem = candidate.problem.key != study_problem.key
     row_errors = [e.row_error for e in trial.errors if math.isfinite(e.row_error)]
     ratio = timing.speedup_interval if timing else None
+    launch = candidate.launch.to_json()
     detail = trial.detail
     if len(detail) > DETAIL_LIMIT:
         detail = detail[:DETAIL_LIMIT] + " …"
@@ -254,8 +255,8 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "problem_json": asdict(candidate.problem) if own_problem else None,
         "program": candidate.program,
         "entry": candidate.entry,
-        "launch": json.loads(candidate.launch.to_json()),
-        "launch_digest": launch_digest(candidate.launch),
+        "launch": json.loads(launch),
+        "launch_digest": digest_of(launch),
         "threads": candidate.launch.threads,
         "smem_bytes": candidate.launch.smem_bytes,
         "registers": resources.registers if resources else None,
