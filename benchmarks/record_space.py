@@ -10,10 +10,13 @@ are in milliseconds, `compilation`, `validation` (the gate) and `framework` (tim
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `evo` does, before NumPy is there
+
 import argparse
 import json
 import lzma
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

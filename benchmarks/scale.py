@@ -10,10 +10,13 @@ what is measured is all that happens between two results, but no compiler and no
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `evo` does, before NumPy is there
+
 import argparse
 import json
 import multiprocessing
-import os
 import platform
 import random
 import resource
@@ -22,15 +25,19 @@ import sqlite3
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.search import Ground, Progress, search, survey
 from evo.store import Store, Study
+from evo.strategy import Strategy
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate, CaseError, Interval, Outcome, Resources, Timing, Trial, digest_of
@@ -104,6 +111,23 @@ class Answers:
     def close(self) -> None: ...
 
 
+@contextmanager
+def asked_ms() -> Iterator[list[float]]:
+    """What each proposal takes while it lasts: milliseconds of CPU."""
+    took: list[float] = []
+    plain = Strategy.ask
+
+    def timed(self: Strategy, *args: Any) -> Any:
+        began = time.process_time()
+        try:
+            return plain(self, *args)
+        finally:
+            took.append((time.process_time() - began) * 1e3)
+
+    with patch.object(Strategy, "ask", timed):
+        yield took
+
+
 def ground() -> dict[str, Ground]:
     return survey([load_template(TASK, "flash_mma")], Limits.of(GPU), PROBLEM)
 
@@ -126,7 +150,8 @@ def resume(database: Path, strategy: str, count: int, results: Any) -> None:
                 first.append(now)
                 cpu.append(time.process_time())
 
-        search(study, store, ground(), Answers(count), watch)
+        with asked_ms() as thought:
+            search(study, store, ground(), Answers(count), watch)
         ranked = []
         for _ in range(5):
             begin = time.perf_counter()
@@ -139,9 +164,14 @@ def resume(database: Path, strategy: str, count: int, results: Any) -> None:
         "to_first_answer_s": round(first[0] - began, 2),
         "proposal_ms": round(statistics.median(asked), 2),
         "proposal_mean_ms": round(statistics.fmean(asked), 2),
+        "proposal_cpu_ms": round(statistics.median(thought[count // 2 :]), 2),
+        "proposal_mean_cpu_ms": round(statistics.fmean(thought[count // 2 :]), 2),
         "store_ms": round(statistics.median(store.took_ms), 2),
         "proposal_and_store_ms": round(statistics.median(asked) + statistics.median(store.took_ms), 2),
         "store_cpu_ms": round(statistics.median(store.cpu_ms), 2),
+        "proposal_and_store_mean_cpu_ms": round(
+            statistics.fmean(thought[count // 2 :]) + statistics.fmean(store.cpu_ms), 2
+        ),
         "whole_round_cpu_ms": round(1e3 * (cpu[count] - cpu[count // 2]) / (count - count // 2), 2),
         "load_average": round(os.getloadavg()[0], 1),
         "whole_round_ms": round(statistics.median(rounds[count // 2 : count]), 2),

@@ -10,10 +10,13 @@ search compiles with an empty cache.
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as `evo` does, before NumPy is there
+
 import argparse
 import json
 import math
-import os
 import platform
 import signal
 import statistics
