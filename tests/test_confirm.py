@@ -23,8 +23,8 @@ import evo.confirm
 from evo.confirm import confirm, reserve_s
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.referee import RefereeProcess
-from evo.report import trial_page
 from evo.report.confirmed import confirmation_tables
+from evo.report.trial import trial_page
 from evo.search import Progress, search
 from evo.store import Confirmation, Store, Study
 from evo.timing.contest import Fallen

@@ -13,6 +13,9 @@ from rich.console import Console
 from evo import report
 from evo.doctor import Finding
 from evo.gpu import Limits, target
+from evo.report.leaderboard import leaderboard_records, leaderboards
+from evo.report.overview import failures_table, findings_table, space_record, space_table, studies_table
+from evo.report.trial import trial_page, trial_record
 from evo.space import Parameter, Space, rule
 from evo.store import Failure, Ranked, StoredTrial, Study
 from evo.trial import (
@@ -101,7 +104,7 @@ def text(table: report.Table, width: int) -> str:
 
 
 def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
-    (table,) = report.leaderboards([MEASURED])
+    (table,) = leaderboards([MEASURED])
     title, heading, row = text(table, 200).splitlines()
     assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200 · not CONFIRMED"
     assert heading.split() == [
@@ -133,7 +136,7 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
 def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     tied = replace(CONFIRMED, number=7, median_us=8.54, verdict="tie", speedup_low=0.99)
     third = replace(CONFIRMED, number=9, median_us=9.5, rank=3)
-    one, two = report.leaderboards([CONFIRMED, tied, third, MEASURED])
+    one, two = leaderboards([CONFIRMED, tied, third, MEASURED])
     title, heading, *rows = text(one, 200).splitlines()
     assert title.endswith("NVIDIA H200 · CONFIRMED")
     assert "1.07x cudnn" in rows[0], "the fastest SDPA beside it, whatever the best baseline is"
@@ -145,13 +148,13 @@ def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     assert "9.02 µs" in rows[0]
     assert text(two, 200).splitlines()[0].endswith("not CONFIRMED")
     assert max(map(len, text(one, 80).splitlines())) <= 80
-    (record,) = json.loads(report.leaderboard_records([CONFIRMED]).render("json", console(80)))
+    (record,) = json.loads(leaderboard_records([CONFIRMED]).render("json", console(80)))
     assert (record["kind"], record["rank"], record["best_baseline"]) == ("confirmed", 1, "triton")
     assert record["best_baseline_us"] == pytest.approx(8.531 * 1.0667)
 
 
 def test_leaderboard_at_80_columns_stays_within_them_and_folds_the_point_alone() -> None:
-    (table,) = report.leaderboards([MEASURED, replace(MEASURED, number=123456, median_us=10.05)])
+    (table,) = leaderboards([MEASURED, replace(MEASURED, number=123456, median_us=10.05)])
     lines = text(table, 80).splitlines()
     assert max(len(line) for line in lines) <= 80
     assert "regs" not in lines[1]
@@ -164,7 +167,7 @@ def test_leaderboard_at_80_columns_stays_within_them_and_folds_the_point_alone()
 
 
 def test_estimates_have_a_table_of_their_own_that_says_so() -> None:
-    measured, estimated = report.leaderboards([MEASURED, ESTIMATED])
+    measured, estimated = leaderboards([MEASURED, ESTIMATED])
     assert "not measurements" in text(estimated, 200).splitlines()[0]
     assert "estimates for L4" in text(estimated, 200)
     assert "~31.4 µs" in text(estimated, 200)
@@ -173,7 +176,7 @@ def test_estimates_have_a_table_of_their_own_that_says_so() -> None:
 
 
 def test_json_and_csv_say_which_times_are_estimates() -> None:
-    table = report.leaderboard_records([MEASURED, ESTIMATED])
+    table = leaderboard_records([MEASURED, ESTIMATED])
     one, two = json.loads(table.render("json", console(80)))
     assert (one["kind"], one["median_us"], one["best_baseline"], one["best_baseline_us"]) == (
         "measured",
@@ -191,7 +194,7 @@ def test_json_and_csv_say_which_times_are_estimates() -> None:
 
 def test_markdown_is_a_table_whatever_the_cells_hold() -> None:
     odd = replace(MEASURED, point={"mode": "a|b"})
-    (table,) = report.leaderboards([odd])
+    (table,) = leaderboards([odd])
     lines = table.render("markdown", console(80)).splitlines()
     assert len(lines) == 3
     assert lines[2].replace("\\|", "").count("|") == lines[0].count("|") == lines[1].count("|")
@@ -199,7 +202,7 @@ def test_markdown_is_a_table_whatever_the_cells_hold() -> None:
 
 def test_colour_is_written_to_terminals_alone() -> None:
     rows = [Finding("compiler", "works", "nvrtc 13.0.88"), Finding("gpu", "absent", "none", "buy one")]
-    table = report.findings_table(rows)
+    table = findings_table(rows)
     assert "\x1b" not in text(table, 80)
     colourful = Console(
         width=80, file=io.StringIO(), force_terminal=True, color_system="standard", no_color=False
@@ -247,11 +250,11 @@ def test_money() -> None:
 
 
 def test_studies_without_any_say_how_to_make_one() -> None:
-    assert "evo search" in text(report.studies_table([]), 80)
+    assert "evo search" in text(studies_table([]), 80)
 
 
 def test_studies_count_their_trials() -> None:
-    table = report.studies_table([(STUDY, {"TIMED": 5, "GREEN": 1, "RED": 3})])
+    table = studies_table([(STUDY, {"TIMED": 5, "GREEN": 1, "RED": 3})])
     heading, row = text(table, 200).splitlines()
     assert heading.split()[:4] == ["study", "status", "trials", "correct"]
     assert row.split()[:4] == ["mission-1", "finished", "9", "6"]
@@ -262,7 +265,7 @@ def test_studies_count_their_trials() -> None:
 
 
 def test_failures_are_listed_with_an_example() -> None:
-    table = report.failures_table([Failure("RED", "race", 12, 40)])
+    table = failures_table([Failure("RED", "race", 12, 40)])
     assert text(table, 80).splitlines()[-1].split() == ["RED", "12", "#40", "race"]
 
 
@@ -273,12 +276,12 @@ def test_a_space_is_told_by_its_rules() -> None:
 
     space = Space((Parameter("bm", (16, 32, 64, 128), 32), Parameter("bn", (32, 64), 64)), (fits,))
     feasible = space.feasible(Limits.of(target("sm_89"), 48 * 1024), PROBLEM)
-    assert text(report.space_table("toy", feasible), 80).splitlines() == [
+    assert text(space_table("toy", feasible), 80).splitlines() == [
         "toy: 8 points, 4 feasible",
         "rejected  because",
         "       4  more than 48 KB of shared memory a CTA",
     ]
-    record = report.space_record("toy", feasible)
+    record = space_record("toy", feasible)
     assert record["rejected"] == {"more than 48 KB of shared memory a CTA": 4}
     assert record["parameters"] == {"bm": [16, 32, 64, 128], "bn": [32, 64]}
 
@@ -316,7 +319,7 @@ def test_page_of_a_timed_trial() -> None:
         device="NVIDIA H200",
         versions={"torch": "2.11"},
     )
-    page = report.trial_page(stored(trial), console(100))
+    page = trial_page(stored(trial), console(100))
     assert page.splitlines()[0] == "trial mission-1/6 · TIMED"
     assert "8.53 µs, 95% CI [8.51, 8.55], median of 2 samples, warm L2" in page
     assert "1.07x [1.06, 1.07] cudnn" in page
@@ -331,7 +334,7 @@ def test_page_of_a_failed_trial_says_why_and_where() -> None:
     trial = Trial(
         CANDIDATE, Outcome.RED, "race", "shared memory, 16 bytes at 0x400", "flash.cu:112 thread 33"
     )
-    page = report.trial_page(stored(trial), console(80))
+    page = trial_page(stored(trial), console(80))
     assert page.splitlines()[0] == "trial mission-1/6 · RED"
     for words in ("race", "16 bytes at 0x400", "flash.cu:112 thread 33"):
         assert words in page
@@ -340,7 +343,7 @@ def test_page_of_a_failed_trial_says_why_and_where() -> None:
 
 def test_record_of_a_trial_is_json_with_its_source() -> None:
     record = json.loads(
-        report.as_json(report.trial_record(stored(Trial(CANDIDATE, Outcome.GREEN, estimate_us=3.0))))
+        report.as_json(trial_record(stored(Trial(CANDIDATE, Outcome.GREEN, estimate_us=3.0))))
     )
     assert record["outcome"] == "GREEN"
     assert record["candidate"]["source"] == "// source\n"

@@ -131,7 +131,8 @@ def replay(
     \b
       evo replay attention-1/12
     """
-    from evo.report import as_json, replay_page, replay_record
+    from evo.report import as_json
+    from evo.report.trial import replay_page, replay_record
     from evo.rig import evaluator_of
     from evo.rig import replay as again
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def studies(database: DatabaseOption = DATABASE, json: JsonOption = False) -> None:
     """List the studies: how far each has come, and on what."""
-    from evo.report import studies_table
+    from evo.report.overview import studies_table
 
     with open_store(database) as store:
         table = studies_table([(study, store.count(study)) for study in store.studies()])
@@ -65,7 +65,7 @@ def leaderboard(
       evo leaderboard --shape 1,8,512,64 --gpu H200 --markdown
       evo leaderboard --json | jq '.[0].point'
     """
-    from evo.report import leaderboard_records, leaderboards
+    from evo.report.leaderboard import leaderboard_records, leaderboards
 
     form = form_of(json, csv, markdown)
     with open_store(database) as store:
@@ -113,7 +113,8 @@ def show(
       evo show mission-1/12
       evo show mission-1/12 --source > kernel.cu && nvcc -arch=sm_89 -cubin kernel.cu
     """
-    from evo.report import as_json, trial_page, trial_record
+    from evo.report import as_json
+    from evo.report.trial import trial_page, trial_record
     from evo.rig import arch_of
 
     if source + ptx + sass + json > 1:
@@ -157,7 +158,7 @@ def doctor(
     Ends with 0 if a search can run here, on a GPU or on the emulator, and with 3 if none can.
     """
     from evo.doctor import Places, can_search, examine
-    from evo.report import findings_table
+    from evo.report.overview import findings_table
 
     findings = examine(Places(database, open_cache(cache).root, nvcc_or_environment(nvcc)))
     put([findings_table(findings)], form_of(json))

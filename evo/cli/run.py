@@ -190,7 +190,8 @@ def space(
       evo space --gpu H200 --shape 2,16,4096,128
       evo space --target sm_89 --smem-limit 48K --template flash_mma
     """
-    from evo.report import as_json, space_record, space_table
+    from evo.report import as_json
+    from evo.report.overview import space_record, space_table
     from evo.rig import choose_device, limits_of, templates_of
     from evo.task import load_task
 
@@ -208,7 +209,7 @@ def space(
 
 def _survey(study: Study) -> dict[str, Ground]:
     """The feasible points of the study's templates; says on stderr what there is to search."""
-    from evo.report import space_table
+    from evo.report.overview import space_table
     from evo.rig import folders_of, gpu_of, limits_of, task_of, templates_of
     from evo.search import survey
 
@@ -249,8 +250,10 @@ def _run(
 
 
 def _conclude(result: SearchResult, json: bool) -> None:
-    from evo.report import dead_parameters_text, duration, failures_table, leaderboard_records, leaderboards
+    from evo.report import duration
     from evo.report.confirmed import unconfirmed_lines
+    from evo.report.leaderboard import leaderboard_records, leaderboards
+    from evo.report.overview import dead_parameters_text, failures_table
 
     study, progress = result.study, result.progress
     for line in unconfirmed_lines(result.confirmation):

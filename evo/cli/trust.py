@@ -91,7 +91,8 @@ def _self_test(
     zoo: Path | None, device: str, gpu: str | None, seed: int, json: bool, cache: Path | None,
     nvcc: Path | None,
 ) -> int:  # fmt: skip
-    from evo.report import as_json, zoo_line, zoo_summary
+    from evo.report import as_json
+    from evo.report.trust import zoo_line, zoo_summary
     from evo.rig import choose_device, try_zoo
 
     chosen, stands_for = choose_device(device, gpu, None)

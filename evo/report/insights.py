@@ -16,13 +16,13 @@ from evo.report import (
     Record,
     Table,
     as_json,
-    dead_parameters_text,
-    leaderboards,
     microseconds,
     plain,
     point_text,
     score_text,
 )
+from evo.report.leaderboard import leaderboards
+from evo.report.overview import dead_parameters_text
 
 if TYPE_CHECKING:
     from evo.explain.insights import Context, Convergence, Insights, TemplateInsight

@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from evo import __version__
-from evo.report import Facts, Table, failures_table, leaderboards, plain, point_text, score_text
+from evo.report import Facts, Table, plain, point_text, score_text
 from evo.report.ablation import ablation_table
 from evo.report.charts import (
     Mark,
@@ -23,6 +23,8 @@ from evo.report.charts import (
     roofline_chart,
 )
 from evo.report.insights import parameters_table
+from evo.report.leaderboard import leaderboards
+from evo.report.overview import failures_table
 from evo.report.profile import conflicts_table, roofline_text
 
 if TYPE_CHECKING:

@@ -1,12 +1,34 @@
-"""What `evo gate --mutate` and `evo audit` show."""
+"""What `evo gate` and `evo audit` show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from evo.report import duration
 
 if TYPE_CHECKING:
     from evo.gate.mutants import Tried
+    from evo.gate.selftest import Finding as ZooFinding
+
+
+def zoo_line(finding: ZooFinding) -> str:
+    """How one planted or honest kernel ended at the gate; a line that begins with `ok` is as it should be."""
+    verdict = "ok   " if finding.reasoned else "other" if finding.right else "WRONG"
+    ended = f"{finding.outcome} {finding.reason}".strip()
+    return f"{verdict}  {finding.name:<44}  {ended:<32}  {finding.says}"
+
+
+def zoo_summary(findings: Sequence[ZooFinding]) -> str:
+    """The catch rate and the false alarms."""
+    honest = [f for f in findings if f.says == "nothing is wrong"]
+    planted = [f for f in findings if f.says != "nothing is wrong"]
+    caught, passed = sum(f.right for f in planted), sum(f.right for f in honest)
+    reasoned = sum(f.reasoned for f in planted)
+    return (
+        f"{caught} of {len(planted)} planted kernels refused ({reasoned} for the expected reason), "
+        f"{passed} of {len(honest)} honest ones GREEN, in {duration(sum(f.seconds for f in findings))}"
+    )
 
 
 def mutant_line(tried: Tried) -> str:

@@ -1,0 +1,154 @@
+"""One trial's page, and what became of it when it was done again."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from evo.report import (
+    STYLES,
+    Facts,
+    compared_with,
+    interval_text,
+    kernels_text,
+    microseconds,
+    point_text,
+    ratio_text,
+    score_text,
+)
+from evo.trial import LaunchConfig, Resources, Timing, Trial
+
+if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
+    from evo.rig import Replay
+    from evo.store import Confirmation, Finalist, StoredTrial
+
+
+def trial_page(
+    stored: StoredTrial, console: Console, verdict: tuple[Confirmation, Finalist] | None = None
+) -> str:
+    """Everything a person asks of one trial, but for its code; `verdict`: what CONFIRMED said of it."""
+    title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
+    confirmed = _confirmed_facts(*verdict) if verdict else ()
+    style = STYLES.get(stored.trial.outcome, "bold")
+    return Facts(title, (*_facts(stored), *confirmed), style).render("text", console)
+
+
+def replay_page(stored: StoredTrial, replay: Replay, console: Console) -> str:
+    """What became of a trial when it was done again, beside what it was, and how its source differs now."""
+    same = (
+        "same source and launch"
+        if replay.same_source
+        else "the template renders another source or launch now"
+    )
+    now = replace(stored, trial=replay.trial, created="")
+    then = f"{stored.trial.outcome} {score_text(_median(stored.trial), stored.trial.estimate_us)}"
+    page = f"{same}\nthen: {then}\nnow:\n{trial_page(now, console)}"
+    return page + "".join(_difference(replay))
+
+
+def _difference(replay: Replay) -> Iterator[str]:
+    """A unified diff of the stored source and the one that is rendered now."""
+    then, now = (c.source.splitlines(keepends=True) for c in (replay.stored, replay.rendered))
+    yield from difflib.unified_diff(then, now, "stored", "rendered now", n=1)
+
+
+def replay_record(stored: StoredTrial, replay: Replay) -> dict[str, Any]:
+    """The same for a script."""
+    return {"same_source": replay.same_source, "then": trial_record(stored), "now": asdict(replay.trial)}
+
+
+def _median(trial: Trial) -> float | None:
+    return trial.timing.median_us if trial.timing else None
+
+
+def trial_record(stored: StoredTrial) -> dict[str, Any]:
+    """The same for a script, source and samples included."""
+    record = asdict(stored.trial)
+    return {"id": stored.id, "study": stored.study, "number": stored.number, "created": stored.created,
+            "same_as": stored.same_as, **record}  # fmt: skip
+
+
+def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
+    """The lines of a trial's page: label and text, empty where nothing is to be said."""
+    trial, candidate = stored.trial, stored.trial.candidate
+    yield "problem", candidate.problem.key
+    yield "template", candidate.template
+    yield "point", point_text(candidate.point)
+    yield "reason", trial.reason
+    yield "where", trial.where
+    yield "detail", trial.detail
+    if stored.same_as is not None:
+        yield "same as", f"trial {stored.study}/{stored.same_as}: same machine code, same launch"
+    if trial.timing:
+        yield from _timing_facts(trial.timing)
+    if trial.estimate_us is not None:
+        estimate = score_text(None, trial.estimate_us)
+        yield "estimate", f"{estimate} for {trial.estimate_gpu}: a model, not a measurement"
+    if trial.errors:
+        worst = max(trial.errors, key=lambda e: e.row_error / e.limit)
+        where = f"{worst.problem}, {worst.family}, seed {worst.seed}"
+        margin = f"row error {worst.row_error:.2e} of {worst.limit:.2e} allowed"
+        yield "gate", f"{len(trial.errors)} cases; the nearest to its limit: {where}: {margin}"
+    if trial.resources:
+        yield from _resource_facts(trial.resources, candidate.launch)
+    launch = candidate.launch
+    cluster = f", clusters of {_by(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
+    yield "launch", f"grid {_by(launch.grid)}, {launch.threads} threads a CTA{cluster}"
+    yield "device", trial.device
+    yield "compiler", trial.compiler
+    yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())
+    yield "seconds", _numbers(trial.seconds)
+    yield "counters", _numbers({name: value for name, value in trial.counters.items() if value})
+    yield "recorded", stored.created
+
+
+def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[str, str]]:
+    """What CONFIRMED found: a time by protocol, or why the trial was refused; and what the baselines ran."""
+    if finalist.outcome != "GREEN":
+        yield "CONFIRMED", f"refused: {finalist.outcome} {finalist.reason} {finalist.where}".rstrip()
+    for protocol, own in finalist.standings.items():
+        ci = f"{own.interval.level:.0%} CI {interval_text(own.interval.low, own.interval.high)}"
+        ratio = own.speedup_interval
+        text = ratio_text(own.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
+        time = f"{microseconds(own.median_us)}, {ci}, {text} {own.versus}, {protocol} L2"
+        yield "CONFIRMED", f"{time}: {own.verdict}" if own.verdict else time
+    beside = sorted(found.baselines.get("warm", {}).items(), key=lambda item: item[1].median_us)
+    yield "beside it", ", ".join(f"{name} {microseconds(s.median_us)}" for name, s in beside)
+    for name, ran in found.kernels.items():
+        yield f"{name} ran", kernels_text(ran)
+    yield "sanitizer", finalist.sanitizer
+
+
+def _timing_facts(timing: Timing) -> Iterator[tuple[str, str]]:
+    interval, count = timing.interval, len(timing.samples_us)
+    ci = f"{interval.level:.0%} CI {interval_text(interval.low, interval.high)}"
+    yield "time", f"{microseconds(timing.median_us)}, {ci}, median of {count} samples, {timing.protocol} L2"
+    if timing.speedup is not None:
+        ratio = timing.speedup_interval
+        text = ratio_text(timing.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
+        best = compared_with(timing.median_us, timing.speedup, timing.baselines_us)
+        yield "speedup", f"{text} {best[0] if best else ''}".rstrip()
+    baselines = sorted(timing.baselines_us.items(), key=lambda item: item[1])
+    yield "baselines", ", ".join(f"{name} {microseconds(us)}" for name, us in baselines)
+    yield "clocks", _numbers(timing.clocks)
+
+
+def _resource_facts(resources: Resources, launch: LaunchConfig) -> Iterator[tuple[str, str]]:
+    smem = (resources.static_smem_bytes + launch.smem_bytes) / 1024
+    spilled = f"{resources.spill_bytes} bytes spilled, {resources.stack_bytes} bytes of stack"
+    yield "resources", f"{resources.registers} registers, {spilled}, {smem:.1f} KB of shared memory"
+    yield "warnings", "\n".join(resources.warnings)
+
+
+def _by(sides: Sequence[int]) -> str:
+    """`8x4`, `1`: sides without trailing ones."""
+    count = max((i for i, side in enumerate(sides, 1) if side > 1), default=1)
+    return "x".join(str(side) for side in sides[:count])
+
+
+def _numbers(named: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.6g}" for name, value in named.items())
