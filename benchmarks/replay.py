@@ -371,6 +371,7 @@ def main() -> None:
     parser.add_argument("--kernel-tuner-strategies", default=",".join(KERNEL_TUNER))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--runs", type=Path, help="where to keep every run, a line each")
+    parser.add_argument("--only-kept", action="store_true", help="the table of the runs that there are")
     parser.add_argument("--commit", default=commit(), help="where there is no git")
     args = parser.parse_args()
     paths, seeds = [str(p) for p in args.spaces], list(range(args.repeats))
@@ -384,7 +385,8 @@ def main() -> None:
         if len(opened(path)[0]) <= LARGEST.get(name.removeprefix(THEIRS), math.inf)
     ]
     diary = Diary(args.runs, args.commit)
-    diary.fill([job for job in wanted if not diary.has(job)], args.kernel_tuner, args.processes)
+    if not args.only_kept:
+        diary.fill([job for job in wanted if not diary.has(job)], args.kernel_tuner, args.processes)
     runs: dict[str, dict[str, list[Run]]] = {}
     for job in filter(diary.has, wanted):
         runs.setdefault(job[0], {}).setdefault(job[1], []).append(diary.run(job))
