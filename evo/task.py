@@ -97,9 +97,11 @@ class Task(ABC):
         """The outputs as an honest kernel computes them, in the storage type and with its roundings: the
         gate's line is drawn from its errors."""
 
-    def ragged_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:  # noqa: ARG002
+    def ragged_problems(
+        self, problem: Problem, tiles: Sequence[int], far: bool = False,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:  # fmt: skip
         """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
-        each seed, and for finalists all."""
+        each seed, and for finalists all. `far`: these and larger ones, for finalists alone."""
         return ()
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002

@@ -653,7 +653,7 @@ def test_poison_alternates() -> None:
     assert Case(SMALL, "normal", 1, ("default",)).problem is SMALL
 
 
-@pytest.mark.parametrize("length", [9, 41, 100])
+@pytest.mark.parametrize("length", [9, 41, 100, 333])
 def test_a_single_bad_remainder_is_found_by_a_thorough_check(length: int) -> None:
     """Mutation testing found these: one padding key unmasked, at one length of the last tile only."""
 
@@ -678,7 +678,9 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
         assert all(len(lengths) == RAGGED[on.kind] for lengths in ragged)
         assert len(set().union(*ragged)) > 100
     thorough = plan_ragged(TASK, SMALL, TILES, 0, device, True)
-    assert {c.problem["L"] for c in thorough} == every | boundary
+    far = set(range(129, 513))
+    assert {c.problem["L"] for c in thorough} == every | boundary | far
     assert {c.family for c in thorough} == set(TASK.families)
-    assert {c.problem["L"] for c in thorough if c.family == TASK.mask_family} == every
+    assert {c.problem["L"] for c in thorough if c.family == TASK.mask_family} == every | far
+    assert {c.schedules for c in thorough if c.problem["L"] in far} >= {(s,) for s in device.schedules}
     assert boundary <= {c.problem["L"] for c in thorough if c.family == TASK.families[-1]}

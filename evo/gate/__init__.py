@@ -146,8 +146,9 @@ def plan_ragged(
 ) -> list[Case]:
     """Ragged problems, schedules in turn: a few, drawn by the seed; for finalists all. Half of them, the
     smaller or the larger ones, have inputs in which a mask that is wrong anywhere shows, the others families
-    in turn; for finalists all have both. On the emulator and for finalists one piece of each boundary problem
-    comes first, with one term far above all others: there may be code of its own for so many tiles."""
+    in turn; for finalists all have both, and longer ones the first. On the emulator and for finalists one
+    piece of each boundary problem comes first, with one term far above all others: there may be code of its
+    own for so many tiles."""
     every = task.ragged_problems(problem, tiles)
     order = random.Random(seed).sample(range(len(every)), len(every))
     if not thorough:
@@ -164,6 +165,12 @@ def plan_ragged(
         families = (task.mask_family, turn) if thorough else (task.mask_family if masked else turn,)
         at = every[index]
         cases += [Case(at, f, case_seed(seed, at, f), (schedule,)) for f in dict.fromkeys(families)]
+    far = task.ragged_problems(problem, tiles, far=True)[len(every) :] if thorough else ()
+    mask = task.mask_family
+    cases += [
+        Case(at, mask, case_seed(seed, at, mask), (device.schedules[index % len(device.schedules)],))
+        for index, at in enumerate(far, seed)
+    ]
     return cases
 
 

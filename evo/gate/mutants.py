@@ -3,15 +3,20 @@
 What counts is a mutant that runs and differs. Statements that the kernel never executes are not changed; a
 mutant that ptxas refuses is no program; a survivor for which ptxas gives the same machine code changes
 nothing. Each other survivor is listed with its line, and whether the thorough check for finalists refuses it.
+One that passes there too runs once more on every input of that check, beside the original: either no bit of
+any output differs (`alike`: as far as the strictest gate can tell it is the same kernel), or bits do, within
+the line that honest roundings draw (`within`), and a person says whether the change is free to choose.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -19,9 +24,10 @@ from typing import Any, Literal
 from evo.cache import Cache
 from evo.device.emulator import EmulatorDevice, EmulatorKernel
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
-from evo.gate import Green, check
+from evo.gate import Green, check, plan_boundary, plan_own, plan_ragged
 from evo.gate.arena import Arena
 from evo.gate.mutation import Mutant, cuda_lines, mutants, sample
+from evo.gate.visit import Case
 from evo.gpu import Gpu, Limits
 from evo.nvcc import find_compiler
 from evo.ptxas import assemble, machine_code
@@ -31,9 +37,6 @@ from evo.trial import LaunchConfig, Outcome, Point, Problem, body_of
 
 PATIENCE = 4
 """A mutant that runs this many times as long as the honest kernel's longest launch is a runaway."""
-COMPARED = 64
-"""Ragged problems at which a survivor's bits are compared with the original's."""
-
 Fate = Literal["refused", "survived", "unchanged", "no program"]
 
 
@@ -161,37 +164,47 @@ class Laboratory:
         return "unchanged" if code == self._code else "survived"
 
     def _compare(self, mutant: Mutant) -> tuple[int, int]:
-        """In how many launches the outputs have other bits than the original's, and of how many: COMPARED
-        ragged lengths, families in turn; the boundary problems with the two most telling families; and every
-        family at one piece of the subject's own problem."""
-        import torch
-
-        original = self.device.load(self.binary, self.candidate.launch)
+        """In how many launches the outputs have other bits than the original's, and of how many: all inputs
+        and schedules of the check for finalists."""
         changed = replace(self.binary, ptx=mutant.of(self.binary.ptx))
         mutated = self.device.load(changed, self.candidate.launch)
-        problem, families = self.subject.problem, self.task.families
-        every = self.task.ragged_problems(problem, self.tiles)
-        ragged = every[:: max(1, len(every) // COMPARED)]
-        cases = [(at, families[i % len(families)]) for i, at in enumerate(ragged)]
-        boundary = self.task.gate_problems(problem, self.tiles)
-        cases += [(at, f) for at in boundary for f in (families[-1], self.task.mask_family)]
-        cases += [(self.task.share(problem, 0.0), family) for family in families]
-        differs = 0
-        for at, family in cases:
-            sibling = self.template.candidate(self.point, at)
-            if body_of(sibling.source) != body_of(self.candidate.source):
-                continue
-            inputs, launch = self.task.inputs(at, family, 1, "cpu"), sibling.launch
-            arena = Arena(self.task.buffers(at), launch.workspaces, torch_device="cpu")
-            arena.fill(inputs, seed=0)
-            seen = []
-            for kernel, image in zip((original, mutated), arena.room_for_images(2), strict=True):
-                arena.poison(0)
-                kernel.execute(launch, arena.regions)
-                arena.take_image(image)
-                seen.append([o.contiguous().view(torch.uint8) for o in arena.outputs(image).values()])
-            differs += not all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
-        return differs, len(cases)
+        differs = compared = 0
+        for case, launch, bits in self._originals:
+            for schedule in case.schedules:
+                differs += self._bits(mutated, launch, case, schedule) != bits
+                compared += 1
+        return differs, compared
+
+    @cached_property
+    def _originals(self) -> list[tuple[Case, LaunchConfig, bytes]]:
+        """The cases of the check for finalists that the same code serves, and what the original leaves."""
+        task, problem, tiles, seed = self.task, self.subject.problem, self.tiles, self.subject.seed
+        kernel = self.device.load(self.binary, self.candidate.launch)
+        cases = plan_boundary(task, problem, tiles, seed, self.device)
+        cases += plan_ragged(task, problem, tiles, seed, self.device, thorough=True)
+        cases += plan_own(task, problem, seed, self.device)
+        found = []
+        for case in cases:
+            sibling = self.template.candidate(self.point, case.problem)
+            if body_of(sibling.source) == body_of(self.candidate.source):
+                bits = self._bits(kernel, sibling.launch, case, case.schedules[0])
+                found.append((case, sibling.launch, bits))
+        return found
+
+    def _bits(self, kernel: EmulatorKernel, launch: LaunchConfig, case: Case, schedule: str) -> bytes:
+        """A digest of the outputs of one launch."""
+        import torch
+
+        inputs = self.task.inputs(case.problem, case.family, case.seed, "cpu")
+        arena = Arena(self.task.buffers(case.problem), launch.workspaces, torch_device="cpu")
+        arena.fill(inputs, seed=0)
+        (image,) = arena.room_for_images(1)
+        arena.poison(0)
+        kernel.execute(launch, arena.regions, schedule)
+        arena.take_image(image)
+        outputs = arena.outputs(image)
+        raw = (outputs[name].contiguous().view(-1).view(torch.uint8) for name in sorted(outputs))
+        return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in raw)).digest()
 
     def _profile(self) -> tuple[dict[int, tuple[str, str]], float]:
         """The executed PTX lines with their CUDA line and its text; warp instructions of the longest launch.
@@ -275,7 +288,8 @@ def score(tried: Sequence[Tried]) -> float:
 
 def record(subject: Subject, tried: Sequence[Tried]) -> Mapping[str, Any]:
     """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
-    survivors whose outputs had the original's bits wherever they were compared."""
+    survivors whose outputs had the original's bits in all launches of the check for finalists, `within`
+    those that differed within the line; the others only that check refused."""
     fates = Counter(t.fate for t in tried)
     by_kind: dict[str, Counter[str]] = {}
     for t in tried:
@@ -292,9 +306,14 @@ def record(subject: Subject, tried: Sequence[Tried]) -> Mapping[str, Any]:
         "executed": counted,
         "refused": fates["refused"],
         "score": score(tried),
+        "only_finalists": fates["survived"] - len(finalists),
         "alike": alike,
+        "within": len(finalists) - alike,
         "score_of_different": fates["refused"] / (counted - alike) if counted > alike else 1.0,
         "score_thorough": (counted - len(finalists)) / counted if counted else 1.0,
+        "score_thorough_of_different": (counted - len(finalists)) / (counted - alike)
+        if counted > alike
+        else 1.0,
         "unchanged": fates["unchanged"],
         "no_program": fates["no program"],
         "by_kind": {kind: dict(counts) for kind, counts in sorted(by_kind.items())},

@@ -24,6 +24,8 @@ _baselines = load_module(Path(__file__).with_name("baselines.py"))
 
 HEAD_DIMS = (32, 64, 96, 128)
 DTYPES = ("fp16", "bf16")
+REACH = 512
+"""Lengths that finalists are tried at one by one: eight tiles of 64 keys."""
 REFERENCE_BYTES = 1 << 28
 """Scores that the fp64 reference holds at once, bytes."""
 
@@ -191,11 +193,14 @@ class Attention(Task):
         lengths = dict.fromkeys(length for length in ordered if length >= 1)
         return tuple(problem.replace(B=1, H=2, L=length) for length in lengths)
 
-    def ragged_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+    def ragged_problems(
+        self, problem: Problem, tiles: Sequence[int], far: bool = False
+    ) -> tuple[Problem, ...]:
         """One head, every length up to two of the largest tiles: every number of keys in a last tile, with
-        and without a whole tile before it."""
+        and without a whole tile before it. `far`: up to REACH, where kernels have code of their own for each
+        number of tiles."""
         high = max((int(t) for t in tiles if 1 < t <= 256), default=64)
-        return _every_length(problem.replace(B=1, H=1), 2 * high)
+        return _every_length(problem.replace(B=1, H=1), max(2 * high, REACH) if far else 2 * high)
 
 
 @lru_cache(maxsize=64)
