@@ -26,7 +26,7 @@ from evo.cache import Cache
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import Red
-from evo.gate.judging import judge
+from evo.gate.judging import Judgement, errors_of, line_of, refuse
 from evo.gpu import Limits
 from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
@@ -66,7 +66,7 @@ def kernels(
                 n: Region(n, t.data_ptr(), t.numel() * t.element_size(), n not in "qkv")
                 for n, t in whole.items()
             }
-            kernel.launch(launch, regions)
+            kernel.start(launch, regions)  # judging waits for it
             return out
 
         yield name, run
@@ -146,19 +146,23 @@ def try_length(
     for seed in seeds:
         family = task.families[seed // len(LENGTHS) % len(task.families)]
         inputs = task.inputs(problem, family, seed, device.torch_device)
-        reference, fair = task.reference(problem, inputs)["o"], task.honest(problem, inputs)["o"]
-        for name, run in running:
+        line = line_of(task.reference(problem, inputs)["o"], task.honest(problem, inputs)["o"])
+        with torch.no_grad():
+            outputs = [run(inputs) for _, run in running]
+        numbers = torch.stack([errors_of(out, line) for out in outputs]).tolist()
+        for (name, _), out, measured in zip(running, outputs, numbers, strict=True):
             key = f"{name} {problem.dtype} D={problem['D']}{' causal' if problem['causal'] else ''}"
             found = results.setdefault(
                 key, {"judged": 0, "refused": 0, "worst_row": 0.0, "worst_element": 0.0}
             )
             found["judged"] += 1
-            try:
-                with torch.no_grad():
-                    seen = judge("o", run(inputs), reference, fair)
-            except Red as red:
+            seen = Judgement(*measured)
+            if not seen.within:
                 found["refused"] += 1
-                found.setdefault("first", f"{problem.key} {family} seed={seed}: {red}")
+                try:
+                    refuse("o", out, line, seen)
+                except Red as red:
+                    found.setdefault("first", f"{problem.key} {family} seed={seed}: {red}")
                 continue
             found["worst_row"] = max(found["worst_row"], round(seen.row_error / seen.row_limit, 4))
             found["worst_element"] = max(

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
@@ -35,6 +36,8 @@ ANSWER_S = 600.0
 """How long an answer may take: the first round may compile baselines, a thorough gate launches thousands of
 kernels."""
 _LOG_BYTES = 2000
+EMULATED_FLOP = 2e10
+"""The most work in one independent piece of a problem for which the emulator is asked: a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Judges(Protocol):
         ...
 
     def sanitize(self, name: str) -> str:
-        """What compute-sanitizer says of a seated finalist that is clean, or why it was not asked."""
+        """What compute-sanitizer and the emulator say of a seated finalist that is clean, or why they were
+        not asked."""
         ...
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
@@ -86,6 +90,8 @@ class Referee:
         self._evaluator = evaluator
         self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
         self._seated: dict[str, Green] = {}
+        self._asked: dict[str, tuple[Candidate, int]] = {}
+        self._emulator: Evaluator | None = None
 
     @property
     def seated(self) -> Sequence[str]:
@@ -98,9 +104,24 @@ class Referee:
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         green = self._evaluator.gate(candidate, seed, thorough)
         self._seated[name] = green
+        self._asked[name] = candidate, seed
         return green.errors
 
     def sanitize(self, name: str) -> str:
+        with ThreadPoolExecutor(1) as beside:  # the emulator may have to be built first
+            emulated = beside.submit(self._emulate, name)
+            return f"{self._sanitize(name)}; {emulated.result()}"
+
+    def _emulate(self, name: str) -> str:
+        try:
+            if self._emulator is None:
+                spec = self._evaluator.spec
+                self._emulator = replace(spec, device="emulator", problem=None).build()
+            return emulate(self._emulator, *self._asked[name])
+        except MachineError as error:
+            return f"the emulator was not asked: {error.message}"
+
+    def _sanitize(self, name: str) -> str:
         green, evaluator = self._seated[name], self._evaluator
         assert isinstance(evaluator.device, CudaDevice)
         index = evaluator.device.index
@@ -130,6 +151,23 @@ class Referee:
     def close(self) -> None:
         self._seated.clear()
         self._evaluator.close()
+        if self._emulator is not None:
+            self._emulator.close()
+
+
+def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
+    """What the emulator says of a finalist that passes the gate there too, where every access is checked,
+    under hostile but legal schedules. Raises Red, with the emulator's reason, if it does not pass."""
+    task, problem = emulator.task, candidate.problem
+    if task.flop(task.share(problem, 0.0)) > EMULATED_FLOP:
+        return "the emulator was not asked: the problem is too large for it"
+    try:
+        green = emulator.gate(candidate, seed, thorough=False)
+    except CandidateError as error:
+        if error.reason in ("unreadable PTX", "unsupported instruction"):
+            return f"the emulator was not asked: {error.reason}"
+        raise Red(f"emulator: {error.reason}", error.detail, error.where) from error
+    return f"clean on the emulator: {green.launches} launches, {len(emulator.device.schedules)} schedules"
 
 
 @dataclass(frozen=True)
@@ -142,8 +180,6 @@ class RefereeSpec:
     patient: bool = True
 
     def build(self) -> Referee:
-        from dataclasses import replace
-
         # the evaluator's own timing session would hold memory and time for nothing
         return Referee(replace(self.evaluator, problem=None).build(), self.problem, self.patient)
 

@@ -225,6 +225,18 @@ def test_wrong_arithmetic_is_red(name: str) -> None:
     assert caught.value.reason in ("row error", "Inf in the output", "NaN in the output")
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_padding_key_at_one_boundary_length_is_red_whatever_the_seed(seed: int) -> None:
+    """A gate whose lengths meet one family each let 1 of 14 such kernels through."""
+
+    def program(memory: Memory, problem: Problem, _before: int) -> None:
+        flash(memory, problem, tile=32, padding=int(problem["L"] == 31))
+
+    with pytest.raises(Red) as caught:
+        verdict(program, seed=seed)
+    assert "L=31 " in caught.value.where
+
+
 @pytest.mark.parametrize("name", CAUSAL_NUMBERS)
 def test_wrong_masks_are_red(name: str) -> None:
     with pytest.raises(Red):

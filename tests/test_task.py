@@ -89,18 +89,32 @@ def _scores(problem: Problem, family: str) -> torch.Tensor:
 def test_families_are_what_they_say() -> None:
     problem = TASK.problem("1,4,200,64")
     assert _scores(problem, "normal").std() == pytest.approx(1, abs=0.1)
-    assert _scores(problem, "peaky").std() == pytest.approx(4, abs=0.4)
+    assert _scores(problem, "peaky")[:, :, :3].std(-1).mean() == pytest.approx(4, abs=0.4)
     assert _scores(problem, "large_logits").abs().mean() == pytest.approx(80, abs=5)
+    away = torch.arange(200) % 4 == 3
     rising = _scores(problem, "ascending")
-    assert (rising.argmax(-1) > 150).double().mean() > 0.9
+    assert (rising[:, :, ~away].argmax(-1) > 150).double().mean() > 0.9
+    assert (rising[:, :, away].argmax(-1) < 50).double().mean() > 0.9
     assert rising.amax() > 90
-    assert (_scores(problem, "huge_last").argmax(-1) == 199).double().mean() > 0.9
+    assert (_scores(problem, "huge_last")[:, :, ~away].argmax(-1) == 199).double().mean() > 0.9
     spike = _scores(problem, "spike").sort(-1).values
     assert (spike[..., -1] - spike[..., -2]).min() > 60
     assert _scores(problem, "spike").argmax(-1).unique().numel() == 200
+    assert -40 < spike[:, :, away][..., -1].max() < 0
     equal = _scores(problem, "equal_keys")
     assert torch.equal(equal, equal[..., :1].expand_as(equal))
     assert TASK.inputs(problem, "offset_v", 0, "cpu")["v"].double().mean() == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.parametrize("length", [15, 47, 95, 255])
+@pytest.mark.parametrize("family", TASK.families)
+def test_a_padding_key_shows_in_every_family(family: str, length: int) -> None:
+    """Its score and its value are 0: what it takes from the others is its weight."""
+    for seed in range(8):
+        inputs = TASK.inputs(TASK.problem(f"1,1,{length},64"), family, seed, "cpu")
+        scores = inputs["q"].double() @ inputs["k"].double().transpose(-1, -2) / 8
+        padding = torch.nn.functional.pad(scores, (0, 1)).softmax(-1)[..., -1]
+        assert padding.max() > (1e-3 if family == "normal" else 0.1)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -89,14 +89,18 @@ class Attention(Task):
         normal        N(0, 1): the plain case
         peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
         ascending     scores grow from 0 to 96 along the keys: the running maximum moves in every tile, and
-                      whoever keeps an older one overflows, even in fp32
+                      whoever keeps an older one overflows, even in fp32; of every fourth query they fall
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
         huge_last     one key in the last tile outweighs all the others: the last tile decides the row
         spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
                       maximum that overlooks one key overflows, even in fp32. Causal: for every second query
-                      it is the first hidden key, and a maximum that counts it leaves nothing of the others
+                      it is the first hidden key, and a maximum that counts it leaves nothing of the others.
+                      All scores of every fourth query are below -20
+
+        In each family there are queries in which a padding key shows, whose score is 0: no length depends on
+        luck for that.
         """
         import torch
 
@@ -104,16 +108,16 @@ class Attention(Task):
         length, d = problem["L"], problem["D"]
         rng = torch.Generator(device=torch_device).manual_seed(seed)
         q, k, v = (torch.randn(shape, generator=rng, device=torch_device) for _ in "qkv")
+        u, away = _directions(length, d, torch_device)
         if family == "peaky":
             q = q * 4
         elif family == "ascending":
-            # along a unit direction u: q = 4u + noise, k_j = (24 √D j/L) u + noise
-            u = torch.full((d,), d**-0.5, device=torch_device)
+            # along a unit direction u: q = ±4u + noise, k_j = (24 √D j/L) u + noise
             ramp = torch.arange(length, device=torch_device) / length
             q, k = 0.25 * q + 4 * u, 0.25 * k + (24 * math.sqrt(d) * ramp)[:, None] * u
+            q = torch.where(away, -q, q)
         elif family == "large_logits":
             # scores of 80 ± 4 or -80 ± 4, by the sign of the query
-            u = torch.full((d,), d**-0.5, device=torch_device)
             sign = torch.where(torch.arange(length, device=torch_device) % 2 == 0, 1.0, -1.0)
             side = math.sqrt(80 * math.sqrt(d))
             q, k = 0.5 * q + (side * sign)[:, None] * u, 0.5 * k + side * u
@@ -123,7 +127,6 @@ class Attention(Task):
             k = k[:, :, :1].expand(shape).contiguous()
         elif family == "huge_last":
             # the last key lies along the mean query direction, far out
-            u = torch.full((d,), d**-0.5, device=torch_device)
             q = q + 2 * u
             k[:, :, -1] = 6 * math.sqrt(d) * u
         elif family == "spike":
@@ -131,10 +134,18 @@ class Attention(Task):
             own = (rows * 7919 + seed) % (rows + 1 if problem["causal"] else length)
             if problem["causal"]:
                 own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
+            # keys across u, which q = 20 k_own does not see; what lies along u lowers all scores of a query
+            k = k - (k @ u)[..., None] * u
             k = k / k.norm(dim=-1, keepdim=True) * math.sqrt(d)
             q = 20 * k[:, :, own]
+            q = torch.where(away, q - (20 * math.sqrt(d) + 20) * u, q)
+            k = k + math.sqrt(d) * u
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families)}")
+        if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
+            # adds 4 (q·u) to all scores of a query; q·u is made -5 for some
+            k = k + 4 * math.sqrt(d) * u
+            q = torch.where(away, q - (q @ u + 5)[..., None] * u, q)
         return {name: t.to(_torch_dtype(problem)) for name, t in (("q", q), ("k", k), ("v", v))}
 
     def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -201,6 +212,15 @@ class Attention(Task):
         number of tiles."""
         high = max((int(t) for t in tiles if 1 < t <= 256), default=64)
         return _every_length(problem.replace(B=1, H=1), max(2 * high, REACH) if far else 2 * high)
+
+
+@lru_cache(maxsize=256)
+def _directions(length: int, d: int, torch_device: str) -> tuple[Tensor, Tensor]:
+    """A unit direction, (D,), and every fourth query, (L, 1)."""
+    import torch
+
+    rows = torch.arange(length, device=torch_device)
+    return torch.full((d,), d**-0.5, device=torch_device), rows[:, None] % 4 == 3
 
 
 @lru_cache(maxsize=64)
