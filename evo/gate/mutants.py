@@ -58,9 +58,9 @@ class Subject:
 @dataclass(frozen=True)
 class Tried:
     """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
-    was called from), `text` that line's code. Of a survivor: `thorough` is how it ended in the check for
-    finalists; if GREEN there too, `differs` in how many of `compared` launches its outputs had other bits
-    than the original's."""
+    was called from), `text` that line's code. Of a survivor: in how many of the `compared` launches of the
+    check for finalists its outputs had other bits than the original's (`differs`); how it ended there.
+    """
 
     kind: str
     line: int
@@ -117,9 +117,10 @@ class Laboratory:
         elif outcome == Outcome.GREEN:
             fate = self._difference(mutant)
             if fate == "survived":
-                thorough = " ".join(self._verdict(mutant, thorough=True)[:2]).strip()
-                if thorough == Outcome.GREEN:
-                    differs, compared = self._compare(mutant)
+                differs, compared = self._compare(mutant)
+                # what leaves the same bits passes where the original does
+                verdict = self._verdict(mutant, thorough=True) if differs else (Outcome.GREEN.value, "")
+                thorough = " ".join(verdict[:2]).strip()
         place, text = self.places[mutant.line]
         return Tried(
             mutant.kind, mutant.line, mutant.before, mutant.after, place, text, fate,
@@ -164,8 +165,8 @@ class Laboratory:
         return "unchanged" if code == self._code else "survived"
 
     def _compare(self, mutant: Mutant) -> tuple[int, int]:
-        """In how many launches the outputs have other bits than the original's, and of how many: all inputs
-        and schedules of the check for finalists."""
+        """In how many launches the outputs have other bits than the original's, or there is a fault, and of
+        how many: all inputs and schedules of the check for finalists."""
         changed = replace(self.binary, ptx=mutant.of(self.binary.ptx))
         mutated = self.device.load(changed, self.candidate.launch)
         differs = compared = 0
@@ -192,7 +193,7 @@ class Laboratory:
         return found
 
     def _bits(self, kernel: EmulatorKernel, launch: LaunchConfig, case: Case, schedule: str) -> bytes:
-        """A digest of the outputs of one launch."""
+        """A digest of the outputs of one launch; another if the launch did what it must not."""
         import torch
 
         inputs = self.task.inputs(case.problem, case.family, case.seed, "cpu")
@@ -200,8 +201,10 @@ class Laboratory:
         arena.fill(inputs, seed=0)
         (image,) = arena.room_for_images(1)
         arena.poison(0)
-        kernel.execute(launch, arena.regions, schedule)
+        fault = kernel.execute(launch, arena.regions, schedule).fault
         arena.take_image(image)
+        if fault or arena.unlike([image], None).any():
+            return b"" if fault is None else fault.text.encode()
         outputs = arena.outputs(image)
         raw = (outputs[name].contiguous().view(-1).view(torch.uint8) for name in sorted(outputs))
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in raw)).digest()
@@ -259,7 +262,7 @@ def try_mutants(
 
     BadTemplate where the original itself is not GREEN: then nothing is learnt."""
     here = Laboratory(subject)
-    outcome, reason, where = here._verdict(None, thorough=False)
+    outcome, reason, where = here._verdict(None, thorough=True)
     if outcome != Outcome.GREEN:
         raise BadTemplate(f"{here.template.path}:1: the original is {outcome}: {reason} {where}",
                           "mutants are made of an honest kernel")  # fmt: skip
