@@ -83,6 +83,10 @@ def launch_of(kernel: str) -> tuple[LaunchConfig, dict[str, Array], tuple[str, .
             ScalarArg(320, "i32"),
         )
         return LaunchConfig((2, 1, 1), (160, 1, 1), 4 * 8192 + 4096 + 64, args), arrays, ("c",)
+    if kernel == "registers":
+        arrays = {"in": _placed(np.arange(512, dtype=np.float32)), "out": unwritten("f4", 512)}
+        args = (B("in"), B("out"), ScalarArg(4, "i32"))
+        return LaunchConfig((1, 1, 1), (256, 1, 1), 0, args), arrays, ("out",)
     arrays = {"in": _placed(np.arange(512, dtype=np.float32)), "out": unwritten("f4", 2, 128)}
     args = (B("in"), B("out"), ScalarArg(256, "i32"))
     return LaunchConfig((4, 1, 1), (128, 1, 1), 0, args, cluster=(2, 1, 1)), arrays, ("out",)
@@ -99,6 +103,8 @@ def expected(kernel: str, arrays: dict[str, Array]) -> tuple[str, np.ndarray]:
         return "out", np.array([4096.0])
     if kernel == "hopper":
         return "c", x["a"] @ x["b"].T
+    if kernel == "registers":
+        return "out", x["in"] + 1
     rows = x["in"].reshape(2, 2, 128)
     return "out", rows.sum(axis=1)
 

@@ -20,7 +20,7 @@ from evo.device import LaunchReport, Region
 from evo.device import interpreter as ptx
 from evo.errors import CandidateError, Hung, Red, Unlaunchable
 from evo.gpu import RESERVED_SMEM_PER_CTA, Gpu, arch_number
-from evo.trial import Argument, Binary, BufferArg, LaunchConfig, ScalarArg, TensorMapArg
+from evo.trial import Argument, Binary, BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
 SCHEDULES: dict[str, ptx.LaunchOrder] = {
     "eager": ptx.LaunchOrder(late_copies=False, late_wgmma=False, order=0),
@@ -196,6 +196,11 @@ def runs_on(code: str, machine: str) -> bool:
     return major == has_major and minor <= has_minor
 
 
+def registers_at_entry(resources: Resources) -> int:
+    """Registers a thread that `setmaxnreg` starts from; 0 where ptxas did not know them and ignored it."""
+    return 0 if any("'setmaxnreg' ignored" in said for said in resources.warnings) else resources.registers
+
+
 class EmulatorKernel:
     """A parsed entry point."""
 
@@ -249,6 +254,7 @@ class EmulatorKernel:
             checks=device.checks,
             threads=device.jobs,
             sm_count=device.gpu.sms,
+            registers=registers_at_entry(self._binary.resources),
             instruction_budget=device.instruction_budget or generous,
             profile=profile,
         )

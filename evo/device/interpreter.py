@@ -12,7 +12,7 @@ from typing import Any
 
 from evo.trial import LaunchConfig
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 TENSOR_MAP_NBYTES = 128
 
 OK = 0
@@ -60,7 +60,8 @@ class _Launch(c.Structure):
     _fields_ = (
         ("struct_nbytes", c.c_uint32), ("entry", c.c_uint32), ("grid", c.c_uint32 * 3),
         ("block", c.c_uint32 * 3), ("cluster", c.c_uint32 * 3), ("dynamic_smem", c.c_uint32),
-        ("params", c.c_char_p), ("params_nbytes", c.c_uint64), ("regions", c.POINTER(_Region)),
+        ("registers", c.c_uint32), ("params", c.c_char_p), ("params_nbytes", c.c_uint64),
+        ("regions", c.POINTER(_Region)),
         ("region_count", c.c_uint64), ("late_copies", c.c_uint32), ("late_wgmma", c.c_uint32),
         ("order", c.c_uint32), ("checks", c.c_uint32), ("seed", c.c_uint64), ("threads", c.c_uint32),
         ("sm_count", c.c_uint32), ("instruction_budget", c.c_uint64),
@@ -334,19 +335,20 @@ class Module:
         checks: int = CHECK_ALL,
         threads: int = 1,
         sm_count: int = 132,
+        registers: int = 0,
         instruction_budget: int = 0,
         profile: bool = False,
     ) -> Execution:
-        """Run one launch to its end; `params` is the parameter block. Ctrl-C in the main thread ends it soon
-        and raises KeyboardInterrupt."""
+        """Run one launch to its end; `params` is the parameter block, `registers` how many a thread is
+        launched with (0: not known). Ctrl-C in the main thread ends it soon and raises KeyboardInterrupt."""
         regions = (_Region * max(1, len(memory)))(
             *[_Region(m.name.encode(), m.address, m.nbytes, m.writable, m.initialised) for m in memory]
         )
         abort = c.c_int32(0)
         request = _Launch(
             c.sizeof(_Launch), entry.index, launch.grid, launch.block, launch.cluster, launch.smem_bytes,
-            params, len(params), regions, len(memory), order.late_copies, order.late_wgmma, order.order,
-            checks, order.seed, threads, sm_count, instruction_budget, c.pointer(abort),
+            registers, params, len(params), regions, len(memory), order.late_copies, order.late_wgmma,
+            order.order, checks, order.seed, threads, sm_count, instruction_budget, c.pointer(abort),
         )  # fmt: skip
         report = self._run_interruptibly(request, abort)
         if not report:

@@ -31,6 +31,9 @@ struct alignas(64) TensorMap {
 #define WGMMA(d, a, b)                                                                                        \
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;" \
                : "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3]), "+f"((d)[4]), "+f"((d)[5]), "+f"((d)[6]), "+f"((d)[7]), "+f"((d)[8]), "+f"((d)[9]), "+f"((d)[10]), "+f"((d)[11]), "+f"((d)[12]), "+f"((d)[13]), "+f"((d)[14]), "+f"((d)[15]), "+f"((d)[16]), "+f"((d)[17]), "+f"((d)[18]), "+f"((d)[19]), "+f"((d)[20]), "+f"((d)[21]), "+f"((d)[22]), "+f"((d)[23]), "+f"((d)[24]), "+f"((d)[25]), "+f"((d)[26]), "+f"((d)[27]), "+f"((d)[28]), "+f"((d)[29]), "+f"((d)[30]), "+f"((d)[31]) : "l"(a), "l"(b) : "memory")
+#define WGMMA_HALF(d, a, b)                                                                                   \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;" \
+               : "+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3]), "+f"((d)[4]), "+f"((d)[5]), "+f"((d)[6]), "+f"((d)[7]), "+f"((d)[8]), "+f"((d)[9]), "+f"((d)[10]), "+f"((d)[11]), "+f"((d)[12]), "+f"((d)[13]), "+f"((d)[14]), "+f"((d)[15]) : "l"(a), "l"(b) : "memory")
 #define DESCRIPTOR(at) \
   ((unsigned long long)(((at) & 0x3ffff) >> 4) | 1ull << 16 | (1024ull >> 4) << 32 | LAYOUT << 62)
 
@@ -68,12 +71,12 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32)
     const int s = t % STAGES, phase = t / STAGES & 1;  // FAULT phase_never_turns: const int s = t % STAGES, phase = 0; // FAULT stage_off_by_one: const int s = (t + 1) % STAGES, phase = t / STAGES & 1;
     const unsigned full = bars + 8 * s, empty = bars + 8 * (STAGES + s);  // FAULT waits_for_the_other_stage: const unsigned full = bars + 8 * (s ^ 1), empty = bars + 8 * (STAGES + s);
     WAIT(full, phase);  // FAULT no_full_wait: ; // FAULT full_parity: WAIT(full, phase ^ 1); // SEEN one_arrival_too_many, empty_parity, never_releases, full_parity, expects_too_much, full_never_completes, stage_off_by_one, waits_for_the_other_stage: deadlock // SEEN no_barrier_after_init: race | uninitialised read | barrier misuse // FAULT early_release: WAIT(full, phase); ARRIVE(empty);
-    WGMMA_FENCE();  // FAULT no_wgmma_fence: ;
+    WGMMA_FENCE();  // FAULT no_wgmma_fence: ; // FAULT no_fence_after_reads: if (t == 0) WGMMA_FENCE(); // FAULT no_fence_after_writes: if (t == 0) WGMMA_FENCE(); // FAULT no_fence_after_a_copy: if (t == 0) WGMMA_FENCE();
 #pragma unroll
     for (int k = 0; k < BK / 16; ++k)
-      WGMMA(acc, DESCRIPTOR(a_at + s * TILE_BYTES + k * 32), DESCRIPTOR(b_at + s * TILE_BYTES + k * 32));  // SEEN no_full_wait, full_parity, phase_never_turns, no_empty_wait, early_release, arrives_before_the_product, stage_off_by_one, waits_for_the_other_stage, expects_too_little: race | uninitialised read // SEEN no_wgmma_fence: missing fence
-    WGMMA_COMMIT();  // FAULT no_commit: ; // FAULT arrives_before_the_product: WGMMA_COMMIT(); ARRIVE(empty);
-    WGMMA_WAIT();  // FAULT no_wgmma_wait: ;
+      WGMMA(acc, DESCRIPTOR(a_at + s * TILE_BYTES + k * 32), DESCRIPTOR(b_at + s * TILE_BYTES + k * 32));  // SEEN no_full_wait, full_parity, phase_never_turns, no_empty_wait, early_release, arrives_before_the_product, stage_off_by_one, waits_for_the_other_stage, expects_too_little: race | uninitialised read // SEEN no_wgmma_fence, no_fence_after_reads, no_fence_after_writes, no_fence_after_a_copy: missing fence
+    WGMMA_COMMIT();  // FAULT no_commit: ; // FAULT another_shape: WGMMA_HALF(acc, DESCRIPTOR(a_at + s * TILE_BYTES), DESCRIPTOR(b_at + s * TILE_BYTES)); WGMMA_COMMIT(); // SEEN another_shape: missing fence // FAULT arrives_before_the_product: WGMMA_COMMIT(); ARRIVE(empty);
+    WGMMA_WAIT();  // FAULT no_wgmma_wait: ; // FAULT no_fence_after_reads: WGMMA_WAIT(); if (acc[5] > 6e4f) asm volatile("trap;"); // FAULT no_fence_after_writes: WGMMA_WAIT(); acc[5] *= 0.5f; // FAULT no_fence_after_a_copy: WGMMA_WAIT(); float copy = acc[5]; asm volatile("" : "+f"(copy)); acc[5] = copy + 1;
     ARRIVE(empty);  // FAULT never_releases: ; // FAULT early_release: ; // FAULT arrives_before_the_product: ;
   }
   const int lane = tid & 31, warp = tid >> 5;

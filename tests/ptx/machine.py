@@ -518,14 +518,32 @@ def cluster_copies() -> Program:
 
 
 def register_budget() -> Program:
-    """setmaxnreg by a whole warpgroup; only on a kernel with a known register count."""
+    """setmaxnreg by a whole warpgroup, which has a barrier between; only on a kernel with a known register
+    count."""
     w = Writer("register_budget", launch_of(1, 128), RAW)
-    w.run("setmaxnreg.dec.sync.aligned.u32 40; mov.u32 %r1, 3; setmaxnreg.inc.sync.aligned.u32 64;")
+    w.run("setmaxnreg.dec.sync.aligned.u32 40; mov.u32 %r1, 3; bar.sync 0;")
+    w.run("setmaxnreg.inc.sync.aligned.u32 64;")
     w.put("setmaxnreg", "%r1", "u32", lambda i: 3)
-    made = w.program()
-    return replace(made, ptx=made.ptx.replace(" \n{", " .reqntid 128, 1, 1 .maxnreg 64\n{", 1))
+    return _launched_with(64, w.program())
+
+
+def register_exchange() -> Program:
+    """One warpgroup takes what the other gives: all of the CTA's registers."""
+    w = Writer("register_exchange", launch_of(1, 256), RAW)
+    w.run("mov.u32 %r1, 5; setp.ge.u32 %p0, %t, 128; @%p0 bra work;")
+    w.run("setmaxnreg.dec.sync.aligned.u32 24; bra met;")
+    w.run("work: setmaxnreg.inc.sync.aligned.u32 104; add.u32 %r1, %r1, 2;")
+    w.run("met: bar.sync 0;")
+    w.put("setmaxnreg", "%r1", "u32", lambda i: 5 if i < 128 else 7)
+    return _launched_with(64, w.program())
+
+
+def _launched_with(registers: int, program: Program) -> Program:
+    attributes = f" .reqntid {program.launch.threads}, 1, 1 .maxnreg {registers}\n{{"
+    return replace(program, ptx=program.ptx.replace(" \n{", attributes, 1))
 
 
 def programs() -> list[Program]:
     return [special_registers(), control(), memory(), warp(), *atomics(), barriers(), async_copies(), bulk_copies(),
-            clusters(), hints(), cluster_copies(), register_budget()]  # fmt: skip
+            clusters(), hints(), cluster_copies(), register_budget(),
+            register_exchange()]  # fmt: skip

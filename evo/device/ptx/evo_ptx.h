@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Bumped whenever a struct or the meaning of a call changes. Compare with evo_ptx_abi_version() after loading. */
-#define EVO_PTX_ABI_VERSION 1
+#define EVO_PTX_ABI_VERSION 2
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 
@@ -136,6 +136,8 @@ typedef struct evo_ptx_launch {
   uint32_t block[3];
   uint32_t cluster[3];      /* 1,1,1 (or zeros): no cluster, unless the entry requires one */
   uint32_t dynamic_smem;    /* bytes */
+  uint32_t registers;       /* of a thread as launched, from ptxas: what setmaxnreg shares out. 0: not known, then .maxnreg
+                             * counts; without that either, setmaxnreg has no effect, as ptxas would have it */
   const void *params;       /* the parameter block, laid out as evo_ptx_param says */
   uint64_t params_nbytes;   /* at least evo_ptx_entry.param_nbytes */
   const evo_ptx_region *regions;

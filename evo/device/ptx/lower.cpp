@@ -502,7 +502,7 @@ class Builder {
   void track(const Function& f, const Statement& s, Ins& ins) {
     auto& tracked = tracked_of_[&f];
     p_->track.resize(p_->code.size() + 1, 0);
-    if (tracked.empty() || s.words[0] == "wgmma" || ins.flow != Flow::NEXT) return;
+    if (tracked.empty() || s.words[0] == "wgmma") return;
     std::vector<u32> reads, writes;
     const Row* row = find_row(s);
     for (size_t k = 0; k < s.operands.size(); k++) {
@@ -513,9 +513,10 @@ class Builder {
     }
     if (reads.empty() && writes.empty()) return;
     const bool move = s.words[0] == "mov" && s.operands.size() == 2 && s.operands[0].kind == Operand::REG;
-    ins.flow = Flow::TRACKED;
-    p_->track.back() = static_cast<u32>(p_->tracked_lists.size());
+    if (ins.flow == Flow::NEXT) ins.flow = Flow::TRACKED;
     auto& list = p_->tracked_lists;
+    if (list.empty()) list.push_back(0);
+    p_->track.back() = static_cast<u32>(list.size());
     list.push_back(static_cast<u32>(reads.size()));
     list.push_back(static_cast<u32>(writes.size()));
     list.push_back(move ? 1 : 0);

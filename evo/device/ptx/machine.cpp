@@ -126,20 +126,26 @@ u32 gather(Warp& w, const Ins& I, u32 m) {
   return (need & ~here) == 0 ? here & need : 0;
 }
 
-void watch(Warp& w, const Ins&, u32 m) {
-  // Registers that a wgmma uses: none may be touched while it is in flight, writes are remembered until wgmma.fence.
+// Registers that a wgmma uses: none may be touched while it is in flight, and whoever touches them must put a wgmma.fence
+// before the next wgmma. What is copied keeps what happened to it: the compiler is free to name a value anew. A constant
+// is free to be put anywhere.
+void watch(Warp& w) {
   const Program& p = *w.worker->launch->program;
   const u32* t = &p.tracked_lists[p.track[w.pc]];
   const u32 reads = t[0], wrote = t[1];
   const bool move = t[2];
-  (void)m;
   if (!w.worker->launch->race) return;
-  for (u32 i = 0; i < reads; i++)
-    if (w.pending[t[3 + i]] & 1) throw Fault(EVO_PTX_PROXY, "read of an accumulator of a wgmma that has not been waited for (wgmma.wait_group)");
+  const u32 *read = t + 3, *written = read + reads;
+  for (u32 i = 0; i < reads; i++) {
+    if (w.pending[read[i]] & AS_ACCUMULATOR) throw Fault(EVO_PTX_PROXY, "read of an accumulator of a wgmma that has not been waited for (wgmma.wait_group)");
+    if (!move) w.touched[read[i]] |= READ;
+  }
   for (u32 i = 0; i < wrote; i++) {
-    const u32 r = t[3 + reads + i];
+    const u32 r = written[i];
     if (w.pending[r]) throw Fault(EVO_PTX_PROXY, "write to a register that a wgmma in flight uses (wgmma.wait_group is missing or too lax)");
-    w.dirty[r] = move ? (reads ? w.dirty[t[3]] : 0) : 1;
+    if (!move) w.touched[r] |= WRITTEN;
+    else if (reads) w.touched[r] = w.touched[*read] | (w.touched[r] & READ), w.accumulated[r] = w.accumulated[*read];
+    else w.touched[r] &= READ;
   }
 }
 
@@ -171,7 +177,7 @@ void run_warp(Warp& w, u64 quantum) {
     }
     switch (I.flow) {
       case Flow::TRACKED:
-        if (m) watch(w, I, m);
+        if (m) watch(w);
         [[fallthrough]];
       case Flow::NEXT:
         if (m) (m == FULL ? I.full : I.part)(w, I, m);
@@ -246,6 +252,7 @@ void run_warp(Warp& w, u64 quantum) {
           w.pc++;
           break;
         }
+        if (p.tracked && p.track[w.pc]) watch(w);
         const u32 run = gather(w, I, m);
         if (run == m && m == w.active && !w.blocked) {  // everybody is here
           (m == FULL ? I.full : I.part)(w, I, m);

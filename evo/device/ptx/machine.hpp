@@ -90,7 +90,9 @@ struct Mbarrier {
 };
 
 // ------------------------------------------------------------------------------------------ threads
-enum class Status : u8 { READY, AT_BARRIER, AT_CLUSTER_BARRIER, DONE };
+enum Touched : u8 { WRITTEN = 1, READ = 2 };                // by ordinary instructions
+enum InUse : u8 { AS_ACCUMULATOR = 1, AS_OPERAND = 2 };  // by a wgmma
+enum class Status : u8 { READY, AT_BARRIER, AT_CLUSTER_BARRIER, AT_REGISTERS, DONE };
 
 struct Warp {
   u8* registers = nullptr;
@@ -112,6 +114,8 @@ struct Warp {
   const Ins* barrier_ins = nullptr;
   u64 cluster_phase = 0, cluster_passed = 0;  // the phase arrived at; phases waited for
   bool cluster_arrived = false;
+  u32 owned = 0, wanted = 0;                  // registers a thread: has, and asks for at a setmaxnreg.inc; 0: not known
+  u32 adjusted = 0, adjusted_pc = 0, adjusted_clock = 0;  // setmaxnregs so far; the last one
 
   std::vector<AsyncCopy> copies;
   std::array<u32, 32> group{};
@@ -120,7 +124,8 @@ struct Warp {
   std::vector<std::unique_ptr<WgmmaOp>> wgmma;      // not waited for
   u32 wgmma_group = 0;
   bool fenced_wgmma = false;                        // there was a wgmma.fence
-  std::vector<u8> dirty, pending;                   // per tracked register: written since wgmma.fence; in use by a wgmma
+  std::vector<u8> touched, pending;                 // per tracked register: Touched since wgmma.fence; InUse by a wgmma in flight
+  std::vector<u16> accumulated;                     // the shape of the wgmma that had it as accumulator since wgmma.fence; 0: none
   std::vector<u32> returns[32];                     // call stack of every lane
   std::vector<std::vector<u8>> saved;               // frames saved by recursive calls
   std::vector<u32> fence_clock;                     // clock at the last fence of gpu scope: what a relaxed atomic releases
@@ -155,6 +160,7 @@ struct Cta {
   std::vector<u32> readers;              // agents with a non-empty list
   std::vector<Warp> warps;
   u32 warps_done = 0;
+  u32 free_registers[4] = {};      // that setmaxnreg.dec gave back, by the quarter of the SM: warp % 4
   Barrier barriers[16];
   std::vector<std::unique_ptr<Mbarrier>> mbarriers;
   std::vector<u16> mbarrier_at;    // per 8 bytes: index + 1
@@ -215,6 +221,7 @@ struct Launch {
   u32 cluster_shape[3] = {1, 1, 1};
   u32 threads_per_cta = 0, warps_per_cta = 0, ctas_per_cluster = 1;
   u32 shared_bytes = 0;
+  u32 registers = 0;                   // of a thread at its start; 0: not known
   bool bounds = true, init = true, race = true, late_copies = false, late_wgmma = false;
   std::vector<u8> params;
   u64 param_address = 0;               // of the parameter block, aligned to 128

@@ -1,4 +1,4 @@
-// Barriers of a CTA and of a cluster, fences, mbarriers.
+// Barriers of a CTA and of a cluster, fences, mbarriers, and the registers that warps hand to each other.
 #include <algorithm>
 
 #include "async.hpp"
@@ -360,6 +360,58 @@ void make_arrive_after_copies(Lower& x) {
   x.set(arrive_after_copies);
 }
 
+// ------------------------------------------------------------------------------------------ setmaxnreg
+// A CTA owns what it was launched with and no more: a warp that asks for more than others have given back waits. Seen on
+// an H200: each quarter of an SM has registers of its own, so warps share with those of the same number modulo 4; and
+// what a warp has when it exits stays with the CTA, out of reach.
+void hand_out(Cta& c) {
+  for (auto& w : c.warps) {
+    const u32 more = (w.wanted - w.owned) * 32;
+    u32& free = c.free_registers[w.id % 4];
+    if (w.status != Status::AT_REGISTERS || more > free) continue;
+    free -= more;
+    w.owned = w.wanted;
+    w.status = Status::READY;
+    c.cluster->progress = true;
+  }
+}
+template <class F>
+void each_of_warpgroup(Warp& w, F f) {
+  for (auto& other : w.cta->warps)
+    if (other.id / 4 == w.id / 4 && other.id != w.id) f(other);
+}
+void setmaxnreg(Warp& w, const Ins& I, u32) {  // imm: registers a thread; n: 1 inc
+  if (!w.owned) return;
+  const u32 asked = static_cast<u32>(I.imm);
+  if (I.n ? asked < w.owned : asked > w.owned)
+    throw Fault(EVO_PTX_BAD_OPERAND, "setmaxnreg." + std::string(I.n ? "inc" : "dec") + " to " + std::to_string(asked) + " registers a thread, of which the warp has " + std::to_string(w.owned));
+  if (w.worker->launch->race) {
+    each_of_warpgroup(w, [&](const Warp& other) {
+      if (other.adjusted < w.adjusted || (other.adjusted == w.adjusted && w.adjusted && other.adjusted_clock > w.clock[other.agent]))
+        throw Fault(EVO_PTX_SYNC, "setmaxnreg again, and warp " + std::to_string(other.id) + " of the warpgroup is not known to have passed the last one: a barrier between is missing");
+    });
+    w.adjusted_clock = w.clock[w.agent]++;
+  }
+  w.adjusted++;
+  w.adjusted_pc = w.pc;
+  if (I.n) {
+    w.wanted = asked;
+    w.status = Status::AT_REGISTERS;
+  } else {
+    w.cta->free_registers[w.id % 4] += (w.owned - asked) * 32;
+    w.owned = w.wanted = asked;
+  }
+  hand_out(*w.cta);
+}
+void make_setmaxnreg(Lower& x) {
+  const u64 asked = x.immediate(0);
+  if (asked < 24 || asked > 256 || asked % 8) x.unsupported("a register count is a multiple of 8 from 24 to 256");
+  x.ins.flow = Flow::ALIGNED;
+  x.ins.imm = static_cast<i32>(asked);
+  x.ins.n = x.has("inc");
+  x.set(setmaxnreg);
+}
+
 #define SEMANTICS "?release|relaxed|acquire ?cta|cluster"
 #define SHARED "?shared|shared::cta|shared::cluster"
 const Row ROWS[] = {
@@ -383,6 +435,7 @@ const Row ROWS[] = {
     {"mbarrier .test_wait|try_wait ?parity ?acquire|relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 1, make_mbarrier, "a time limit is ignored; a wait that fails lets other warps run"},
     {"mbarrier .pending_count .b64", Class::BARRIER, 1, make_mbarrier},
     {"cp .async .mbarrier .arrive ?noinc " SHARED " .b64", Class::BARRIER, 0, make_arrive_after_copies},
+    {"setmaxnreg .inc|dec .sync .aligned .u32", Class::BARRIER, 0, make_setmaxnreg, "no effect where the registers at entry are not known"},
     {"nanosleep .u32", Class::SPECIAL, 0, [](Lower& x) { x.set([](Warp& w, const Ins&, u32) { w.polling = true; }); }, "no time passes"},
     {"griddepcontrol .launch_dependents|wait", Class::SPECIAL, 0, nop, "no effect: launches do not overlap"},
 };
@@ -399,6 +452,15 @@ void warp_exited(Warp& w) {
   if (!c.done())
     for (auto& b : c.barriers) check(c, b);
   cluster_check(*c.cluster);
+}
+
+void check_warpgroups(Cta& c) {
+  for (auto& w : c.warps)
+    each_of_warpgroup(w, [&](const Warp& other) {
+      if (other.adjusted >= w.adjusted) return;
+      w.pc = w.adjusted_pc;
+      throw std::pair<Fault, Warp*>(Fault(EVO_PTX_SYNC, "setmaxnreg is for whole warpgroups: warp " + std::to_string(other.id) + " has not executed it"), &w);
+    });
 }
 
 extern const std::span<const Row> barrier_rows;

@@ -506,7 +506,6 @@ const Row ROWS[] = {
     {"red .async ?relaxed ?cluster ?shared::cluster .mbarrier::complete_tx::bytes ?shared::cluster .add|min|max|inc|dec|and|or|xor .u32|s32|u64|b32", Class::ATOMIC, 0, make_remote_store},
     {"mapa ?shared::cluster .u32|u64", Class::INT, 1, mapa},
     {"getctarank ?shared::cluster .u32|u64", Class::INT, 1, getctarank},
-    {"setmaxnreg .inc|dec .sync .aligned .u32", Class::SPECIAL, 0, nop, "no effect"},
 };
 }  // namespace
 

@@ -136,15 +136,41 @@ void execute(Warp& w, WgmmaOp& op) {
   op.executed = true;
 }
 
-void mark(Warp& w, const WgmmaOp& op) {  // tracked registers: bit 0 accumulators, bit 1 A
-  const u32* e = w.ext + op.ins->ext;
-  const Form f = form_at(e);
+// Visits the tracked registers: accumulators, then A's.
+template <class D, class A>
+void each_register(const u32* e, const Form& f, D accumulator, A operand) {
   const u32* t = e + FORM_WORDS + f.registers_d + (f.a_in_registers ? 4 : 1) + 1;
   for (u32 i = 0; i < f.registers_d; i++)
-    if (t[i]) w.pending[t[i] - 1] |= 1;
+    if (t[i]) accumulator(t[i] - 1);
   if (f.a_in_registers)
-    for (u32 i = 0; i < 4; i++)
-      if (t[f.registers_d + i]) w.pending[t[f.registers_d + i] - 1] |= 2;
+    for (u32 i = f.registers_d; i < f.registers_d + 4; i++)
+      if (t[i]) operand(t[i] - 1);
+}
+
+void mark(Warp& w, const WgmmaOp& op) {
+  const u32* e = w.ext + op.ins->ext;
+  each_register(e, form_at(e), [&](u32 r) { w.pending[r] |= AS_ACCUMULATOR; }, [&](u32 r) { w.pending[r] |= AS_OPERAND; });
+}
+
+// wgmma.fence stands between any access to these registers and the wgmma; only wgmmas of one shape may accumulate in the
+// same registers without it. That A's registers were read before does no harm.
+void check_registers(Warp& w, const u32* e, const Form& f) {
+  auto missing = [](const char* what) { throw Fault(EVO_PTX_PROXY, std::string("wgmma uses registers that ") + what + " after the last wgmma.fence"); };
+  if (!w.fenced_wgmma) throw Fault(EVO_PTX_PROXY, "wgmma without a wgmma.fence before it");
+  const u16 shape = static_cast<u16>(f.n | (256 / element_bits(static_cast<TensorType>(f.type_a))) << 9);  // n up to 256; k
+  each_register(
+      e, f,
+      [&](u32 r) {
+        if (w.pending[r] & AS_OPERAND) throw Fault(EVO_PTX_PROXY, "wgmma accumulates in registers that one in flight reads as A (wgmma.wait_group is missing or too lax)");
+        if (w.touched[r]) missing(w.touched[r] & WRITTEN ? "were written" : "were read");
+        if (w.accumulated[r] && w.accumulated[r] != shape) missing("a wgmma of another shape accumulated in");
+      },
+      [&](u32 r) {
+        if (w.pending[r] & AS_ACCUMULATOR) throw Fault(EVO_PTX_PROXY, "A of this wgmma are accumulators of one that has not been waited for (wgmma.wait_group)");
+        if (w.touched[r] & WRITTEN) missing("were written");
+        if (w.accumulated[r]) missing("a wgmma accumulated in");
+      });
+  each_register(e, f, [&](u32 r) { w.accumulated[r] = shape; }, [](u32) {});
 }
 
 void wgmma(Warp& w, const Ins& I, u32 m) {
@@ -161,15 +187,7 @@ void wgmma(Warp& w, const Ins& I, u32 m) {
   op->accumulate = p & 1;
   if (p != 0 && p != FULL) throw Fault(EVO_PTX_SYNC, "wgmma: the predicate scale-d differs between lanes");
   if (L.race) {
-    const u32* t = slots + (f.a_in_registers ? 5 : 2);
-    const u32 n = f.registers_d + (f.a_in_registers ? 4 : 0);
-    for (u32 i = 0; i < n; i++) {
-      // Without accumulation the old content of d does not matter.
-      if (i < f.registers_d && !op->accumulate) continue;
-      if (t[i] && w.dirty[t[i] - 1])
-        throw Fault(EVO_PTX_PROXY, "wgmma uses registers that were written after the last wgmma.fence (or there was none)");
-    }
-    if (!w.fenced_wgmma) throw Fault(EVO_PTX_PROXY, "wgmma without a wgmma.fence before it");
+    check_registers(w, e, f);
     op->clock.assign(w.clock, w.clock + w.cta->cluster->clock_words);
   }
   Cta& c = *w.cta;
@@ -262,7 +280,8 @@ void make_wgmma(Lower& x) {
 void make_fence(Lower& x) {
   x.ins.flow = Flow::ALIGNED;
   x.set([](Warp& w, const Ins&, u32) {
-    std::fill(w.dirty.begin(), w.dirty.end(), 0);
+    std::fill(w.touched.begin(), w.touched.end(), 0);
+    std::fill(w.accumulated.begin(), w.accumulated.end(), 0);
     w.fenced_wgmma = true;
   });
 }

@@ -340,7 +340,9 @@ class Parser {
         threads(f.required_cluster);
       } else if (accept(".minnctapersm")) {
         f.min_ctas = integer32();
-      } else if (accept(".maxnreg") || accept(".maxclusterrank") || accept(".maxnctapersm")) {
+      } else if (accept(".maxnreg")) {
+        f.max_registers = integer32();
+      } else if (accept(".maxclusterrank") || accept(".maxnctapersm")) {
         integer();
       } else if (is(".pragma")) {
         location();

@@ -94,8 +94,8 @@ struct Program {
   bool async_proxy = false;      // uses the async proxy (bulk copies, wgmma): proxy clocks are kept
   bool mbarriers = false;
   u32 tracked = 0;               // registers watched because wgmma uses them
-  std::vector<u32> tracked_lists;  // for Flow::TRACKED: at Program::track[pc]: n reads, n writes, then indices
-  std::vector<u32> track;        // per pc, index into tracked_lists
+  std::vector<u32> tracked_lists;  // of what touches them: n reads, n writes, is it a move, then indices
+  std::vector<u32> track;        // per pc, index into tracked_lists; 0: none
   std::string unsupported;       // why it cannot be launched; empty if it can
 };
 

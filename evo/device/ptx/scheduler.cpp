@@ -85,6 +85,7 @@ void prepare(Launch& L) {
   if (c.params_nbytes < p.param_nbytes) refuse("the parameter block has " + std::to_string(c.params_nbytes) + " bytes, the kernel takes " + std::to_string(p.param_nbytes));
   if (p.param_nbytes && !c.params) refuse("no parameter block");
 
+  L.registers = up(c.registers ? c.registers : f.max_registers, 8);
   L.bounds = true;  // turning it off would risk the host process; it is nearly free
   L.init = c.checks & EVO_PTX_CHECK_INIT;
   L.race = c.checks & EVO_PTX_CHECK_RACE;
@@ -182,7 +183,7 @@ std::unique_ptr<Cluster> make_cluster(Worker& worker) {
       w.cta = &cta, w.worker = &worker;
       w.id = i;
       w.agent = r * (c->agents / n) + i;
-      w.dirty.resize(p.tracked), w.pending.resize(p.tracked);
+      w.touched.resize(p.tracked), w.pending.resize(p.tracked), w.accumulated.resize(p.tracked);
     }
   }
   return c;
@@ -306,6 +307,7 @@ void start(Cluster& c, u64 linear) {
     cta.mbarriers.clear();
     std::fill(std::begin(cta.barriers), std::end(cta.barriers), Barrier{});
     cta.warps_done = 0;
+    std::fill(std::begin(cta.free_registers), std::end(cta.free_registers), 0);
     if (!cta.local.empty()) {
       std::memset(cta.local.data(), 0xcd, cta.local.size());
       std::memset(cta.local_init.data(), 0, cta.local_init.size());
@@ -317,10 +319,10 @@ void start(Cluster& c, u64 linear) {
       w.status = Status::READY;
       w.waiting = w.polling = false;
       w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
+      w.owned = w.wanted = L.registers, w.adjusted = 0;
       w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
       w.group.fill(0), w.bulk_group.fill(0);
       w.wgmma_group = 0, w.fenced_wgmma = false;
-      std::fill(w.dirty.begin(), w.dirty.end(), 1);  // the first wgmma needs a fence as well
       std::fill(w.pending.begin(), w.pending.end(), 0);
       for (auto& r : w.returns) r.clear();
       w.saved.clear();
@@ -346,33 +348,46 @@ void finish(Cluster& c) {
 // ------------------------------------------------------------------------------------------ running
 enum class Turn { DONE, POLLING, BUSY };
 
+std::string waits_at(const Warp& w) {
+  switch (w.status) {
+    case Status::AT_BARRIER: return "barrier " + std::to_string(w.barrier);
+    case Status::AT_CLUSTER_BARRIER: return "barrier.cluster";
+    case Status::AT_REGISTERS: return "setmaxnreg.inc for " + std::to_string(w.wanted) + " registers a thread";
+    default: return "an mbarrier";
+  }
+}
+
 [[noreturn]] void deadlock(Cluster& c) {
   const Program& p = *c.worker->launch->program;
-  std::string text = "deadlock: nobody can move;";
-  int told = 0, more = 0;
-  Warp* first = nullptr;
+  std::vector<Warp*> waiting;
   for (Cta& cta : c.ctas)
-    for (Warp& w : cta.warps) {
-      if (w.status == Status::DONE) continue;
-      if (!first) first = &w;
-      if (told++ >= 4) {
-        more++;
-        continue;
-      }
-      const u32 at = w.status == Status::READY || w.pc == 0 ? w.pc : w.pc - 1;
-      const Statement& s = *p.sources[p.code[at].source].statement;
-      text += " warp " + std::to_string(w.id) + (c.ctas.size() > 1 ? " of CTA rank " + std::to_string(cta.rank) : "") + " waits at ";
-      text += w.status == Status::AT_BARRIER ? "barrier " + std::to_string(w.barrier) : w.status == Status::AT_CLUSTER_BARRIER ? "barrier.cluster" : "an mbarrier";
-      text += " (" + place_of(*p.module, s) + ");";
+    for (Warp& w : cta.warps)
+      if (w.status != Status::DONE) waiting.push_back(&w);
+  // Who waits for registers is told first: the others only wait for what those would do.
+  const auto starved = [](const Warp* w) { return w->status == Status::AT_REGISTERS; };
+  std::stable_partition(waiting.begin(), waiting.end(), starved);
+  Warp& first = *waiting.front();
+  std::string text = "deadlock: nobody can move;";
+  if (starved(&first)) {
+    u32 lack = 0;
+    for (u32 quarter = 0; quarter < 4; quarter++) {
+      u32 wanted = 0;
+      for (const Warp& w : first.cta->warps)
+        if (starved(&w) && w.id % 4 == quarter) wanted += (w.wanted - w.owned) * 32;
+      if (wanted) lack += wanted - first.cta->free_registers[quarter];
     }
-  if (more) text += " and " + std::to_string(more) + " more warps";
-  else text.pop_back();
-  Fault f(EVO_PTX_DEADLOCK, text);
-  if (first) {
-    if (first->status != Status::READY && first->pc > 0) first->pc--;
-    throw std::pair<Fault, Warp*>(f, first);
+    text = "deadlock: " + std::to_string(lack) + " registers lack, which nobody gives back;";
   }
-  throw std::pair<Fault, Warp*>(f, nullptr);
+  for (size_t i = 0; i < std::min<size_t>(waiting.size(), 4); i++) {
+    const Warp& w = *waiting[i];
+    const u32 at = w.status == Status::READY || w.pc == 0 ? w.pc : w.pc - 1;
+    const Statement& s = *p.sources[p.code[at].source].statement;
+    text += " warp " + std::to_string(w.id) + (c.ctas.size() > 1 ? " of CTA rank " + std::to_string(w.cta->rank) : "") + " waits at " + waits_at(w) + " (" + place_of(*p.module, s) + ");";
+  }
+  if (waiting.size() > 4) text += " and " + std::to_string(waiting.size() - 4) + " more warps";
+  else text.pop_back();
+  if (first.status != Status::READY && first.pc > 0) first.pc--;
+  throw std::pair<Fault, Warp*>(Fault(EVO_PTX_DEADLOCK, text), &first);
 }
 
 void charge(Worker& worker) {
@@ -428,7 +443,10 @@ Turn take_turn(Cluster& c, Warp*& running) {
         ready += w.status == Status::READY;
         polling += w.status == Status::READY && w.polling;
       }
-    if (done == total) return Turn::DONE;
+    if (done == total) {
+      for (Cta& cta : c.ctas) check_warpgroups(cta);
+      return Turn::DONE;
+    }
     if (ready == 0) {
       if (!c.progress) deadlock(c);
       // Barriers are released on arrival, so a round in which somebody ran and nobody is ready is a deadlock as well.

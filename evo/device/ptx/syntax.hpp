@@ -72,7 +72,7 @@ struct Function {
   std::vector<u32> scope_parent;  // of each block scope
   std::map<std::pair<u32, std::string>, u32> labels;
   std::map<std::pair<u32, std::string>, std::vector<std::string>> branch_targets;
-  u32 max_threads = 0, required_threads[3] = {}, required_cluster[3] = {}, min_ctas = 0, line = 0;
+  u32 max_threads = 0, required_threads[3] = {}, required_cluster[3] = {}, min_ctas = 0, max_registers = 0, line = 0;
 
   // Index of the statement that `label` names, seen from `scope`; -1 if unknown.
   i64 find_label(u32 scope, const std::string& label) const;
