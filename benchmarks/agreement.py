@@ -1,25 +1,32 @@
 """Do the emulator and a GPU say the same of the same kernels? Outputs and verdicts over all templates.
 
-    python benchmarks/agreement.py run --device cuda:0 --gpu H200 --out h200.npz       # on the GPU
-    python benchmarks/agreement.py run --device emulator --gpu H200 --out emulator.npz # anywhere
-    python benchmarks/agreement.py compare h200.npz emulator.npz --out agreement.json
+    python benchmarks/agreement.py --jobs 16 --out benchmarks/results/agreement-h200.json   # on the GPU
+    python benchmarks/agreement.py --gpu H200 --only emulator                   # anywhere: half of it
 
-Each template is run at a pairwise-covering sample of its feasible points, each in fp16 and bf16, causal
-and not, at ragged lengths and head dimensions in rotation, on inputs that are the same on both sides. A
-case is GREEN if it ran without a report and its worst-row relative error against the fp64 reference is
-below the line of its type. `compare` prints, by template, how many verdicts agree, how many outputs agree
-bit for bit, and the largest difference of the others in units of the last place of the storage type.
+At each head dimension a template runs at every point of a pairwise-covering sample; fp16 and bf16, causal
+and not, and ragged lengths take turns, so that each type and mask has its share of at least --points.
+Emulator and GPU get the same inputs and the same program: the emulator runs its PTX under each of its
+schedules, the GPU runs once what ptxas made of it. A case is GREEN if it ran without a report and its
+worst row's relative error against the fp64 reference is below the line of its type. Told by template: how
+many verdicts agree, how many outputs agree bit for bit, and the largest difference of the others in units of
+the last place of the storage type. Exit 1 where they disagree or, with one half alone, where a case is not
+GREEN.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import product
+from multiprocessing import TimeoutError as NothingCame
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,137 +34,159 @@ import numpy as np
 
 from evo.cache import Cache
 from evo.device import Device, Region
-from evo.errors import CandidateError
+from evo.device.emulator import EmulatorDevice, built_interpreter
+from evo.errors import CandidateError, Hung
+from evo.evaluate import versions_of
 from evo.gpu import KNOWN_GPUS, Gpu, Limits
 from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
-from evo.trial import Binary, Candidate, Problem, digest_of
+from evo.trial import Candidate, Point, Problem
 
 LENGTHS = (1, 63, 65, 129, 200, 257)
 HEAD_DIMS = (64, 128, 32, 96)
-KEPT = 2048
-"""Words kept of each output, evenly spread; of the whole there is a hash."""
+KINDS = tuple(product(("fp16", "bf16"), (False, True)))
 LINE = {"fp16": 8e-4, "bf16": 6e-3}
 """Worst-row relative error that an honest kernel stays below (it measures 4e-4 and 3.5e-3)."""
+CACHE = Path.home() / ".cache" / "evo"
+PATIENCE_S = 120
+"""Without any case done for so long, the GPU is taken to hang in one."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One candidate to run, named so that both sides find each other's."""
+    """One candidate to run."""
 
     name: str
     candidate: Candidate
 
 
+@dataclass(frozen=True)
+class Half:
+    """What one device made of a case: its verdict, and the output if it came to one."""
+
+    outcome: str
+    why: str = ""
+    row_error: float = 0.0
+    output: np.ndarray[Any, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One case, done. `ulp` is the largest difference in units of the last place, -1 with one half alone."""
+
+    case: Case
+    halves: Mapping[str, Half]
+    ulp: int = -1
+
+    @property
+    def agree(self) -> bool:
+        """Whether all outcomes are the same."""
+        return len({half.outcome for half in self.halves.values()}) == 1
+
+    @property
+    def green(self) -> bool:
+        """Whether all are GREEN."""
+        return all(half.outcome == "GREEN" for half in self.halves.values())
+
+
+# ------------------------------------------------------------------------------------------ what is run
+
+
 def cases(task: Task, template: Template, limits: Limits, least: int) -> Iterator[Case]:
-    """A covering sample at each head dimension that the template serves, over dtypes, masks, lengths."""
+    """A covering sample at each head dimension that the template serves; types, masks, lengths in turn."""
     rng = np.random.default_rng(7)
-    number = 0
     dims = [d for d in HEAD_DIMS if template.supports(task.example.replace(D=d), limits) is None]
     for d in dims:
-        for dtype in ("fp16", "bf16"):
-            for causal in (False, True):
-                example = task.example.replace(D=d, dtype=dtype, causal=causal)
-                feasible = template.space.feasible(limits, example)
-                wanted = feasible.covering(rng, least)
-                share = -(-max(least, len(wanted)) // len(dims))
-                for point in [wanted[i] for i in rng.permutation(len(wanted))[:share]]:
-                    problem = fitting(template, point, limits, example, number)
-                    number += 1
-                    yield Case(f"{template.name} {number} {problem.key}", template.candidate(point, problem))
+        example = task.example.replace(B=1, H=2, D=d)
+        points = template.space.feasible(limits, example).covering(rng, -(-least * len(KINDS) // len(dims)))
+        for number, at in enumerate(rng.permutation(len(points))):
+            problem = fitting(template, points[at], limits, example, number)
+            yield Case(f"{template.name} {number} {problem.key}", template.candidate(points[at], problem))
 
 
-def fitting(template: Template, point: Any, limits: Limits, example: Problem, number: int) -> Problem:
-    """`example` with two heads and the next ragged length that the rules allow, else its own length."""
-    for step in range(len(LENGTHS)):
-        length = LENGTHS[(number + step) % len(LENGTHS)]
-        problem = example.replace(B=1, H=2, L=length)
-        if template.space.why_not(point, limits, problem) is None:
-            return problem
-    return example.replace(B=1, H=2)
+def fitting(template: Template, point: Point, limits: Limits, example: Problem, number: int) -> Problem:
+    """`example` with the next type and mask, and the next ragged length that the rules allow, else its own;
+    all of `example`'s own where they allow nothing else."""
+    for turn in range(len(KINDS)):
+        dtype, causal = KINDS[(number + turn) % len(KINDS)]
+        kind = example.replace(dtype=dtype, causal=causal)
+        for step in range(len(LENGTHS)):
+            ragged = kind.replace(L=LENGTHS[(number // len(KINDS) + step) % len(LENGTHS)])
+            if template.space.why_not(point, limits, ragged) is None:
+                return ragged
+        if template.space.why_not(point, limits, kind) is None:
+            return kind
+    return example
 
 
-def run_case(
-    case: Case, binary: Binary, task: Task, device: Device
-) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    """The verdict on one case, and words of 16 bits out of its output."""
-    import torch
-
-    problem, launch = case.candidate.problem, case.candidate.launch
-    inputs = task.inputs(problem, "normal", 1, "cpu")
-    expected = task.reference(problem, inputs)["o"]
-    held = {name: t.to(device.torch_device) for name, t in inputs.items()}
-    held["o"] = torch.full(expected.shape, float("nan"), dtype=inputs["q"].dtype, device=device.torch_device)
-    for space in launch.workspaces:
-        held[space.name] = torch.zeros(space.nbytes, dtype=torch.uint8, device=device.torch_device)
-    regions = {
-        name: Region(name, t.data_ptr(), t.numel() * t.element_size(), name not in "qkv", name != "o")
-        for name, t in held.items()
-    }
-    verdict: dict[str, Any] = {"outcome": "GREEN", "point": dict(case.candidate.point)}
-    begin = time.perf_counter()
-    try:
-        kernel = device.load(binary, launch)
-        for schedule in device.schedules:
-            kernel.launch(launch, regions, schedule)
-    except CandidateError as error:
-        verdict |= {"outcome": error.outcome, "why": str(error), "where": error.where}
-    verdict["seconds"] = time.perf_counter() - begin
-    out = held["o"].cpu()
-    if verdict["outcome"] == "GREEN":
-        wide = out.double()
-        error_by_row = (wide - expected).norm(dim=-1) / expected.norm(dim=-1)
-        worst = float(error_by_row.max())
-        verdict["row_error"] = worst
-        if not worst < LINE[problem.dtype]:
-            verdict["outcome"] = "RED"
-    words = out.view(torch.int16).numpy().ravel()
-    verdict["bits"] = digest_of(words.tobytes())
-    return verdict, words[:: max(1, len(words) // KEPT)]
+# ------------------------------------------------------------------------------------------ running one
 
 
-def open_device(name: str, gpu: Gpu, compiler: Compiler) -> Device:
-    if name == "emulator":
-        from evo.device.emulator import EmulatorDevice
+class Bench:
+    """The compiler and devices of one process."""
 
-        return EmulatorDevice(gpu)
-    from evo.device.cuda import CudaDevice
+    def __init__(self, gpu: Gpu, halves: Sequence[str]) -> None:
+        import torch
 
-    return CudaDevice(int(name.removeprefix("cuda:")), compiler)
+        torch.set_num_threads(1)
+        self.gpu, self.task = gpu, load_task("attention")
+        self.compiler: Compiler = find_compiler(None, Cache(CACHE))
+        self.devices: dict[str, Device] = {}
+        if "emulator" in halves:
+            self.devices["emulator"] = EmulatorDevice(gpu)
+        if "cuda" in halves:
+            from evo.device.cuda import CudaDevice
+
+            self.devices["cuda"] = CudaDevice(0, self.compiler)
+
+    def compare(self, case: Case) -> Compared:
+        """Run `case` on every device. What the emulator sees hang is not tried on the GPU, which would."""
+        halves: dict[str, Half] = {}
+        for name, device in self.devices.items():
+            halves[name] = self.half(case, device)
+            if halves[name].outcome == Hung.outcome or "deadlock" in halves[name].why:
+                break
+        outputs = [half.output for half in halves.values() if half.output is not None]
+        ulp = units_apart(outputs, case.candidate.problem.dtype) if len(outputs) == 2 else -1
+        return Compared(case, {n: Half(h.outcome, h.why, h.row_error) for n, h in halves.items()}, ulp)
+
+    def half(self, case: Case, device: Device) -> Half:
+        """The verdict of one device, and the output as 16-bit words."""
+        import torch
+
+        problem, launch = case.candidate.problem, case.candidate.launch
+        inputs = self.task.inputs(problem, "normal", 1, "cpu")
+        expected = self.task.reference(problem, inputs)["o"]
+        where = device.torch_device
+        held = {name: t.to(where) for name, t in inputs.items()}
+        held["o"] = torch.full(expected.shape, float("nan"), dtype=inputs["q"].dtype, device=where)
+        for space in launch.workspaces:
+            held[space.name] = torch.zeros(space.nbytes, dtype=torch.uint8, device=where)
+        regions = {
+            name: Region(name, t.data_ptr(), t.numel() * t.element_size(), name not in "qkv", name != "o")
+            for name, t in held.items()
+        }
+        try:
+            binary = self.compiler.compile(case.candidate.source, case.candidate.entry, self.gpu.arch)
+            kernel = device.load(binary, launch)
+            for schedule in device.schedules:
+                kernel.launch(launch, regions, schedule)
+        except CandidateError as error:
+            return Half(error.outcome, f"{error} {error.where}".strip())
+        out = held["o"].cpu()
+        row_error = float(((out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+        right = row_error < LINE[problem.dtype]
+        return Half("GREEN" if right else "RED", "" if right else "wrong result", row_error,
+                    out.view(torch.int16).numpy().ravel())  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    task, gpu = load_task("attention"), KNOWN_GPUS[options.gpu]
-    limits, verdicts, outputs = Limits.of(gpu), {}, {}
-    with find_compiler(None, Cache(options.cache)) as compiler, ThreadPoolExecutor(options.jobs) as pool:
-        device = open_device(options.device, gpu, compiler)
-
-        def compiled(case: Case) -> Binary | CandidateError:
-            try:
-                return compiler.compile(case.candidate.source, case.candidate.entry, gpu.arch)
-            except CandidateError as error:
-                return error
-
-        for name in options.template or list_templates("attention"):
-            template = load_template(task, name)
-            if not limits.allows(template.needs):
-                continue
-            begin, wrong = time.perf_counter(), 0
-            todo = list(cases(task, template, limits, options.points))
-            for case, binary in zip(todo, pool.map(compiled, todo), strict=True):
-                if isinstance(binary, CandidateError):
-                    verdicts[case.name] = {"outcome": binary.outcome, "why": str(binary)[:300]}
-                else:
-                    verdicts[case.name], outputs[case.name] = run_case(case, binary, task, device)
-                if verdicts[case.name]["outcome"] != "GREEN":
-                    wrong += 1
-                    print(f"{case.name}: {json.dumps(verdicts[case.name])[:600]}", file=sys.stderr)
-            took = time.perf_counter() - begin
-            print(f"{name}: {len(todo)} cases, {len(todo) - wrong} GREEN, {took:.1f} s", flush=True)
-    arrays: dict[str, Any] = {**outputs, "verdicts": np.array(json.dumps(verdicts))}
-    np.savez_compressed(options.out, **arrays)
-    return 0
+def units_apart(outputs: Sequence[np.ndarray[Any, Any]], dtype: str) -> int:
+    """The largest difference of two outputs in units of the last place, where the first is at least 2^-7;
+    below, where cancellation rules, any difference counts as one."""
+    hundredth = 0x2000 if dtype == "fp16" else 0x3C00
+    a, b = (ordered(words) for words in outputs)
+    return int(np.where(np.abs(a) < hundredth, a != b, np.abs(a - b)).max())
 
 
 def ordered(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -166,52 +195,117 @@ def ordered(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(wide < 0, -(wide & 0x7FFF), wide)
 
 
-def compare(options: argparse.Namespace) -> int:
-    left, right = np.load(options.left), np.load(options.right)
-    a, b = json.loads(str(left["verdicts"])), json.loads(str(right["verdicts"]))
-    table: dict[str, dict[str, Any]] = {}
-    for name in sorted(a.keys() & b.keys()):
-        row = table.setdefault(name.split()[0], {"cases": 0, "same_verdict": 0, "green": 0, "same_bits": 0,
-                                                 "largest_ulp": 0, "disagreements": []})  # fmt: skip
-        row["cases"] += 1
-        same = a[name]["outcome"] == b[name]["outcome"]
-        row["same_verdict"] += same
-        row["green"] += same and a[name]["outcome"] == "GREEN"
-        if not same:
-            row["disagreements"].append({"case": name, "left": a[name], "right": b[name]})
-        if name in left and name in right and same:
-            difference = np.abs(ordered(left[name]) - ordered(right[name]))
-            row["same_bits"] += a[name]["bits"] == b[name]["bits"]
-            hundredth = 0x2000 if name.endswith("fp16") else 0x3C00  # 2^-7: below it cancellation rules
-            near_zero = np.abs(ordered(left[name])) < hundredth
-            row["largest_ulp"] = max(row["largest_ulp"], int(np.where(near_zero, 0, difference).max()))
-    lone = sorted(a.keys() ^ b.keys())
-    for name, row in table.items():
-        counts = ", ".join(f"{k} {v}" for k, v in row.items() if k != "disagreements")
-        print(f"{name}: {counts}, disagreements {len(row['disagreements'])}")
-    print(f"cases of one side only: {len(lone)}")
-    if options.out:
-        options.out.write_text(json.dumps({"templates": table, "one_side_only": lone}, indent=1) + "\n")
-    return 1 if lone or any(row["disagreements"] for row in table.values()) else 0
+# ------------------------------------------------------------------------------------------ running all
+
+_bench: list[Bench] = []
+
+
+def open_bench(gpu: Gpu, halves: Sequence[str]) -> None:
+    """Called once in every process of the pool."""
+    _bench.append(Bench(gpu, halves))
+
+
+def compare(case: Case) -> Compared:
+    return _bench[0].compare(case)
+
+
+def compare_all(todo: Sequence[Case], gpu: Gpu, halves: Sequence[str], jobs: int) -> Iterator[Compared]:
+    """Every case, in the order in which they are done. Stops early, and says so, where nothing more comes."""
+    with get_context("spawn").Pool(jobs, open_bench, (gpu, halves)) as pool:
+        results = pool.imap_unordered(compare, todo)
+        for _ in todo:
+            try:
+                yield results.next(PATIENCE_S)
+            except NothingCame:
+                print(f"no case was done for {PATIENCE_S} s; the rest is not run", file=sys.stderr)
+                return
+
+
+def told(name: str, done: Sequence[Compared], asked: int) -> dict[str, Any]:
+    """One template's row."""
+    worst = {
+        half: {dtype: max((c.halves[half].row_error for c in done
+                           if half in c.halves and c.case.candidate.problem.dtype == dtype), default=0.0)
+               for dtype in LINE}
+        for half in {h for c in done for h in c.halves}
+    }  # fmt: skip
+    kinds = [(c.case.candidate.problem.dtype, bool(c.case.candidate.problem["causal"])) for c in done]
+    bad = [
+        {"case": c.case.name, "point": dict(c.case.candidate.point),
+         **{n: f"{h.outcome} {h.why}"[:600] for n, h in c.halves.items()}}
+        for c in done if not c.green
+    ]  # fmt: skip
+    for one in bad:
+        print("  " + json.dumps(one), file=sys.stderr)
+    row = {
+        "cases": asked,
+        "not_run": asked - len(done),
+        "same_verdict": sum(c.agree for c in done),
+        "green": sum(c.green for c in done),
+        "same_bits": sum(c.ulp == 0 for c in done),
+        "largest_ulp": max((c.ulp for c in done), default=-1),
+        "worst_row_error": worst,
+        "kinds": {f"{dtype}{' causal' if causal else ''}": kinds.count((dtype, causal))
+                  for dtype, causal in KINDS},
+        "not_green": bad,
+    }  # fmt: skip
+    print(f"{name}: " + ", ".join(f"{k} {row[k]}" for k in list(row)[:6]), flush=True)
+    return row
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="run all cases on one device")
-    runs.add_argument("--device", default="emulator")
-    runs.add_argument("--gpu", default="H200", choices=list(KNOWN_GPUS), help="whose limits and code")
-    runs.add_argument("--points", type=int, default=60, help="at least so many points a type and mask")
-    runs.add_argument("--template", action="append", help="only these")
-    runs.add_argument("--jobs", type=int, default=2, help="compilations at once")
-    runs.add_argument("--cache", type=Path, default=Path("runs/cache"))
-    runs.add_argument("--out", type=Path, required=True)
-    compares = commands.add_parser("compare", help="compare two runs; exit 1 where verdicts disagree")
-    compares.add_argument("left", type=Path)
-    compares.add_argument("right", type=Path)
-    compares.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    return run(options) if options.command == "run" else compare(options)
+    parser.add_argument("--only", choices=["emulator", "cuda"], help="one half alone")
+    parser.add_argument("--gpu", default="H200", choices=list(KNOWN_GPUS), help="whose limits and code")
+    parser.add_argument("--points", type=int, default=60, help="at least so many points a type and mask")
+    parser.add_argument("--template", action="append", help="only these")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--commit", default="", help="where there is no git")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    begin = time.perf_counter()
+    gpu, task, halves = KNOWN_GPUS[asked.gpu], load_task("attention"), [asked.only or "emulator"]
+    halves += ["cuda"] if not asked.only else []
+    limits = Limits.of(gpu)
+    names = [n for n in asked.template or list_templates(task.name)
+             if limits.allows(load_template(task, n).needs)]  # fmt: skip
+    with ThreadPoolExecutor(1) as builder:
+        built = builder.submit(built_interpreter, CACHE)
+        todo = [c for n in names for c in cases(task, load_template(task, n), limits, asked.points)]
+        built.result()
+    print(f"{len(todo)} cases, {time.perf_counter() - begin:.0f} s", flush=True)
+    done = list(compare_all(todo, gpu, halves, asked.jobs))
+    rows = {
+        name: told(name, [c for c in done if c.case.candidate.template == name],
+                   sum(c.candidate.template == name for c in todo))
+        for name in names
+    }  # fmt: skip
+    if asked.out:
+        bench = Bench(gpu, halves)
+        record = {
+            "command": f"python benchmarks/agreement.py --points {asked.points} --jobs {asked.jobs}",
+            "commit": asked.commit or _commit(),
+            "date": datetime.now(UTC).date().isoformat(),
+            "gpu": bench.devices[halves[-1]].name,
+            "versions": versions_of(bench.devices[halves[-1]]) | {"compiler": bench.compiler.version},
+            "protocol": "the same inputs and PTX; one launch on the GPU, one under each of the emulator's "
+            f"schedules; worst row's relative error against fp64 below {LINE}; units in the last place where "
+            "a value is at least 2^-7",
+            "schedules": EmulatorDevice(gpu).schedules,
+            "lengths": LENGTHS,
+            "head_dims": HEAD_DIMS,
+            "seconds": round(time.perf_counter() - begin),
+            "templates": rows,
+        }
+        asked.out.write_text(json.dumps(record, indent=1) + "\n")
+    bad = sum(len(row["not_green"]) + row["not_run"] for row in rows.values())
+    print(f"{len(todo)} cases, {bad} not GREEN or not run, {time.perf_counter() - begin:.0f} s")
+    return 1 if bad else 0
+
+
+def _commit() -> str:
+    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return run.stdout.strip()
 
 
 if __name__ == "__main__":
