@@ -127,24 +127,29 @@ def _work(library: str, first: int, step: int, at: Synchronized[int]) -> None:
 def fuzz(
     seconds: float, library: str = "", keep: Path | None = None, first: int = 0
 ) -> tuple[int, list[str]]:
-    """Fuzz for a time; how many mutants were tried and what went wrong, a line each."""
+    """Fuzz for a time, the start of processes not counted; how many mutants were tried and what went wrong,
+    a line each."""
     context = multiprocessing.get_context("spawn")
     at: Synchronized[int] = context.Value("q", first, lock=False)
-    begin = time.monotonic()
+    spent = 0.0
     wrong: list[str] = []
     number = first
-    while time.monotonic() - begin < seconds:
+    while spent < seconds:
         child = context.Process(target=_work, args=(library, number, 1, at), daemon=True)
-        at.value = number
+        at.value = number - 1
         child.start()
-        last, moved = at.value, time.monotonic()
-        while child.is_alive() and time.monotonic() - begin < seconds:
+        while child.is_alive() and at.value < number:
+            child.join(0.05)
+        begin = time.monotonic()
+        last, moved = at.value, begin
+        while child.is_alive() and spent + time.monotonic() - begin < seconds:
             child.join(0.2)
             if at.value != last:
                 last, moved = at.value, time.monotonic()
             elif time.monotonic() - moved > SILENT_S:
                 break
-        number = at.value
+        spent += time.monotonic() - begin
+        number = max(number, at.value)
         if not child.is_alive():
             wrong.append(f"mutant {number}: the process died with {child.exitcode}")
         elif time.monotonic() - moved > SILENT_S:
