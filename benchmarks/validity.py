@@ -1,6 +1,7 @@
 """How many random points of each space compile, and how many of them are GREEN on a GPU.
 
     python benchmarks/validity.py --points 300 --out validity.json      a GPU; --device emulator without one
+    python benchmarks/validity.py --template flash_mma --out validity.json      one alone, into what there is
     python benchmarks/validity.py --show benchmarks/results/validity-h200.json
 
 For each template `--points` feasible points, evenly over the problems below, are drawn, compiled on all cores
@@ -136,6 +137,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--points", type=int, default=300, help="a template")
+    parser.add_argument("--template", action="append", choices=TEMPLATES, default=[])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda", choices=("cuda", "emulator"))
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "evo")
@@ -157,16 +159,20 @@ def main() -> None:
     device = open_device(args.device, compiler)
     found: dict[str, Any] = {
         "command": f"python benchmarks/validity.py --points {args.points} --seed {args.seed}",
-        "commit": args.commit, "date": datetime.now(UTC).date().isoformat(), "device": device.name,
+        "date": datetime.now(UTC).date().isoformat(), "device": device.name,
         "versions": {"compiler": compiler.version, "torch": torch.__version__},
         "protocol": "random feasible points, evenly over the problems; the whole gate of a search",
         "problems": [problem.key for problem in PROBLEMS],
         "templates": [],
     }  # fmt: skip
-    for name in TEMPLATES:
-        found["templates"].append(judged(compiler, device, name, args.points, args.seed))
+    if args.template and args.out.is_file():
+        kept = json.loads(args.out.read_text())["templates"]
+        found["templates"] = [t for t in kept if t["template"] not in args.template]
+    for name in args.template or TEMPLATES:
+        one = {**judged(compiler, device, name, args.points, args.seed), "commit": args.commit}
+        found["templates"].append(one)
         args.out.write_text(json.dumps(found, indent=1) + "\n")
-        print(json.dumps({k: v for k, v in found["templates"][-1].items() if k != "failed"}), flush=True)
+        print(json.dumps({k: v for k, v in one.items() if k != "failed"}), flush=True)
     print(markdown(found))
 
 
