@@ -87,7 +87,9 @@ def build(rows: list[tuple[Problem, list[tuple[str, Point]]]], spec: EvaluatorSp
     compiler.close()
 
 
-def confirm_all(database: str, kernels: Path, cache: Path, seconds: float, sanitize: bool) -> None:
+def confirm_all(
+    database: str, kernels: Path, cache: Path, seconds: float, sanitize: bool, patient: bool
+) -> None:
     begin = time.monotonic()
     with Store(database) as store:
         for study in store.studies():
@@ -96,7 +98,7 @@ def confirm_all(database: str, kernels: Path, cache: Path, seconds: float, sanit
                 print(f"{study.name}: not reached", flush=True)
                 continue
             try:
-                with closing(referee_of(study, cache, None, patient=False).build()) as judges:
+                with closing(referee_of(study, cache, None, patient).build()) as judges:
                     over = never if sanitize else lambda needs_s: needs_s >= SANITIZE_S
                     found = confirm(study, store, judges, top=1, over=over)
                 best = next((f for f in found.green if "warm" in f.standings), None) if found else None
@@ -121,6 +123,7 @@ def main() -> None:
     parser.add_argument("--points", type=Path, default=Path("points.json"))
     parser.add_argument("--rows", default="", help="rows whose name with a dot contains this; several with |")
     parser.add_argument("--sanitize", action="store_true")
+    parser.add_argument("--patient", action="store_true", help="beside FlexAttention and Triton, too")
     parser.add_argument("--most", type=int, default=3, help="points a row")
     parser.add_argument("--database", default="champions.db")
     parser.add_argument("--kernels", type=Path, default=Path("kernels"))
@@ -132,7 +135,7 @@ def main() -> None:
         asked = {row: given[row] for row in given if any(a in f"{row}." for a in args.rows.split("|"))}
         try_points(asked, args.database, args.cache, args.most)
     else:
-        confirm_all(args.database, args.kernels, args.cache, args.seconds, args.sanitize)
+        confirm_all(args.database, args.kernels, args.cache, args.seconds, args.sanitize, args.patient)
 
 
 if __name__ == "__main__":

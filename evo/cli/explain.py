@@ -27,8 +27,9 @@ from evo.cli.words import form_of, notice, stdout
 from evo.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
+    from evo.evaluate import EvaluatorSpec
     from evo.explain.insights import Insights
-    from evo.store import Store, Study
+    from evo.store import Store, StoredTrial, Study
 
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")]
 
@@ -119,13 +120,9 @@ def ablate(
     from evo.explain.ablation import ablate as switch_off
     from evo.explain.kept import keep
     from evo.report.ablation import ablation_text
-    from evo.rig import evaluator_of
 
     form = form_of(json, markdown=markdown)
-    with open_store(database) as store:
-        stored = store.trial(trial)
-        study = _on(store.study(stored.study), device)
-    spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    stored, spec = _candidate(trial, device, database, cache, nvcc)
     found = switch_off(stored, spec, workers or os.cpu_count() or 1, notice)
     path = keep(out, stored.study, stored.number, "ablation", found.to_record())
     sys.stdout.write(ablation_text(found, form, stdout()))
@@ -162,13 +159,9 @@ def profile(
     from evo.explain.kept import folder_of, keep
     from evo.explain.profiling import profile as look
     from evo.report.profile import profile_text
-    from evo.rig import evaluator_of
 
     form = form_of(json, markdown=markdown)
-    with open_store(database) as store:
-        stored = store.trial(trial)
-        study = _on(store.study(stored.study), device)
-    spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    stored, spec = _candidate(trial, device, database, cache, nvcc)
     tool, absent = _ncu(ncu, spec.on_gpu)
     found = look(stored, spec, tool, folder_of(out, stored.study, stored.number), absent)
     path = keep(out, stored.study, stored.number, "profile", found.to_record())
@@ -265,6 +258,18 @@ def export(
     with open_store(database) as store:
         count = export_study(store, store.study(study), storage, name or study)
     notice(f"{count} trials in {storage}; look at them with: optuna-dashboard {storage}")
+
+
+def _candidate(
+    trial: str, device: str | None, database: str, cache: Path | None, nvcc: Path | None
+) -> tuple[StoredTrial, EvaluatorSpec]:
+    """A stored trial, and what evaluates it and its like on a device."""
+    from evo.rig import evaluator_of
+
+    with open_store(database) as store:
+        stored = store.trial(trial)
+        study = _on(store.study(stored.study), device)
+    return stored, evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
 
 
 def _on(study: Study, device: str | None) -> Study:

@@ -25,7 +25,7 @@ from evo.cli.options import (
     open_cache,
     template_names,
 )
-from evo.cli.words import form_of, notice, parse_problem
+from evo.cli.words import form_of, notice, parse_problem, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -179,5 +179,5 @@ def audit(
         "seed": seed,
         **summary(found),
     }
-    sys.stdout.write(as_json(result) if json else audit_page(result))
+    sys.stdout.write(as_json(result) if json else audit_page(result, stdout()))
     return 0

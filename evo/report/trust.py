@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evo.report import duration
+from rich.console import Console
+
+from evo.report import Column, Facts, Table, duration
 
 if TYPE_CHECKING:
     from evo.gate.mutants import Tried
@@ -57,27 +59,44 @@ def mutants_summary(result: Mapping[str, Any]) -> str:
     )
 
 
-def audit_page(result: Mapping[str, Any]) -> str:
-    """The rates, of each template and of all."""
-    return "\n".join(_audit_lines(result)) + "\n"
-
-
-def _audit_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{result['problem']} on {result['gpu']}, asked: {_asked(result['device'])}"
-    for name, rates in [*result["templates"].items(), ("all", result)]:
-        yield (
-            f"{name:<20} false feasible {rates['false_feasible']} of {rates['feasible']}, false infeasible "
-            f"{rates['false_infeasible']} of {rates['refused_by_hardware_rules']} "
-            f"({rates['false_infeasible_without_spills']} of them without spills)"
+def audit_page(result: Mapping[str, Any], console: Console) -> str:
+    """The rates, of each template and of all; why the rules were wrong; how good the models are."""
+    blocks: list[Table | Facts] = [_rates(result)]
+    wrong = [
+        {"what": what, "count": n, "reason": reason}
+        for what in ("false feasible", "false infeasible")
+        for reason, n in result[f"{what.replace(' ', '_')}_reasons"].items()
+    ]
+    if wrong:
+        columns = (
+            Column("", lambda r: str(r["what"])),
+            Column("points", lambda r: str(r["count"]), right=True),
+            Column("because", lambda r: str(r["reason"]), folds=True),
         )
-    for what in ("false_feasible_reasons", "false_infeasible_reasons"):
-        for reason, count in result[what].items():
-            yield f"  {what.removesuffix('_reasons').replace('_', ' ')}: {count} × {reason}"
-    if result["register_model_error_median"] is not None:
-        yield f"register model: off by {result['register_model_error_median']:g} at the median"
+        blocks.append(Table("Where rules and machine disagree", columns, tuple(wrong)))
+    registers, occupancy = result["register_model_error_median"], ""
     if result["occupancy_asked"]:
-        differs, asked = result["occupancy_differs"], result["occupancy_asked"]
-        yield f"occupancy: {differs} of {asked} differ from the driver"
+        occupancy = f"{result['occupancy_differs']} of {result['occupancy_asked']} differ from the driver"
+    models = "" if registers is None else f"off by {registers:g} at the median"
+    if models or occupancy:
+        blocks.append(Facts("Models", (("registers", models), ("occupancy", occupancy))))
+    return "\n".join(block.render("text", console) for block in blocks)
+
+
+def _rates(result: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("template", lambda r: str(r["template"])),
+        Column("false feasible", lambda r: f"{r['false_feasible']} of {r['feasible']}", right=True),
+        Column(
+            "false infeasible",
+            lambda r: f"{r['false_infeasible']} of {r['refused_by_hardware_rules']}",
+            right=True,
+        ),
+        Column("without spills", lambda r: str(r["false_infeasible_without_spills"]), right=True),
+    )
+    records = [{"template": name, **rates} for name, rates in result["templates"].items()]
+    title = f"{result['problem']} on {result['gpu']}, asked: {_asked(result['device'])}"
+    return Table(title, columns, (*records, {"template": "all", **result}))
 
 
 def _asked(device: str) -> str:
