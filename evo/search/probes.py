@@ -78,19 +78,26 @@ def _start(feasible: FeasibleSet) -> Point:
 def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
     """The parameters of which every pair of trials that differ in them alone has the same machine code and
     launch. Trials that did not compile say nothing."""
-    groups: dict[tuple[str, str, frozenset[tuple[str, Value]]], list[tuple[str, str]]] = {}
+    kinds: dict[tuple[str, ...], list[tuple[tuple[Value, ...], tuple[str, str]]]] = {}
     for row in rows:
         if row.machine_code:
-            items = frozenset(row.point.items())
-            for item in items:
-                same = groups.setdefault((row.template, item[0], items - {item}), [])
-                same.append((row.machine_code, row.launch_digest))
+            names = tuple(sorted(row.point))
+            point = tuple(row.point[name] for name in names)
+            kinds.setdefault((row.template, *names), []).append(
+                (point, (row.machine_code, row.launch_digest))
+            )
     pairs: Counter[tuple[str, str]] = Counter()
     alike: Counter[tuple[str, str]] = Counter()
-    for (template, name, _), codes in groups.items():
-        for one, other in combinations(codes, 2):
-            pairs[template, name] += 1
-            alike[template, name] += one == other
+    for (template, *names_of), trials in kinds.items():
+        for i, name in enumerate(
+            names_of
+        ):  # one after the other: the groups of all take a gigabyte of 100,000
+            groups: dict[tuple[Value, ...], list[tuple[str, str]]] = {}
+            for point, code in trials:
+                groups.setdefault(point[:i] + point[i + 1 :], []).append(code)
+            for one, other in chain.from_iterable(combinations(codes, 2) for codes in groups.values()):
+                pairs[template, name] += 1
+                alike[template, name] += one == other
     return [DeadParameter(*key, count) for key, count in sorted(pairs.items()) if alike[key] == count]
 
 

@@ -40,6 +40,7 @@ class Evo(Strategy):
     def _reset(self) -> None:
         super()._reset()
         self._minds: dict[tuple[str, int], Mind] = {}
+        self._memories: dict[str, Memory] = {}
         self._features = {
             name: Features(field.feasible, self._lore(name, field)) for name, field in self._fields.items()
         }
@@ -99,33 +100,45 @@ class Evo(Strategy):
         mind = self._minds.get((field.template, kind))
         if mind is None or mind.milestone != milestone:
             rng = np.random.default_rng([self._seed % 2**63, milestone, kind])
-            mind = Mind(field, self._features[field.template], milestone, bool(kind), rng)
+            memory = self._memories.get(field.template)
+            if memory is None or memory.milestone != milestone:
+                memory = self._memories[field.template] = Memory(field, milestone)
+            mind = Mind(field, self._features[field.template], memory, bool(kind), rng)
             self._minds[field.template, kind] = mind
         mind.hear(field)
         return mind
+
+
+class Memory:
+    """What of a field's trials up to a milestone surrogates are built on."""
+
+    def __init__(self, field: Field, milestone: int) -> None:
+        self.milestone = milestone
+        scores = np.array(field.scores[:milestone])
+        order = np.argsort(scores, kind="stable")
+        self.used = _worth_knowing(scores, Evo.CAP, order).tolist()
+        self.scores = scores[self.used]
+        self.elites = [field.tried[i] for i in order[:8] if scores[i] < math.inf]
 
 
 class Mind:
     """A surrogate of one field and the pool that it ranks."""
 
     def __init__(
-        self, field: Field, features: Features, milestone: int, smooth: bool, rng: np.random.Generator
+        self, field: Field, features: Features, memory: Memory, smooth: bool, rng: np.random.Generator
     ) -> None:
-        self.milestone = milestone
+        self.milestone = memory.milestone
         self._features = features
         self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
         levels = [levels for levels, used in zip(features.levels, self._columns, strict=True) if used]
-        scores = np.array(field.scores[:milestone])
-        self._used = _worth_knowing(scores, Evo.CAP).tolist()
-        kept = scores[self._used]
+        self._used = list(memory.used)
         x = self._seen([field.tried[i] for i in self._used])
-        fitted = _worth_knowing(kept, Evo.FITTED)
+        fitted = _worth_knowing(memory.scores, Evo.FITTED)
         self._model = Surrogate(features.labels[self._columns], levels, smooth)
-        self._model.fit(x[fitted], targets(kept)[fitted])
-        elites = [field.tried[i] for i in np.argsort(scores, kind="stable")[:8] if scores[i] < math.inf]
-        self.pool = field.around(elites, Evo.POOL, rng)
+        self._model.fit(x[fitted], targets(memory.scores)[fitted])
+        self.pool = field.around(memory.elites, Evo.POOL, rng)
         self._model.condition(x, self._seen(self.pool), Evo.EVERY)
-        self._told = milestone
+        self._told = memory.milestone
         self._near: dict[bytes, Floats] = {}
         """Of points under way: the logarithm of what is left of hope near them."""
 
@@ -180,12 +193,16 @@ def milestone_before(count: int, start: int, every: int) -> int:
     return milestone + max(0, count - milestone) // every * every
 
 
-def _worth_knowing(scores: Floats, count: int) -> npt.NDArray[np.intp]:
-    """All trials, or of many `count`: the better half, a quarter the newest, the rest evenly from all."""
+def _worth_knowing(
+    scores: Floats, count: int, order: npt.NDArray[np.intp] | None = None
+) -> npt.NDArray[np.intp]:
+    """All trials, or of many `count`: the better half, a quarter the newest, the rest evenly from all.
+    `order`: of the scores, where it is known."""
     if len(scores) <= count:
         return np.arange(len(scores))
     chosen = np.zeros(len(scores), bool)
-    chosen[np.argsort(scores, kind="stable")[: count // 2]] = True
+    best = np.argsort(scores, kind="stable") if order is None else order
+    chosen[best[: count // 2]] = True
     chosen[-(count // 4) :] = True
     rest = np.flatnonzero(~chosen)
     chosen[rest[np.linspace(0, len(rest) - 1, count - int(chosen.sum())).astype(int)]] = True
