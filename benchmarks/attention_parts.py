@@ -85,7 +85,7 @@ def main() -> None:
     device = None if args.dry else CudaDevice(0, compiler)
     found: dict[str, Any] = {
         "command": "python benchmarks/attention_parts.py", "commit": args.commit,
-        "date": datetime.now(UTC).date().isoformat(), "device": device.name if device else "",
+        "date": datetime.now(UTC).date().isoformat(), "gpu": device.name if device else "",
         "versions": {"compiler": compiler.version, "torch": torch.__version__},
         "protocol": "warm L2, median of 7 replays of a CUDA graph; results unchecked", "points": [],
     }  # fmt: skip

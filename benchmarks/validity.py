@@ -159,7 +159,7 @@ def main() -> None:
     device = open_device(args.device, compiler)
     found: dict[str, Any] = {
         "command": f"python benchmarks/validity.py --points {args.points} --seed {args.seed}",
-        "date": datetime.now(UTC).date().isoformat(), "device": device.name,
+        "date": datetime.now(UTC).date().isoformat(), "gpu": device.name,
         "versions": {"compiler": compiler.version, "torch": torch.__version__},
         "protocol": "random feasible points, evenly over the problems; the whole gate of a search",
         "problems": [problem.key for problem in PROBLEMS],
