@@ -4,7 +4,11 @@
 
 Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
 or for an H200 where the template needs one. All mutants of executed statements are tried, or a sample of
-`--mutants` that has every kind. Written: the scores, and each survivor with its line.
+`--mutants` that has every kind. Written: the scores, and each survivor with its line and its class:
+
+    bit-identical     no bit of any output differs on any input of the strictest gate, that for finalists
+    within the line   bits differ there, no more than the roundings of honest kernels do
+    only finalists    GREEN for a candidate, refused for a finalist
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,7 @@ from evo.nvcc import find_compiler
 from evo.rig import gpu_that_runs
 from evo.task import load_task
 from evo.template import list_templates, load_template
+from evo.trial import Outcome
 
 KEPT = ("kind", "line", "before", "after", "place", "text", "thorough", "differs", "compared")
 """What is kept of a survivor."""
@@ -50,12 +56,21 @@ def main() -> None:
             begin = time.perf_counter()
             subject = Subject(name, task.problem("1,8,512,64", causal=causal), gpu, cache)
             found = dict(record(subject, try_mutants(subject, asked.mutants, asked.jobs)))
-            found["survivors"] = [{k: s[k] for k in KEPT} for s in found["survivors"]]
+            found["survivors"] = [
+                {"class": class_of(s), **{k: s[k] for k in KEPT}} for s in found["survivors"]
+            ]
             found["seconds"] = round(time.perf_counter() - begin)
             results.append(found)
             print(f"{name} {found['problem']}: {found['refused']} of {found['executed']} refused, "
                   f"{found['alike']} alike, {found['seconds']} s", flush=True)  # fmt: skip
             asked.out.write_text(json.dumps(document(asked, results, version, run.stdout.strip()), indent=1))
+
+
+def class_of(survivor: Mapping[str, Any]) -> str:
+    """What kind of survivor this is; see above."""
+    if survivor["thorough"] != Outcome.GREEN:
+        return "only finalists"
+    return "within the line" if survivor["differs"] else "bit-identical"
 
 
 def document(
