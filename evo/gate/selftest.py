@@ -246,7 +246,7 @@ DeviceFactory = Callable[[], tuple[Device, Compiler, Task]]
 
 
 def self_test_isolated(
-    zoo: Sequence[Planted], make: DeviceFactory, kind: str, seed: int = 0, deadline_s: float = 15.0
+    zoo: Sequence[Planted], make: DeviceFactory, kind: str, seed: int = 0, deadline_s: float = 8.0
 ) -> Iterator[Finding]:
     """The whole zoo in a process that may hang or die, as kernels on a GPU make it; the next one, which is
     made ready meanwhile, continues."""
