@@ -7,6 +7,7 @@ rights of whoever starts evo: read a task or template file of others before usin
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 import sys
 import traceback
@@ -103,6 +104,21 @@ class Task(ABC):
         """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
         each seed, and for finalists all. `far`: these and larger ones, for finalists alone."""
         return ()
+
+    def some_ragged(
+        self,
+        problem: Problem,
+        tiles: Sequence[int],
+        count: int,
+        seed: int,
+        deep: bool,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:
+        """About `count` of the ragged problems for one candidate, smaller ones first, others for each seed.
+        `deep`: also larger ones, where inputs that are new each time cost nothing more."""
+        every = self.ragged_problems(problem, tiles)
+        return tuple(
+            every[i] for i in sorted(random.Random(seed).sample(range(len(every)), min(count, len(every))))
+        )
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
         """Metamorphic relations that every correct kernel keeps, checked on a small problem."""

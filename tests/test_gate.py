@@ -689,6 +689,10 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
         ragged = [{c.problem["L"] for c in cases[len(cases) - RAGGED[on.kind] :]} for cases in few]
         assert all(len(lengths) == RAGGED[on.kind] for lengths in ragged)
         assert len(set().union(*ragged)) > 100
+        if on.kind == "emulator":  # an even and an odd one of each eight
+            for lengths in ragged:
+                last = {length % 64 for length in lengths}
+                assert {(r // 8, r % 2) for r in last} == {(e, odd) for e in range(8) for odd in (0, 1)}
     thorough = plan_ragged(TASK, SMALL, TILES, 0, device, True)
     far = set(range(129, 513))
     assert {c.problem["L"] for c in thorough} == every | boundary | far

@@ -24,7 +24,6 @@ that was measured, also for passes.
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -150,20 +149,18 @@ def plan_ragged(
     piece of each boundary problem comes first, with one term far above all others: there may be code of its
     own for so many tiles."""
     every = task.ragged_problems(problem, tiles)
-    order = random.Random(seed).sample(range(len(every)), len(every))
-    if not thorough:
-        order = sorted(order[: RAGGED[device.kind]])
+    on_cpu = device.kind == "emulator"
+    chosen = every if thorough else task.some_ragged(problem, tiles, RAGGED[device.kind], seed, on_cpu)
     cases: list[Case] = []
-    if device.kind == "emulator" or thorough:
+    if on_cpu or thorough:
         lone = task.families[-1]
         pieces = [task.share(at, 0.0) for at in task.gate_problems(problem, tiles)]
         cases += [Case(at, lone, case_seed(seed, at, lone), (device.schedules[0],)) for at in pieces]
-    for number, index in enumerate(order, seed):
-        masked = (2 * index < len(every)) == bool(seed % 2)
-        schedule = device.schedules[number % len(device.schedules)]
-        turn = task.families[number % len(task.families)]
+    for number, at in enumerate(chosen):
+        masked = (2 * number < len(chosen)) == bool(seed % 2)
+        schedule = device.schedules[(number + seed) % len(device.schedules)]
+        turn = task.families[(number + seed) % len(task.families)]
         families = (task.mask_family, turn) if thorough else (task.mask_family if masked else turn,)
-        at = every[index]
         cases += [Case(at, f, case_seed(seed, at, f), (schedule,)) for f in dict.fromkeys(families)]
     far = task.ragged_problems(problem, tiles, far=True)[len(every) :] if thorough else ()
     mask = task.mask_family

@@ -7,6 +7,7 @@ keys 0..i. A row is one query of one head: D elements.
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -210,8 +211,29 @@ class Attention(Task):
         """One head, every length up to two of the largest tiles: every number of keys in a last tile, with
         and without a whole tile before it. `far`: up to REACH, where kernels have code of their own for each
         number of tiles."""
-        high = max((int(t) for t in tiles if 1 < t <= 256), default=64)
+        high = self._longest_tile(tiles)
         return _every_length(problem.replace(B=1, H=1), max(2 * high, REACH) if far else 2 * high)
+
+    def some_ragged(
+        self, problem: Problem, tiles: Sequence[int], count: int, seed: int, deep: bool
+    ) -> tuple[Problem, ...]:
+        """An even and an odd remainder of each eight, as far as `count` goes: in the fragments of a matrix
+        product a lane has two columns of each eight, so a mask that is wrong at one of its columns is wrong
+        at each even, or each odd, remainder of some eight. Before it no whole tile, one, or two if `deep`.
+        Mutation testing asked for this: lengths drawn freely let a fifth of such masks pass."""
+        rng, high = random.Random(seed), self._longest_tile(tiles)
+        remainders = [
+            rng.randrange(eight or 2, eight + 8, 2) + odd for eight in range(0, high, 8) for odd in (0, 1)
+        ]
+        rng.shuffle(remainders)
+        before = min(3, REACH // high) if deep else 2
+        lengths = {r + high * rng.randrange(before) for r in remainders[:count]}
+        others = sorted(set(range(1, 2 * high + 1)) - lengths)
+        lengths |= set(rng.sample(others, min(len(others), max(0, count - len(lengths)))))
+        return tuple(problem.replace(B=1, H=1, L=length) for length in sorted(lengths))
+
+    def _longest_tile(self, tiles: Sequence[int]) -> int:
+        return max((int(t) for t in tiles if 1 < t <= 256), default=64)
 
 
 @lru_cache(maxsize=256)
