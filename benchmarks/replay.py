@@ -338,17 +338,21 @@ def means(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) 
 
 
 def table(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) -> str:
-    """The strategies, best first: P in each space, means over spaces."""
+    """The strategies, best first: P in each space, means over spaces. Those that were not run in all spaces
+    come last."""
     lines = [
         "| strategy | " + " | ".join(spaces) + " | mean P | to 5 % | to 1 % | best / optimum | wasted | ms |",
         "|---" * (len(spaces) + 7) + "|",
     ]
-    order = sorted(results, key=lambda name: -np.mean([r["P"] for r in results[name].values()]))
+    whole = {name for name, each in results.items() if all(space in each for space in spaces)}
+    order = sorted(
+        results, key=lambda name: (name not in whole, -np.mean([r["P"] for r in results[name].values()]))
+    )
     for name in order:
         each = results[name]
         cells = [f"{each[s]['P']:.3f}" if s in each else "" for s in spaces]
         means = [
-            f"{np.mean([r['P'] for r in each.values()]):.3f}",
+            f"{np.mean([r['P'] for r in each.values()]):.3f}" if name in whole else "",
             *(
                 " / ".join("—" if r[key] is None else f"{r[key]:.0f}" for r in each.values())
                 for key in ("evaluations_to_5_percent", "evaluations_to_1_percent")

@@ -14,6 +14,10 @@ from evo.errors import UnknownName
 from evo.gpu import Limits, target
 from evo.space import FeasibleSet, Parameter, Space, rule
 from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
+from evo.strategy.distance import Metric
+from evo.strategy.features import Features
+from evo.task import load_task
+from evo.template import load_template
 from evo.trial import Point, Problem
 
 LIMITS = Limits.of(target("sm_89"))
@@ -319,3 +323,26 @@ def test_asking_stays_cheap(name: str) -> None:
     for n in range(20):
         strategy.ask(history, [], 1001 + n)
     assert (time.process_time() - began) / 20 < 0.03
+
+
+def test_distances_as_products_are_weighted_sums_over_features() -> None:
+    rng = np.random.default_rng(3)
+    ladder = np.array([0.0, 0.3, 1.0])
+    labels, weights = np.array([False, True, False]), np.array([0.7, 0.2, 1.9])
+    x = np.stack([rng.choice(ladder, 40), rng.integers(4, size=40), rng.normal(size=40)], axis=1)
+    gap = np.abs(x[:, None, :] - x[None, :, :])
+    for squares, power in ((False, 1), (True, 2)):
+        direct = np.where(labels, gap > 0, gap**power) @ weights
+        spread = Metric(weights, labels, [ladder, np.arange(4.0), None], squares).spread(x)
+        assert np.allclose(spread.apart_from(spread), direct)
+        assert np.allclose(spread.with_rows(spread).apart_from(spread)[40:], direct)
+
+
+def test_features_that_are_remembered_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    feasible = load_template(load_task("attention"), "flash_mma").space.feasible(
+        Limits.of(target("sm_90")), load_task("attention").example
+    )
+    features, rows = Features(feasible), feasible.indices[:: len(feasible.indices) // 20].astype(np.intp)
+    monkeypatch.setattr("evo.strategy.features.REMEMBERED", 12)
+    for few in (rows[:5], rows[3:9], rows, rows[-2:]):
+        assert (features.of_few(list(few)) == features(few)).all()
