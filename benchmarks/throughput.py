@@ -63,15 +63,30 @@ def run_search(
     grounds = survey(chosen, limits_of(gpu, "", None), problem)
     study = store.create(asked)
     last: list[Progress] = []
+    starting: set[int] = set()
+    starts = 0
 
     def watch(progress: Progress) -> None:
+        nonlocal starts
         last[:] = [progress]
+        now = {i for i, doing in enumerate(progress.activity) if doing.startswith("evaluator: starting")}
+        starts += len(now - starting)
+        starting.clear()
+        starting.update(now)
 
-    workers = Pool(evaluator_of(study, options.cache, None), study.workers)
+    spec = evaluator_of(study, options.cache, None)
+    workers = Pool(spec, study.workers)
+    began, worked = time.monotonic(), time.process_time()
     with suppress(NothingFound):
         search(study, store, grounds, workers, watch)
+    cores = (time.process_time() - worked) / (time.monotonic() - began)
     usage = last[0].usage
-    return asdict(usage) if usage else {}
+    return {
+        **(asdict(usage) if usage else {}),
+        "evaluator_processes": spec.evaluators(study.workers),
+        "evaluator_starts": starts,
+        "cores_of_the_search_process": round(cores, 2),
+    }
 
 
 def planted(folder: Path) -> list[str]:
@@ -144,7 +159,9 @@ def summary(store: Store, study: str) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--budget", type=float, default=200.0, help="seconds of the search")
-    parser.add_argument("--faulty", type=float, default=15.0, help="seconds of the search among faults")
+    parser.add_argument(
+        "--faulty", type=float, default=15.0, help="seconds of the search among faults; 0: none"
+    )
     parser.add_argument("--shape", default="1,8,512,64")
     parser.add_argument("--template", default="flash_mma")
     parser.add_argument("--strategy", default="evo")
@@ -165,9 +182,14 @@ def main() -> int:
                 lasted = time.monotonic() - began
                 watch.terminate()
             busy = [int(n) for n in re.findall(r"^\d+$", (folder / "busy").read_text(), re.M)]
-            faults = planted(folder / "templates")
-            run_search(store, "faulty", options.faulty, options, faults, folder / "templates")
-            found = {study: summary(store, study) for study in ("honest", "faulty")}
+            studies = ["honest"]
+            if options.faulty:
+                faults = planted(folder / "templates")
+                run_search(store, "faulty", options.faulty, options, faults, folder / "templates")
+                studies.append("faulty")
+            found = {study: summary(store, study) for study in studies}
+            disk = sum(f.stat().st_blocks * 512 for f in folder.glob("throughput.db*"))
+            disk += sum(f.stat().st_blocks * 512 for f in options.cache.glob("??/*") if f.is_file())
     steady = busy[len(busy) // 5 : -max(1, len(busy) // 10)]
     record = {
         "date": time.strftime("%Y-%m-%d"),
@@ -184,6 +206,7 @@ def main() -> int:
             "samples": len(steady),
         },
         "usage": usage,
+        "disk_bytes_a_trial": round(disk / sum(study["trials"] for study in found.values())),
         **found,
     }
     options.out.write_text(json.dumps(record, indent=1) + "\n")
@@ -191,10 +214,10 @@ def main() -> int:
     stages = honest["seconds_by_outcome_and_stage"].get("TIMED", {})
     print({k: honest[k] for k in ("outcomes", "trials_a_minute", "trials_in_each_whole_minute", "best_us")})
     print({stage: numbers["median_ms"] for stage, numbers in stages.items()}, record["gpu_busy_percent"])
-    print(
-        found["faulty"]["outcomes"],
-        found["faulty"]["seconds_by_outcome_and_stage"].get("RED", {}).get("gate"),
-    )
+    print(usage, record["disk_bytes_a_trial"], "bytes of disk a trial")
+    if "faulty" in found:
+        red = found["faulty"]["seconds_by_outcome_and_stage"].get("RED", {})
+        print(found["faulty"]["outcomes"], red.get("gate"))
     return 0
 
 

@@ -29,13 +29,14 @@ import numpy as np
 
 from evo.confirm import ROUNDS
 from evo.device.cuda import CudaDevice
+from evo.device.turns import turns_of
 from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gate import Green
 from evo.gpu import Limits
 from evo.rig import real_gpu
 from evo.task import load_task
 from evo.template import load_template
-from evo.timing import TimingSession, gpu_lock
+from evo.timing import TimingSession
 from evo.timing.contest import SAMPLES
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import LEVEL, standings
@@ -108,7 +109,7 @@ class Pairs:
 
         bench, settings = self.bench, TimingSettings()
         rng = random.Random(seed)
-        with torch.no_grad(), gpu_lock(bench.device.uuid):
+        with torch.no_grad(), turns_of(bench.device.uuid).alone():
             torch.cuda.empty_cache()
             spacer = torch.empty(rng.randrange(1, 64) << 20, dtype=torch.uint8, device="cuda")
             watch = Stopwatch(bench.device, settings)
@@ -235,7 +236,7 @@ def _beside_triton(bench: Bench, own: Sequence[Call], watch: Stopwatch) -> dict[
         return 1e3 * float(do_bench_cudagraph(own[0], rep=rep, return_mode="median"))
 
     row: dict[str, Any] = {}
-    with torch.no_grad(), gpu_lock(bench.device.uuid):
+    with torch.no_grad(), turns_of(bench.device.uuid).alone():
         watch.run(own)
         replay = watch.capture(own, launches_per_replay(watch.estimate(own), watch.settings))
         bench.device.synchronize()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache as once
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +20,7 @@ from evo.device import Device, Kernel
 from evo.device.cuda import CudaDevice
 from evo.device.emulator import EmulatorDevice, load_interpreter
 from evo.device.estimate import estimate_us
+from evo.device.turns import turns_of
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
@@ -30,7 +31,15 @@ from evo.timing import TimingSession, TimingSettings, timing_of
 from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
 
 Watch = Callable[[str], None]
-"""Is told the name of each stage when it begins: "compile", "load", "gate", "timing"."""
+"""Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
+one's turn on a GPU."""
+MOST_EVALUATORS = 3
+"""Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
+other; a fourth would find the GPU taken."""
+COMPILERS_EACH = 4
+"""Workers for each of these processes: so many compile as fast as one evaluates."""
+LARGE_BYTES = 64 << 20
+"""Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
 
 
 def _nobody(_stage: str) -> None:
@@ -85,8 +94,12 @@ class EvaluatorSpec:
         )
 
     def evaluators(self, workers: int) -> int:
-        """How many processes evaluate when `workers` may work: one on a GPU, where the others compile."""
-        return 1 if self.on_gpu else workers
+        """How many processes evaluate when `workers` may work: few on a GPU, where the others compile."""
+        if not self.on_gpu:
+            return workers
+        if self.problem and load_task(self.task, self.folders).nbytes(self.problem) > LARGE_BYTES:
+            return 1
+        return max(1, min(MOST_EVALUATORS, workers // COMPILERS_EACH))
 
     def precompiler(self, workers: int) -> Precompiler | None:
         """What compiles ahead of the evaluators; None where the evaluators do it themselves."""
@@ -177,6 +190,8 @@ class Evaluator:
         self.versions = versions_of(device)
         self._program = Program(spec)
         self._session: TimingSession | None = None
+        self._last: Kernel | None = None
+        """The kernel that was evaluated last: unloaded in the next turn, not while another one is timed."""
 
     @property
     def task(self) -> Task:
@@ -199,12 +214,12 @@ class Evaluator:
             with journey.stage("compile"):
                 binary = self._compile(candidate)
             journey.binary = binary
-            with journey.stage("load"):
-                kernel = self.device.load(binary, candidate.launch)
-            with journey.stage("gate"):
-                green = self._check(candidate, kernel, trial_seed(self.spec.seed, candidate))
-            with journey.stage("timing"):
-                timing = self._time(green)
+            with self._beside(journey):
+                with journey.stage("load"):
+                    kernel = self._last = self.device.load(binary, candidate.launch)
+                with journey.stage("gate"):
+                    green = self._check(candidate, kernel, trial_seed(self.spec.seed, candidate))
+            timing = self._time(green, journey)
             estimate = None if timing else self._estimate(green)
         except CandidateError as error:
             return failed(
@@ -229,11 +244,25 @@ class Evaluator:
 
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
         """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
-        kernel = self.device.load(self._compile(candidate), candidate.launch)
-        return self._check(candidate, kernel, seed, thorough)
+        binary = self._compile(candidate)
+        with self._beside(_Journey(candidate, _nobody)):
+            return self._check(candidate, self.device.load(binary, candidate.launch), seed, thorough)
+
+    @contextmanager
+    def _beside(self, journey: _Journey) -> Iterator[None]:
+        """On a GPU beside others, but never beside a timing; it has done all that it was given at the end."""
+        if not isinstance(self.device, CudaDevice):
+            yield
+            return
+        with ExitStack() as held:
+            with journey.stage("turn"):
+                held.enter_context(turns_of(self.device.uuid).beside())
+            self._last = None
+            yield
+            self.device.synchronize()
 
     def close(self) -> None:
-        self._session = None
+        self._session = self._last = None
         self.device.close()
         self.compiler.close()
 
@@ -272,11 +301,15 @@ class Evaluator:
 
         return kernel_for
 
-    def _time(self, green: Green) -> Timing | None:
+    def _time(self, green: Green, journey: _Journey) -> Timing | None:
         """None on the emulator, which has no time of its own."""
         if not isinstance(self.device, CudaDevice):
             return None
-        return timing_of(green, self._session_for(self.device, green.problem))
+        with ExitStack() as held:
+            with journey.stage("turn"):
+                held.enter_context(turns_of(self.device.uuid).alone())
+            with journey.stage("timing"):
+                return timing_of(green, self._session_for(self.device, green.problem))
 
     def _session_for(self, device: CudaDevice, problem: Problem) -> TimingSession:
         if self._session is None or self._session.problem.key != problem.key:
@@ -307,7 +340,7 @@ class _Journey:
         try:
             yield
         finally:
-            self.seconds[name] = time.perf_counter() - begin
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
 
 def failed(

@@ -1,7 +1,7 @@
 """Evaluates many candidates, each in a process that may die: a hang is HUNG, a death CRASHED, and on it goes.
 
     search ── submit ──> compile ahead (threads, each with a compiler process)   only before a GPU
-                             └── ready ──> evaluators (processes)  one a GPU; many on the emulator
+                             └── ready ──> evaluators (processes)  few a GPU; many on the emulator
     search <── wait ───────────────────────────┘
 
 Each evaluator has the next candidate at hand while it works on one, so that it need not wait for the
@@ -42,7 +42,7 @@ from evo.nvrtc import end_with
 from evo.trial import Candidate, Trial
 
 DEADLINE_S = 60.0
-"""How long a candidate may take, compiling included."""
+"""How long a candidate may take, compiling included; while it waits for others on its GPU, nothing counts."""
 START_LIMIT_S = 300.0
 """How long an evaluator may take to start."""
 STARTS = 3
@@ -53,6 +53,8 @@ RECYCLE_BYTES = 1536 << 20
 """Anonymous memory at which a worker is replaced by a new one (or at 512 MB above what it started with)."""
 FILE_LIMIT = 256 << 20
 """Bytes of the largest file that a worker can write."""
+WAITING_STAGE = "turn"
+"""The stage in which a candidate waits for others: a hang of one of those is not its own."""
 _LOG_BYTES = 2000
 
 
@@ -145,7 +147,10 @@ class Pool:
     @property
     def capacity(self) -> int:
         """How many candidates to keep under way: a few more than workers, so that none has to wait."""
-        return 1 if self.workers == 1 else self.workers + max(1, self.workers // 4)
+        if self.workers == 1:
+            return 1
+        at_hand = (len(self._evaluators) - 1) * AT_HAND if self._threads else 0
+        return self.workers + max(1, self.workers // 4) + at_hand
 
     @property
     def in_flight(self) -> int:
@@ -313,12 +318,12 @@ class _Evaluator:
     def _busy_since(self) -> float:
         if not self._is_ready:
             return self._started
-        if self.jobs and self._under_way is not None:
+        if self.jobs and self._under_way is not None and self.jobs[0].stage != WAITING_STAGE:
             return self._under_way
         return time.monotonic()
 
     _under_way: float | None = None
-    """When the process began with its first job."""
+    """When the process began with its first job, later by what it waited for others."""
 
     def collect(self) -> list[tuple[int, Trial]]:
         """Trials that have arrived. Raises what went wrong besides candidates."""
@@ -332,6 +337,8 @@ class _Evaluator:
                     number, stage, when = rest
                     if self.jobs and self.jobs[0].number == number:
                         self._under_way = self._under_way or when
+                        if self.jobs[0].stage == WAITING_STAGE:
+                            self._under_way += when - self.jobs[0].since
                         self.jobs[0].stage, self.jobs[0].since = stage, when
                 elif kind == "done":
                     number, trial, self._leaving = rest

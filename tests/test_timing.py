@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +22,6 @@ from evo.timing import (
     bootstrap_ratio,
     clear_loser,
     floor_us,
-    gpu_lock,
     launches_per_replay,
     median_interval,
     settled,
@@ -142,38 +137,6 @@ def test_the_floor_is_below_the_best_known_kernels() -> None:
     assert copy == pytest.approx(850)
 
 
-def _hold(uuid: str, held: Any) -> None:
-    with gpu_lock(uuid):
-        held.send(True)
-        time.sleep(60)
-
-
-def test_one_timing_at_a_time_among_processes() -> None:
-    context = multiprocessing.get_context("spawn")
-    held, theirs = context.Pipe()
-    uuid = f"GPU-test-{time.time_ns()}"
-    other = context.Process(target=_hold, args=(uuid, theirs))
-    other.start()
-    try:
-        assert held.poll(30)
-        taken: list[float] = []
-
-        def take() -> None:
-            with gpu_lock(uuid):
-                taken.append(time.monotonic())
-
-        waiting = threading.Thread(target=take)
-        waiting.start()
-        waiting.join(0.3)
-        assert not taken
-        other.kill()  # whoever dies with the lock gives it back
-        waiting.join(10)
-        assert taken
-    finally:
-        other.kill()
-        other.join()
-
-
 # --- on a GPU ----------------------------------------------------------------------------------------------
 
 
@@ -273,11 +236,3 @@ def test_cold_is_not_faster_than_warm(session: TimingSession, compiler: Compiler
     timing = cold.measure(kernel)
     assert timing.protocol == "cold"
     assert timing.median_us > 0.98 * warm_us
-
-
-def test_the_lock_lies_where_every_user_can_reach_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tempfile
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with gpu_lock("GPU-x"):
-        assert [path.name for path in tmp_path.iterdir()] == ["evo-GPU-x.lock"]

@@ -37,8 +37,10 @@ class Obedient:
     def evaluate(self, candidate: Candidate, watch: Callable[[str], None]) -> Trial:
         watch("gate")
         word, _, value = candidate.source.partition(" ")
-        if word == "sleep":
+        if word in ("sleep", "turn"):
+            watch(word)
             time.sleep(float(value))
+            watch("timing")
         elif word == "hang":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(1e6)
@@ -161,6 +163,12 @@ def test_a_hang_is_hung_and_the_search_goes_on() -> None:
     assert "gate" in finished[1].detail
     assert finished[1].seconds["gate"] > 0.9
     assert children() == before
+
+
+def test_waiting_for_others_does_not_count() -> None:
+    with Pool(ObedientSpec(), workers=2, deadline_s=1.0) as pool:
+        finished = dict(run(pool, ["turn 2.5", "green", "turn 0.7"]))
+    assert [finished[n].outcome for n in range(3)] == ["GREEN"] * 3
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from evo.trial import Trial
 
-STAGES = ("gate", "timing", "load", "compile", "idle")
+STAGES = ("gate", "timing", "turn", "load", "compile", "idle")
 """What evaluators do, in the order in which it is told."""
 
 

@@ -14,19 +14,16 @@ twice the L2 passes by before a set comes round again.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import random
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from evo.device.cuda import CudaDevice, CudaKernel
+from evo.device.turns import turns_of
 from evo.gate import Green
 from evo.task import Task, Tensors
 from evo.timing.inputs import InputSets, floor_us
@@ -49,7 +46,6 @@ __all__ = [
     "capture_baselines",
     "clear_loser",
     "floor_us",
-    "gpu_lock",
     "launches_per_replay",
     "median_interval",
     "settled",
@@ -76,13 +72,14 @@ class TimingSession:
         self.timed = 0
         self._rng = random.Random(seed)
         self.watch = Stopwatch(device, self.settings)
-        with torch.no_grad():
+        turns = turns_of(device.uuid)
+        with torch.no_grad(), turns.beside():
             self._sets = InputSets(device, task, problem, self.settings, seed)
             baselines = task.baselines(problem, device.torch_device)
             self._baselines, self.skipped_baselines = capture_baselines(self.watch, self._sets, baselines)
         self.baselines_us: dict[str, float] = {}
         self._refreshed = -math.inf
-        with gpu_lock(device.uuid):
+        with turns.alone():
             self._refresh_baselines()
 
     def _refresh_baselines(self) -> None:
@@ -110,7 +107,7 @@ class TimingSession:
             raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
         kernel = green.kernel
         assert isinstance(kernel, CudaKernel)
-        with torch.no_grad(), gpu_lock(self.device.uuid):
+        with torch.no_grad(), turns_of(self.device.uuid).alone():
             self._refresh_baselines()
             timing = self._measure(kernel, green.launch)
         self.timed += 1
@@ -200,13 +197,3 @@ def capture_baselines(
 def timing_of(green: Green, session: TimingSession) -> Timing:
     """The time of a GREEN kernel, and of nothing else."""
     return session.measure(green)
-
-
-@contextmanager
-def gpu_lock(uuid: str) -> Iterator[None]:
-    """One timing on a GPU at a time, among all processes of this machine; waits for its turn."""
-    path = Path(tempfile.gettempdir()) / f"evo-{uuid}.lock"
-    path.touch(mode=0o666, exist_ok=True)
-    with path.open("r") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # the kernel releases it when this process ends, however it ends
-        yield

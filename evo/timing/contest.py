@@ -15,10 +15,11 @@ from typing import Literal
 import numpy as np
 
 from evo.device.cuda import CudaDevice, CudaKernel
+from evo.device.turns import turns_of
 from evo.errors import CandidateError
 from evo.gate import Green
 from evo.task import Task
-from evo.timing import capture_baselines, gpu_lock
+from evo.timing import capture_baselines
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
 from evo.trial import Problem, Round
@@ -52,7 +53,7 @@ class Contest:
         """All finalists and baselines, timed in turns. Raises Fallen where a finalist is not correct."""
         import torch
 
-        with torch.no_grad(), gpu_lock(self.device.uuid):
+        with torch.no_grad(), turns_of(self.device.uuid).alone():
             torch.cuda.empty_cache()
             rng = random.Random(seed)
             # what lies in front moves all buffers of this round

@@ -1,0 +1,99 @@
+"""Turns on a GPU: gates beside each other, a timing alone, whoever dies lets go, nobody waits for ever."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.device.turns import Turns, turns_of
+
+
+def _hold(folder: Path, how: str, held: Any) -> None:
+    with getattr(Turns("GPU-x", folder), how)():
+        held.send(True)
+        time.sleep(60)
+
+
+def _waiting(folder: Path, how: str, done: list[str]) -> threading.Thread:
+    """A thread that asks for a turn, notes that it had it, and ends."""
+
+    def take() -> None:
+        with getattr(Turns("GPU-x", folder), how)():
+            done.append(how)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "both"),
+    [
+        ("beside", "beside", True),
+        ("beside", "alone", False),
+        ("alone", "beside", False),
+        ("alone", "alone", False),
+    ],
+)
+def test_one_alone_or_several_beside_each_other(tmp_path: Path, held: str, asked: str, both: bool) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    other = context.Process(target=_hold, args=(tmp_path, held, theirs))
+    other.start()
+    try:
+        assert ours.poll(30)
+        done: list[str] = []
+        waiting = _waiting(tmp_path, asked, done)
+        waiting.join(0.3)
+        assert bool(done) == both
+        other.kill()  # whoever dies with a turn gives it back
+        waiting.join(10)
+        assert done
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_who_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
+    done: list[str] = []
+    with Turns("GPU-x", tmp_path).beside():
+        alone = _waiting(tmp_path, "alone", done)
+        time.sleep(0.2)
+        late = _waiting(tmp_path, "beside", done)  # it could run beside us, but came later
+        time.sleep(0.2)
+        assert done == []
+    alone.join(10)
+    late.join(10)
+    assert done == ["alone", "beside"]
+
+
+def test_a_thread_that_has_a_turn_does_not_wait_for_itself(tmp_path: Path) -> None:
+    turns, done = Turns("GPU-x", tmp_path), list[str]()
+    with turns.alone(), turns.beside(), turns.alone():
+        outside = _waiting(tmp_path, "beside", done)
+        outside.join(0.2)
+        assert done == []
+    outside.join(10)
+    with turns.beside(), turns.beside(), pytest.raises(RuntimeError, match="cannot ask"), turns.alone():
+        pass
+    with pytest.raises(ValueError, match="inside"), turns.alone():
+        raise ValueError("inside")
+    with Turns("GPU-x", tmp_path).alone():  # it was given back
+        pass
+
+
+def test_the_files_lie_where_every_user_can_reach_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    turns_of.cache_clear()
+    with turns_of("GPU-x").alone():
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["evo-GPU-x.door", "evo-GPU-x.lock"]
+    assert turns_of("GPU-x") is turns_of("GPU-x")
+    turns_of.cache_clear()
