@@ -3,7 +3,8 @@
     python benchmarks/neighbours.py --commit COMMIT --out neighbours.json      # on a GPU
 
 One evaluator takes the same candidate through gate and timing again and again. Beside it others take random
-points through theirs, or rest: phases in turns, A B B A. It also tells what an evaluation leaves in memory.
+points through theirs, or rest; or all rest, this one too for a while before each timing. Phases in turns,
+forwards and backwards. It also tells what an evaluation leaves in memory.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from evo.workers import anonymous_bytes
 
 POINTS = 60
 """Random points that the neighbours turn over."""
+REST_S = 0.03
+"""As long as neighbours let one wait for its turn."""
+WAYS = ("alone", "beside", "rested")
 
 
 def subject(options: argparse.Namespace) -> tuple[EvaluatorSpec, Candidate, list[Candidate]]:
@@ -84,34 +88,50 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
             raise SystemExit("a neighbour has died")
         time.sleep(0.02)
     before, done, versions = anonymous_bytes(), 0, evaluator.versions
-    medians: dict[str, list[float]] = {"alone": [], "beside": []}
-    seconds: dict[str, dict[str, list[float]]] = {"alone": {}, "beside": {}}
-    for phase in range(2 * options.rounds):
-        how = ("alone", "beside", "beside", "alone")[phase % 4]
+    medians: dict[str, list[float]] = {how: [] for how in WAYS}
+    speedups: dict[str, list[float]] = {how: [] for how in WAYS}
+    clocks: dict[str, list[float]] = {how: [] for how in WAYS}
+    seconds: dict[str, dict[str, list[float]]] = {how: {} for how in WAYS}
+    for phase in range(len(WAYS) * options.rounds):
+        how = (*WAYS, *reversed(WAYS))[phase % (2 * len(WAYS))]
         (folder / "go").touch() if how == "beside" else (folder / "go").unlink(missing_ok=True)
         time.sleep(0.2)  # what neighbours have begun they finish
-        end, found = time.monotonic() + options.phase, list[float]()
+        end, found, ratios = time.monotonic() + options.phase, list[float](), list[float]()
+
+        def rest(stage: str, how: str = how) -> None:
+            if stage == "timing" and how == "rested":
+                time.sleep(REST_S)
+
         while time.monotonic() < end:
-            trial = evaluator.evaluate(candidate)
+            trial = evaluator.evaluate(candidate, rest)
             if trial.timing is None:
                 raise SystemExit(f"{trial.outcome}: {trial.reason} {trial.detail} {trial.where}")
             found.append(trial.timing.median_us)
+            ratios.append(trial.timing.speedup or 0.0)
+            clocks[how].append(trial.timing.clocks.get("sm_mhz", 0.0))
             done += 1
             for stage, spent in trial.seconds.items():
                 seconds[how].setdefault(stage, []).append(spent * 1e3)
         medians[how].append(statistics.median(found))
+        speedups[how].append(statistics.median(ratios))
     after = anonymous_bytes()
     (folder / "end").touch()
     for child in children:
         child.wait(30)
-    ratio, interval = bootstrap_ratio(np.array(medians["beside"]), np.array(medians["alone"]), 1)
+
+    def against_alone(by_phase: dict[str, list[float]], how: str) -> list[float]:
+        ratio, interval = bootstrap_ratio(np.array(by_phase[how]), np.array(by_phase["alone"]), 1)
+        return [round(number, 5) for number in (ratio, interval.low, interval.high)]
+
     return {
         "gpu": evaluator.device.name,
         "versions": dict(versions),
         "median_us": {how: round(statistics.median(found), 4) for how, found in medians.items()},
         "median_us_by_phase": {how: [round(us, 4) for us in found] for how, found in medians.items()},
-        "beside_over_alone": round(ratio, 5),
-        "interval_95": [round(interval.low, 5), round(interval.high, 5)],
+        "speedup_by_phase": {how: [round(x, 4) for x in found] for how, found in speedups.items()},
+        "sm_mhz": {how: statistics.median(found) for how, found in clocks.items()},
+        "time_over_alone": {how: against_alone(medians, how) for how in WAYS[1:]},
+        "speedup_over_alone": {how: against_alone(speedups, how) for how in WAYS[1:]},
         "evaluations": done,
         "evaluations_of_neighbours": [int((folder / f"count{i}").read_text()) for i in range(len(children))],
         "stage_median_ms": {
@@ -129,7 +149,7 @@ def main() -> int:
     parser.add_argument("--neighbours", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8, help="phases of each kind")
     parser.add_argument("--phase", type=float, default=0.8, help="seconds of a phase")
-    parser.add_argument("--cache", type=Path, default=Path("/tmp/evo-throughput-cache"), help="of binaries")
+    parser.add_argument("--cache", type=Path, default=Path("/tmp/evo-neighbours-cache"), help="of binaries")
     parser.add_argument("--commit", required=True, help="the commit that is measured")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--neighbour", type=int, help=argparse.SUPPRESS)
@@ -145,16 +165,17 @@ def main() -> int:
         "date": time.strftime("%Y-%m-%d"),
         "commit": options.commit,
         "command": "python benchmarks/neighbours.py " + " ".join(sys.argv[1:]),
-        "protocol": "the template's default through gate and timing again and again in one process; in every "
-        "second phase so many neighbours gate and time random points meanwhile; median of the medians of "
-        "each phase, and a bootstrap of their ratio over phases",
+        "protocol": "the template's default through gate and timing again and again in one process; in a "
+        "third of the phases so many neighbours gate and time random points meanwhile, in a third it rests "
+        "30 ms before each timing; median of each phase's medians, and a bootstrap (95 %) of ratios over "
+        "phases",
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "neighbours": options.neighbours,
         **found,
     }
     options.out.write_text(json.dumps(record, indent=1) + "\n")
-    print({k: record[k] for k in ("median_us", "beside_over_alone", "interval_95", "stage_median_ms")})
+    print({k: record[k] for k in ("median_us", "time_over_alone", "speedup_over_alone", "stage_median_ms")})
     print(record["memory_mb_a_hundred_evaluations"], "MB a hundred evaluations")
     return 0
 
