@@ -97,7 +97,7 @@ def _sections(cubin: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 _VARIABLE = re.compile(
-    r"^[ \t]*(?:\.\w+[ \t]+)*\.(?:global|const)[ \t][^;]*?([\w$]+)(?:\[\d*\])*[ \t]*(?:=[^;]*)?;", re.M
+    r"[ \t]*(?:\.\w+[ \t]+)*\.(?:global|const)[ \t][^;]*?([\w$]+)(?:\[\d*\])*[ \t]*(?:=[^;]*)?;"
 )
 
 
@@ -116,7 +116,7 @@ def machine_code(cubin: bytes, ptx: str, entry: str) -> str:
             digest.update(cubin[offset : offset + nbytes])
     if not own:
         raise Uncompilable("no entry point", f"the cubin has no kernel named {entry}")
-    for variable in _VARIABLE.finditer(ptx):
+    for variable in _declarations(ptx, _VARIABLE):
         if mentioned_twice(ptx, variable[1]):
             digest.update(variable[0].encode())
     return digest.hexdigest()[:32]
@@ -129,13 +129,19 @@ _TEXT_CONSTANTS = ("$str", "__func__", "__PRETTY_FUNCTION__")
 def module_state(ptx: str) -> tuple[str, ...]:
     """The module-level `__device__` variables that a kernel uses: they live on between launches. Libraries
     declare some that nobody uses."""
-    found = []
-    for word in re.finditer(r"\.global\s", ptx):  # a tenth of the time that a search by line takes
-        if match := _GLOBAL.match(ptx, ptx.rfind("\n", 0, word.start()) + 1):
-            name = re.sub(r"\[.*", "", match[1], flags=re.DOTALL).split()[-1]
-            if not name.startswith(_TEXT_CONSTANTS) and mentioned_twice(ptx, name):
-                found.append(name)
-    return tuple(found)
+    declared = [re.sub(r"\[.*", "", m[1], flags=re.DOTALL).split()[-1] for m in _declarations(ptx, _GLOBAL)]
+    return tuple(n for n in declared if not n.startswith(_TEXT_CONSTANTS) and mentioned_twice(ptx, n))
+
+
+def _declarations(ptx: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """The lines with `.global` or `.const` that begin as `pattern` does, once each: found by these words, in
+    a tenth of the time that a search by line takes."""
+    end = 0
+    for word in re.finditer(r"\.(?:global|const)\s", ptx):
+        line = ptx.rfind("\n", 0, word.start()) + 1
+        if line >= end and (match := pattern.match(ptx, line)):
+            end = match.end()
+            yield match
 
 
 def mentioned_twice(ptx: str, name: str) -> bool:

@@ -51,6 +51,9 @@ AT_HAND = 2
 """Candidates that an evaluator holds: one under way, one to go on with."""
 RECYCLE_BYTES = 1536 << 20
 """Anonymous memory at which a worker is replaced by a new one (or at 512 MB above what it started with)."""
+SWITCH_S = 0.0002
+"""How soon a thread that compiles ahead lets the strategy go on, which gives way at each of its many array
+operations: at Python's 5 ms a model's arithmetic took 1.4 times as long beside two such threads."""
 FILE_LIMIT = 256 << 20
 """Bytes of the largest file that a worker can write."""
 WAITING_STAGE = "turn"
@@ -134,6 +137,9 @@ class Pool:
         self._finished: list[tuple[int, Trial]] = []
         self._precompile = spec.precompiler(self.workers)
         self._threads = ThreadPoolExecutor(self.workers, "compile") if self._precompile else None
+        self._switch_s = sys.getswitchinterval()
+        if self._threads is not None:
+            sys.setswitchinterval(SWITCH_S)
         self._woken, self._waker = Pipe(duplex=False)
         packed = pickle.dumps(spec)
         self._evaluators: list[_Evaluator] = []
@@ -209,6 +215,7 @@ class Pool:
             self._precompile.close()  # ends compilers that are at work, so that their threads end
         if self._threads is not None:
             self._threads.shutdown(wait=True)
+            sys.setswitchinterval(self._switch_s)
         self._evaluators, self._threads, self._precompile = [], None, None
         self._compiling.clear()
         self._ready.clear()
