@@ -230,6 +230,27 @@ def test_scores_beyond_the_first_tile_are_taken_back(family: str, bench: Bench) 
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"grid_order": "head_fastest", "epilogue": "wide"},
+        {"shift": "first", "chunk": 16},
+        {"key_groups": 2, "cluster_kv": 4, "bn": 32, "chunk": 32},
+    ],
+)
+@pytest.mark.parametrize(("length", "schedule"), [(1, "reversed"), (200, "late_copies"), (512, "seeded:1")])
+def test_copies_by_threads_and_short_messages_are_right(
+    changes: Point, length: int, schedule: str, bench: Bench
+) -> None:
+    """Parts with and without keys, whole tiles and ragged ones."""
+    template = TEMPLATES["flash_wgmma_split"]
+    point = {**template.space.default, "copies": "threads", "message": "half", **changes}
+    assert template.space.why_not(point, LIMITS, TASK.problem("1,2,512,64", causal=True)) is None
+    candidate = template.candidate(point, TASK.problem(f"1,2,{length},64", causal=True))
+    assert bench.excess(candidate, "normal", schedule) < HONEST
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits"])
 @pytest.mark.parametrize(
     "changes",

@@ -58,9 +58,10 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): Q, all K and V tiles, what the other parts send, barriers."""
     row = 2 * problem["D"]
     operands = p.row_groups * 64 * row + 2 * p.key_groups * tiles_held(p, problem) * p.bn * row
-    message = 128 * (problem["D"] // 8 // parts(p) * 16 + 8)
+    share = problem["D"] // 8 // parts(p) * np.where(p.message == "full", 16, 8)
+    message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
-    barriers = 8 * (2 * p.key_groups * tiles_held(p, problem) + 3)
+    barriers = 8 * (np.where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
     return ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -80,7 +81,9 @@ def register_cap(p: Any, problem: Problem) -> Any:
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
-    return p.cluster_kv, ceil_div(problem["L"], 64 * p.row_groups), problem["B"] * problem["H"]
+    tiles, heads = ceil_div(problem["L"], 64 * p.row_groups), problem["B"] * problem["H"]
+    by_head = p.grid_order == "head_fastest"
+    return p.cluster_kv, np.where(by_head, heads, tiles), np.where(by_head, tiles, heads)
 
 
 def cluster(p: Any, _problem: Problem) -> Any:
@@ -123,6 +126,21 @@ def short_chains(p: Any, _limits: Limits, problem: Problem) -> Any:
 @rule("an exchange through the cluster's barrier without a cluster")
 def exchange_of_a_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.cluster_kv > 1) | (p.exchange == "async")
+
+
+@rule("copies by threads for one set of 64 queries alone")
+def copiers(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.copies == "tma") | (p.row_groups == 1)
+
+
+@rule("only ex2 says by infinity that a score is too large")
+def honest_sums(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.shift == "all") | (p.polynomials == 0)
+
+
+@rule("messages of a single part")
+def messages(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (parts(p) > 1) | (p.message == "full")
 
 
 @rule("the maximum of the first of one tile is that of all")
@@ -168,9 +186,9 @@ SPACE = Space(
             expected="first: exponentials start before the other tiles have arrived",
         ),
         Parameter(
-            "issuers", (1, 2, 4), 1, off=1,
-            meaning="warps that set up barriers and start copies",
-            expected="more start the last copies earlier; they are few, so it is a matter of 0.1 us",
+            "copies", ("tma", "threads"), "tma", "macro", off="tma",
+            meaning="who copies Q, K and V: one thread by TMA, or all threads by cp.async",
+            expected="threads: no tensor map to fetch, and what is needed first comes first",
         ),
         Parameter(
             "polynomials", (0, 1, 2, 3, 4), 0, off=0,
@@ -183,6 +201,17 @@ SPACE = Space(
             expected="async saves a memory fence and waits for the data alone",
         ),
         Parameter(
+            "message", ("full", "half"), "full", off="full",
+            meaning="shares of the output travel as fp32, or in the storage type",
+            expected="half: distributed shared memory moves 14 bytes a clock, so 4 KB less save 300 clocks",
+        ),
+        Parameter(
+            "grid_order", ("m_fastest", "head_fastest"), "m_fastest", off="m_fastest",
+            meaning="which clusters are neighbours in the grid",
+            expected="clusters are dealt out to the GPCs in turn: with as many heads as GPCs, head_fastest "
+            "keeps a head's K and V in one",
+        ),
+        Parameter(
             "epilogue", ("direct", "wide"), "direct", off="direct",
             meaning="stores of 4 bytes a lane, or of 16 after lanes swapped columns",
             expected="wide needs a quarter of the stores for some shuffles",
@@ -190,7 +219,7 @@ SPACE = Space(
     ),
     (
         whole_chunks, shares, busy_parts, short_code, scores_in_registers, short_chains,
-        exchange_of_a_cluster, several_tiles, wide_shares,
+        exchange_of_a_cluster, copiers, honest_sums, messages, several_tiles, wide_shares,
     ),
 )  # fmt: skip
 
@@ -209,6 +238,8 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     return {
         "element": ELEMENTS[problem.dtype],
+        "message_type": "float" if p.message == "full" else ELEMENTS[problem.dtype],
+        "heads_fastest": p.grid_order == "head_fastest",
         "head_dim": problem["D"],
         "causal": bool(problem["causal"]),
         "tiles": int(tiles_held(p, problem)),
@@ -229,15 +260,18 @@ def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
 
 def launch(p: Any, problem: Problem) -> LaunchConfig:
     x, y, z = grid(p, problem)
+    if p.copies == "tma":
+        maps = (("q", 64), ("k", int(p.bn)), ("v", int(p.bn)))
+        sources: tuple[BufferArg | TensorMapArg, ...] = tuple(tensor_map(b, n, problem) for b, n in maps)
+    else:
+        sources = (BufferArg("q"), BufferArg("k"), BufferArg("v"))
     return LaunchConfig(
         grid=(int(x), int(y), int(z)),
         block=(int(threads(p, problem)), 1, 1),
         smem_bytes=int(smem_bytes(p, problem)),
         cluster=(int(p.cluster_kv), 1, 1),
         args=(
-            tensor_map("q", 64, problem),
-            tensor_map("k", int(p.bn), problem),
-            tensor_map("v", int(p.bn), problem),
+            *sources,
             BufferArg("o"),
             ScalarArg(problem["L"], "i32"),
             ScalarArg(math.log2(math.e) / math.sqrt(problem["D"]), "f32"),

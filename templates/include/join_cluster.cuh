@@ -7,28 +7,43 @@
 
 namespace evo {
 
+template <bool kWide>
+struct VectorOf {
+    using Type = float2;
+};
+template <>
+struct VectorOf<true> {
+    using Type = float4;
+};
+
 // kCluster CTAs of kGroups parts each; kRowGroups sets of 64 rows side by side. kByBytes: CTAs send with st.async,
-// counted by mbarriers, else with ordinary stores and the cluster's barrier.
-template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes>
+// counted by mbarriers, else with ordinary stores and the cluster's barrier. Shares travel as Message: float, or a
+// 16-bit type, for which they are divided by their part's own sums first, so that they are no larger than values.
+template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, class Message = float>
 struct Join {
     static constexpr bool kAsync = kByBytes && kCluster > 1;
     static constexpr int kParts = kCluster * kGroups;
     static constexpr int kBlocks = 2 * (kD / 8) / kParts;  // column blocks of a share
-    static constexpr int kVectors = kBlocks / 2;
-    static_assert(kParts > 1 && kVectors > 0 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
+    static constexpr bool kPacked = sizeof(Message) == 2;
+    static constexpr int kWords = kPacked ? kBlocks : 2 * kBlocks;  // 32-bit words of a lane's share
+    using Vector = typename VectorOf<kWords % 4 == 0>::Type;
+    static constexpr int kVectorWords = sizeof(Vector) / 4, kVectors = kWords / kVectorWords;
+    static_assert(kParts > 1 && kBlocks > 1 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
 
-    // [row group][receiving group][sender among the others]: a lane's vector is 16 bytes next to its neighbour's
+    // [row group][receiving group][sender among the others]: a lane's vector is next to its neighbour's. Statistics
+    // are those of a lane's share, written by one of the four lanes that have the same row.
     struct alignas(16) Storage {
-        float4 partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
+        Vector partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
         float2 statistics[kRowGroups][kGroups][kParts - 1][kGroupThreads];
     };
     static constexpr u32 kReceivedBytes = sizeof(Storage);
 
-    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics);
+    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics) / 4;
     static constexpr u32 kSharesBytes = sizeof(Storage::partial);
 
     Storage& storage;
-    u32 statistics_full, shares_full;  // mbarriers that expect kStatisticsBytes and kSharesBytes; used if kAsync
+    // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes, or one for both.
+    u32 statistics_full, shares_full;
     int row_group, group, rank, thread;
 
     __device__ __forceinline__ int part() const { return rank * kGroups + group; }
@@ -40,24 +55,30 @@ struct Join {
     __device__ __forceinline__ void send_statistics(const float (&maximum)[2], const float (&sum)[2]) const {
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver != part())
+            if (receiver != part() && thread % 4 == 0)
                 send(&storage.statistics[row_group][receiver % kGroups][slot(receiver)][thread],
                      make_float2(maximum[receiver & 1], sum[receiver & 1]), receiver / kGroups, statistics_full);
     }
 
-    // The others' shares of `out`, to them.
-    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4]) const {
+    // The others' shares of `out`, to them. `sum`: as sent.
+    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4], const float (&sum)[2]) const {
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
             if (receiver != part()) {
-                const int half = 2 * (receiver & 1);
+                const int half = receiver & 1;
+                const float inverse = kPacked && sum[half] > 0.f ? rcp(sum[half]) : 0.f;
+                float words[kWords];
 #pragma unroll
-                for (int i = 0; i < kVectors; ++i) {
-                    const int j = (receiver >> 1) * kBlocks + 2 * i;
-                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
-                         make_float4(out[j][half], out[j][half + 1], out[j + 1][half], out[j + 1][half + 1]),
-                         receiver / kGroups, shares_full);
+                for (int i = 0; i < kWords; ++i) {
+                    const float(&block)[4] = out[(receiver >> 1) * kBlocks + (kPacked ? i : i / 2)];
+                    if constexpr (kPacked)
+                        words[i] = __uint_as_float(Message::pack(block[2 * half] * inverse, block[2 * half + 1] * inverse));
+                    else words[i] = block[2 * half + (i & 1)];
                 }
+#pragma unroll
+                for (int i = 0; i < kVectors; ++i)
+                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
+                         vector(words + i * kVectorWords), receiver / kGroups, shares_full);
             }
     }
 
@@ -83,16 +104,24 @@ struct Join {
                 }
                 share[j][e] = weights[kParts - 1] * own;
             }
-        if constexpr (kAsync) mbarrier_wait_cluster(shares_full, parity);
+        if (kAsync && shares_full != statistics_full) mbarrier_wait_cluster(shares_full, parity);
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i)
 #pragma unroll
             for (int j = 0; j < kVectors; ++j) {
-                const float4 x = storage.partial[row_group][group][i][j][thread];
-                share[2 * j][0] = fmaf(weights[i], x.x, share[2 * j][0]);
-                share[2 * j][1] = fmaf(weights[i], x.y, share[2 * j][1]);
-                share[2 * j + 1][0] = fmaf(weights[i], x.z, share[2 * j + 1][0]);
-                share[2 * j + 1][1] = fmaf(weights[i], x.w, share[2 * j + 1][1]);
+                float words[kVectorWords];
+                spread(words, storage.partial[row_group][group][i][j][thread]);
+#pragma unroll
+                for (int k = 0; k < kVectorWords; ++k) {
+                    const int word = j * kVectorWords + k;
+                    if constexpr (kPacked) {
+                        const u32 pair = __float_as_uint(words[k]);
+                        share[word][0] = fmaf(weights[i], Message::low(pair), share[word][0]);
+                        share[word][1] = fmaf(weights[i], Message::high(pair), share[word][1]);
+                    } else {
+                        share[word / 2][word & 1] = fmaf(weights[i], words[k], share[word / 2][word & 1]);
+                    }
+                }
             }
     }
 
@@ -112,7 +141,7 @@ private:
         float maxima[kParts], sums[kParts], top = maximum, total = 0.f;
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i) {
-            const float2 other = storage.statistics[row_group][group][i][thread];
+            const float2 other = storage.statistics[row_group][group][i][thread & ~3];
             maxima[i] = other.x;
             sums[i] = other.y;
             top = fmaxf(top, other.x);
@@ -126,14 +155,23 @@ private:
         }
         const float inverse = rcp(total);
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) weights[i] *= inverse;
+        for (int i = 0; i < kParts; ++i) weights[i] *= kPacked && i < kParts - 1 ? inverse * sums[i] : inverse;
+    }
+
+    static __device__ __forceinline__ Vector vector(const float* words) {
+        if constexpr (kVectorWords == 4) return make_float4(words[0], words[1], words[2], words[3]);
+        else return make_float2(words[0], words[1]);
+    }
+    static __device__ __forceinline__ void spread(float (&words)[kVectorWords], Vector x) {
+        words[0] = x.x, words[1] = x.y;
+        if constexpr (kVectorWords == 4) words[2] = x.z, words[3] = x.w;
     }
 
     // Where this part's message lies among those that `receiver` gets.
     __device__ __forceinline__ int slot(int receiver) const { return (part() - receiver - 1 + kParts) % kParts; }
 
-    template <class Vector>
-    __device__ __forceinline__ void send(Vector* to, Vector x, u32 receiving_rank, u32 full) const {
+    template <class Sent>
+    __device__ __forceinline__ void send(Sent* to, Sent x, u32 receiving_rank, u32 full) const {
         if constexpr (kCluster == 1) {
             *to = x;
         } else {

@@ -155,8 +155,8 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
                         high = upper ? high : taken;
                     }
             if (real)
-                *reinterpret_cast<uint4*>(row + 8 * (first + quarter)) =
-                    make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]);
+                store_global(row + 8 * (first + quarter),
+                             make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
         }
     } else if (real) {
 #pragma unroll
