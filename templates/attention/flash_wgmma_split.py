@@ -238,8 +238,6 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     return {
         "element": ELEMENTS[problem.dtype],
-        "message_type": "float" if p.message == "full" else ELEMENTS[problem.dtype],
-        "heads_fastest": p.grid_order == "head_fastest",
         "head_dim": problem["D"],
         "causal": bool(problem["causal"]),
         "tiles": int(tiles_held(p, problem)),
