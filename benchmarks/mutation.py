@@ -18,7 +18,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,23 @@ def main() -> None:
             print(f"{name} {found['problem']}: {found['refused']} of {found['executed']} refused, "
                   f"{found['alike']} alike, {found['seconds']} s", flush=True)  # fmt: skip
             asked.out.write_text(json.dumps(document(asked, results, version, run.stdout.strip()), indent=1))
+    print(table(results))
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The scores as Markdown: of the candidates' gate and of the finalists', of all mutants that ran and
+    differ as programs, and of those that are not bit-identical."""
+    head = "| template | executed | refused | finalists | bit-identical | refused of others | finalists |"
+    lines = [head, "|---" * 7 + "|"]
+    for r in results:
+        others = max(1, r["executed"] - r["alike"])
+        finalists = r["refused"] + r["only_finalists"]
+        name = r["template"] + (", causal" if "causal=1" in r["problem"] else "")
+        cells = [name, r["executed"], f"{r['refused'] / r['executed']:.1%}"]
+        cells += [f"{finalists / r['executed']:.1%}", r["alike"]]
+        cells += [f"{r['refused'] / others:.1%}", f"{finalists / others:.1%}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
 
 
 def class_of(survivor: Mapping[str, Any]) -> str:
