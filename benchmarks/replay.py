@@ -56,6 +56,8 @@ PLAIN = "tpe-plain"
 THEIRS = "kernel tuner "
 SEEDS_A_JOB = 10
 """Of Kernel Tuner's, of which each process builds the space anew; a fifth of that where they are slow."""
+FEW = 4
+"""With fewer than this part of the repeats, a strategy has no place in the table."""
 PROPOSALS = 20
 """Proposals an evaluation after which a run that only wastes them is given up."""
 
@@ -323,7 +325,7 @@ def means(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) 
         if not all(space in each for space in spaces):
             continue
         shares = []
-        for space in spaces if PLAIN in results else ():
+        for space in results.get(PLAIN, {}):
             mine, its = (
                 each[space]["evaluations_to_1_percent"],
                 results[PLAIN][space]["evaluations_to_1_percent"],
@@ -395,7 +397,9 @@ def main() -> None:
     for job in filter(diary.has, wanted):
         runs.setdefault(job[0], {}).setdefault(job[1], []).append(diary.run(job))
     results = {
-        name: {opened(path)[0].name: summary(path, each[path]) for path in each}
+        name: {
+            opened(p)[0].name: summary(p, some) for p, some in each.items() if FEW * len(some) >= len(seeds)
+        }
         for name, each in runs.items()
     }
     spaces = {opened(p)[0].name: {"device": opened(p)[0].device, "points": len(opened(p)[0])} for p in paths}
