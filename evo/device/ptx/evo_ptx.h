@@ -259,7 +259,7 @@ EVO_PTX_API const evo_ptx_work *evo_ptx_report_lines(const evo_ptx_report *repor
 /* One row of the instruction table: the living definition of what is supported. */
 typedef struct evo_ptx_row {
   const char *pattern; /* "fma .rn|rz|rm|rp ?ftz ?sat .f32": words in order; `?x` optional; `a|b` one of */
-  const char *family;  /* "integer", "float", "half", "convert", "memory", "warp", "async", "tensor", "barrier", "bulk", "wgmma", "control" */
+  const char *family;  /* "integer", "select", "float", "half", "convert", "memory", "warp", "async", "tensor", "barrier", "bulk", "wgmma", "control" */
   const char *instruction_class; /* counter class, without the "inst_" */
   const char *note;    /* what differs from the hardware or is limited; "" if nothing */
 } evo_ptx_row;

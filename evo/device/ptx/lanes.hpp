@@ -7,6 +7,9 @@
 
 namespace ptx {
 
+// What a value of type T lies in: 16-bit values live zero-extended in 32-bit slots, so results are cut to T's width.
+template <class T> using slot_t = std::conditional_t<sizeof(T) == 8, u64, u32>;
+
 template <class D, class A, class B, class C, auto F, bool ALL>
 void lanes(Warp& w, const Ins& I, u32 m) {
   D* d = reinterpret_cast<D*>(w.registers + I.d);

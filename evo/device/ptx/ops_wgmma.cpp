@@ -62,13 +62,12 @@ u32 offset_of(Warp& w, u32 address) {
   return o;
 }
 
-void fragment(Warp& w, const Form& f, bool transpose, const Descriptor& d, u32 group, u32 chunk, u32* out) {
+void fragment(Warp& w, bool transpose, const Descriptor& d, u32 group, u32 chunk, u32* out) {
   for (u32 r = 0; r < 8; r++) {
     const u32 address = transpose ? d.mn_major(chunk * 8 + r, group) : d.k_major(group * 8 + r, chunk);
     std::memcpy(out + r * 4, &w.cta->shared[address - SHARED_BASE], 16);
   }
   if (transpose) transpose8x8(out);
-  (void)f;
 }
 
 void multiply_general(const Form& f, const u32* const* a, const u32* const* b, u32 (*c)[32]) {  // one 8-column step
@@ -105,7 +104,7 @@ void execute(Warp& w, WgmmaOp& op) {
   alignas(64) u32 a[4][32];
   for (u32 i = 0; i < 4; i++) {
     if (f.a_in_registers) std::memcpy(a[i], w.u(ar[i]), 128);
-    else fragment(w, f, f.transpose_a, Descriptor(op.a), row0 / 8 + (i & 1), i >> 1, a[i]);
+    else fragment(w, f.transpose_a, Descriptor(op.a), row0 / 8 + (i & 1), i >> 1, a[i]);
     if (f.negate) {
       const u32 sign = element_bits(static_cast<TensorType>(f.type_a)) == 16 ? 0x80008000u : element_bits(static_cast<TensorType>(f.type_a)) == 8 ? 0x80808080u : 0x80000000u;
       for (u32 l = 0; l < 32; l++) a[i][l] ^= sign;
@@ -116,7 +115,7 @@ void execute(Warp& w, WgmmaOp& op) {
   const bool fast = f.type_a == F16 || f.type_a == BF16;
   for (u32 j = 0; j < f.n / 8; j++) {
     alignas(64) u32 b[2][32];
-    for (u32 i = 0; i < 2; i++) fragment(w, f, f.transpose_b, db, j, i, b[i]);
+    for (u32 i = 0; i < 2; i++) fragment(w, f.transpose_b, db, j, i, b[i]);
     const u32* bp[2] = {b[0], b[1]};
     alignas(64) u32 c[4][32];
     if (!op.accumulate) std::memset(c, 0, sizeof c);

@@ -6,11 +6,11 @@
 
 namespace ptx {
 
-extern const std::span<const Row> control_rows, integer_rows, float_rows, half_rows, convert_rows, memory_rows, warp_rows, async_rows,
+extern const std::span<const Row> control_rows, integer_rows, select_rows, float_rows, half_rows, convert_rows, memory_rows, warp_rows, async_rows,
     tensor_rows, barrier_rows, bulk_rows, wgmma_rows;
 
 std::span<const Family> instruction_table() {
-  static const Family families[] = {{"integer", integer_rows}, {"float", float_rows},   {"half", half_rows},       {"convert", convert_rows},
+  static const Family families[] = {{"integer", integer_rows}, {"select", select_rows}, {"float", float_rows},     {"half", half_rows},       {"convert", convert_rows},
                                     {"memory", memory_rows},   {"warp", warp_rows},     {"async", async_rows},     {"tensor", tensor_rows},
                                     {"barrier", barrier_rows}, {"bulk", bulk_rows},     {"wgmma", wgmma_rows},
                                     {"control", control_rows}};

@@ -1,0 +1,328 @@
+#include "setup.hpp"
+
+#include <algorithm>
+
+#include "hopper.hpp"
+#include "wgmma.hpp"
+
+namespace ptx {
+namespace {
+
+u32 up(u32 x, u32 align) { return (x + align - 1) / align * align; }
+
+GlobalShadow make_shadow(u64 nbytes) {
+  GlobalShadow s;
+  s.cells = nbytes / 4 + 2;
+  auto make = [&] {
+    void* p = std::calloc(s.cells, 8);  // untouched pages cost nothing
+    if (!p) throw std::bad_alloc();
+    return std::unique_ptr<std::atomic<u64>, void (*)(void*)>(static_cast<std::atomic<u64>*>(p), std::free);
+  };
+  s.writes = make();
+  s.reads = make();
+  return s;
+}
+
+template <class F>
+void fill(Warp& w, u32 slot, u32 width, F f) {
+  for (u32 l = 0; l < 32; l++) {
+    if (width == 64) w.w(slot)[l] = f(l);
+    else w.u(slot)[l] = static_cast<u32>(f(l));
+  }
+}
+
+u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::string& n) {
+  const evo_ptx_launch& k = L.config;
+  const u32 t = w.id * 32 + lane;
+  const u32* cs = L.cluster_shape;
+  auto axis = [&] { return n.back() == 'x' ? 0 : n.back() == 'y' ? 1 : 2; };
+  if (n.starts_with("%tid.")) return axis() == 0 ? t % k.block[0] : axis() == 1 ? t / k.block[0] % k.block[1] : t / (k.block[0] * k.block[1]);
+  if (n.starts_with("%ntid.")) return k.block[axis()];
+  if (n.starts_with("%ctaid.")) return c.index[axis()];
+  if (n.starts_with("%nctaid.")) return k.grid[axis()];
+  if (n == "%laneid") return lane;
+  if (n == "%warpid") return w.id;
+  if (n == "%nwarpid") return L.warps_per_cta;
+  if (n == "%smid") return c.cluster->linear % (k.sm_count ? k.sm_count : 132);
+  if (n == "%nsmid") return k.sm_count ? k.sm_count : 132;
+  if (n == "%gridid") return 1;
+  if (n == "%lanemask_eq") return 1u << lane;
+  if (n == "%lanemask_le") return (2u << lane) - 1;
+  if (n == "%lanemask_lt") return (1u << lane) - 1;
+  if (n == "%lanemask_ge") return ~((1u << lane) - 1);
+  if (n == "%lanemask_gt") return ~((2u << lane) - 1);
+  if (n.starts_with("%cluster_ctaid.")) return c.index[axis()] % cs[axis()];
+  if (n.starts_with("%cluster_nctaid.")) return cs[axis()];
+  if (n.starts_with("%clusterid.")) return c.index[axis()] / cs[axis()];
+  if (n.starts_with("%nclusterid.")) return k.grid[axis()] / cs[axis()];
+  if (n == "%cluster_ctarank") return c.rank;
+  if (n == "%cluster_nctarank") return L.ctas_per_cluster;
+  if (n == "%is_explicit_cluster") return L.ctas_per_cluster > 1;
+  if (n == "%dynamic_smem_size") return k.dynamic_smem;
+  if (n == "%total_smem_size") return L.shared_bytes;
+  if (n == "%aggr_smem_size") return L.shared_bytes;
+  if (n == "%reserved_smem_offset_begin" || n == "%reserved_smem_offset_0") return 0;
+  if (n == "%reserved_smem_offset_end" || n == "%reserved_smem_offset_cap") return SHARED_BASE;
+  if (n == "%current_graph_exec") return 0;
+  throw Refused{EVO_PTX_UNSUPPORTED, "special register " + n};
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------ launches
+void prepare(Launch& L) {
+  const Program& p = *L.program;
+  const evo_ptx_launch& c = L.config;
+  auto refuse = [](const std::string& why) { throw Refused{EVO_PTX_REFUSED, why}; };
+  if (!p.unsupported.empty()) throw Refused{EVO_PTX_UNSUPPORTED, p.unsupported};
+  const u32 limits_grid[3] = {0x7fffffffu, 65535, 65535}, limits_block[3] = {1024, 1024, 64};
+  static const char axis[] = "xyz";
+  for (int i = 0; i < 3; i++) {
+    if (c.grid[i] == 0 || c.grid[i] > limits_grid[i]) refuse("grid dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.grid[i]) + " is outside 1.." + std::to_string(limits_grid[i]));
+    if (c.block[i] == 0 || c.block[i] > limits_block[i]) refuse("block dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.block[i]) + " is outside 1.." + std::to_string(limits_block[i]));
+  }
+  const u64 threads = u64(c.block[0]) * c.block[1] * c.block[2];
+  if (threads > 1024) refuse("a block has " + std::to_string(threads) + " threads, more than 1024");
+  const Function& f = *p.entry;
+  if (f.max_threads && threads > f.max_threads) refuse("a block has " + std::to_string(threads) + " threads, more than the kernel's launch bound " + std::to_string(f.max_threads));
+  if (f.required_threads[0])
+    for (int i = 0; i < 3; i++)
+      if (f.required_threads[i] != c.block[i]) refuse("the kernel requires another block shape (.reqntid)");
+  u64 ctas = 1;
+  for (int i = 0; i < 3; i++) {
+    L.cluster_shape[i] = c.cluster[i] ? c.cluster[i] : 1;
+    if (f.required_cluster[0]) {
+      if (c.cluster[i] > 1 && c.cluster[i] != f.required_cluster[i]) refuse("the kernel requires another cluster shape (.reqnctapercluster)");
+      L.cluster_shape[i] = f.required_cluster[i] ? f.required_cluster[i] : 1;
+    }
+    if (L.cluster_shape[i] > 16) refuse("a cluster has at most 16 CTAs");
+    if (c.grid[i] % L.cluster_shape[i]) refuse("the grid is not a multiple of the cluster in " + std::string(1, axis[i]));
+    L.ctas_per_cluster = i ? L.ctas_per_cluster * L.cluster_shape[i] : L.cluster_shape[i];
+    ctas *= c.grid[i];
+  }
+  if (L.ctas_per_cluster > 16) refuse("a cluster has at most 16 CTAs");
+  if (ctas > (u64(1) << 40)) refuse("the grid is too large");
+  L.clusters = ctas / L.ctas_per_cluster;
+  L.threads_per_cta = static_cast<u32>(threads);
+  L.warps_per_cta = up(L.threads_per_cta, 32) / 32;
+  if (c.dynamic_smem > MAX_SHARED) refuse("too much dynamic shared memory");
+  L.shared_bytes = p.dynamic_offset + c.dynamic_smem;
+  if (L.shared_bytes > MAX_SHARED) refuse("too much shared memory");
+  if (c.params_nbytes < p.param_nbytes) refuse("the parameter block has " + std::to_string(c.params_nbytes) + " bytes, the kernel takes " + std::to_string(p.param_nbytes));
+  if (p.param_nbytes && !c.params) refuse("no parameter block");
+
+  L.registers = up(c.registers ? c.registers : f.max_registers, 8);
+  L.bounds = true;  // turning it off would risk the host process; it is nearly free
+  L.init = c.checks & EVO_PTX_CHECK_INIT;
+  L.race = c.checks & EVO_PTX_CHECK_RACE;
+  L.late_copies = c.late_copies, L.late_wgmma = c.late_wgmma;
+
+  // Regions: what the caller gave, the parameter block, module variables.
+  L.params.assign(static_cast<const u8*>(c.params), static_cast<const u8*>(c.params) + p.param_nbytes);
+  L.params.resize(p.param_nbytes + 128);
+  auto add = [&](std::string name, u64 address, u64 nbytes, bool writable, bool initialised, Space space) {
+    if (!nbytes) return;
+    if (address + nbytes < address || (address + nbytes) & WINDOW_MASK) refuse("region `" + name + "` is not in the address range of the host");
+    GlobalRegion r;
+    r.name = std::move(name), r.address = address, r.nbytes = nbytes;
+    r.writable = writable, r.initialised = initialised, r.space = space;
+    if ((writable && L.race) || (!initialised && L.init)) r.shadow = make_shadow(nbytes);
+    L.regions.push_back(std::move(r));
+  };
+  for (u64 i = 0; i < c.region_count; i++) {
+    const evo_ptx_region& r = c.regions[i];
+    add(r.name ? r.name : "", r.address, r.nbytes, r.writable, r.initialised, Space::GLOBAL);
+  }
+  // The block itself starts on 128 bytes, as __grid_constant__ tensor maps need.
+  L.params.resize(L.params.size() + 128);
+  u8* block = L.params.data() + (128 - reinterpret_cast<u64>(L.params.data()) % 128) % 128;
+  std::memmove(block, c.params ? c.params : block, p.param_nbytes);
+  L.param_address = reinterpret_cast<u64>(block);
+  add("kernel parameters", L.param_address, p.param_nbytes, false, true, Space::PARAM);
+
+  const Module& m = *p.module;
+  L.symbol_address.assign(m.variables.size(), 0);
+  for (size_t i = 0; i < m.variables.size(); i++) {
+    const Variable& v = m.variables[i];
+    if ((v.space != Space::GLOBAL && v.space != Space::CONST) || v.external) continue;
+    L.symbol_memory.emplace_back(v.nbytes + 256);
+    auto& memory = L.symbol_memory.back();
+    u8* at = memory.data() + (256 - reinterpret_cast<u64>(memory.data()) % 256) % 256;
+    std::memcpy(at, v.init.data(), std::min<u64>(v.init.size(), v.nbytes));
+    L.symbol_address[i] = reinterpret_cast<u64>(at);
+    add(v.name, L.symbol_address[i], v.nbytes, v.space == Space::GLOBAL, true, v.space);
+  }
+  for (size_t i = 0; i < m.variables.size(); i++)
+    for (auto& a : m.variables[i].addresses) {
+      auto it = m.variable_index.find(a.symbol);
+      if (!L.symbol_address[i] || it == m.variable_index.end()) continue;
+      const u64 value = L.symbol_address[it->second] + static_cast<u64>(a.offset);
+      if (a.at + 8 <= m.variables[i].nbytes) std::memcpy(reinterpret_cast<u8*>(L.symbol_address[i]) + a.at, &value, 8);
+    }
+  std::sort(L.regions.begin(), L.regions.end(), [](auto& a, auto& b) { return a.address < b.address; });
+  for (size_t i = 1; i < L.regions.size(); i++)
+    if (L.regions[i - 1].address + L.regions[i - 1].nbytes > L.regions[i].address) refuse("regions `" + L.regions[i - 1].name + "` and `" + L.regions[i].name + "` overlap");
+}
+
+// ------------------------------------------------------------------------------------------ clusters
+std::unique_ptr<Cluster> make_cluster(Worker& worker) {
+  Launch& L = *worker.launch;
+  const Program& p = *L.program;
+  auto c = std::make_unique<Cluster>();
+  c->worker = &worker;
+  const u32 nw = L.warps_per_cta, n = L.ctas_per_cluster;
+  c->agents = n * (nw + (p.mbarriers ? MBARRIER_AGENTS : 0));
+  c->clock_words = up(c->agents, 16) * (p.async_proxy ? 2 : 1);
+  c->agent_clock.assign(c->agents, 1);
+  c->frames.resize(size_t(p.frame_bytes) * nw * n + 64);
+  c->predicates.resize(size_t(p.predicates) * nw * n);
+  c->clocks.resize(size_t(c->clock_words) * nw * n);
+  c->ctas.resize(n);
+  u8* frames = c->frames.data() + (64 - reinterpret_cast<u64>(c->frames.data()) % 64) % 64;
+  for (u32 r = 0; r < n; r++) {
+    Cta& cta = c->ctas[r];
+    cta.cluster = c.get();
+    cta.rank = r;
+    cta.shared_bytes = L.shared_bytes;
+    cta.base = r << RANK_SHIFT | SHARED_BASE;
+    const u32 rounded = up(L.shared_bytes, 16) + 16;
+    cta.shared.resize(rounded);
+    cta.shared_init.resize(rounded / 16);
+    if (L.race) {
+      cta.cells.resize(rounded / 4);
+      cta.reads.resize(c->agents);
+    }
+    cta.mbarrier_at.resize(p.mbarriers ? rounded / 8 : 0);
+    cta.warps.resize(nw);
+    if (p.local_bytes > LOCAL_BASE) {
+      cta.local.resize(size_t(p.local_bytes) * 32 * nw);
+      cta.local_init.resize(cta.local.size());
+    }
+    for (u32 i = 0; i < nw; i++) {
+      Warp& w = cta.warps[i];
+      const size_t k = size_t(r) * nw + i;
+      w.registers = frames + k * p.frame_bytes;
+      w.predicates = c->predicates.data() + k * p.predicates;
+      w.clock = c->clocks.data() + k * c->clock_words;
+      w.ext = p.ext.data();
+      w.cta = &cta, w.worker = &worker;
+      w.id = i;
+      w.agent = r * (c->agents / n) + i;
+      w.touched.resize(p.tracked), w.pending.resize(p.tracked), w.accumulated.resize(p.tracked);
+    }
+  }
+  return c;
+}
+
+u64 cluster_memory(const Launch& L) {
+  const Program& p = *L.program;
+  const u64 shared = up(L.shared_bytes, 16) + 16;
+  const u64 race = L.race ? shared / 4 * (sizeof(Cell) + sizeof(Read) * L.warps_per_cta) : 0;
+  return L.ctas_per_cluster * (shared + race + u64(L.warps_per_cta) * (p.frame_bytes + 64 * u64(p.local_bytes) + 4096));
+}
+
+void fill_constants(Cluster& c) {
+  Launch& L = *c.worker->launch;
+  const Program& p = *L.program;
+  for (Cta& cta : c.ctas)
+    for (Warp& w : cta.warps) {
+      for (auto& f : p.fills) {
+        u64 v = f.value;
+        switch (f.kind) {
+          case Fill::PARAM: {
+            const u32 n = f.index & 0x7f;
+            v = 0;
+            std::memcpy(&v, reinterpret_cast<const u8*>(L.param_address) + f.value, n);
+            if ((f.index & 0x80) && n < 8) v = static_cast<u64>(static_cast<i64>(v << (64 - 8 * n)) >> (64 - 8 * n));
+            break;
+          }
+          case Fill::PARAM_ADDRESS: v = L.param_address + f.value; break;
+          case Fill::SYMBOL_ADDRESS: v = L.symbol_address[f.index] + f.value; break;
+          case Fill::SHARED_ADDRESS: v = cta.base + f.value; break;
+          case Fill::DYNAMIC_SHARED: v = cta.base + p.dynamic_offset + f.value; break;
+          default: break;
+        }
+        fill(w, f.slot, f.width, [&](u32) { return v; });
+      }
+      for (auto& s : p.specials)
+        if (s.width > 1 && !s.name.starts_with("%ctaid.") && !s.name.starts_with("%clusterid.") && s.name != "%smid")
+          fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
+      w.predicates[0] = 0, w.predicates[1] = FULL;
+    }
+}
+
+void start(Cluster& c, u64 linear) {
+  Launch& L = *c.worker->launch;
+  const Program& p = *L.program;
+  c.linear = linear;
+  c.deferred = nullptr;
+  c.barrier_arrived = 0, c.barrier_phase = 0;
+  c.barrier_clock.assign(c.clock_words, 0), c.barrier_done.assign(c.clock_words, 0);
+  c.barrier_foreign = c.barrier_foreign_done = nullptr;
+  c.instructions = 0;
+  c.seed = L.config.seed * 0x9e3779b97f4a7c15ull + linear;
+  // Clocks go on rising from one cluster to the next, so that what the last one left in the cells counts as ordered.
+  if (c.base_clock > (1u << 26)) {
+    for (Cta& cta : c.ctas) {
+      std::fill(cta.cells.begin(), cta.cells.end(), Cell{});
+      for (auto& r : cta.reads) std::fill(r.begin(), r.end(), Read{});
+    }
+    c.base_clock = 1;
+  }
+  const u32 base = c.base_clock;
+  std::fill(c.clocks.begin(), c.clocks.end(), base);
+  std::fill(c.agent_clock.begin(), c.agent_clock.end(), base);
+  const u32* cs = L.cluster_shape;
+  const u32* grid = L.config.grid;
+  const u64 nx = grid[0] / cs[0], ny = grid[1] / cs[1];
+  const u32 ci[3] = {static_cast<u32>(linear % nx), static_cast<u32>(linear / nx % ny), static_cast<u32>(linear / nx / ny)};
+  for (Cta& cta : c.ctas) {
+    const u32 ri[3] = {cta.rank % cs[0], cta.rank / cs[0] % cs[1], cta.rank / cs[0] / cs[1]};
+    for (int i = 0; i < 3; i++) cta.index[i] = ci[i] * cs[i] + ri[i];
+    cta.linear = cta.index[0] + u64(grid[0]) * (cta.index[1] + u64(grid[1]) * cta.index[2]);
+    std::memset(cta.shared.data(), 0xcd, cta.shared.size());
+    std::memset(cta.shared_init.data(), 0, cta.shared_init.size() * 2);
+    for (auto& m : cta.mbarriers)
+      if (m->alive) cta.mbarrier_at[(m->address - cta.base) >> 3] = 0;
+    cta.mbarriers.clear();
+    std::fill(std::begin(cta.barriers), std::end(cta.barriers), Barrier{});
+    cta.warps_done = 0;
+    std::fill(std::begin(cta.free_registers), std::end(cta.free_registers), 0);
+    if (!cta.local.empty()) {
+      std::memset(cta.local.data(), 0xcd, cta.local.size());
+      std::memset(cta.local_init.data(), 0, cta.local_init.size());
+    }
+    for (Warp& w : cta.warps) {
+      const u32 threads = L.threads_per_cta - w.id * 32;
+      w.live = w.active = threads >= 32 ? FULL : (1u << threads) - 1;
+      w.pc = p.start, w.limit = ~0u, w.blocked = 0;
+      w.status = Status::READY;
+      w.waiting = w.polling = false;
+      w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
+      w.owned = w.wanted = L.registers, w.adjusted = 0;
+      w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
+      w.group.fill(0), w.bulk_group.fill(0);
+      w.wgmma_group = 0, w.fenced_wgmma = false;
+      std::fill(w.pending.begin(), w.pending.end(), 0);
+      for (auto& r : w.returns) r.clear();
+      w.saved.clear();
+      w.fence_clock.clear();
+      w.foreign = w.fence_foreign = nullptr;
+      std::memset(w.registers, 0, p.register_bytes);
+      std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
+      w.clock[w.agent] = base + 1;
+      for (auto& s : p.specials)
+        if (s.width > 1 && (s.name.starts_with("%ctaid.") || s.name.starts_with("%clusterid.") || s.name.starts_with("%cluster_ctaid.") || s.name == "%smid"))
+          fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
+    }
+  }
+}
+
+void finish(Cluster& c) {
+  u32 top = c.base_clock;
+  for (u32 v : c.clocks) top = std::max(top, v);
+  for (u32 v : c.agent_clock) top = std::max(top, v);
+  c.base_clock = top + 1;
+}
+
+}  // namespace ptx

@@ -1,0 +1,26 @@
+// Setting up: what no GPU would run is refused; the memory of a launch and of a cluster; every warp at its start.
+#pragma once
+#include <memory>
+
+#include "machine.hpp"
+
+namespace ptx {
+
+struct Refused {
+  int kind;
+  std::string text;
+};
+
+// Fills a launch whose program and configuration are set. Throws Refused.
+void prepare(Launch& L);
+
+// The memory of a cluster, reused for the next one, and how much that is.
+std::unique_ptr<Cluster> make_cluster(Worker& worker);
+u64 cluster_memory(const Launch& L);
+// Constants and whatever does not change from one cluster to the next. Throws Refused.
+void fill_constants(Cluster& c);
+// Cluster number `linear` is about to run; it has run.
+void start(Cluster& c, u64 linear);
+void finish(Cluster& c);
+
+}  // namespace ptx
