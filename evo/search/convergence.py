@@ -7,8 +7,8 @@ NOISE = 1e-3
 PATIENCE = 100
 """So many proposals in a row must promise less."""
 EARLIEST = 1000
-"""Trials before which a model of the space is not believed to know it: less than a minute on a GPU. With 400, a
-search of one template ended after 21 s of three minutes, and of five templates it knows less."""
+"""Trials before which a model of the space is not believed to know it: less than a minute on a GPU. With
+400 a search of one template ended after 21 s of three minutes, and of five it knows less."""
 
 
 class Convergence:
