@@ -87,6 +87,12 @@ __device__ __forceinline__ void store_cluster(u32 to, float2 x) {
     asm volatile("st.shared::cluster.v2.f32 [%0], { %1, %2 };" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
 }
 
+// st.global.v4.b32: one store, where the compiler may split one of a uint4 under a condition into four.
+__device__ __forceinline__ void store_global(void* to, uint4 x) {
+    asm volatile("st.global.v4.b32 [%0], { %1, %2, %3, %4 };"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3 }, [%4];"

@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma_split
 // problem attention B=1 H=8 L=512 D=64 causal=0 fp16
-// point {"bn":64,"chunk":32,"cluster_kv":2,"epilogue":"wide","exchange":"async","issuers":1,"key_groups":1,"polynomials":1,"row_groups":1,"shift":"all"}
+// point {"bn":128,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"shift":"all"}
 
 // Attention forward on Hopper (sm_90a) for short sequences: a cluster of CTAs, and warpgroups inside each, share
 // the keys of 64 queries, so that a small problem still fills the GPU in one wave. All tiles are asked for at
@@ -96,6 +96,12 @@ __device__ __forceinline__ void store_cluster(u32 to, float4 x) {
 // st.shared::cluster.v2.f32
 __device__ __forceinline__ void store_cluster(u32 to, float2 x) {
     asm volatile("st.shared::cluster.v2.f32 [%0], { %1, %2 };" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+
+// st.global.v4.b32: one store, where the compiler may split one of a uint4 under a condition into four.
+__device__ __forceinline__ void store_global(void* to, uint4 x) {
+    asm volatile("st.global.v4.b32 [%0], { %1, %2, %3, %4 };"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
@@ -893,6 +899,11 @@ template <int kRows, int kD>
 struct alignas(1024) BlockTile {
     static constexpr int kBlockBytes = kRows * kBlockRowBytes;
     unsigned char bytes[kD / kBlockColumns * kBlockBytes];
+
+    // Byte offset of 8 columns of a row.
+    static __device__ __forceinline__ u32 offset(int row, int chunk) {
+        return chunk / 8 * kBlockBytes + row * kBlockRowBytes + ((chunk % 8 ^ (row & 7)) << 4);
+    }
 };
 
 // Starts scores = Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
@@ -1027,8 +1038,8 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
                         high = upper ? high : taken;
                     }
             if (real)
-                *reinterpret_cast<uint4*>(row + 8 * (first + quarter)) =
-                    make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]);
+                store_global(row + 8 * (first + quarter),
+                             make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
         }
     } else if (real) {
 #pragma unroll
@@ -1041,28 +1052,43 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
 
 namespace evo {
 
+template <bool kWide>
+struct VectorOf {
+    using Type = float2;
+};
+template <>
+struct VectorOf<true> {
+    using Type = float4;
+};
+
 // kCluster CTAs of kGroups parts each; kRowGroups sets of 64 rows side by side. kByBytes: CTAs send with st.async,
-// counted by mbarriers, else with ordinary stores and the cluster's barrier.
-template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes>
+// counted by mbarriers, else with ordinary stores and the cluster's barrier. Shares travel as Message: float, or a
+// 16-bit type, for which they are divided by their part's own sums first, so that they are no larger than values.
+template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, class Message = float>
 struct Join {
     static constexpr bool kAsync = kByBytes && kCluster > 1;
     static constexpr int kParts = kCluster * kGroups;
     static constexpr int kBlocks = 2 * (kD / 8) / kParts;  // column blocks of a share
-    static constexpr int kVectors = kBlocks / 2;
-    static_assert(kParts > 1 && kVectors > 0 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
+    static constexpr bool kPacked = sizeof(Message) == 2;
+    static constexpr int kWords = kPacked ? kBlocks : 2 * kBlocks;  // 32-bit words of a lane's share
+    using Vector = typename VectorOf<kWords % 4 == 0>::Type;
+    static constexpr int kVectorWords = sizeof(Vector) / 4, kVectors = kWords / kVectorWords;
+    static_assert(kParts > 1 && kBlocks > 1 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
 
-    // [row group][receiving group][sender among the others]: a lane's vector is 16 bytes next to its neighbour's
+    // [row group][receiving group][sender among the others]: a lane's vector is next to its neighbour's. Statistics
+    // are those of a lane's share, written by one of the four lanes that have the same row.
     struct alignas(16) Storage {
-        float4 partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
+        Vector partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
         float2 statistics[kRowGroups][kGroups][kParts - 1][kGroupThreads];
     };
     static constexpr u32 kReceivedBytes = sizeof(Storage);
 
-    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics);
+    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics) / 4;
     static constexpr u32 kSharesBytes = sizeof(Storage::partial);
 
     Storage& storage;
-    u32 statistics_full, shares_full;  // mbarriers that expect kStatisticsBytes and kSharesBytes; used if kAsync
+    // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes, or one for both.
+    u32 statistics_full, shares_full;
     int row_group, group, rank, thread;
 
     __device__ __forceinline__ int part() const { return rank * kGroups + group; }
@@ -1074,56 +1100,73 @@ struct Join {
     __device__ __forceinline__ void send_statistics(const float (&maximum)[2], const float (&sum)[2]) const {
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver != part())
+            if (receiver != part() && thread % 4 == 0)
                 send(&storage.statistics[row_group][receiver % kGroups][slot(receiver)][thread],
                      make_float2(maximum[receiver & 1], sum[receiver & 1]), receiver / kGroups, statistics_full);
     }
 
-    // The others' shares of `out`, to them.
-    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4]) const {
+    // The others' shares of `out`, to them. `sum`: as sent.
+    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4], const float (&sum)[2]) const {
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
             if (receiver != part()) {
-                const int half = 2 * (receiver & 1);
+                const int half = receiver & 1;
+                const float inverse = kPacked && sum[half] > 0.f ? rcp(sum[half]) : 0.f;
+                float words[kWords];
 #pragma unroll
-                for (int i = 0; i < kVectors; ++i) {
-                    const int j = (receiver >> 1) * kBlocks + 2 * i;
-                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
-                         make_float4(out[j][half], out[j][half + 1], out[j + 1][half], out[j + 1][half + 1]),
-                         receiver / kGroups, shares_full);
+                for (int i = 0; i < kWords; ++i) {
+                    const float(&block)[4] = out[(receiver >> 1) * kBlocks + (kPacked ? i : i / 2)];
+                    if constexpr (kPacked)
+                        words[i] = __uint_as_float(Message::pack(block[2 * half] * inverse, block[2 * half + 1] * inverse));
+                    else words[i] = block[2 * half + (i & 1)];
                 }
+#pragma unroll
+                for (int i = 0; i < kVectors; ++i)
+                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
+                         vector(words + i * kVectorWords), receiver / kGroups, shares_full);
             }
     }
 
     // share = this part's columns of the joint, normalised output, once the others' are here. `barrier`: a named
-    // one for all parts of this CTA.
+    // one for all parts of this CTA; `parity`: of the mbarriers' phase.
     __device__ __forceinline__ void receive(float (&share)[kBlocks][2], const float (&out)[kD / 8][4],
                                             const float (&maximum)[2], const float (&sum)[2], float scale,
-                                            u32 barrier) const {
-        if constexpr (kAsync) mbarrier_wait_cluster(statistics_full, 0);  // these left first: weigh while shares fly
+                                            u32 barrier, u32 parity = 0) const {
+        if constexpr (kAsync) mbarrier_wait_cluster(statistics_full, parity);  // these left first: weigh while shares fly
         else await(barrier);
         float weights[kParts];  // one's own last
         weigh(weights, half() ? maximum[1] : maximum[0], half() ? sum[1] : sum[0], scale);
+        // Every part's share is looked at: branches would be merged to one with a run-time index, in local memory.
 #pragma unroll
-        for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver == part()) {
+        for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-                for (int j = 0; j < kBlocks; ++j)
+            for (int e = 0; e < 2; ++e) {
+                float own = out[j][e];
 #pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        share[j][e] = weights[kParts - 1] *
-                                      out[(receiver >> 1) * kBlocks + j][2 * (receiver & 1) + e];
+                for (int receiver = 1; receiver < kParts; ++receiver) {
+                    const float x = out[(receiver >> 1) * kBlocks + j][2 * (receiver & 1) + e];
+                    own = receiver == part() ? x : own;
+                }
+                share[j][e] = weights[kParts - 1] * own;
             }
-        if constexpr (kAsync) mbarrier_wait_cluster(shares_full, 0);
+        if (kAsync && shares_full != statistics_full) mbarrier_wait_cluster(shares_full, parity);
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i)
 #pragma unroll
             for (int j = 0; j < kVectors; ++j) {
-                const float4 x = storage.partial[row_group][group][i][j][thread];
-                share[2 * j][0] = fmaf(weights[i], x.x, share[2 * j][0]);
-                share[2 * j][1] = fmaf(weights[i], x.y, share[2 * j][1]);
-                share[2 * j + 1][0] = fmaf(weights[i], x.z, share[2 * j + 1][0]);
-                share[2 * j + 1][1] = fmaf(weights[i], x.w, share[2 * j + 1][1]);
+                float words[kVectorWords];
+                spread(words, storage.partial[row_group][group][i][j][thread]);
+#pragma unroll
+                for (int k = 0; k < kVectorWords; ++k) {
+                    const int word = j * kVectorWords + k;
+                    if constexpr (kPacked) {
+                        const u32 pair = __float_as_uint(words[k]);
+                        share[word][0] = fmaf(weights[i], Message::low(pair), share[word][0]);
+                        share[word][1] = fmaf(weights[i], Message::high(pair), share[word][1]);
+                    } else {
+                        share[word / 2][word & 1] = fmaf(weights[i], words[k], share[word / 2][word & 1]);
+                    }
+                }
             }
     }
 
@@ -1143,7 +1186,7 @@ private:
         float maxima[kParts], sums[kParts], top = maximum, total = 0.f;
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i) {
-            const float2 other = storage.statistics[row_group][group][i][thread];
+            const float2 other = storage.statistics[row_group][group][i][thread & ~3];
             maxima[i] = other.x;
             sums[i] = other.y;
             top = fmaxf(top, other.x);
@@ -1157,14 +1200,23 @@ private:
         }
         const float inverse = rcp(total);
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) weights[i] *= inverse;
+        for (int i = 0; i < kParts; ++i) weights[i] *= kPacked && i < kParts - 1 ? inverse * sums[i] : inverse;
+    }
+
+    static __device__ __forceinline__ Vector vector(const float* words) {
+        if constexpr (kVectorWords == 4) return make_float4(words[0], words[1], words[2], words[3]);
+        else return make_float2(words[0], words[1]);
+    }
+    static __device__ __forceinline__ void spread(float (&words)[kVectorWords], Vector x) {
+        words[0] = x.x, words[1] = x.y;
+        if constexpr (kVectorWords == 4) words[2] = x.z, words[3] = x.w;
     }
 
     // Where this part's message lies among those that `receiver` gets.
     __device__ __forceinline__ int slot(int receiver) const { return (part() - receiver - 1 + kParts) % kParts; }
 
-    template <class Vector>
-    __device__ __forceinline__ void send(Vector* to, Vector x, u32 receiving_rank, u32 full) const {
+    template <class Sent>
+    __device__ __forceinline__ void send(Sent* to, Sent x, u32 receiving_rank, u32 full) const {
         if constexpr (kCluster == 1) {
             *to = x;
         } else {
@@ -1187,18 +1239,20 @@ constexpr bool kCausal = false;
 constexpr int kRowGroups = 1;                // sets of 64 queries a CTA
 constexpr int kCluster = 2;                  // CTAs that share the keys
 constexpr int kGroups = 1;                   // warpgroups of a CTA that share the keys
-constexpr int kTiles = 4;                         // tiles that a warpgroup has at most
-constexpr int kBN = 64;                               // keys a tile
-constexpr int kChunk = 32;                         // keys between exponentials and their product with V
+constexpr int kTiles = 2;                         // tiles that a warpgroup has at most
+constexpr int kBN = 128;                               // keys a tile
+constexpr int kChunk = 64;                         // keys between exponentials and their product with V
 enum class Shift { all, first };                            // the tiles whose maximum is subtracted
 [[maybe_unused]] constexpr Shift kShift = Shift::all;
-constexpr int kIssuers = 1;                     // warps that set up barriers and start copies
-constexpr int kPolynomials = 1;             // of eight exponentials
+constexpr int kPolynomials = 0;             // of eight exponentials
 enum class Exchange { async, barrier };
 constexpr bool kAsync = Exchange::async == Exchange::async;
+using Message = Element;                                    // what the parts send each other shares of the output as
+enum class GridOrder { m_fastest, head_fastest };
+constexpr bool kHeadsFastest = GridOrder::head_fastest == GridOrder::head_fastest;
 enum class Epilogue { direct, wide };
 constexpr bool kWide = Epilogue::wide == Epilogue::wide;
-constexpr int kSmemBytes = 83968;
+constexpr int kSmemBytes = 79872;
 // ---- end of knobs ----
 
 constexpr int kBM = kRowGroups * kGroupRows;
@@ -1212,23 +1266,19 @@ using KvTile = BlockTile<kBN, kD>;
 using Scores = Accumulator<1, kBN>;
 using Output = float[kD / 8][4];
 using Softmax = DeferredSoftmax<false>;
-using PartsJoin = Join<kD, kCluster, kGroups, kRowGroups, kAsync>;
+using PartsJoin = Join<kD, kCluster, kGroups, kRowGroups, kAsync, Message>;
 struct SharedStorage {
     QTile q[kRowGroups];
     KvTile k[kGroups][kTiles];
     KvTile v[kGroups][kTiles];
     PartsJoin::Storage join;
-    u64 k_full[kGroups][kTiles];
-    u64 v_full[kGroups][kTiles];
-    u64 q_full;
-    u64 statistics_full, shares_full;
+    u64 join_full;
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
 
-struct Maps {
-    const TensorMap &q, &k, &v;
+struct Sources {
+    const Element *q, *k, *v;
 };
-
 // Where a thread stands: in the CTA, and its CTA in the problem.
 struct Place {
     int lane, warp, row_group, group, thread;
@@ -1243,8 +1293,9 @@ struct Place {
         row_group = warpgroup / kGroups;
         group = warpgroup % kGroups;
         rank = kCluster == 1 ? 0 : blockIdx.x;
-        head = blockIdx.z;
-        const int m = kCausal ? gridDim.y - 1 - blockIdx.y : blockIdx.y;  // the longest rows start first
+        head = kHeadsFastest ? blockIdx.y : blockIdx.z;
+        const int index = kHeadsFastest ? blockIdx.z : blockIdx.y, last = (kHeadsFastest ? gridDim.z : gridDim.y) - 1;
+        const int m = kCausal ? last - index : index;  // the longest rows start first
         first_query = m * kBM;
         row = first_query + row_group * kGroupRows + warp * 16;
         const int keys = kCausal ? min(length, first_query + kBM) : length;
@@ -1260,71 +1311,74 @@ struct Place {
     }
 };
 
-// Asks for the tiles that are the job of issuer kIssuer; kAll: no group has fewer than kTiles, so that the
-// code runs straight through.
-template <int kIssuer, bool kAll>
-__device__ __forceinline__ void issue(SharedStorage& shared, const Maps& maps, const Place& at) {
-    int job = 0;
-    if (job++ % kIssuers == kIssuer) {
-        const u32 barrier = shared_address(&shared.q_full);
-        mbarrier_expect(barrier, sizeof(shared.q));
-#pragma unroll
-        for (int i = 0; i < kRowGroups; ++i)
-            tma_load(shared_address(&shared.q[i]), maps.q, barrier, at.first_query + i * kGroupRows, 0, at.head);
-    }
-#pragma unroll
-    for (int operand = 0; operand < 2; ++operand)
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i)
-#pragma unroll
-            for (int g = 0; g < kGroups; ++g)
-                if (job++ % kIssuers == kIssuer && (kAll || i < at.count(g))) {
-                    const u32 barrier = shared_address(operand ? &shared.v_full[g][i] : &shared.k_full[g][i]);
-                    const u32 to = shared_address(operand ? &shared.v[g][i] : &shared.k[g][i]);
-                    mbarrier_expect(barrier, sizeof(KvTile));
-                    tma_load(to, operand ? maps.v : maps.k, barrier, at.tile(g, i) * kBN, 0, at.head);
-                }
+// What the parts' messages count at.
+__device__ __forceinline__ void initialise_join([[maybe_unused]] SharedStorage& shared) {
+    mbarrier_init(shared_address(&shared.join_full), 1);
+    mbarrier_expect(shared_address(&shared.join_full), PartsJoin::kStatisticsBytes + PartsJoin::kSharesBytes);
 }
 
-// Initialises the barriers of the tiles that are the job of issuer kIssuer; the join's too, if it is the first.
-template <int kIssuer>
-__device__ __forceinline__ void initialise(SharedStorage& shared) {
-    int job = 0;
-    if (job++ % kIssuers == kIssuer) mbarrier_init(shared_address(&shared.q_full), 1);
+// One of kCopiers threads that start copying kRows rows, from row `first` on, of a (length, kD) matrix; rows from
+// `length` on become zeros. kWhole: there are none.
+template <int kRows, int kCopiers, bool kWhole>
+__device__ __forceinline__ void copy_rows(u32 tile, const Element* matrix, int first, int length, int thread) {
+    constexpr int kChunks = kD / 8, kStep = kCopiers / kChunks;
+    static_assert(kStep % 8 == 0 && kRows % kStep == 0, "a thread stays in its column and in its place of the swizzle");
+    const int row = thread / kChunks, chunk = thread % kChunks;
+    const u32 to = tile + BlockTile<kRows, kD>::offset(row, chunk);
+    const Element* from = matrix + static_cast<long long>(first + row) * kD + chunk * 8;
 #pragma unroll
-    for (int operand = 0; operand < 2; ++operand)
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i)
-#pragma unroll
-            for (int g = 0; g < kGroups; ++g)
-                if (job++ % kIssuers == kIssuer)
-                    mbarrier_init(shared_address(operand ? &shared.v_full[g][i] : &shared.k_full[g][i]), 1);
-    if (kIssuer == 0) {
-        mbarrier_init(shared_address(&shared.statistics_full), 1);
-        mbarrier_init(shared_address(&shared.shares_full), 1);
-        mbarrier_expect(shared_address(&shared.statistics_full), PartsJoin::kStatisticsBytes);
-        mbarrier_expect(shared_address(&shared.shares_full), PartsJoin::kSharesBytes);
-    }
-    fence_mbarrier_init();
+    for (int down = 0; down < kRows; down += kStep)
+        cp_async_16(to + down * kBlockRowBytes, from + down * kD, kWhole || first + row + down < length);
 }
 
-// One thread of each issuing warp: a tile's barrier is initialised by who asks for the tile, so that nobody has to
-// wait before asking.
-template <int kIssuer = 0>
-__device__ __forceinline__ void start_copies(SharedStorage& shared, const Maps& maps, const Place& at, int issuer) {
-    if (issuer == kIssuer) {
-        initialise<kIssuer>(shared);
-        if (at.count(kGroups - 1) == kTiles) issue<kIssuer, true>(shared, maps, at);
-        else issue<kIssuer, false>(shared, maps, at);
-    } else if constexpr (kIssuer + 1 < kIssuers) {
-        start_copies<kIssuer + 1>(shared, maps, at, issuer);
+// A warpgroup's tiles of K or of V, each a group of copies, also where there is none: so that they can be counted.
+template <bool kWhole>
+__device__ __forceinline__ void copy_tiles(KvTile (&tiles)[kTiles], const Element* matrix, const Place& at, int length) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+        if (kWhole || i < at.count(at.group))
+            copy_rows<kBN, kGroupThreads, kWhole>(shared_address(&tiles[i]), matrix, at.tile(at.group, i) * kBN, length,
+                                                  at.thread);
+        cp_async_commit();
     }
 }
 
-// Starts the scores of the group's tile i as soon as K has arrived.
+// All threads: what is needed first is asked for first, and the rest while that is on its way. Q and the first tile of
+// K are one group. kWhole: no group has fewer than kTiles tiles, and none is beyond the last key or query.
+template <bool kWhole>
+__device__ __forceinline__ void start_copies(SharedStorage& shared, const Sources& from, const Place& at, int length) {
+    const long long head = static_cast<long long>(at.head) * length * kD;
+    copy_rows<kGroupRows, kThreads, kWhole>(shared_address(&shared.q[0]), from.q + head, at.first_query, length,
+                                            threadIdx.x);
+    copy_tiles<kWhole>(shared.k[at.group], from.k + head, at, length);
+    if (threadIdx.x < 32 && elect_lane()) {
+        initialise_join(shared);
+        fence_mbarrier_init();
+    }
+    __syncwarp();
+    copy_tiles<kWhole>(shared.v[at.group], from.v + head, at, length);
+}
+
+// Until all but the latest `kYounger` groups of this thread's copies have landed, and those of its warpgroup, for wgmma.
+template <int kMost = 2 * kTiles - 1>
+__device__ __forceinline__ void land_copies(int younger, const Place& at) {
+    if (kMost > 0 && younger < kMost) return land_copies<(kMost > 0 ? kMost - 1 : 0)>(younger, at);
+    cp_async_wait<kMost>();
+    fence_proxy_async();
+    barrier_sync(kOwnBarrier + at.group, kGroupThreads);
+}
+// Until tile i of K (for i = 0, and Q), or of V, is here.
+__device__ __forceinline__ void await_keys([[maybe_unused]] SharedStorage& shared, const Place& at, int i) {
+    if (i > 0) land_copies(2 * kTiles - 1 - i, at);  // the first ones are what the CTA began with
+}
+__device__ __forceinline__ void await_values([[maybe_unused]] SharedStorage& shared, const Place& at, int i) {
+    land_copies(kTiles - 1 - i, at);
+}
+
+// Starts the scores of the group's tile i as soon as K has arrived, or, kAgain, when everything has.
+template <bool kAgain = false>
 __device__ __forceinline__ void start_scores(SharedStorage& shared, Scores& scores, const Place& at, int i) {
-    if (i == 0) mbarrier_wait(shared_address(&shared.q_full), 0);
-    mbarrier_wait(shared_address(&shared.k_full[at.group][i]), 0);
+    if (!kAgain) await_keys(shared, at, i);
     pin(scores[0]);
     wgmma_fence();
     multiply_keys_async<Element, kD, kBN>(scores[0], shared_address(&shared.q[at.row_group]),
@@ -1332,19 +1386,17 @@ __device__ __forceinline__ void start_scores(SharedStorage& shared, Scores& scor
     wgmma_commit();
 }
 
-// Waits until the scores of tile i have landed (`younger` groups of wgmmas were started after them), masks them and
-// raises `maximum`.
-__device__ __forceinline__ void land_scores(Scores& scores, float (&maximum)[2], int younger, const Place& at, int i,
-                                            int length) {
+// Waits until the scores of tile i have landed (`younger` groups of wgmmas were started after them), and masks them.
+__device__ __forceinline__ void land_scores(Scores& scores, int younger, const Place& at, int i, int length) {
     wgmma_wait(younger);
     pin(scores[0]);
     const int key = at.tile(at.group, i) * kBN;
     if (key + kBN > length || (kCausal && key + kBN > at.row + 1))
         mask_scores<kCausal>(scores, at.row, key, length, at.lane);
-    raise(maximum, scores[0]);
 }
 
 // Exponentials of tile i and their product with V, chunk by chunk. `accumulate`: out holds something already.
+template <bool kAgain = false>
 __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out, Scores& scores, Softmax& softmax,
                                              const Place& at, int i, bool accumulate, float scale_log2) {
     {
@@ -1352,7 +1404,7 @@ __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out,
         u32 p[kChunk / 16][4];
         exponentiate<kPolynomials, kFirst / 8, kChunk / 8>(scores[0], softmax.sum, softmax.maximum, scale_log2);
         pack<Element, kFirst / 8>(p, scores[0]);
-        if (kFirst == 0) mbarrier_wait(shared_address(&shared.v_full[at.group][i]), 0);
+        if (kFirst == 0 && !kAgain) await_values(shared, at, i);
         wgmma_fence();
         multiply_values_async<Element, kD, kBN>(
             out, p, shared_address(&shared.v[at.group][i]) + kFirst * kBlockRowBytes, accumulate || kFirst > 0);
@@ -1363,7 +1415,7 @@ __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out,
         u32 p[kChunk / 16][4];
         exponentiate<kPolynomials, kFirst / 8, kChunk / 8>(scores[0], softmax.sum, softmax.maximum, scale_log2);
         pack<Element, kFirst / 8>(p, scores[0]);
-        if (kFirst == 0) mbarrier_wait(shared_address(&shared.v_full[at.group][i]), 0);
+        if (kFirst == 0 && !kAgain) await_values(shared, at, i);
         wgmma_fence();
         multiply_values_async<Element, kD, kBN>(
             out, p, shared_address(&shared.v[at.group][i]) + kFirst * kBlockRowBytes, accumulate || kFirst > 0);
@@ -1380,7 +1432,10 @@ __device__ __forceinline__ bool attend(SharedStorage& shared, Output& out, Softm
 #pragma unroll
     for (int i = 0; i < kCount; ++i) start_scores(shared, scores[i], at, i);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) land_scores(scores[i], grown, kCount - 1 - i, at, i, length);
+    for (int i = 0; i < kCount; ++i) {
+        land_scores(scores[i], kCount - 1 - i, at, i, length);
+        raise(grown, scores[i][0]);
+    }
     softmax.maximum[0] = row_max(grown[0]);
     softmax.maximum[1] = row_max(grown[1]);
 #pragma unroll
@@ -1399,13 +1454,13 @@ __device__ __forceinline__ void finish(SharedStorage& shared, Element* to, Outpu
                                        const Place& at, int length, float scale_log2) {
     softmax.finish();
     const int row = at.row + at.lane / 4;
-    const PartsJoin join{shared.join, shared_address(&shared.statistics_full), shared_address(&shared.shares_full),
-                         at.row_group, at.group, at.rank, at.thread};
+    const u32 full = shared_address(&shared.join_full);
+    const PartsJoin join{shared.join, full, full, at.row_group, at.group, at.rank, at.thread};
     if constexpr (kCluster > 1) cluster_wait();  // the others have started: their shared memory is theirs
     join.send_statistics(softmax.maximum, softmax.sum);  // while the last product is still running
     wgmma_wait<0>();
     pin(out);
-    join.send_shares(out);
+    join.send_shares(out, softmax.sum);
     float share[PartsJoin::kBlocks][2];
     join.receive(share, out, softmax.maximum, softmax.sum, scale_log2, kJoinBarrier);
     u32 pairs[PartsJoin::kBlocks];
@@ -1421,23 +1476,14 @@ __device__ __forceinline__ void attend_and_finish(SharedStorage& shared, Element
                                                   float scale_log2) {
     Output out;
     Softmax softmax;
-    switch (at.count(at.group)) {
-        case 1:
-            if (attend<1>(shared, out, softmax, at, length, scale_log2))
-                return finish(shared, to, out, softmax, at, length, scale_log2);
-            break;
-        case 2:
-            if (attend<2>(shared, out, softmax, at, length, scale_log2))
-                return finish(shared, to, out, softmax, at, length, scale_log2);
-            break;
-        case 3:
-            if (attend<3>(shared, out, softmax, at, length, scale_log2))
-                return finish(shared, to, out, softmax, at, length, scale_log2);
-            break;
-        case 4:
-            if (attend<4>(shared, out, softmax, at, length, scale_log2))
-                return finish(shared, to, out, softmax, at, length, scale_log2);
-            break;
+    const int count = at.count(at.group);
+    if (count >= 2) {  // not ==: that makes a table of jumps, in memory that is cold
+        if (attend<2>(shared, out, softmax, at, length, scale_log2))
+            return finish(shared, to, out, softmax, at, length, scale_log2);
+    }
+    else if (count >= 1) {  // not ==: that makes a table of jumps, in memory that is cold
+        if (attend<1>(shared, out, softmax, at, length, scale_log2))
+            return finish(shared, to, out, softmax, at, length, scale_log2);
     }
     wgmma_wait<0>();
     clear_rows(out);
@@ -1445,18 +1491,16 @@ __device__ __forceinline__ void attend_and_finish(SharedStorage& shared, Element
     finish(shared, to, out, softmax, at, length, scale_log2);
 }
 
-__device__ __forceinline__ void attention(SharedStorage& shared, const Maps& maps, Element* o, int length,
+__device__ __forceinline__ void attention(SharedStorage& shared, const Sources& from, Element* o, int length,
                                           float scale_log2) {
     const Place at(length);
-    const int issuer = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-    if (issuer == kThreads / 32 - 1 && elect_lane()) {  // ahead of the first copy, and beside its preparation
-        tma_prefetch(maps.q);
-        tma_prefetch(maps.k);
-        tma_prefetch(maps.v);
-    }
-    if (issuer < kIssuers && elect_lane()) start_copies(shared, maps, at, issuer);
-    __syncwarp();
+    const bool whole = at.first_query + kBM <= length && (at.tile(kGroups - 1, kTiles - 1) + 1) * kBN <= length &&
+                       at.count(kGroups - 1) == kTiles;
+    if (whole) start_copies<true>(shared, from, at, length);
+    else start_copies<false>(shared, from, at, length);
     if constexpr (kCluster > 1) cluster_arrive_relaxed();
+    cp_async_wait<2 * kTiles - 1>();
+    fence_proxy_async();
     __syncthreads();
 
     Element* to = o + static_cast<long long>(at.head) * length * kD;
@@ -1465,11 +1509,11 @@ __device__ __forceinline__ void attention(SharedStorage& shared, const Maps& map
 
 }  // namespace evo
 
-// q, k, v: tensor maps (see tma.cuh), boxes of 64, kBN and kBN rows; o: (heads, length, kD), dense.
-// Grid: kCluster x query tiles x heads.
+// o: (heads, length, kD), dense; q, k, v: tensor maps of the like (see tma.cuh), boxes of 64, kBN and kBN rows, or the
+// arrays themselves. Grid: kCluster x query tiles x heads, or kCluster x heads x query tiles.
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(evo::kThreads, 1)
-flash_wgmma_split(const __grid_constant__ evo::TensorMap q, const __grid_constant__ evo::TensorMap k,
-                  const __grid_constant__ evo::TensorMap v, evo::Element* o, int length, float scale_log2) {
+flash_wgmma_split(const evo::Element* q, const evo::Element* k, const evo::Element* v, evo::Element* o, int length,
+                  float scale_log2) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
-    evo::attention(*reinterpret_cast<evo::SharedStorage*>(shared_memory), evo::Maps{q, k, v}, o, length, scale_log2);
+    evo::attention(*reinterpret_cast<evo::SharedStorage*>(shared_memory), evo::Sources{q, k, v}, o, length, scale_log2);
 }
