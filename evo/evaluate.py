@@ -24,10 +24,10 @@ from evo.device.turns import turns_of
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
-from evo.nvcc import Compiler, find_compiler
+from evo.nvcc import PARTS, Compiler, Part, find_compiler
 from evo.task import Task, load_task
 from evo.template import Template, load_template
-from evo.timing import TimingSession, TimingSettings, timing_of
+from evo.timing import TimingSession, TimingSettings
 from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
 
 Watch = Callable[[str], None]
@@ -84,13 +84,15 @@ class EvaluatorSpec:
             load_interpreter(self.cache)
         self.compiler().close()
 
-    def compiler(self) -> Compiler:
-        """What gives the device what it runs: a GPU the cubin, the emulator the PTX."""
+    def compiler(self, whole: bool = False) -> Compiler:
+        """What gives the device what it runs: a GPU the cubin, the emulator the PTX; `whole`: both, and the
+        lines of the source, for tools that name them."""
+        runs: Part = "cubin" if self.on_gpu else "ptx"
         return find_compiler(
             self.nvcc,
             Cache(self.cache),
             timeout_s=self.compile_timeout_s,
-            parts=("cubin",) if self.on_gpu else ("ptx",),
+            parts=PARTS if whole else (runs,),
         )
 
     def evaluators(self, workers: int) -> int:
@@ -305,11 +307,7 @@ class Evaluator:
         """None on the emulator, which has no time of its own."""
         if not isinstance(self.device, CudaDevice):
             return None
-        with ExitStack() as held:
-            with journey.stage("turn"):
-                held.enter_context(turns_of(self.device.uuid).alone())
-            with journey.stage("timing"):
-                return timing_of(green, self._session_for(self.device, green.problem))
+        return self._session_for(self.device, green.problem).measure(green, journey.stage)
 
     def _session_for(self, device: CudaDevice, problem: Problem) -> TimingSession:
         if self._session is None or self._session.problem.key != problem.key:

@@ -4,9 +4,9 @@ Measured on a 60-line mma.sync attention kernel (sm_89, one core, CUDA 13.0.88):
 ptxas's report from one call in 0.20 s (ptxas: 0.09 s of it); nvcc and ptxas take 0.48 s together. The
 headers (cuda_fp16, mma) cost 10 to 30 ms, so precompiled headers would not pay.
 
-What one needs of a kernel is kept: a search on a GPU its cubin, one on the emulator its PTX, both where a
-person asks; what is missing is compiled again. Of `flash_mma` either takes 8 to 11 KB (xz), with line
-information, and 1 ms to read; both together took 30 to 44 KB (zlib), the most of a trial's disk.
+What one needs of a kernel is kept, each need in an entry of its own: a search on a GPU takes its cubin, one
+on the emulator its PTX, a person both. Lines of the source are named where there is PTX; a cubin alone has
+none, which changes no instruction and makes it 40 to 47 % smaller.
 
 The first of these that works compiles:
 
@@ -20,7 +20,6 @@ Compilers run in processes that are killed at a deadline: Uncompilable("compile 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import lzma
 import os
@@ -33,22 +32,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from evo import nvrtc
+from evo.building import ninja_build
 from evo.cache import Cache
 from evo.errors import MachineError, Uncompilable
 from evo.ptxas import first_errors, machine_code, module_state, reason, resources, without_ptx_text
+from evo.toolkit import Toolkit, toolkits
 from evo.trial import Binary, Resources, digest_of
 
-OPTIONS = ("-std=c++17", "-lineinfo")
-"""What every candidate is compiled with, besides its architecture."""
+OPTIONS = ("-std=c++17",)
+"""What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
+LINES = "-lineinfo"
 OLDEST = (12, 4)
 """Releases below are passed over when nobody asked for them by name."""
 PRUNE_EVERY = 1000
@@ -59,84 +61,6 @@ _XZ_PRESET: dict[bool, int] = {True: 1, False: 6}
 """With a cubin and without: 6 takes 5 times as long and makes PTX an eighth smaller, a cubin hardly."""
 _OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
 """The source as PTX names it: by the folder that happened to be the compiler's."""
-
-
-@dataclass(frozen=True)
-class Toolkit:
-    """One place where CUDA compilers lie. `origin` says how it was found ("--nvcc", "PATH", "wheels")."""
-
-    root: Path
-    origin: str
-    nvcc: Path | None
-    nvrtc: Path | None
-
-    @property
-    def includes(self) -> tuple[Path, ...]:
-        """Folders of <cuda_fp16.h>, <mma.h> and <cuda/std/...>."""
-        return tuple(p for p in (self.root / "include", self.root / "include" / "cccl") if p.is_dir())
-
-    @property
-    def ptxas(self) -> Path | None:
-        """The assembler of PTX."""
-        beside = [self.nvcc.with_name("ptxas")] if self.nvcc else []
-        return next((p for p in (self.root / "bin" / "ptxas", *beside) if p.is_file()), None)
-
-    @property
-    def builtins(self) -> Path | None:
-        """The library that NVRTC loads by bare name."""
-        found = sorted(self.nvrtc.parent.glob("libnvrtc-builtins.so.*")) if self.nvrtc else []
-        return found[0] if found else None
-
-
-def toolkits(asked: Path | None = None) -> list[Toolkit]:
-    """Every toolkit of this machine, the preferred first; `asked` is a path to an nvcc or a CUDA_HOME."""
-    found = []
-    if asked is not None:
-        found.append(_toolkit_asked(asked))
-    if on_path := shutil.which("nvcc"):
-        found.append(_toolkit_of(Path(on_path), "PATH"))
-    found.extend(_toolkits_in_wheels())
-    return found
-
-
-def _toolkit_asked(asked: Path) -> Toolkit:
-    nvcc = asked / "bin" / "nvcc" if asked.is_dir() else asked
-    if not nvcc.is_file() or not os.access(nvcc, os.X_OK):
-        raise MachineError(
-            f"no CUDA compiler at {asked}", "give the path of an nvcc, or of a folder with bin/nvcc"
-        )
-    return _toolkit_of(nvcc, "--nvcc")
-
-
-def _toolkit_of(nvcc: Path, origin: str) -> Toolkit:
-    """The toolkit that an nvcc belongs to; it may be a link or a script that calls another."""
-    root = nvcc.resolve().parent.parent
-    if not (root / "include" / "cuda_fp16.h").is_file():
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            command = [str(nvcc), "--dryrun", "-ptx", "x.cu"]
-            said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-            if here := re.search(r"_HERE_=(.+)", said.stderr):
-                root = Path(here[1].strip()).resolve().parent
-    return Toolkit(root, origin, nvcc, _nvrtc_below(root))
-
-
-def _toolkits_in_wheels() -> list[Toolkit]:
-    spec = importlib.util.find_spec("nvidia")
-    roots = (
-        [r for p in (spec.submodule_search_locations or ()) for r in Path(p).glob("cu[0-9]*")] if spec else []
-    )
-    found = []
-    for root in sorted(roots, key=lambda r: r.name, reverse=True):
-        nvcc = root / "bin" / "nvcc"
-        found.append(Toolkit(root, "wheels", nvcc if nvcc.is_file() else None, _nvrtc_below(root)))
-    return found
-
-
-def _nvrtc_below(root: Path) -> Path | None:
-    for folder in (root / "lib64", root / "lib", root / "targets" / "x86_64-linux" / "lib"):
-        if found := sorted(folder.glob("libnvrtc.so.[0-9]*")):
-            return found[0]
-    return None
 
 
 def find_compiler(
@@ -193,7 +117,9 @@ class Compiler:
         self.cache = cache
         self.timeout_s = timeout_s
         self.parts = frozenset(parts)
-        self._backend = _NvrtcProcesses(toolkit) if tool == "nvrtc" else _NvccCommands(toolkit)
+        self.options = (*OPTIONS, *((LINES,) if "ptx" in self.parts else ()))
+        backend = _NvrtcProcesses if tool == "nvrtc" else _NvccCommands
+        self._backend = backend(toolkit, self.options)
         self._builds = 0
         self.release, self.version = self._probe()
 
@@ -212,8 +138,8 @@ class Compiler:
         return (int(said[1]), int(said[2])), f"{self.tool} {said[3].decode()}"
 
     def key(self, source: str, entry: str, arch: str) -> str:
-        """The cache key: equal keys are the same binary."""
-        return digest_of(source, entry, arch, list(OPTIONS), self.version)
+        """The cache key: equal keys are the same binary, with the same parts."""
+        return digest_of(source, entry, arch, list(self.options), sorted(self.parts), self.version)
 
     def compile(self, source: str, entry: str, arch: str) -> Binary:
         """The binary of `source` for `arch` ("sm_89", "sm_90a"), from the cache if it was built before.
@@ -268,8 +194,8 @@ class Compiler:
             raise Uncompilable(reason(built.log), first_errors(built.log))
         cubin, ptx = without_ptx_text(built.cubin), _OWN_FILE.sub('"candidate.cu"', built.ptx.decode())
         return Binary(
-            cubin=cubin,
-            ptx=ptx,
+            cubin=cubin if "cubin" in self.parts else b"",
+            ptx=ptx if "ptx" in self.parts else "",
             entry=entry,
             arch=arch,
             compiler=self.version,
@@ -280,12 +206,7 @@ class Compiler:
         )
 
     def _load(self, key: str) -> Binary | None:
-        """The cached binary, if the cache has all parts of it; a damaged entry is deleted."""
-        found = self._entry(key)
-        return self._lean(found) if found and self.parts <= _parts_of(found) else None
-
-    def _entry(self, key: str) -> Binary | None:
-        """What the cache has of a binary, whichever parts."""
+        """The cached binary; a damaged entry is deleted."""
         try:
             packed = self.cache.read(key)
             if packed is None:
@@ -301,20 +222,14 @@ class Compiler:
             self.cache.drop(key)
             return None
 
-    def _lean(self, binary: Binary) -> Binary:
-        """`binary` with the parts that are asked for."""
-        unwanted: dict[str, Any] = {"cubin": b"", "ptx": ""}
-        return replace(binary, **{part: none for part, none in unwanted.items() if part not in self.parts})
-
-    def _keep(self, key: str, whole: Binary) -> Binary:
-        """Keeps what is asked for of a new binary; all of it if others asked for the rest before."""
-        binary, before = self._lean(whole), self._entry(key)
-        kept = binary if before is None or _parts_of(before) <= self.parts else whole
-        ptx = kept.ptx.encode()
-        fields = {k: v for k, v in asdict(kept).items() if k not in PARTS}
+    def _keep(self, key: str, binary: Binary) -> Binary:
+        ptx = binary.ptx.encode()
+        fields = {k: v for k, v in asdict(binary).items() if k not in PARTS}
         head = json.dumps({**fields, "ptx_bytes": len(ptx)}).encode()
         packed = lzma.compress(
-            head + b"\n" + ptx + kept.cubin, check=lzma.CHECK_CRC32, preset=_XZ_PRESET[bool(kept.cubin)]
+            head + b"\n" + ptx + binary.cubin,
+            check=lzma.CHECK_CRC32,
+            preset=_XZ_PRESET["cubin" in self.parts],
         )
         try:
             self.cache.keep(key, packed)
@@ -329,19 +244,15 @@ class Compiler:
         return binary
 
 
-def _parts_of(binary: Binary) -> frozenset[Part]:
-    return frozenset(part for part in PARTS if getattr(binary, part))
-
-
 # --- NVRTC -------------------------------------------------------------------------------------------------
 
 
 class _NvrtcProcesses:
     """Processes that compile with NVRTC; as many as there are threads that compile at once."""
 
-    def __init__(self, toolkit: Toolkit) -> None:
+    def __init__(self, toolkit: Toolkit, options: Sequence[str]) -> None:
         self._toolkit = toolkit
-        self._includes = [f"-I{folder}" for folder in toolkit.includes]
+        self._options = [*options, "--ptxas-options=-v", *(f"-I{folder}" for folder in toolkit.includes)]
         self._idle: list[_NvrtcProcess] = []
         self._busy: set[_NvrtcProcess] = set()
         self._lock = threading.Lock()
@@ -349,10 +260,9 @@ class _NvrtcProcesses:
 
     def build(self, source: str, arch: str, timeout_s: float) -> _Built:
         child = self._take()
-        options = [f"-arch={arch}", *OPTIONS, "--ptxas-options=-v", *self._includes]
         healthy = False
         try:
-            built = child.ask(source, options, timeout_s)
+            built = child.ask(source, [f"-arch={arch}", *self._options], timeout_s)
             healthy = True
         finally:
             self._give_back(child, healthy)
@@ -450,16 +360,18 @@ class _NvrtcProcess:
 class _NvccCommands:
     """nvcc (to PTX) and ptxas (to a cubin) as commands; batches through ninja."""
 
-    def __init__(self, toolkit: Toolkit) -> None:
+    def __init__(self, toolkit: Toolkit, options: Sequence[str]) -> None:
         assert toolkit.nvcc is not None
+        self._options = options
         self._nvcc = str(toolkit.nvcc)
         self._ptxas = str(toolkit.ptxas or toolkit.nvcc.with_name("ptxas"))
         self._running: set[subprocess.Popen[str]] = set()
 
     def _commands(self, arch: str) -> tuple[list[str], list[str]]:
         """To be run where `candidate.cu` lies."""
-        to_ptx = [self._nvcc, "-ptx", f"-arch={arch}", *OPTIONS, "candidate.cu", "-o", "candidate.ptx"]
-        to_cubin = [self._ptxas, "-v", "-lineinfo", f"-arch={arch}", "candidate.ptx", "-o", "candidate.cubin"]
+        to_ptx = [self._nvcc, "-ptx", f"-arch={arch}", *self._options, "candidate.cu", "-o", "candidate.ptx"]
+        lines = [LINES] if LINES in self._options else []
+        to_cubin = [self._ptxas, "-v", *lines, f"-arch={arch}", "candidate.ptx", "-o", "candidate.cubin"]
         return to_ptx, to_cubin
 
     def build(self, source: str, arch: str, timeout_s: float) -> _Built:
@@ -499,7 +411,7 @@ class _NvccCommands:
             edges = [
                 (f"{i}/ended", "step", [f"{i}/candidate.cu"], {"command": c}) for i, c in enumerate(commands)
             ]
-            _ninja(root, rules, edges, jobs)
+            ninja_build(root, rules, edges, jobs)
             return [self._outcome(root / str(i), timeout_s) for i in range(len(sources))]
 
     def _outcome(self, folder: Path, timeout_s: float) -> tuple[_Built | Uncompilable, float]:
@@ -536,85 +448,6 @@ def _kill_group(child: subprocess.Popen[str]) -> None:
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-
-
-# --- host code ---------------------------------------------------------------------------------------------
-
-
-def build_shared_library(
-    name: str,
-    sources: Sequence[Path],
-    flags: Sequence[str],
-    cache: Cache,
-    progress: Callable[[str], None] = lambda _: None,
-    *,
-    headers: Sequence[Path] = (),
-    jobs: int | None = None,
-) -> Path:
-    """`lib<name>.so` of C++ `sources`, built once by ninja with the host compiler; the path in the cache.
-
-    The key has the compiler, the flags and the content of `sources` and `headers`. `progress` gets one line
-    when a build begins and one when it ended. Raises MachineError without a C++ compiler, or if it says no.
-    """
-    compiler = next((found for c in ("g++", "clang++", "c++") if (found := shutil.which(c))), None)
-    if compiler is None:
-        raise MachineError(
-            f"no C++ compiler to build {name} with", "install g++ (Debian: apt-get install g++)"
-        )
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    texts = [[path.name, path.read_text()] for path in (*sources, *headers)]
-    key = digest_of(name, version, list(flags), texts)
-
-    def build(folder: Path) -> None:
-        progress(f"building {name} ({len(sources)} files, once)")
-        begin = time.perf_counter()
-        compile_flags = [*flags, "-fPIC", "-MMD", "-MF"]
-        command = f"{shlex.quote(compiler)} {shlex.join(compile_flags)} $out.d -c $in -o $out"
-        link = f"{shlex.quote(compiler)} {shlex.join(flags)} -shared $in -o $out"
-        objects = [f"{path.stem}.o" for path in sources]
-        edges: list[tuple[str, str, list[str], dict[str, str]]] = [
-            (o, "cxx", [str(path.resolve())], {}) for o, path in zip(objects, sources, strict=True)
-        ]
-        edges.append((f"lib{name}.so", "link", objects, {}))
-        _ninja(folder, [("cxx", command), ("link", link)], edges, jobs or os.cpu_count() or 1)
-        for path in folder.iterdir():
-            if path.suffix != ".so":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        progress(f"built {name} in {time.perf_counter() - begin:.1f} s")
-
-    try:
-        library = cache.build_once(key, build) / f"lib{name}.so"
-    except OSError as error:
-        raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}") from error
-    if not library.is_file():  # somebody deleted a part of the entry
-        shutil.rmtree(cache.path(key), ignore_errors=True)
-        library = cache.build_once(key, build) / f"lib{name}.so"
-    return library
-
-
-def _ninja(
-    folder: Path,
-    rules: Sequence[tuple[str, str]],
-    edges: Sequence[tuple[str, str, list[str], dict[str, str]]],
-    jobs: int,
-) -> None:
-    """Write `build.ninja` into `folder` and run it there; MachineError with the output if a step fails."""
-    import ninja
-    from ninja.ninja_syntax import Writer
-
-    with (folder / "build.ninja").open("w") as file:
-        writer = Writer(file)  # type: ignore[arg-type]  # its stub wants a str
-        for rule, command in rules:
-            writer.rule(rule, command)
-        for output, rule, inputs, variables in edges:
-            escaped = {k: v.replace("$", "$$") for k, v in variables.items()}
-            writer.build([output], rule, inputs, variables=escaped)
-    program = str(Path(ninja.BIN_DIR) / "ninja")
-    done = subprocess.run(
-        [program, "-j", str(max(1, jobs)), "-k", "0"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise MachineError("a build failed:\n" + first_errors(done.stdout + done.stderr))
 
 
 # --- reading machine code -----------------------------------------------------------------------------------

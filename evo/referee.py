@@ -29,7 +29,7 @@ from evo.gate import Green
 from evo.gate.sanitizing import sanitize
 from evo.nvrtc import end_with
 from evo.timing.contest import Contest, Fallen
-from evo.trial import Candidate, CaseError, Problem, Round
+from evo.trial import Binary, Candidate, CaseError, Problem, Round
 from evo.workers import WorkerError
 
 ANSWER_S = 600.0
@@ -126,9 +126,8 @@ class Referee:
         assert isinstance(evaluator.device, CudaDevice)
         index = evaluator.device.index
         try:
-            clean = sanitize(
-                green.kernel.binary, green.launch, evaluator.task, green.problem, index=index, timeout_s=60
-            )
+            binary = self._with_lines(self._asked[name][0], green.kernel.binary)
+            clean = sanitize(binary, green.launch, evaluator.task, green.problem, index=index, timeout_s=60)
         except (MachineError, Hung) as error:  # a tool that is absent, or too slow for the problem
             return f"not asked: {error.message}"
         except Red as red:
@@ -137,6 +136,12 @@ class Referee:
             # the others have been tried on too few templates for their word alone to refuse a winner
             return f"complains: {red.message}"
         return "clean: " + ", ".join(found.tool for found in clean)
+
+    def _with_lines(self, candidate: Candidate, timed: Binary) -> Binary:
+        """The instructions that are timed, with the lines of the source that a tool may name."""
+        with self._evaluator.spec.compiler(whole=True) as compiler:
+            binary = compiler.compile(candidate.source, candidate.entry, timed.arch)
+        return binary if binary.machine_code == timed.machine_code else timed
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         finalists = {name: self._seated[name] for name in names}

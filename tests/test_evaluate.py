@@ -11,9 +11,9 @@ import pytest
 
 from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed
 from evo.gpu import KNOWN_GPUS, Limits
-from evo.nvcc import toolkits
 from evo.task import load_task
 from evo.template import load_template
+from evo.toolkit import toolkits
 from evo.trial import Candidate, Outcome, Problem, Trial, Value, body_of
 from evo.workers import Pool
 

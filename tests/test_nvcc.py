@@ -9,14 +9,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evo.building import build_shared_library
 from evo.cache import Cache
 from evo.errors import MachineError, Uncompilable
-from evo.nvcc import Compiler, Part, build_shared_library, find_compiler, toolkits
+from evo.nvcc import Compiler, Part, find_compiler
+from evo.toolkit import toolkits
 from evo.trial import Binary
 
 KERNEL = """// a comment {comment}
@@ -194,29 +195,25 @@ def test_an_entry_without_its_file_is_built_again(compiler: Compiler) -> None:
     assert entry.is_file()
 
 
-def test_what_nobody_asks_for_is_not_kept(compiler: Compiler) -> None:
+def test_a_search_keeps_what_its_device_runs_and_lines_where_somebody_reads_them(compiler: Compiler) -> None:
     whole, cache = compiler.compile(source(), "scale", "sm_89"), compiler.cache
-    (entry,) = cache.root.glob("??/*.xz")
-    both = entry.stat().st_size
-    assert both < 8_000
-    entry.unlink()
+    sizes = [sum(entry.stat().st_size for entry in cache.root.glob("??/*.xz"))]
 
     def having(*parts: Part) -> Compiler:
         return Compiler(compiler.toolkit, compiler.tool, cache, parts=parts)
 
     with having("cubin") as of_gpu, having("ptx") as of_emulator:
-        built = of_gpu.compile(source(), "scale", "sm_89")
-        assert replace(built, seconds=0.0) == replace(whole, ptx="", cubin=built.cubin, seconds=0.0)
-        assert of_gpu.compile(source(), "scale", "sm_89") == built
-        assert entry.stat().st_size < 0.75 * both
-        for _ in range(2):  # what is missing is built again; then all of it is kept
-            assert ".entry scale(" in of_emulator.compile(source(), "scale", "sm_89").ptx
-        assert entry.stat().st_size > 0.9 * both
-        written = entry.stat().st_ino
-        assert not of_emulator.compile(source(), "scale", "sm_89").cubin
-        assert of_gpu.compile(source(), "scale", "sm_89").cubin
-        assert compiler.compile(source(), "scale", "sm_89").cubin
-        assert entry.stat().st_ino == written
+        for needy in (of_gpu, of_emulator):
+            built = needy.compile(source(), "scale", "sm_89")
+            sizes.append(sum(entry.stat().st_size for entry in cache.root.glob("??/*.xz")) - sum(sizes))
+            assert needy.compile(source(), "scale", "sm_89") == built
+            assert built.machine_code == whole.machine_code  # the same instructions, with lines or without
+            assert built.resources == whole.resources
+            assert bool(built.cubin) == (needy is of_gpu)
+            assert (".loc" in built.ptx) == (needy is of_emulator)
+    both, cubin, ptx = sizes
+    assert max(cubin, ptx) < 0.6 * both < 5_000
+    assert b".debug_line" in whole.cubin
 
 
 def test_a_batch_keeps_order_and_failures(compiler: Compiler) -> None:

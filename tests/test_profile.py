@@ -27,12 +27,12 @@ from evo.explain.profiling import (
     verdict_of,
 )
 from evo.gpu import KNOWN_GPUS, Limits
-from evo.nvcc import toolkits
 from evo.report.profile import profile_text
 from evo.rig import evaluator_of
 from evo.store import Store, StoredTrial, Study
 from evo.task import load_task
 from evo.template import load_template
+from evo.toolkit import toolkits
 from evo.trial import Outcome, Problem, Trial
 
 FOLDER = Path(__file__).parent / "templates"

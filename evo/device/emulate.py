@@ -27,8 +27,9 @@ from evo.device.emulator import EmulatorDevice, EmulatorKernel, place_of, verdic
 from evo.device.estimate import Estimate, estimate
 from evo.device.interpreter import Execution, Fault, Work
 from evo.errors import CandidateError, Uncompilable, UsageError
-from evo.nvcc import Compiler, toolkits
+from evo.nvcc import Compiler
 from evo.task import BufferSpec
+from evo.toolkit import toolkits
 from evo.trial import Argument, Binary, BufferArg, Candidate, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
 DTYPES = {  # as said on the command line -> (as a TensorMapArg says it, bytes)

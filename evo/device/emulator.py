@@ -88,7 +88,7 @@ def built_interpreter(
 
     Raises MachineError if it must be built and there is no host compiler.
     """
-    from evo.nvcc import build_shared_library  # 20 ms that `import evo.device.emulator` need not cost
+    from evo.building import build_shared_library  # imports that `import evo.device.emulator` need not cost
 
     folder = Path(__file__).with_name("ptx")
     sources, headers = sorted(folder.glob("*.cpp")), sorted(folder.glob("*.h*"))

@@ -18,12 +18,12 @@ from evo.trial import Candidate
 
 
 def launch(candidate: Candidate, spec: EvaluatorSpec, times: int) -> None:
-    """Compiles `candidate` (the cache has it), and launches it `times` times on the plain family of
-    inputs."""
+    """Compiles `candidate` with the lines of its source, which change no instruction, and launches it
+    `times` times on the plain family of inputs."""
     import torch
 
     task = load_task(spec.task, spec.folders)
-    compiler = spec.compiler()
+    compiler = spec.compiler(whole=True)
     device = CudaDevice(int(spec.device.removeprefix("cuda:")), compiler)
     try:
         binary = compiler.compile(candidate.source, candidate.entry, spec.arch)

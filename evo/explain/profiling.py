@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.cache import Cache
 from evo.device.emulate import Emulation, emulate_candidate
 from evo.device.emulator import EmulatorDevice
 from evo.device.interpreter import Work
@@ -23,7 +22,6 @@ from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
 from evo.gpu import Gpu
-from evo.nvcc import find_compiler
 from evo.store import StoredTrial
 from evo.task import load_task
 from evo.trial import Candidate, Resources
@@ -177,7 +175,7 @@ def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
         return None
     try:
         device = EmulatorDevice(spec.gpu, cache=spec.cache)
-        compiler = find_compiler(spec.nvcc, Cache(spec.cache))  # on a GPU the spec's gives no PTX
+        compiler = spec.compiler(whole=True)  # on a GPU the other gives no PTX
     except MachineError:
         return None
     try:

@@ -18,6 +18,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,10 @@ __all__ = [
     "launches_per_replay",
     "median_interval",
     "settled",
-    "timing_of",
 ]
+
+Stage = Callable[[str], AbstractContextManager[object]]
+"""Entered with the name of what is done inside it."""
 
 
 class TimingSession:
@@ -98,24 +101,31 @@ class TimingSession:
         """The name of the fastest baseline."""
         return min(self.baselines_us, key=lambda name: self.baselines_us[name], default=None)
 
-    def measure(self, green: Green) -> Timing:
+    def measure(self, green: Green, stage: Stage = nullcontext) -> Timing:
         """The time of a GREEN kernel of this session's problem. Red if the time is impossible, or an output
-        of the timed runs is wrong."""
+        of the timed runs is wrong. Waits until it has the GPU alone, and has it no longer than it needs;
+        `stage` is entered with "turn" for the wait and with "timing" for the rest."""
         import torch
 
         if green.problem.key != self.problem.key:
             raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
         kernel = green.kernel
         assert isinstance(kernel, CudaKernel)
-        with torch.no_grad(), turns_of(self.device.uuid).alone():
-            self._refresh_baselines()
-            timing = self._measure(kernel, green.launch)
+        with ExitStack() as held:
+            with stage("turn"):
+                held.enter_context(turns_of(self.device.uuid).alone())
+            with stage("timing"), torch.no_grad():
+                self._refresh_baselines()
+                sampled = self._sample(kernel, green.launch)
+        with stage("timing"):
+            timing = self._timing(*sampled)
         self.timed += 1
         if self.incumbent_us is None or timing.median_us < self.incumbent_us:
             self.incumbent_us = timing.median_us
         return timing
 
-    def _measure(self, kernel: CudaKernel, launch: LaunchConfig) -> Timing:
+    def _sample(self, kernel: CudaKernel, launch: LaunchConfig) -> tuple[list[Samples], str | None, int]:
+        """Samples of the kernel and of the best baseline; that one's name; rounds that were dropped."""
         settings, sets = self.settings, self._sets
         calls = sets.of_kernel(kernel, launch)
         sets.clear()
@@ -133,7 +143,7 @@ class TimingSession:
         sets.judge()
         self.device.synchronize()
         sets.refuse_impossible(float(np.median(samples[0])))
-        return self._timing(samples, baseline, throttled)
+        return samples, baseline, throttled
 
     def _sample_until_known(
         self, pair: Sequence[Replay], bar: float | None, few: int
@@ -192,8 +202,3 @@ def capture_baselines(
         except RuntimeError as error:
             skipped[name] = str(error).splitlines()[0]
     return captured, skipped
-
-
-def timing_of(green: Green, session: TimingSession) -> Timing:
-    """The time of a GREEN kernel, and of nothing else."""
-    return session.measure(green)
