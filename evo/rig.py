@@ -92,7 +92,11 @@ def gpu_of(study: Study) -> Gpu:
     """The GPU of a study: the one at hand, which must be of the same name, or the one it stands for."""
     if study.device == "emulator":
         return gpu_named(study.gpu)
-    gpu = real_gpu(study.device)
+    try:
+        gpu = real_gpu(study.device)
+    except MachineError as error:
+        hint = "it takes such a GPU; profile and ablate also have --device emulator"
+        raise MachineError(f"study {study.name} ran on {study.gpu}: {error.message}", hint) from error
     if gpu.name != study.gpu:
         raise MachineError(f"study {study.name} ran on {study.gpu}, {study.device} is {gpu.name}",
                            "times of different GPUs cannot be compared: start another study")  # fmt: skip

@@ -429,6 +429,7 @@ def test_no_colour_where_none_is_wanted(database: Path, words: Sequence[str], en
             "no CUDA compiler at /nowhere/nvcc",
             "nvcc",
         ),
+        (["profile", "mission-1/0", "--ncu", "nowhere"], 2, "there is no nowhere", "--ncu"),
         (["emulate", "nothing.cu", "--launch", "grid=1"], 2, "there is no file nothing.cu", "STUDY/NUMBER"),
         (["emulate", "nothing.cu"], 2, "there is no file nothing.cu", ".ptx"),
         (["emulate", "mission-1/0", "--entry", "x"], 2, "a trial has its own launch", "leave them out"),

@@ -214,6 +214,8 @@ def test_the_context_says_what_bounds_the_task(found: Insights) -> None:
 def test_the_page_keeps_to_the_terminal(found: Insights, width: int) -> None:
     page = insights_text(found, "text", Console(width=width, no_color=True))
     assert all(len(line) <= width for line in page.splitlines())
+    names = {p.name for t in found.templates[:1] for p in t.parameters}
+    assert names <= set(page.split()), "a cell that is cut says something else"
     for word in ("How the best came about", "Parameters of flash_mma", "Why trials failed", "swizzle"):
         assert word in page
     assert "…" not in page

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.console import Console
 from evo import report
 from evo.doctor import Finding
 from evo.gpu import Limits, target
+from evo.report import Column, Table
 from evo.report.leaderboard import leaderboard_records, leaderboards
 from evo.report.overview import failures_table, findings_table, space_record, space_table, studies_table
 from evo.report.trial import trial_page, trial_record
@@ -164,6 +166,18 @@ def test_leaderboard_at_80_columns_stays_within_them_and_folds_the_point_alone()
         ["mission-1/123456", "10.1", "µs"],
     ]
     assert "".join(text(table, 80).split()).count("v_stages=1") == 2
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80])
+def test_no_cell_is_ever_cut(width: int) -> None:
+    record = {"a": "head_fastest: 1.028x, 48/56", "b": "537/884", "c": "x" * 25}
+    columns = tuple(Column(f"heading_{key}", itemgetter(key), right=key == "b") for key in record)
+    table = Table("", columns, (record,))
+    lines = text(table, width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    shown = sorted("".join(lines).replace(" ", ""))
+    cells = "".join(f"heading_{key}{cell}" for key, cell in record.items()).replace(" ", "")
+    assert shown == sorted(cells)
 
 
 def test_estimates_have_a_table_of_their_own_that_says_so() -> None:

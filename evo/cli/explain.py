@@ -161,6 +161,8 @@ def profile(
     from evo.report.profile import profile_text
 
     form = form_of(json, markdown=markdown)
+    if ncu is not None and not ncu.is_file():
+        raise UsageError(f"there is no {ncu}", "without --ncu it is looked for")
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     tool, absent = _ncu(ncu, spec.on_gpu)
     found = look(stored, spec, tool, folder_of(out, stored.study, stored.number), absent)

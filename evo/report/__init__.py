@@ -104,7 +104,7 @@ class Table:
         with console.capture() as captured:
             if self.title:
                 console.print(Text(self.title, "bold"))
-            console.print(self._grid(columns))
+            console.print(self._grid(columns, console.width))
         lines = [line.rstrip() for line in captured.get().splitlines()]
         if below is not None:
             head = len(lines) - len(self.records)  # a title may take several lines
@@ -137,11 +137,14 @@ class Table:
         taken = sum(self._needs(column) for column in columns[:-1])
         return taken <= width and width - taken < self._needs(columns[-1]) - 2
 
-    def _grid(self, columns: Sequence[Column]) -> RichTable:
+    def _grid(self, columns: Sequence[Column], width: int) -> RichTable:
+        """Where all is too wide even so, every column folds: a cell that is cut says something else."""
+        fits = sum(self._needs(column, ROOM // 2) for column in columns) <= width + 2
         grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         for column in columns:
             justify: Literal["left", "right"] = "right" if column.right else "left"
-            grid.add_column(column.heading, justify=justify, overflow="fold", no_wrap=not column.folds)
+            whole = fits and not column.folds
+            grid.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole)
         for record in self.records:
             cells = [column.cell(record) for column in columns]
             grid.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in cells))

@@ -10,6 +10,8 @@ from html import escape
 
 WIDTH = 860
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 16, 40
+LETTER = 6.2
+"""How wide a letter of a tick's label is."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def parallel_chart(
         count = len(axes[axis][1])
         return height - 58 if count < 2 else 24 + (height - 82) * (1 - position / (count - 1))
 
+    room = int((x(1) - x(0) - 6) / LETTER)
     parts = []
     for rank in reversed(range(len(lines))):
         positions, us = lines[rank]
@@ -146,7 +149,8 @@ def parallel_chart(
         )
     for i, (name, values) in enumerate(axes):
         parts.append(f'<line class="axis" x1="{x(i):.1f}" x2="{x(i):.1f}" y1="24" y2="{height - 58}"/>')
-        parts += [_text(x(i) + 4, at(i, p) + 4, v, kind="tick halo") for p, v in enumerate(values)]
+        short = [v if len(v) <= room else f"{v[: room - 1]}…" for v in values]
+        parts += [_text(x(i) + 4, at(i, p) + 4, v, kind="tick halo") for p, v in enumerate(short)]
         parts.append(_slanted(x(i), height - 42, name))
     end = x(len(axes))
     parts.append(f'<line class="axis" x1="{end:.1f}" x2="{end:.1f}" y1="24" y2="{height - 58}"/>')

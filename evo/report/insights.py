@@ -145,7 +145,7 @@ def parameters_table(found: Insights, template: TemplateInsight) -> Table:
         Column("trials", lambda r: f"{r['best']['correct']}/{template.correct}" if r["best"] else "-",
                right=True),
         Column("fastest tenth", lambda r: _us(found, r["best"]["decile_us"]) if r["best"] else "-",
-               right=True),
+               right=True, wide=True),
         Column("alone, in pairs", _pairs),
         Column("values tried (fastest tenth)", lambda r: _values(found, r), folds=True, wide=True),
     )  # fmt: skip
@@ -203,7 +203,7 @@ def _convergence(found: Insights, convergence: Convergence) -> Facts:
     return Facts(
         "Convergence",
         (
-            ("best", f"{_us(found, convergence.best_us)} of {convergence.trials} trials"),
+            ("best", f"{_us(found, convergence.best_us)} in the search, of {convergence.trials} trials"),
             ("came", within),
             ("since", f"{convergence.since} trials without an improvement"),
             ("second half", half),

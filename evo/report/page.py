@@ -136,7 +136,7 @@ def _sections(found: Gathered) -> Iterator[tuple[str, str]]:
     for profile in found.profiles:
         yield f"What limits trial {profile.number}", _profile(profile)
     if found.winner is not None:
-        yield "The winning source", _source(found.winner)
+        yield "The winning source", _source(found.winner, found.ranked[0])
 
 
 # --------------------------------------------------------------------------------------------- the sections
@@ -246,8 +246,12 @@ def _roofline(found: Gathered) -> str:
     best_us = found.insights.convergence.best_us
     if best_us is None or not machine.tensor_tflops:
         return ""
-    about = "~" if found.insights.estimated else ""
-    named = [(f"{about}best", best_us), *_baselines(found)]
+    label = "~best" if found.insights.estimated else "best"
+    named = [(label, best_us), *_baselines(found)]
+    first = found.ranked[0] if found.ranked else None
+    if first is not None and first.kind == "confirmed" and first.median_us is not None:
+        beside = sorted(first.baselines_us.items(), key=lambda item: item[1])
+        named = [(f"{label}, CONFIRMED", first.median_us), *beside]
     points = [(name, context.intensity, context.flop / us / 1e6) for name, us in named]
     chart = roofline_chart(points, {"L2": machine.l2_gbps, "DRAM": machine.dram_gbps}, machine.tensor_tflops)
     words = (
@@ -286,10 +290,9 @@ def _profile(found: Profile) -> str:
     return _facts(facts) + bar_chart(bars, "How busy each unit is") + conflicts
 
 
-def _source(winner: StoredTrial) -> str:
+def _source(winner: StoredTrial, row: Ranked) -> str:
     trial = winner.trial
-    timing = trial.timing
-    time = score_text(timing.median_us if timing else None, trial.estimate_us)
+    time = score_text(row.median_us, row.estimate_us) + (" CONFIRMED" if row.kind == "confirmed" else "")
     point = point_text(trial.candidate.point)
     words = f"Trial {winner.study}/{winner.number}, {time}: {point}. It compiles by itself."
     source = escape(trial.candidate.source)
