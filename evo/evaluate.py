@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache as once
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -220,7 +221,8 @@ class Evaluator:
                 with journey.stage("load"):
                     kernel = self._last = self.device.load(binary, candidate.launch)
                 with journey.stage("gate"):
-                    green = self._check(candidate, kernel, trial_seed(self.spec.seed, candidate))
+                    seed = trial_seed(self.spec.seed, candidate)
+                    green = self._check(candidate, kernel, seed, journey)
             timing = self._time(green, journey)
             estimate = None if timing else self._estimate(green)
         except CandidateError as error:
@@ -246,9 +248,10 @@ class Evaluator:
 
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
         """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
-        binary = self._compile(candidate)
-        with self._beside(_Journey(candidate, _nobody)):
-            return self._check(candidate, self.device.load(binary, candidate.launch), seed, thorough)
+        binary, journey = self._compile(candidate), _Journey(candidate, _nobody)
+        with self._beside(journey):
+            kernel = self.device.load(binary, candidate.launch)
+            return self._check(candidate, kernel, seed, journey, thorough)
 
     @contextmanager
     def _beside(self, journey: _Journey) -> Iterator[None]:
@@ -271,8 +274,15 @@ class Evaluator:
     def _compile(self, candidate: Candidate) -> Binary:
         return self.compiler.compile(candidate.source, candidate.entry, self.spec.arch)
 
-    def _check(self, candidate: Candidate, kernel: Kernel, seed: int, thorough: bool = False) -> Green:
+    def _check(
+        self, candidate: Candidate, kernel: Kernel, seed: int, journey: _Journey, thorough: bool = False
+    ) -> Green:
         template = self._program.template(candidate.template)
+
+        def give_way(finish: Callable[[], None]) -> None:
+            if isinstance(self.device, CudaDevice):
+                turns_of(self.device.uuid).give_way(finish, partial(journey.stage, "turn"))
+
         return check(
             self._kernel_for(candidate, kernel),
             self.device,
@@ -282,6 +292,7 @@ class Evaluator:
             seed=seed,
             deterministic=template.deterministic,
             thorough=thorough,
+            between=give_way,
         )
 
     def _kernel_for(self, candidate: Candidate, kernel: Kernel) -> KernelFor:
@@ -323,22 +334,31 @@ class Evaluator:
 
 
 class _Journey:
-    """How far a candidate has come, and the seconds it took by stage."""
+    """How far a candidate has come, and the seconds it took by stage; one inside another interrupts it."""
 
     def __init__(self, candidate: Candidate, watch: Watch) -> None:
         self.candidate = candidate
         self.binary: Binary | None = None
         self.seconds: dict[str, float] = {}
         self._watch = watch
+        self._stage, self._since = "", 0.0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        self._watch(name)
-        begin = time.perf_counter()
+        outer = self._stage
+        self._enter(name)
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+            self._enter(outer)
+
+    def _enter(self, name: str) -> None:
+        now = time.perf_counter()
+        if self._stage:
+            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+        self._stage, self._since = name, now
+        if name:
+            self._watch(name)
 
 
 def failed(

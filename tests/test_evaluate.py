@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed
+from evo.gate import Green, check
+from evo.gate.visit import Between
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.task import load_task
 from evo.template import load_template
@@ -81,6 +83,25 @@ def candidate_of(spec: EvaluatorSpec, **point: Value) -> Candidate:
     template = load_template(load_task(spec.task), "planted", spec.folders)
     problem = Problem("attention", {"B": 1, "H": 2, "L": 40, "D": 32}, "fp16", {"causal": False})
     return template.candidate({**template.space.default, "rows": 64, **point}, problem)
+
+
+def test_a_gate_gives_way_between_its_cases(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    candidate, met = candidate_of(spec), list[int]()
+    binary = evaluator.compiler.compile(candidate.source, candidate.entry, spec.arch)
+    kernel = evaluator.device.load(binary, candidate.launch)
+
+    def between(finish: Callable[[], None]) -> None:
+        finish()
+        met.append(len(met))
+
+    def check_it(how: Between) -> Green:
+        kernel_for, task = evaluator._kernel_for(candidate, kernel), evaluator.task
+        return check(kernel_for, evaluator.device, task, candidate.problem, (64,), seed=1, between=how)
+
+    ours, alone = check_it(between), check_it(lambda _: None)
+    assert len(met) > 10
+    assert ours.errors == alone.errors
+    assert ours.launches == alone.launches
 
 
 @pytest.mark.parametrize("fault", EXPECTED)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +74,45 @@ def test_who_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
     alone.join(10)
     late.join(10)
     assert done == ["alone", "beside"]
+
+
+def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: Path) -> None:
+    turns, done = Turns("GPU-x", tmp_path), list[str]()
+
+    @contextmanager
+    def waits() -> Iterator[None]:
+        done.append("waits")
+        yield
+        done.append("goes on")
+
+    with turns.beside():
+        turns.give_way(lambda: done.append("finished"), waits)  # nobody asks
+        alone = _waiting(tmp_path, "alone", done)
+        while not _somebody_waits(tmp_path):
+            time.sleep(0.01)
+        assert done == []
+        turns.give_way(lambda: done.append("finished"), waits)
+        assert done == ["finished", "waits", "alone", "goes on"]
+        alone.join(10)
+        beside = _waiting(tmp_path, "beside", done)  # it is still beside others, and no more than that
+        beside.join(10)
+        assert done.pop() == "beside"
+        late = _waiting(tmp_path, "alone", done)
+        late.join(0.2)
+        assert done.pop() == "goes on"
+    late.join(10)
+    with turns.alone():
+        turns.give_way(lambda: done.append("finished"), waits)  # who is alone is in nobody's way
+    assert done[-1] == "alone"
+
+
+def _somebody_waits(folder: Path) -> bool:
+    with (folder / "evo-GPU-x.door").open() as door:
+        try:
+            fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def test_a_thread_that_has_a_turn_does_not_wait_for_itself(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from evo.device import Device, Kernel, LaunchReport
 from evo.errors import CandidateError, Red
-from evo.gate.visit import Case, KernelFor, Visit
+from evo.gate.visit import Between, Case, KernelFor, Visit, at_once
 from evo.task import Task
 from evo.trial import Binary, CaseError, LaunchConfig, Problem
 
@@ -77,16 +77,17 @@ class Green:
 
 def check(
     kernel_for: KernelFor, device: Device, task: Task, problem: Problem, tiles: Sequence[int],
-    *, seed: int, deterministic: bool = True, thorough: bool = False,
+    *, seed: int, deterministic: bool = True, thorough: bool = False, between: Between = at_once,
 ) -> Green:  # fmt: skip
     """The verdict on a candidate for `problem`. `tiles` are its tile sizes, `seed` the trial's; where
     `deterministic` is false, the bits of its results may differ from run to run. `thorough`, for finalists:
-    all ragged problems, the study's own in full, whatever it costs.
+    all ragged problems, the study's own in full, whatever it costs. `between` is called between two cases,
+    with what ends the work begun so far: there others may have the device.
 
     Raises Red (with the case, the first wrong element and the errors measured so far), and whatever a launch
     raises (Unlaunchable, Hung, Crashed).
     """
-    visit = Visit(kernel_for, device, task, deterministic, thorough)
+    visit = Visit(kernel_for, device, task, deterministic, thorough, between)
     kernel, launch = kernel_for(problem)
     refuse_state(kernel.binary)
     try:

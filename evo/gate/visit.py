@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 KernelFor = Callable[[Problem], tuple[Kernel, LaunchConfig]]
 """The candidate's kernel and launch for another problem; raises Infeasible where it cannot serve it."""
 
+Between = Callable[[Callable[[], None]], None]
+"""Called between two cases with what ends the work that was begun on the device."""
+
 BOUNDARY_INSTRUCTIONS = 8e6
 """On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
 that they run under fewer schedules or are left out, and the verdict says which; the first three and the
@@ -41,6 +44,10 @@ SLATE_NUMBERS = 256
 
 OWN_INSTRUCTIONS = 1.2e7
 """On the emulator: warp instructions that the study's own problem may cost (about 0.3 s of one core)."""
+
+
+def at_once(_finish: Callable[[], None]) -> None:
+    """The next case follows at once: nobody else wants the device."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class Visit:
     task: Task
     deterministic: bool
     thorough: bool
+    between: Between = at_once
     errors: list[CaseError] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     launches: int = 0
@@ -96,8 +104,13 @@ class Visit:
         except Infeasible as no:
             self.skipped.append(f"{case}: {no.reason}")
             return None
+        self.between(self._finish)
         with self._alive(case):
             return self._run(case, kernel, launch)
+
+    def _finish(self) -> None:
+        self.settle()
+        self._wait()
 
     def _run(self, case: Case, kernel: Kernel, launch: LaunchConfig) -> LaunchReport:
         scene = self._scene(case, launch, len(case.schedules), self.deterministic)
