@@ -1,9 +1,10 @@
 """Summarise the studies of a database as JSON: trials, how they ended, what was best, within what limits.
 
     evo search attention --shape 1,8,512,64 --study mission --budget 5m      # on the GPU, for each study
-    python benchmarks/studies.py runs/evo.db --commit COMMIT --command "..." --out studies.json
+    python benchmarks/studies.py runs/evo.db --commit COMMIT --command "..." --cache ~/.cache/evo --out studies.json
 
-`COMMIT` is the commit that ran the searches. Estimates and measurements are named apart.
+`COMMIT` is the commit that ran the searches. Estimates and measurements are named apart. What the cache held
+before, and the built emulator, count as disk of these trials, too.
 """
 
 from __future__ import annotations
@@ -63,17 +64,31 @@ def summary(store: Store, name: str) -> dict[str, Any]:
     return found
 
 
+def allocated(path: Path) -> int:
+    """What a file or a folder takes on the disk, in whole blocks; bytes."""
+    return path.stat().st_blocks * 512
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("database")
     parser.add_argument("--commit", required=True, help="the commit that ran the searches")
     parser.add_argument("--command", required=True, help="the commands that ran them")
     parser.add_argument("--protocol", default="warm L2, CUDA graph replays interleaved with the baselines")
+    parser.add_argument("--cache", type=Path, help="what the searches compiled, if it was empty before them")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with Store(options.database, create=False) as store:
         studies = [summary(store, study.name) for study in store.studies()]
-    record = {"command": options.command, "commit": options.commit, "protocol": options.protocol}
+    record: dict[str, Any] = {
+        "command": options.command, "commit": options.commit, "protocol": options.protocol,
+    }  # fmt: skip
+    if options.cache:
+        trials = sum(study["trials"] for study in studies)
+        record["disk_bytes_a_trial"] = {
+            "database": round(Path(options.database).stat().st_size / trials),
+            "cache": round(sum(allocated(f) for f in options.cache.rglob("*")) / trials),
+        }
     text = json.dumps({**record, "studies": studies}, indent=1)
     if options.out:
         options.out.write_text(text + "\n")
