@@ -1,9 +1,9 @@
 """Summarise the studies of a database as JSON: trials, how they ended, what was best, within what limits.
 
     evo search attention --shape 1,8,512,64 --study mission --budget 5m      # on the GPU, for each study
-    python benchmarks/studies.py runs/evo.db --commit COMMIT --command "..." --cache ~/.cache/evo --out studies.json
+    python benchmarks/studies.py runs/evo.db --commit C --command "…" --cache ~/.cache/evo --out studies.json
 
-`COMMIT` is the commit that ran the searches. Estimates and measurements are named apart. What the cache held
+`C` is the commit that ran the searches. Estimates and measurements are named apart. What the cache held
 before, and the built emulator, count as disk of these trials, too.
 """
 
