@@ -1,30 +1,37 @@
 """Mutation testing of the gate over every template: what it refuses of the mutants of honest kernels.
 
-    python benchmarks/mutation.py --mutants 520 --jobs 16 --out benchmarks/results/mutation.json
+    python benchmarks/mutation.py --mutants 256 --jobs 16 --out benchmarks/results/mutation.json
 
 Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
 or for an H200 where the template needs one. All mutants of executed statements are tried, or a sample of
-`--mutants` that has every kind. Written: the scores, and each survivor with its line and its class:
+`--mutants` that has every kind. What has been tried is kept in a folder, `--state`, so that a run which was
+ended goes on; a kernel whose PTX is another one by then begins anew. Written: the scores, and each survivor
+with its line and its class:
 
     bit-identical     no bit of any output differs on any input of the strictest gate, that for finalists
     within the line   bits differ there, no more than the roundings of honest kernels do
     only finalists    GREEN for a candidate, refused for a finalist
+
+and, of those that finalists' gate passes too, why they are no other kernel (`mutation_names.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from evo.cache import Cache
-from evo.gate.mutants import Subject, record, try_mutants
+from evo.gate.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
+from evo.gate.mutation import Mutant
 from evo.nvcc import find_compiler
 from evo.rig import gpu_that_runs
 from evo.task import load_task
@@ -35,6 +42,65 @@ KEPT = ("kind", "line", "before", "after", "place", "text", "thorough", "differs
 """What is kept of a survivor."""
 
 
+@dataclass
+class Row:
+    """The mutants of one kernel, and what became of those that have been tried."""
+
+    subject: Subject
+    file: Path
+    about: dict[str, Any]
+    chosen: list[Mutant]
+    tried: dict[tuple[str, int, str], Tried]
+
+    @property
+    def left(self) -> list[Errand]:
+        return [(self.subject, m, None) for m in self.chosen if m.key not in self.tried]
+
+    @property
+    def unknown(self) -> list[Errand]:
+        """Survivors that nobody has looked at again."""
+        looked = [(m, self.tried.get(m.key)) for m in self.chosen]
+        return [(self.subject, m, tried) for m, tried in looked if tried and tried.unknown]
+
+    def add(self, tried: Tried) -> None:
+        """Keeps it, also in the file, where the last one counts."""
+        self.tried[tried.key] = tried
+        with self.file.open("a") as file:
+            file.write(json.dumps(asdict(tried)) + "\n")
+
+    def result(self) -> dict[str, Any]:
+        chosen = {m.key for m in self.chosen}
+        found = dict(record(self.subject, in_order(t for at, t in self.tried.items() if at in chosen)))
+        found["survivors"] = [{"class": class_of(s), **{k: s[k] for k in KEPT}} for s in found["survivors"]]
+        return {**self.about, "left": len(self.left), "unknown": len(self.unknown), **found}
+
+
+def row_of(subject: Subject, count: int | None, commit: str, folder: Path) -> Row:
+    """What is to be tried of a kernel, and what has been, as far as it was the same kernel."""
+    name = f"{subject.template}{'-causal' if subject.problem['causal'] else ''}"
+    file = folder / f"{name}.jsonl"
+    laboratory = Laboratory(subject)
+    ptx = hashlib.sha256(laboratory.binary.ptx.encode()).hexdigest()
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    if not lines or lines[0]["ptx"] != ptx:
+        laboratory.verify()
+        lines = [{"commit": commit, "ptx": ptx}]
+        file.write_text(json.dumps(lines[0]) + "\n")
+    tried = [Tried(**line) for line in lines[1:]]
+    return Row(subject, file, lines[0], laboratory.some(count), {t.key: t for t in tried})
+
+
+def subjects(names: Iterable[str], cache: Path) -> list[Subject]:
+    task = load_task("attention")
+    return [
+        Subject(
+            name, task.problem("1,8,512,64", causal=causal), gpu_that_runs(load_template(task, name)), cache
+        )
+        for name in names
+        for causal in (False, True)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -43,27 +109,29 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--template", action="append", help="only this one; may be repeated")
     parser.add_argument("--commit", default="", help="where there is no git")
+    parser.add_argument("--state", type=Path, default=Path("/tmp/evo-mutation"))
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    task, cache = load_task("attention"), Path.home() / ".cache" / "evo"
+    begin = time.perf_counter()
+    asked.state.mkdir(parents=True, exist_ok=True)
+    cache = asked.state / "cache"
     with find_compiler(None, Cache(cache)) as compiler:
         version = compiler.version
     run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    results: list[dict[str, Any]] = []
-    for name in asked.template or list_templates(task.name):
-        gpu = gpu_that_runs(load_template(task, name))
-        for causal in (False, True):
-            begin = time.perf_counter()
-            subject = Subject(name, task.problem("1,8,512,64", causal=causal), gpu, cache)
-            found = dict(record(subject, try_mutants(subject, asked.mutants, asked.jobs)))
-            found["survivors"] = [
-                {"class": class_of(s), **{k: s[k] for k in KEPT}} for s in found["survivors"]
-            ]
-            found["seconds"] = round(time.perf_counter() - begin)
-            results.append(found)
-            print(f"{name} {found['problem']}: {found['refused']} of {found['executed']} refused, "
-                  f"{found['alike']} alike, {found['seconds']} s", flush=True)  # fmt: skip
-            asked.out.write_text(json.dumps(document(asked, results, version, run.stdout.strip()), indent=1))
+    commit = asked.commit or run.stdout.strip()
+    names = asked.template or list_templates("attention")
+    rows = [row_of(subject, asked.mutants, commit, asked.state) for subject in subjects(names, cache)]
+    of = {row.subject: row for row in rows}
+    print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
+    for look in ("left", "unknown"):  # survivors, who take longest, last
+        work: list[Errand] = [errand for row in rows for errand in getattr(row, look)]
+        print(f"{len(work)} to look at", flush=True)
+        for number, (subject, tried) in enumerate(try_each(work, asked.jobs), 1):
+            of[subject].add(tried)
+            if number % 50 == 0:
+                print(f"{number} looked at, {time.perf_counter() - begin:.0f} s", flush=True)
+    results = [row.result() for row in rows]
+    asked.out.write_text(json.dumps(document(asked, results, version), indent=1) + "\n")
     print(table(results))
 
 
@@ -85,18 +153,17 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def class_of(survivor: Mapping[str, Any]) -> str:
     """What kind of survivor this is; see above."""
+    if not survivor["compared"]:
+        return "not looked at again"
     if survivor["thorough"] != Outcome.GREEN:
         return "only finalists"
     return "within the line" if survivor["differs"] else "bit-identical"
 
 
-def document(
-    asked: argparse.Namespace, results: list[dict[str, Any]], version: str, commit: str
-) -> dict[str, Any]:
-    """The result with what it depends on."""
+def document(asked: argparse.Namespace, results: list[dict[str, Any]], version: str) -> dict[str, Any]:
+    """The result with what it depends on; each row names the commit whose sources it is of."""
     return {
         "command": f"python benchmarks/mutation.py --mutants {asked.mutants} --jobs {asked.jobs}",
-        "commit": asked.commit or commit,
         "date": datetime.now(UTC).date().isoformat(),
         "gpu": "none: the emulator, standing for the GPU named in each result",
         "versions": {"compiler": version},

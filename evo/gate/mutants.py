@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.cache import Cache
+from evo.device import interpreter
 from evo.device.emulator import EmulatorDevice, EmulatorKernel
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
 from evo.gate import Green, check, plan_boundary, plan_own, plan_ragged
@@ -33,8 +34,9 @@ from evo.nvcc import find_compiler
 from evo.ptxas import assemble, machine_code
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import LaunchConfig, Outcome, Point, Problem, body_of
+from evo.trial import LaunchConfig, Outcome, Point, Problem, body_of, digest_of
 
+DIGEST_BYTES = hashlib.sha256().digest_size
 PATIENCE = 4
 """A mutant that runs this many times as long as the honest kernel's longest launch is a runaway."""
 Fate = Literal["refused", "survived", "unchanged", "no program"]
@@ -77,6 +79,16 @@ class Tried:
     differs: int = 0
     compared: int = 0
 
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """That of its mutant."""
+        return self.kind, self.line, self.after
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is a survivor that nobody has looked at again."""
+        return self.fate == "survived" and not self.compared
+
 
 class Laboratory:
     """Tries the mutants of one subject, in one process."""
@@ -102,29 +114,55 @@ class Laboratory:
         self._code: str | None = None
         self.device.instruction_budget = int(PATIENCE * longest)
 
+    def verify(self) -> None:
+        """BadTemplate where the original itself is not GREEN in the check for finalists: then nothing is
+        learnt from its mutants."""
+        outcome, reason, where = self._verdict(None, thorough=True)
+        if outcome != Outcome.GREEN:
+            raise BadTemplate(
+                f"{self.template.path}:1: the original is {outcome}: {reason} {where}",
+                "mutants are made of an honest kernel",
+            )
+
     def every(self) -> list[Mutant]:
         """All mutants of executed statements."""
         return list(mutants(self.binary.ptx, self.places))
 
+    def some(self, count: int | None) -> list[Mutant]:
+        """`count` of them with every kind, the same ones each time; all where it is None."""
+        return self.every() if count is None else sample(self.every(), count, self.subject.seed)
+
     def try_one(self, mutant: Mutant) -> Tried:
         """One mutant through the gate; a survivor through ptxas and the thorough check too."""
+        return self.look_again(mutant, self.look(mutant))
+
+    def look(self, mutant: Mutant) -> Tried:
+        """One mutant through the gate; a survivor through ptxas too."""
         begin = time.perf_counter()
         fate: Fate = "refused"
-        thorough, differs, compared = "", 0, 0
         outcome, reason, where = self._verdict(mutant, thorough=False)
         if reason in ("unreadable PTX", "unsupported instruction"):
             fate = "no program"
         elif outcome == Outcome.GREEN:
             fate = self._difference(mutant)
-            if fate == "survived":
-                differs, compared = self._compare(mutant)
-                # what leaves the same bits passes where the original does
-                verdict = self._verdict(mutant, thorough=True) if differs else (Outcome.GREEN.value, "")
-                thorough = " ".join(verdict[:2]).strip()
         place, text = self.places[mutant.line]
         return Tried(
             mutant.kind, mutant.line, mutant.before, mutant.after, place, text, fate,
-            outcome, reason, where, time.perf_counter() - begin, thorough, differs, compared,
+            outcome, reason, where, time.perf_counter() - begin,
+        )  # fmt: skip
+
+    def look_again(self, mutant: Mutant, tried: Tried) -> Tried:
+        """A survivor beside the original on all inputs of the check for finalists, and through that check;
+        it takes up to a minute. Others as they are."""
+        if not tried.unknown:
+            return tried
+        begin = time.perf_counter()
+        differs, compared = self._compare(mutant)
+        # what leaves the same bits passes where the original does
+        verdict = self._verdict(mutant, thorough=True) if differs else (Outcome.GREEN.value, "")
+        return replace(
+            tried, thorough=" ".join(verdict[:2]).strip(), differs=differs, compared=compared,
+            seconds=tried.seconds + time.perf_counter() - begin,
         )  # fmt: skip
 
     def _verdict(self, mutant: Mutant | None, thorough: bool) -> tuple[str, str, str]:
@@ -178,19 +216,25 @@ class Laboratory:
 
     @cached_property
     def _originals(self) -> list[tuple[Case, LaunchConfig, bytes]]:
-        """The cases of the check for finalists that the same code serves, and what the original leaves."""
+        """The cases of the check for finalists that the same code serves, and what the original leaves. That
+        takes half a minute, so it is kept in the cache."""
         task, problem, tiles, seed = self.task, self.subject.problem, self.tiles, self.subject.seed
-        kernel = self.device.load(self.binary, self.candidate.launch)
         cases = plan_boundary(task, problem, tiles, seed, self.device)
         cases += plan_ragged(task, problem, tiles, seed, self.device, thorough=True)
         cases += plan_own(task, problem, seed, self.device)
-        found = []
+        served = []
         for case in cases:
             sibling = self.template.candidate(self.point, case.problem)
             if body_of(sibling.source) == body_of(self.candidate.source):
-                bits = self._bits(kernel, sibling.launch, case, case.schedules[0])
-                found.append((case, sibling.launch, bits))
-        return found
+                served.append((case, sibling.launch))
+        cache = Cache(self.subject.cache)
+        key = digest_of("bits", self.binary.ptx, repr(served), _arithmetic())
+        if (kept := cache.read(key)) is None:
+            kernel = self.device.load(self.binary, self.candidate.launch)
+            kept = b"".join(self._bits(kernel, launch, case, case.schedules[0]) for case, launch in served)
+            cache.keep(key, kept)
+        bits = [kept[at : at + DIGEST_BYTES] for at in range(0, len(kept), DIGEST_BYTES)]
+        return [(*at, digest) for at, digest in zip(served, bits, strict=True)]
 
     def _bits(self, kernel: EmulatorKernel, launch: LaunchConfig, case: Case, schedule: str) -> bytes:
         """A digest of the outputs of one launch; another if the launch did what it must not."""
@@ -204,7 +248,7 @@ class Laboratory:
         fault = kernel.execute(launch, arena.regions, schedule).fault
         arena.take_image(image)
         if fault or arena.unlike([image], None).any():
-            return b"" if fault is None else fault.text.encode()
+            return b"damage" if fault is None else fault.text.encode()
         outputs = arena.outputs(image)
         raw = (outputs[name].contiguous().view(-1).view(torch.uint8) for name in sorted(outputs))
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in raw)).digest()
@@ -242,16 +286,26 @@ class Laboratory:
         return found, longest
 
 
-_laboratory: Laboratory
+def _arithmetic() -> list[str]:
+    """What bits depend on besides a kernel and its inputs' seeds: the emulator, and where torch draws."""
+    import torch
+
+    folder = Path(interpreter.__file__).with_name("ptx")
+    sources = b"".join(path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())
+    kind = torch.backends.cpu.get_cpu_capability()
+    return [hashlib.sha256(sources).hexdigest(), torch.__version__, kind]
 
 
-def _open(subject: Subject) -> None:
+_laboratory: Laboratory | None = None
+"""Of this process, for the subject whose mutants it tries."""
+
+
+def _try(subject: Subject, mutant: Mutant, again: Tried | None) -> Tried:
     global _laboratory  # noqa: PLW0603  (one for each process of the pool)
-    _laboratory = Laboratory(subject)
-
-
-def _try(mutant: Mutant) -> Tried:
-    return _laboratory.try_one(mutant)
+    if _laboratory is None or _laboratory.subject != subject:
+        _laboratory = None
+        _laboratory = Laboratory(subject)
+    return _laboratory.look_again(mutant, again) if again else _laboratory.look(mutant)
 
 
 def try_mutants(
@@ -260,26 +314,43 @@ def try_mutants(
     """Tries `count` mutants (None: all), in `jobs` processes; `tell` hears of each as it ends. In the order
     of their lines.
 
-    BadTemplate where the original itself is not GREEN: then nothing is learnt."""
+    BadTemplate where the original itself is not GREEN."""
     here = Laboratory(subject)
-    outcome, reason, where = here._verdict(None, thorough=True)
-    if outcome != Outcome.GREEN:
-        raise BadTemplate(f"{here.template.path}:1: the original is {outcome}: {reason} {where}",
-                          "mutants are made of an honest kernel")  # fmt: skip
-    every = here.every()
-    chosen = every if count is None else sample(every, count, subject.seed)
+    here.verify()
     tried: list[Tried] = []
-    for found in _in_processes(subject, chosen, jobs) if jobs > 1 else map(here.try_one, chosen):
+    chosen = {mutant.key: mutant for mutant in here.some(count)}
+    tried: list[Tried] = []
+    again: list[Errand] = []
+    for _, found in try_each([(subject, mutant, None) for mutant in chosen.values()], jobs):
+        if found.unknown:
+            again.append((subject, chosen[found.key], found))
+        else:
+            tell(found)
+            tried.append(found)
+    for _, found in try_each(again, jobs):
         tell(found)
         tried.append(found)
+    return in_order(tried)
+
+
+def in_order(tried: Iterable[Tried]) -> list[Tried]:
+    """By line."""
     return sorted(tried, key=lambda t: (t.line, t.kind, t.after))
 
 
-def _in_processes(subject: Subject, chosen: Sequence[Mutant], jobs: int) -> Iterator[Tried]:
-    context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _open, (subject,)) as pool:
-        for future in as_completed([pool.submit(_try, mutant) for mutant in chosen]):
-            yield future.result()
+Errand = tuple[Subject, Mutant, Tried | None]
+"""A mutant to look at, or the survivor that is to be looked at again."""
+
+
+def try_each(work: Sequence[Errand], jobs: int) -> Iterator[tuple[Subject, Tried]]:
+    """Runs errands, those of one subject best beside each other, in `jobs` processes; as they end."""
+    if jobs == 1 or not work:
+        yield from ((errand[0], _try(*errand)) for errand in work)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        asked = {pool.submit(_try, *errand): errand[0] for errand in work}
+        for future in as_completed(asked):
+            yield asked[future], future.result()
 
 
 def score(tried: Sequence[Tried]) -> float:

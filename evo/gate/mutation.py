@@ -29,6 +29,11 @@ class Mutant:
     after: str
     changes: tuple[tuple[int, str], ...]
 
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What tells it from the other mutants of its kernel."""
+        return self.kind, self.line, self.after
+
     def of(self, ptx: str) -> str:
         """`ptx`, which the mutant was made of, with its change."""
         lines = ptx.splitlines()

@@ -219,18 +219,26 @@ class Attention(Task):
     ) -> tuple[Problem, ...]:
         """An even and an odd remainder of each eight, as far as `count` goes: in the fragments of a matrix
         product a lane has two columns of each eight, so a mask that is wrong at one of its columns is wrong
-        at each even, or each odd, remainder of some eight. Before it no whole tile, one, or two if `deep`.
-        Mutation testing asked for this: lengths drawn freely let a fifth of such masks pass."""
+        at each even, or each odd, remainder of some eight. Before it no whole tile, one, or two if `deep`;
+        then each remainder is met both ways, with and without a whole tile before it, whatever `count` says.
+        Mutation testing asked for this: lengths drawn freely let a fifth of such masks pass, and one length
+        for each remainder let the masks of a kernel's only tile, or of its last, pass."""
         rng, high = random.Random(seed), self._longest_tile(tiles)
-        remainders = [
-            rng.randrange(eight or 2, eight + 8, 2) + odd for eight in range(0, high, 8) for odd in (0, 1)
-        ]
-        rng.shuffle(remainders)
+        classes = [(eight, odd) for eight in range(0, high, 8) for odd in (0, 1)]
+        rng.shuffle(classes)
         before = min(3, REACH // high) if deep else 2
-        lengths = {r + high * rng.randrange(before) for r in remainders[:count]}
-        others = sorted(set(range(1, 2 * high + 1)) - lengths)
-        lengths |= set(rng.sample(others, min(len(others), max(0, count - len(lengths)))))
-        return tuple(problem.replace(B=1, H=1, L=length) for length in sorted(lengths))
+
+        def drawn(eight: int, odd: int, tiles_before: int) -> int:
+            return rng.randrange(eight or 2, eight + 8, 2) + odd + high * tiles_before
+
+        first = [rng.randrange(before) for _ in classes]
+        lengths = [drawn(*at, tiles) for at, tiles in zip(classes, first, strict=True)]
+        if deep:
+            lengths += [drawn(*at, int(not tiles)) for at, tiles in zip(classes, first, strict=True)]
+        chosen = set(lengths if deep else lengths[:count])
+        others = sorted(set(range(1, 2 * high + 1)) - chosen)
+        chosen |= set(rng.sample(others, min(len(others), max(0, count - len(chosen)))))
+        return tuple(problem.replace(B=1, H=1, L=length) for length in sorted(chosen))
 
     def _longest_tile(self, tiles: Sequence[int]) -> int:
         return max((int(t) for t in tiles if 1 < t <= 256), default=64)
