@@ -81,13 +81,19 @@ def row_of(subject: Subject, count: int | None, commit: str, folder: Path) -> Ro
     file = folder / f"{name}.jsonl"
     laboratory = Laboratory(subject)
     ptx = hashlib.sha256(laboratory.binary.ptx.encode()).hexdigest()
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [json.loads(line) for line in whole_lines(file)]
     if not lines or lines[0]["ptx"] != ptx:
         laboratory.verify()
         lines = [{"commit": commit, "ptx": ptx}]
         file.write_text(json.dumps(lines[0]) + "\n")
     tried = [Tried(**line) for line in lines[1:]]
     return Row(subject, file, lines[0], laboratory.some(count), {t.key: t for t in tried})
+
+
+def whole_lines(file: Path) -> list[str]:
+    """Those of a file that may have been left in the middle of one; none where there is no file."""
+    text = file.read_text() if file.exists() else ""
+    return [line for line in text.splitlines() if line.endswith("}")]
 
 
 def subjects(names: Iterable[str], cache: Path) -> list[Subject]:

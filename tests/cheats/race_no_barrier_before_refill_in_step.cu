@@ -1,0 +1,5 @@
+// A stage is refilled while other warps may still read it, who happen to keep step
+// expect: race
+// on a GPU: emulator: race, row error, runs differ
+#define BARRIER_FREE __syncwarp()
+#include "include/flash.cuh"
