@@ -8,7 +8,7 @@ or for an H200 where the template needs one. All mutants of executed statements 
 ended goes on; a kernel whose PTX is another one by then begins anew. Written: the scores, and each survivor
 with its line and its class:
 
-    bit-identical     no bit of any output differs on any input of the strictest gate, that for finalists
+    bit-identical     no bit of any output differs on inputs of the strictest gate, that for finalists
     within the line   bits differ there, no more than the roundings of honest kernels do
     only finalists    GREEN for a candidate, refused for a finalist
 

@@ -26,6 +26,7 @@ from evo.device.cuda import CudaDevice
 from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
+from evo.gate.hostile import second_opinion
 from evo.gate.sanitizing import sanitize
 from evo.nvrtc import end_with
 from evo.timing.contest import Contest, Fallen
@@ -85,12 +86,15 @@ class Judges(Protocol):
 class Referee:
     """Seats GREEN finalists and holds rounds, on the GPU of this process."""
 
-    def __init__(self, evaluator: Evaluator, problem: Problem, patient: bool) -> None:
+    def __init__(self, evaluator: Evaluator, problem: Problem, patient: bool, hostile: bool = True) -> None:
         assert isinstance(evaluator.device, CudaDevice)
         self._evaluator = evaluator
         self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
         self._seated: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
+        self._emulated: dict[str, str] = {}
+        self._hostile = hostile
+        self._beside = ThreadPoolExecutor(1)
         self._emulator: Evaluator | None = None
 
     @property
@@ -102,22 +106,27 @@ class Referee:
         return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
+        """On the GPU; if `thorough` and the referee is hostile, beside it on the emulator too."""
+        asked = thorough and self._hostile
+        emulated = self._beside.submit(self._emulate, candidate, seed) if asked else None
         green = self._evaluator.gate(candidate, seed, thorough)
+        if emulated is not None:
+            self._emulated[name] = emulated.result()
         self._seated[name] = green
         self._asked[name] = candidate, seed
         return green.errors
 
     def sanitize(self, name: str) -> str:
-        with ThreadPoolExecutor(1) as beside:  # the emulator may have to be built first
-            emulated = beside.submit(self._emulate, name)
-            return f"{self._sanitize(name)}; {emulated.result()}"
+        said = self._sanitize(name)
+        if name not in self._emulated:  # seated anew after a resume
+            self._emulated[name] = self._emulate(*self._asked[name])
+        return f"{said}; {self._emulated[name]}"
 
-    def _emulate(self, name: str) -> str:
+    def _emulate(self, candidate: Candidate, seed: int) -> str:
         try:
-            if self._emulator is None:
-                spec = self._evaluator.spec
-                self._emulator = replace(spec, device="emulator", problem=None).build()
-            return emulate(self._emulator, *self._asked[name])
+            if self._emulator is None:  # it may have to be built
+                self._emulator = replace(self._evaluator.spec, device="emulator", problem=None).build()
+            return emulate(self._emulator, candidate, seed)
         except MachineError as error:
             return f"the emulator was not asked: {error.message}"
 
@@ -156,37 +165,36 @@ class Referee:
     def close(self) -> None:
         self._seated.clear()
         self._evaluator.close()
+        self._beside.shutdown(cancel_futures=True)
         if self._emulator is not None:
             self._emulator.close()
 
 
 def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
     """What the emulator says of a finalist that passes the gate there too, where every access is checked,
-    under hostile but legal schedules. Raises Red, with the emulator's reason, if it does not pass."""
+    under hostile but legal schedules. Raises Red, with the emulator's reason, if it does not pass;
+    MachineError if the emulator cannot run it."""
     task, problem = emulator.task, candidate.problem
     if task.flop(task.share(problem, 0.0)) > EMULATED_FLOP:
         return "the emulator was not asked: the problem is too large for it"
-    try:
-        green = emulator.gate(candidate, seed, thorough=False)
-    except CandidateError as error:
-        if error.reason in ("unreadable PTX", "unsupported instruction"):
-            return f"the emulator was not asked: {error.reason}"
-        raise Red(f"emulator: {error.reason}", error.detail, error.where) from error
+    green = second_opinion(lambda: emulator.gate(candidate, seed, thorough=False))
     return f"clean on the emulator: {green.launches} launches, {len(emulator.device.schedules)} schedules"
 
 
 @dataclass(frozen=True)
 class RefereeSpec:
     """What makes a Referee in any process of this machine; picklable. `patient`: with the baselines that take
-    seconds to set up."""
+    seconds to set up. `hostile`: finalists must pass the emulator's schedules too."""
 
     evaluator: EvaluatorSpec
     problem: Problem
     patient: bool = True
+    hostile: bool = True
 
     def build(self) -> Referee:
         # the evaluator's own timing session would hold memory and time for nothing
-        return Referee(replace(self.evaluator, problem=None).build(), self.problem, self.patient)
+        evaluator = replace(self.evaluator, problem=None).build()
+        return Referee(evaluator, self.problem, self.patient, self.hostile)
 
 
 class Builds(Protocol):

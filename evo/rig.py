@@ -173,7 +173,7 @@ def bench_referee(
     from evo.referee import RefereeSpec
 
     spec = EvaluatorSpec(problem.task, device, gpu, limits_of(gpu, "", None), cache, nvcc=nvcc)
-    return RefereeSpec(spec, problem, patient)
+    return RefereeSpec(spec, problem, patient, hostile=False)
 
 
 def entrant_of(store: Store, name: str, gpu: Gpu) -> Entrant:
@@ -269,9 +269,10 @@ def replay(stored: Candidate, spec: EvaluatorSpec) -> Replay:
 def try_zoo(
     zoo: Path | None, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, seed: int = 0
 ) -> Iterator[Finding]:
-    """The gate's test of itself; on a GPU in a process that may hang or die. UsageError where `zoo` (default:
-    the one that comes with evo) is not there."""
-    from evo.gate.selftest import load_zoo, self_test, self_test_isolated
+    """The gate's test of itself; on a GPU in a process that may hang or die, and what passes there goes to
+    the emulator, as finalists do. UsageError where `zoo` (default: the one that comes with evo) is not
+    there."""
+    from evo.gate.selftest import load_zoo, self_test, self_test_isolated, try_finalist
 
     package = Path(__file__).parent
     own = package / "cheats"  # in a wheel
@@ -282,12 +283,14 @@ def try_zoo(
         )
     make = partial(_gate_tools, device, gpu, cache, nvcc)
     planted = load_zoo(folder, load_task("attention"))
-    if device != "emulator":
-        yield from self_test_isolated(planted, make, "cuda", seed)
-        return
-    emulator, compiler, task = make()
+    emulator, compiler, task = _gate_tools("emulator", gpu, cache, nvcc)
     try:
-        yield from self_test(planted, emulator, compiler, task, seed)
+        if device == "emulator":
+            yield from self_test(planted, emulator, compiler, task, seed)
+        else:
+            yield from self_test_isolated(
+                planted, make, seed, second=lambda p: try_finalist(p, emulator, compiler, task, seed)
+            )
     finally:
         compiler.close()
 

@@ -1,18 +1,21 @@
-"""What only the emulator can say of a finalist. The rest of a referee needs a GPU."""
+"""What only the emulator can say of a finalist, and that nobody is seated without it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from evo.device.cuda import CudaDevice
 from evo.errors import MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
-from evo.referee import emulate
-from evo.task import load_task
+from evo.referee import Referee, emulate
+from evo.task import Task, load_task
 from evo.template import load_template
 from evo.trial import Candidate
 
@@ -36,6 +39,14 @@ def finalist(shape: str = "1,2,96,64") -> Candidate:
     return template.candidate(template.space.default, TASK.problem(shape))
 
 
+def racy(shape: str = "1,2,96,64") -> Candidate:
+    """A stage of K is read before the copy into it has been waited for."""
+    honest = finalist(shape)
+    broken = honest.source.replace("cp.async.wait_group %0", "// cp.async.wait_group %0")
+    assert broken != honest.source
+    return replace(honest, source=broken)
+
+
 @pytest.mark.nvcc
 def test_an_honest_finalist_is_clean_under_every_schedule(emulator: Evaluator) -> None:
     said = emulate(emulator, finalist(), seed=3)
@@ -45,14 +56,68 @@ def test_an_honest_finalist_is_clean_under_every_schedule(emulator: Evaluator) -
 
 @pytest.mark.nvcc
 def test_a_race_that_a_gpu_need_not_show_is_red(emulator: Evaluator) -> None:
-    """A stage of K is read before the copy into it has been waited for."""
-    honest = finalist()
-    broken = honest.source.replace("cp.async.wait_group %0", "// cp.async.wait_group %0")
-    assert broken != honest.source
     with pytest.raises(Red, match="emulator: race") as caught:
-        emulate(emulator, replace(honest, source=broken), seed=3)
+        emulate(emulator, racy(), seed=3)
     assert "schedule=" in caught.value.where
 
 
 def test_a_problem_too_large_for_it_is_left_out(emulator: Evaluator) -> None:
     assert "too large" in emulate(emulator, finalist("1,8,65536,64"), seed=3)
+
+
+# --------------------------------------------------------------------------------- a referee without its GPU
+
+
+@dataclass
+class LuckyEvaluator:
+    """An evaluator whose GPU shows no race: every candidate is GREEN there."""
+
+    spec: EvaluatorSpec
+    device: CudaDevice
+    task: Task = TASK
+
+    def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Any:  # noqa: ARG002
+        return SimpleNamespace(
+            errors=(), problem=candidate.problem, kernel=SimpleNamespace(binary=None), launch=None
+        )
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def referee(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Referee]:
+    def absent(*_: Any, **__: Any) -> None:
+        raise MachineError("no compute-sanitizer on this machine")
+
+    monkeypatch.setattr("evo.referee.Contest", lambda *_: None)
+    monkeypatch.setattr("evo.referee.sanitize", absent)
+    device = object.__new__(CudaDevice)
+    device.index = 0
+    evaluator = LuckyEvaluator(replace(emulator.spec, device="cuda:0"), device)
+    made = Referee(evaluator, TASK.example, patient=False)  # type: ignore[arg-type]
+    yield made
+    made.close()
+
+
+@pytest.mark.nvcc
+def test_a_race_that_the_gpu_did_not_show_takes_no_seat(referee: Referee) -> None:
+    """No seat: no rounds, no CONFIRMED row. Whoever is next takes the place."""
+    with pytest.raises(Red, match="emulator: race"):
+        referee.gate("study/1", racy(), 3, True)
+    referee.gate("study/2", finalist(), 3, True)
+    assert list(referee.seated) == ["study/2"]
+    said = referee.sanitize("study/2")
+    assert said.startswith("not asked: ")  # compute-sanitizer, which needs a GPU
+    assert "; clean on the emulator: " in said
+
+
+@pytest.mark.nvcc
+def test_who_is_seated_anew_after_a_resume_is_asked_before_its_sanitizing_ends(referee: Referee) -> None:
+    referee.gate("study/1", racy(), 3, False)
+    with pytest.raises(Red, match="emulator: race"):
+        referee.sanitize("study/1")
+
+
+def test_a_problem_too_large_for_the_emulator_is_seated_with_a_word_about_it(referee: Referee) -> None:
+    referee.gate("study/1", finalist("1,8,65536,64"), 3, True)
+    assert "too large for it" in referee.sanitize("study/1")

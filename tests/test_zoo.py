@@ -13,7 +13,14 @@ from evo.cache import Cache
 from evo.device.emulator import EmulatorDevice
 from evo.errors import BadTemplate, MachineError
 from evo.gate.mutation import mutants, sample
-from evo.gate.selftest import Planted, load_zoo, read_cheat, try_baselines, try_planted
+from evo.gate.selftest import (
+    Planted,
+    load_zoo,
+    read_cheat,
+    try_baselines,
+    try_finalist,
+    try_planted,
+)
 from evo.gpu import target
 from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
@@ -50,6 +57,26 @@ def test_the_gate_sees_through_it(planted: Planted, compiler: Compiler, emulator
     found = try_planted(planted, emulator, compiler, TASK, seed=3)
     assert found.right, f"{found.outcome} {found.reason} {found.where}"
     assert found.reasoned, f"{found.outcome} {found.reason} {found.where}; expected {set(planted.expected)}"
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "name", ["race_no_barrier_after_wait_in_step", "race_no_barrier_before_refill_in_step"]
+)
+def test_a_race_that_a_gpu_need_not_show_is_refused_as_a_finalist(
+    name: str, compiler: Compiler, emulator: EmulatorDevice
+) -> None:
+    planted = read_cheat(FOLDER / f"{name}.cu", TASK)
+    found = try_finalist(planted, emulator, compiler, TASK, seed=3)
+    assert (found.outcome, found.stage) == ("RED", "finalists")
+    assert found.reason in ("emulator: race", "emulator: uninitialised read")
+    assert found.reasoned
+
+
+@pytest.mark.nvcc
+def test_an_honest_kernel_is_an_honest_finalist(compiler: Compiler, emulator: EmulatorDevice) -> None:
+    found = try_finalist(next(p for p in ZOO if p.honest), emulator, compiler, TASK, seed=3)
+    assert (found.outcome, found.reasoned) == ("GREEN", True)
 
 
 def test_the_librarys_own_kernels_are_not_refused() -> None:

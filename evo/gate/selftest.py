@@ -4,7 +4,9 @@ A cheat is one file. Its first line says what is wrong with it; comments below m
 
     // The last key is dropped
     // expect: row error                    the reasons (of a Red) or outcomes that it must end with
-    // on a GPU: row error, runs differ     the same on a GPU, where that differs
+    // on a GPU: row error, runs differ     the same on a GPU, where that differs: `a symptom` if chance says
+                                            how the output is wrong, `emulator: race` where only the emulator
+                                            sees it, whom finalists must pass too
     // only: emulator (why)                 what cannot be told on a GPU
     // problem: 1,8,160,64 causal         this shape unless said otherwise, not causal
     // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120
@@ -26,10 +28,12 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Literal
 
 from evo.device import Device, Kernel
 from evo.errors import BadTemplate, CandidateError, Crashed, Hung
 from evo.gate import Green, check
+from evo.gate.hostile import second_opinion
 from evo.gate.judging import judge
 from evo.nvcc import Compiler
 from evo.task import Task
@@ -38,6 +42,12 @@ from evo.trial import Binary, BufferArg, LaunchConfig, Outcome, Problem, ScalarA
 ROWS = 32
 """Query rows and keys of a tile of include/flash.cuh."""
 SHAPE = "1,8,160,64"
+SYMPTOMS = frozenset({
+    "row error", "element error", "NaN in the output", "Inf in the output", "runs differ",
+    *(f"relation broken: {name}" for name in ("ones", "heads apart", "causality", "key order")),
+})  # fmt: skip
+"""How a race may show in an output on a GPU."""
+Stage = Literal["candidates", "finalists"]
 CONTROLS = tuple(
     (dtype, dim, causal) for dtype in ("fp16", "bf16") for dim in (64, 128) for causal in (False, True)
 )
@@ -84,8 +94,9 @@ class Planted:
 
 @dataclass(frozen=True)
 class Finding:
-    """How one planted kernel ended. `right`: refused if planted, GREEN if honest; `reasoned`: for the reason
-    that it should have."""
+    """How one planted kernel ended, and which stage refused it: what every candidate goes through, or what
+    only finalists do. `right`: refused if planted, GREEN if honest; `reasoned`: for the reason that it should
+    have."""
 
     name: str
     says: str
@@ -96,6 +107,7 @@ class Finding:
     reasoned: bool
     seconds: float
     launches: int = 0
+    stage: Stage = "candidates"
 
 
 def load_zoo(folder: Path, task: Task) -> list[Planted]:
@@ -137,7 +149,8 @@ def read_cheat(path: Path, task: Task) -> Planted:
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(","))
+    names = frozenset(name.strip() for name in text.split(","))
+    return names | SYMPTOMS if "a symptom" in names else names
 
 
 def _workspaces(text: str) -> tuple[Workspace, ...]:
@@ -160,15 +173,26 @@ def _with_base(text: str, problem: Problem, folder: Path) -> str:
 
 def try_planted(planted: Planted, device: Device, compiler: Compiler, task: Task, seed: int) -> Finding:
     """One kernel through compiler, device and gate."""
+    return _finding(planted, device.kind, lambda: _gate(planted, device, compiler, task, seed))
+
+
+def try_finalist(planted: Planted, emulator: Device, compiler: Compiler, task: Task, seed: int) -> Finding:
+    """One kernel that is GREEN on a GPU as a finalist: on the emulator too, compiled for that GPU."""
+    found = _finding(
+        planted, "cuda", lambda: second_opinion(lambda: _gate(planted, emulator, compiler, task, seed))
+    )
+    return replace(found, stage="finalists")
+
+
+def _finding(planted: Planted, kind: str, verdict: Callable[[], Green]) -> Finding:
     start = time.perf_counter()
     launches, outcome, reason, where = 0, Outcome.GREEN.value, "", ""
     try:
-        green = _gate(planted, device, compiler, task, seed)
-        launches = green.launches
+        launches = verdict().launches
     except CandidateError as error:
         outcome, reason, where = error.outcome, error.reason, error.where
     took = time.perf_counter() - start
-    return finding(planted, device.kind, outcome, reason, where, seconds=took, launches=launches)
+    return finding(planted, kind, outcome, reason, where, seconds=took, launches=launches)
 
 
 def _gate(planted: Planted, device: Device, compiler: Compiler, task: Task, seed: int) -> Green:
@@ -246,21 +270,27 @@ DeviceFactory = Callable[[], tuple[Device, Compiler, Task]]
 
 
 def self_test_isolated(
-    zoo: Sequence[Planted], make: DeviceFactory, kind: str, seed: int = 0, deadline_s: float = 8.0
-) -> Iterator[Finding]:
-    """The whole zoo in a process that may hang or die, as kernels on a GPU make it; the next one, which is
-    made ready meanwhile, continues."""
+    zoo: Sequence[Planted], make: DeviceFactory, seed: int = 0, deadline_s: float = 8.0,
+    second: Callable[[Planted], Finding] | None = None,
+) -> Iterator[Finding]:  # fmt: skip
+    """The whole zoo on a GPU, in a process that may hang or die, as kernels there make it; the next one,
+    which is made ready meanwhile, continues. What is GREEN there goes to the `second` stage, in this
+    process."""
     child, spare = _Child(make), _Child(make)
     try:
         for planted in zoo:
-            if not _applies(planted, kind):
+            if not _applies(planted, "cuda"):
                 continue
             start = time.perf_counter()
             try:
                 found = child.ask(planted, seed, deadline_s)
             except CandidateError as error:
                 took = time.perf_counter() - start
-                found = finding(planted, kind, error.outcome, error.reason, seconds=took)
+                found = finding(planted, "cuda", error.outcome, error.reason, seconds=took)
+            if found.outcome == Outcome.GREEN and second is not None:
+                last = second(planted)
+                launches, seconds = found.launches + last.launches, found.seconds + last.seconds
+                found = replace(last, launches=launches, seconds=seconds)
             yield found
             if found.outcome in (Outcome.HUNG, Outcome.CRASHED):
                 child.kill()

@@ -27,8 +27,10 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
     planted = [f for f in findings if f.says != "nothing is wrong"]
     caught, passed = sum(f.right for f in planted), sum(f.right for f in honest)
     reasoned = sum(f.reasoned for f in planted)
+    late = sum(f.right and f.stage == "finalists" for f in planted)
     return (
-        f"{caught} of {len(planted)} planted kernels refused ({reasoned} for the expected reason), "
+        f"{caught} of {len(planted)} planted kernels refused ({reasoned} for the expected reason"
+        f"{f'; {late} of them only as finalists' if late else ''}), "
         f"{passed} of {len(honest)} honest ones GREEN, in {duration(sum(f.seconds for f in findings))}"
     )
 

@@ -1,5 +1,5 @@
 // Never waits for cp.async
 // expect: race, uninitialised read
-// on a GPU: row error, NaN in the output, runs differ, emulator: race, emulator: uninitialised read
+// on a GPU: a symptom, emulator: race, emulator: uninitialised read
 #define WAIT 7
 #include "include/flash.cuh"

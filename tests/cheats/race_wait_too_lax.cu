@@ -1,5 +1,5 @@
 // Waits for one cp.async group too few
 // expect: race, uninitialised read
-// on a GPU: row error, NaN in the output, runs differ, emulator: race, emulator: uninitialised read
+// on a GPU: a symptom, emulator: race, emulator: uninitialised read
 #define WAIT 2
 #include "include/flash.cuh"
