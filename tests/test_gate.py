@@ -15,7 +15,7 @@ import torch
 
 from evo.device import LaunchReport, Region
 from evo.errors import Infeasible, Red
-from evo.gate import RAGGED, Case, Green, case_seed, check, plan_boundary, plan_own, plan_ragged
+from evo.gate import Case, Green, case_seed, check, plan_boundary, plan_own, plan_ragged
 from evo.gate.arena import GUARD_BYTES, Arena
 from evo.gate.judging import ROW_FLOOR, SMALL_FLOOR, SMALL_ROWS, judge
 from evo.gpu import Gpu, target
@@ -682,17 +682,16 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
     every = {p["L"] for p in TASK.ragged_problems(SMALL, TILES)}
     assert every == set(range(1, 129))
     boundary = {p["L"] for p in TASK.gate_problems(SMALL, TILES)}
-    for on, more in ((device, boundary), (HostDevice(kind="cuda"), set())):
+    for on, count, more in ((device, 32, boundary), (HostDevice(kind="cuda"), 12, set())):
         few = [plan_ragged(TASK, SMALL, TILES, s, on, False) for s in range(30)]
-        lone = [{c.problem["L"] for c in cases[: len(cases) - RAGGED[on.kind]]} for cases in few]
-        assert all(lengths == more for lengths in lone)
-        ragged = [{c.problem["L"] for c in cases[len(cases) - RAGGED[on.kind] :]} for cases in few]
-        assert all(len(lengths) == RAGGED[on.kind] for lengths in ragged)
+        assert all({c.problem["L"] for c in cases[:-count]} == more for cases in few)
+        ragged = [{c.problem["L"] for c in cases[-count:]} for cases in few]
+        assert all(len(lengths) == count for lengths in ragged)
         assert len(set().union(*ragged)) > 100
-        if on.kind == "emulator":  # an even and an odd one of each eight
+        if on.kind == "emulator":  # an even and an odd one of each eight, with and without a tile before
             for lengths in ragged:
-                last = {length % 64 for length in lengths}
-                assert {(r // 8, r % 2) for r in last} == {(e, odd) for e in range(8) for odd in (0, 1)}
+                last = {(length % 64 // 8, length % 2, length > 64) for length in lengths}
+                assert last == {(e, odd, deep) for e in range(8) for odd in (0, 1) for deep in (False, True)}
     thorough = plan_ragged(TASK, SMALL, TILES, 0, device, True)
     far = set(range(129, 513))
     assert {c.problem["L"] for c in thorough} == every | boundary | far

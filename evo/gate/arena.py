@@ -73,6 +73,14 @@ class Arena:
         self._bytes = block[skip : skip + end]
         self._expected = torch.empty_like(self._bytes)
         self._shift = 0
+        spans = self._spans.values()
+        self._inputs = {s.name: _typed(self._at(s), self._specs[s.name]) for s in spans if s.role == "in"}
+        self._zeroed = [self._at(s) for s in spans if s.role == "zeroed"]
+        self._written = [
+            (self._at(s), self._specs[s.name].dtype if s.name in self._specs else "fp32")
+            for s in spans
+            if s.written
+        ]
 
     def fill(self, inputs: Tensors, seed: int) -> None:
         """Sets everything but what launches poison: guards, inputs, zeroed workspaces."""
@@ -80,11 +88,9 @@ class Arena:
 
         self._shift = 4 * seed
         _fill(self._bytes, _nan_field(self._device), self._shift)
-        for span in self._spans.values():
-            if span.role == "in":
-                self._at(span).copy_(inputs[span.name].contiguous().view(-1).view(torch.uint8))
-            elif span.role == "zeroed":
-                self._at(span).zero_()
+        torch._foreach_copy_(list(self._inputs.values()), [inputs[name] for name in self._inputs])
+        for workspace in self._zeroed:
+            workspace.zero_()
         self._expected.copy_(self._bytes)
 
     def inputs(self) -> dict[str, Tensor]:
@@ -110,12 +116,10 @@ class Arena:
 
     def poison(self, turn: int) -> None:
         """Fills outputs and workspaces: with NaNs in even turns, with plausible numbers in odd ones."""
-        for span in self._spans.values():
-            if span.written:
-                dtype = self._specs[span.name].dtype if span.name in self._specs else "fp32"
-                even = turn % 2 == 0
-                field = _nan_field(self._device) if even else _number_field(self._device, dtype)
-                _fill(self._at(span), field, self._shift + 4 * (turn // 2))
+        shift = self._shift + 4 * (turn // 2)
+        for content, dtype in self._written:
+            field = _nan_field(self._device) if turn % 2 == 0 else _number_field(self._device, dtype)
+            _fill(content, field, shift)
 
     def room_for_images(self, count: int) -> list[Tensor]:
         """Tensors that `take_image` can fill."""
@@ -178,6 +182,11 @@ class Arena:
         )
         raise Red("write out of bounds", f"{len(changed)} guard bytes changed", f"{place} {nearest.name}")
 
+    @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """In the order of `outputs`."""
+        return tuple(span.name for span in self._spans.values() if span.role == "out")
+
     def outputs(self, image: Tensor) -> dict[str, Tensor]:
         """The outputs in `image`."""
         return {
@@ -217,9 +226,12 @@ def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:
 
 def _fill(target: Tensor, field: Tensor, shift: int) -> None:
     """Fills `target` with the field's pattern, from `shift` bytes on."""
-    at, begin = 0, shift % _PATTERN_BYTES
-    while at < len(target):
-        size = min(len(target) - at, len(field) - begin)
+    at, begin, end = 0, shift % _PATTERN_BYTES, target.numel()
+    if end <= field.numel() - begin:  # most are: one copy
+        target.copy_(field[begin : begin + end])
+        return
+    while at < end:
+        size = min(end - at, field.numel() - begin)
         target[at : at + size].copy_(field[begin : begin + size])
         at, begin = at + size, (begin + size) % _PATTERN_BYTES
 

@@ -11,6 +11,7 @@ the line that honest roundings draw (`within`), and a person says whether the ch
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from evo.gate.visit import Case
 from evo.gpu import Gpu, Limits
 from evo.nvcc import find_compiler
 from evo.ptxas import assemble, machine_code
-from evo.task import load_task
+from evo.task import Task, load_task
 from evo.template import load_template
 from evo.trial import LaunchConfig, Outcome, Point, Problem, body_of, digest_of
 
@@ -235,7 +236,7 @@ class Laboratory:
             if body_of(sibling.source) == body_of(self.candidate.source):
                 served.append((case, sibling.launch))
         cache = Cache(self.subject.cache)
-        key = digest_of("bits", self.binary.ptx, repr(served), _arithmetic())
+        key = digest_of("bits", self.binary.ptx, repr(served), _arithmetic(task))
         if (kept := cache.read(key)) is None:
             kernel = self.device.load(self.binary, self.candidate.launch)
             kept = b"".join(self._bits(kernel, launch, case, case.schedules[0]) for case, launch in served)
@@ -293,12 +294,16 @@ class Laboratory:
         return found, longest
 
 
-def _arithmetic() -> list[str]:
-    """What bits depend on besides a kernel and its inputs' seeds: the emulator, and where torch draws."""
+def _arithmetic(task: Task) -> list[str]:
+    """What bits depend on besides a kernel and seeds: the emulator, the task, where torch draws."""
     import torch
 
     folder = Path(interpreter.__file__).with_name("ptx")
-    sources = b"".join(path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file())
+    files = [
+        Path(inspect.getfile(type(task))),
+        *(path for path in sorted(folder.iterdir()) if path.is_file()),
+    ]
+    sources = b"".join(path.read_bytes() for path in files)
     kind = torch.backends.cpu.get_cpu_capability()
     return [hashlib.sha256(sources).hexdigest(), torch.__version__, kind]
 

@@ -162,7 +162,7 @@ class Visit:
                 self.device.reach(look.mark)  # type: ignore[attr-defined]  # it gave the mark
         suspect, *numbers = look.found.tolist()
         judged = scene.judged(len(batch), first)
-        names = list(scene.arena.outputs(scene.images[0])) if judged else []
+        names = scene.arena.output_names if judged else ()
         of_first = scene.images[0] if first is None else first
         lines: Mapping[str, Line] = {}
         for number, ((turn, schedule), image) in enumerate(zip(batch, scene.images, strict=False)):
@@ -211,35 +211,51 @@ class Visit:
         return replace(report, counters={name: n * factor for name, n in report.counters.items()})
 
     def relate(self, case: Case) -> None:
-        """Checks the task's relations on the inputs of `case`."""
+        """Checks the task's relations on the inputs of `case`: one launch as they are, one for each relation.
+        On a GPU all are launched before any is looked at."""
         import torch
 
         self.settle()
         kernel, launch = self.kernel_for(case.problem)
+        relations = (None, *self.task.relations(case.problem))
         with self._alive(case):
-            scene = self._scene(case, launch, 1, deterministic=False)
-            arena, (image,) = scene.arena, scene.images
+            scene = self._scene(case, launch, len(relations), deterministic=False)
+            arena = scene.arena
+            images = [*scene.images, *arena.room_for_images(len(relations) - len(scene.images))]
             inputs = {name: tensor.clone() for name, tensor in arena.inputs().items()}
             schedule = self.device.schedules[0]
-            before: dict[str, Tensor] = {}
-            for turn, relation in enumerate((None, *self.task.relations(case.problem))):
-                named = "" if relation is None else f" {relation.name}"
-                with self._blame(case, f"schedule={schedule}{named}"):
+            suspect: list[Tensor] = []
+            for turn, (relation, image) in enumerate(zip(relations, images, strict=True)):
+                with self._blame(case, _titled(schedule, relation)):
                     if relation is not None:
                         arena.load(relation.change(inputs))
                     self._launch(kernel, launch, arena, turn, schedule)
-                    arena.take_image(image)
-                    outputs = arena.outputs(image)
-                    suspect = [arena.unlike([image], None)]
-                    if relation is None:
-                        before = {name: out.clone() for name, out in outputs.items()}
-                    else:
-                        suspect += [rows.any().reshape(1) for *_, rows in broken(relation, before, outputs)]
-                    self._wait()
-                    if torch.cat(suspect).any():
-                        arena.refuse_damage(image)
-                        if relation is not None:
-                            refuse_broken(relation, before, outputs)
+                arena.take_image(image)
+                found = [arena.unlike([image], None)]
+                if relation is not None:
+                    before, after = arena.outputs(images[0]), arena.outputs(image)
+                    found += [rows.any().reshape(1) for *_, rows in broken(relation, before, after)]
+                suspect.append(torch.cat(found).any().reshape(1))
+                if self.device.kind == "emulator":
+                    self._refuse_unrelated(case, arena, inputs, images, relations, suspect)
+            self._wait()
+            self._refuse_unrelated(case, arena, inputs, images, relations, suspect)
+
+    def _refuse_unrelated(
+        self, case: Case, arena: Arena, inputs: Tensors, images: Sequence[Tensor],
+        relations: Sequence[Relation | None], suspect: Sequence[Tensor],
+    ) -> None:  # fmt: skip
+        """Raises the Red of the first launch that is suspect, if one is."""
+        import torch
+
+        for turn, wrong in enumerate(torch.cat(list(suspect)).tolist()):
+            if wrong:
+                relation = relations[turn]
+                with self._blame(case, _titled(self.device.schedules[0], relation)):
+                    arena.load(inputs if relation is None else relation.change(inputs))
+                    arena.refuse_damage(images[turn])
+                    if relation is not None:
+                        refuse_broken(relation, arena.outputs(images[0]), arena.outputs(images[turn]))
 
     def _scene(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> Scene:
         """A scene with the inputs of the case in its arena."""
@@ -256,11 +272,11 @@ class Visit:
         self, kernel: Kernel, launch: LaunchConfig, arena: Arena, turn: int, schedule: str
     ) -> LaunchReport:
         arena.poison(turn)
-        dirty = getattr(self.device, "dirty_shared_memory", None)
-        if dirty is not None:
-            dirty()
-        if self.device.torch_device.startswith("cuda") and turn % 2:
-            _keep_memory_busy(self.device.torch_device)
+        device: Any = self.device
+        if hasattr(device, "dirty_shared_memory"):
+            device.dirty_shared_memory()
+            if turn % 2:
+                device.keep_memory_busy()
         begin = getattr(kernel, "start", kernel.launch)  # a GPU's kernel need not be waited for yet
         report: LaunchReport = begin(launch, arena.regions, schedule)
         self.launches += 1
@@ -312,6 +328,11 @@ class Visit:
             raise
 
 
+def _titled(schedule: str, relation: Relation | None) -> str:
+    """Which launch of a relation is meant."""
+    return f"schedule={schedule}{'' if relation is None else f' {relation.name}'}"
+
+
 def refuse_difference(first: Tensors, outputs: Tensors) -> None:
     """Raises Red unless both runs gave the same bits."""
     import torch
@@ -360,22 +381,3 @@ def _slates() -> Iterator[Tensor]:
     import torch
 
     return cycle(torch.empty((2 * PENDING + 2, SLATE_NUMBERS), dtype=torch.float64, pin_memory=True))
-
-
-@cache
-def _traffic(torch_device: str) -> tuple[Any, Tensor, Tensor]:
-    """A stream of its own, and 64 MB to copy and where to."""
-    import torch
-
-    source, target = (torch.zeros(64 << 20, dtype=torch.uint8, device=torch_device) for _ in range(2))
-    return torch.cuda.Stream(torch_device), source, target
-
-
-def _keep_memory_busy(torch_device: str) -> None:
-    """Starts copies of 64 MB on a stream of their own, and does not wait: they run beside the next launch."""
-    import torch
-
-    stream, source, target = _traffic(torch_device)
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            target.copy_(source)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evo.errors import UsageError
 from evo.task import BufferSpec, Relation, Task, load_module
@@ -109,44 +109,43 @@ class Attention(Task):
         length, d = problem["L"], problem["D"]
         rng = torch.Generator(device=torch_device).manual_seed(seed)
         q, k, v = (torch.randn(shape, generator=rng, device=torch_device) for _ in "qkv")
-        u, away = _directions(length, d, torch_device)
+        fixed = _constants(length, d, torch_device)  # on a GPU each operation takes the host 8 µs
+        u, away = fixed.u, fixed.away
         if family == "peaky":
-            q = q * 4
+            q.mul_(4)
         elif family == "ascending":
             # along a unit direction u: q = ±4u + noise, k_j = (24 √D j/L) u + noise
-            ramp = torch.arange(length, device=torch_device) / length
-            q, k = 0.25 * q + 4 * u, 0.25 * k + (24 * math.sqrt(d) * ramp)[:, None] * u
-            q = torch.where(away, -q, q)
+            q = torch.add(4 * u, q, alpha=0.25).mul_(fixed.sign_of_away)
+            k = torch.add(fixed.ramp, k, alpha=0.25)
         elif family == "large_logits":
             # scores of 80 ± 4 or -80 ± 4, by the sign of the query
-            sign = torch.where(torch.arange(length, device=torch_device) % 2 == 0, 1.0, -1.0)
-            side = math.sqrt(80 * math.sqrt(d))
-            q, k = 0.5 * q + (side * sign)[:, None] * u, 0.5 * k + side * u
+            q = torch.add(fixed.sides, q, alpha=0.5)
+            k = torch.add(fixed.sides[0], k, alpha=0.5)
         elif family == "offset_v":
-            v = v + 4
+            v.add_(4)
         elif family == "equal_keys":
             k = k[:, :, :1].expand(shape).contiguous()
         elif family == "huge_last":
             # the last key lies along the mean query direction, far out
-            q = q + 2 * u
+            q.add_(2 * u)
             k[:, :, -1] = 6 * math.sqrt(d) * u
         elif family == "spike":
-            rows = torch.arange(length, device=torch_device)
+            rows = fixed.rows
             own = (rows * 7919 + seed) % (rows + 1 if problem["causal"] else length)
             if problem["causal"]:
                 own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
             # keys across u, which q = 20 k_own does not see; what lies along u lowers all scores of a query
-            k = k - (k @ u)[..., None] * u
-            k = k / k.norm(dim=-1, keepdim=True) * math.sqrt(d)
+            k.addcmul_((k @ u)[..., None], u, value=-1)
+            k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
             q = 20 * k[:, :, own]
-            q = torch.where(away, q - (20 * math.sqrt(d) + 20) * u, q)
-            k = k + math.sqrt(d) * u
+            q.sub_(away, alpha=20 * math.sqrt(d) + 20)
+            k.add_(u, alpha=math.sqrt(d))
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families)}")
         if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
             # adds 4 (q·u) to all scores of a query; q·u is made -5 for some
-            k = k + 4 * math.sqrt(d) * u
-            q = torch.where(away, q - (q @ u + 5)[..., None] * u, q)
+            k.add_(u, alpha=4 * math.sqrt(d))
+            q.addcmul_((q @ u).add_(5)[..., None], away, value=-1)
         return {name: t.to(_torch_dtype(problem)) for name, t in (("q", q), ("k", k), ("v", v))}
 
     def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -244,13 +243,33 @@ class Attention(Task):
         return max((int(t) for t in tiles if 1 < t <= 256), default=64)
 
 
+class _Constants(NamedTuple):
+    """What inputs of a length are made of besides noise, fp32."""
+
+    rows: Tensor
+    """0, 1 …, (L,)."""
+    u: Tensor
+    """A unit direction, (D,)."""
+    away: Tensor
+    """u for every fourth query, else 0: (L, D)."""
+    sign_of_away: Tensor
+    """-1 for those queries, else 1: (L, 1)."""
+    ramp: Tensor
+    """Keys along u whose scores with 4u grow from 0 to 96: (L, D)."""
+    sides: Tensor
+    """±u by turns, so long that scores are ±80: (L, D); the first is +."""
+
+
 @lru_cache(maxsize=256)
-def _directions(length: int, d: int, torch_device: str) -> tuple[Tensor, Tensor]:
-    """A unit direction, (D,), and every fourth query, (L, 1)."""
+def _constants(length: int, d: int, torch_device: str) -> _Constants:
     import torch
 
     rows = torch.arange(length, device=torch_device)
-    return torch.full((d,), d**-0.5, device=torch_device), rows[:, None] % 4 == 3
+    u = torch.full((d,), d**-0.5, device=torch_device)
+    fourth = (rows[:, None] % 4 == 3).float()
+    ramp = (24 * math.sqrt(d) * (rows / length))[:, None] * u
+    signs = 1 - 2 * (rows[:, None] % 2).float()
+    return _Constants(rows, u, fourth * u, 1 - 2 * fourth, ramp, math.sqrt(80 * math.sqrt(d)) * signs * u)
 
 
 @lru_cache(maxsize=64)
