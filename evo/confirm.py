@@ -2,7 +2,8 @@
 with each other and with every baseline, until it is known who is faster than whom.
 
     contenders ── the best timed trials, each another program
-      gate       thoroughly, with fresh seeds ── whoever fails is out, the next contender takes its place
+      gate       thoroughly, with fresh seeds, beside it on the emulator ── whoever fails is out, the next
+                 contender takes its place
       rounds     warm, then cold: fresh inputs, buffers, graphs and order in each; stored one by one
       sanitize   memcheck, initcheck and synccheck, as far as there is time
       kernels    which kernels the baselines really ran, from the profiler

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from evo.device.cuda import CudaDevice
@@ -168,6 +169,17 @@ class Referee:
         self._beside.shutdown(cancel_futures=True)
         if self._emulator is not None:
             self._emulator.close()
+
+
+def build_ahead(cache: Path) -> None:
+    """Has the emulator built while a search goes on, where the cache has none: its finalists will want it."""
+    program = (
+        "import os, sys; from pathlib import Path; sys.path[:] = sys.argv[2:]; os.nice(19);"
+        "from evo.device.emulator import built_interpreter; built_interpreter(Path(sys.argv[1]))"
+    )
+    nowhere = subprocess.DEVNULL
+    command = [sys.executable, "-c", program, str(cache), *sys.path]
+    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
 
 
 def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:

@@ -227,7 +227,7 @@ def _run(
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.progress import study_line, view_on
-    from evo.referee import RefereeProcess
+    from evo.referee import RefereeProcess, build_ahead
     from evo.rig import evaluator_of, referee_of
     from evo.search import search as run
     from evo.workers import Pool
@@ -243,6 +243,8 @@ def _run(
     try:
         with view_on(stderr()) as view:
             on_gpu = study.device != "emulator"  # an estimate is a model's word: there is nothing to confirm
+            if on_gpu:
+                build_ahead(cache.root)
             return run(study, store, grounds, workers, view.show, judges if on_gpu else None)
     except KeyboardInterrupt:
         notice(f"stopped at once; go on with: evo resume {study.name}")
