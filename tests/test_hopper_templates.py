@@ -220,13 +220,15 @@ def test_many_points_are_right(name: str, bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits"])
-def test_scores_beyond_the_first_tile_are_taken_back(family: str, bench: Bench) -> None:
-    """shift=first where later scores are far above the first tile's: the eager attempt must not stand."""
+@pytest.mark.parametrize("shift", ["first", "none"])
+@pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits", "spike"])
+def test_scores_beyond_what_was_subtracted_are_taken_back(shift: str, family: str, bench: Bench) -> None:
+    """Scores far above the first tile's, or far from 0 either way: the eager attempt must not stand."""
     template = TEMPLATES["flash_wgmma_split"]
-    point = {**template.space.default, "shift": "first"}
-    candidate = template.candidate(point, TASK.problem("1,2,512,64"))
-    assert bench.excess(candidate, family) < HONEST
+    for changes, causal in (({}, False), ({"copies": "threads", "message": "half", "epilogue": "wide"}, True)):
+        point = {**template.space.default, "shift": shift, **changes}
+        candidate = template.candidate(point, TASK.problem("1,1,512,64", causal=causal))
+        assert bench.excess(candidate, family) < HONEST, changes
 
 
 @pytest.mark.nvcc
@@ -235,6 +237,7 @@ def test_scores_beyond_the_first_tile_are_taken_back(family: str, bench: Bench) 
     [
         {"grid_order": "head_fastest", "epilogue": "wide"},
         {"shift": "first", "chunk": 16},
+        {"shift": "none", "epilogue": "wide", "chunk": 32},
         {"key_groups": 2, "cluster_kv": 4, "bn": 32, "chunk": 32},
     ],
 )

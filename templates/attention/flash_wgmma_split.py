@@ -59,10 +59,17 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     row = 2 * problem["D"]
     operands = p.row_groups * 64 * row + 2 * p.key_groups * tiles_held(p, problem) * p.bn * row
     share = problem["D"] // 8 // parts(p) * np.where(p.message == "full", 16, 8)
+    share = np.where(rows_joined(p), share * 5 // 4, share)
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     barriers = 8 * (np.where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
     return ceil_div(operands + join + barriers, 1024) * 1024
+
+
+def rows_joined(p: Any) -> Any:
+    """Whether a pair of CTAs hands whole vectors of a row to the lane that stores them: they lie with gaps."""
+    pair = (p.cluster_kv == 2) & (p.key_groups == 1)
+    return pair & (p.message == "half") & (p.epilogue == "wide")
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -71,7 +78,7 @@ def threads(p: Any, _problem: Problem) -> Any:
 
 def score_registers(p: Any, problem: Problem) -> Any:
     """Registers a thread of scores, probabilities that outlive them, and output."""
-    scores = np.where(p.shift == "all", tiles_held(p, problem) * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
+    scores = np.where(p.shift != "first", tiles_held(p, problem) * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
     return scores + problem["D"] // 2
 
 
@@ -120,7 +127,7 @@ def short_chains(p: Any, _limits: Limits, problem: Problem) -> Any:
     """Found with ptxas 13.0 on 100 points with shift=first: beyond this it serialises all wgmmas (C7511)."""
     held = tiles_held(p, problem)
     four = (held == 4) & (p.bn * problem["D"] <= 4096) & (threads(p, problem) <= 256)
-    return (p.shift == "all") | (held <= 3) | four
+    return (p.shift != "first") | (held <= 3) | four
 
 
 @rule("an exchange through the cluster's barrier without a cluster")
@@ -145,7 +152,7 @@ def messages(p: Any, _limits: Limits, _problem: Problem) -> Any:
 
 @rule("the maximum of the first of one tile is that of all")
 def several_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return (p.shift == "all") | (tiles_held(p, problem) > 1)
+    return (p.shift != "first") | (tiles_held(p, problem) > 1)
 
 
 @rule("rows of a share too short for 16-byte stores")
@@ -180,10 +187,11 @@ SPACE = Space(
             meaning="keys whose exponentials are taken before their product with V starts",
         ),
         Parameter(
-            "shift", ("all", "first"), "all", off="all",
-            meaning="the tiles whose maximum the exponentials subtract; if a score exceeds the first one's "
-            "by more than 2^8, all is done again",
-            expected="first: exponentials start before the other tiles have arrived",
+            "shift", ("all", "first", "none"), "all", off="all",
+            meaning="the tiles whose maximum the exponentials subtract, if any; where sums say that this was "
+            "not enough (first: a score exceeds it by some 2^7), all is done again",
+            expected="first: exponentials start before the other tiles have arrived; none: nobody looks for "
+            "a maximum",
         ),
         Parameter(
             "copies", ("tma", "threads"), "tma", "macro", off="tma",
