@@ -96,7 +96,8 @@ class Attention(Task):
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
         huge_last     one key in the last tile outweighs all the others: the last tile decides the row
         spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
-                      maximum that overlooks one key overflows, even in fp32. Causal: for every second query
+                      maximum that overlooks one key overflows, even in fp32. In each head it is another,
+                      so that all heads of a problem together have many pairs of row and key. Causal: for every second query
                       it is the first hidden key, and a maximum that counts it leaves nothing of the others.
                       All scores of every fourth query are below -20
 
@@ -132,14 +133,15 @@ class Attention(Task):
             q.add_(2 * u)
             k[:, :, -1] = 6 * math.sqrt(d) * u
         elif family == "spike":
-            rows = fixed.rows
-            own = (rows * 7919 + seed) % (rows + 1 if problem["causal"] else length)
+            rows, heads = fixed.rows, torch.arange(problem["B"] * problem["H"], device=torch_device)
+            own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
             if problem["causal"]:
                 own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
             # keys across u, which q = 20 k_own does not see; what lies along u lowers all scores of a query
             k.addcmul_((k @ u)[..., None], u, value=-1)
             k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
-            torch.add(20 * k[:, :, own], away, alpha=-20 * math.sqrt(d) - 20, out=q)
+            own_keys = k.gather(2, own.view(*shape[:3], 1).expand(shape))
+            torch.add(20 * own_keys, away, alpha=-20 * math.sqrt(d) - 20, out=q)
             k.add_(u, alpha=math.sqrt(d))
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families)}")
