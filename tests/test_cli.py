@@ -227,7 +227,8 @@ def test_leaderboard_for_programs(evo: Evo) -> None:
     rows = list(csv.DictReader(io.StringIO(evo("leaderboard", "--csv", "--study", "mission-1").out)))
     assert [row["median_us"] for row in rows] == ["8.0", "8.5", "9.0"]
     markdown = evo("leaderboard", "--markdown", "--gpu", "h200").out.splitlines()
-    assert markdown[1].startswith("|--:|")
+    assert markdown[0].startswith("**attention")
+    assert markdown[3].startswith("|--:|")
     assert evo("leaderboard", "--json", "--csv").code == 2
 
 

@@ -103,7 +103,9 @@ def form_of(json: bool, csv: bool = False, markdown: bool = False) -> Form:
 
 def put(tables: Iterable[Table], form: Form) -> None:
     console = stdout()
-    sys.stdout.write("\n".join(table.render(form, console) for table in tables))
+    titled = form == "markdown"
+    told = (table.titled_markdown() if titled else table.render(form, console) for table in tables)
+    sys.stdout.write("\n".join(told))
 
 
 def notice(text: str) -> None:

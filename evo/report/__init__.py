@@ -77,6 +77,10 @@ class Table:
             return self._markdown()
         return self._text(console)
 
+    def titled_markdown(self) -> str:
+        """The table in Markdown below its title: where there are several, each must say what it is."""
+        return f"**{self.title}**\n\n{self._markdown()}"
+
     def _csv(self) -> str:
         out = io.StringIO()
         keys = list(dict.fromkeys(key for record in self.records for key in record))

@@ -41,10 +41,17 @@ def insights_text(found: Insights, form: Form, console: Console, templates: int 
     for heading, blocks in _sections(found, templates):
         texts = [block.render(form, console) for block in blocks]
         if form == "markdown":
-            texts = [f"## {heading}\n", *texts]
+            texts = [f"## {heading}\n", *(_below(heading, block, console) for block in blocks)]
         parts.append("\n".join(texts))
     title = f"{found.study} · {found.context.problem}"
     return (f"# {title}\n\n" if form == "markdown" else "") + "\n".join(parts)
+
+
+def _below(heading: str, block: Table | Facts, console: Console) -> str:
+    """A block in Markdown; its title, too, where the heading does not say it already."""
+    if isinstance(block, Table) and not block.title.startswith(heading):
+        return block.titled_markdown()
+    return block.render("markdown", console)
 
 
 def _sections(found: Insights, templates: int) -> Iterator[tuple[str, list[Table | Facts]]]:
