@@ -431,6 +431,7 @@ def test_no_colour_where_none_is_wanted(database: Path, words: Sequence[str], en
             "nvcc",
         ),
         (["profile", "mission-1/0", "--ncu", "nowhere"], 2, "there is no nowhere", "--ncu"),
+        (["bench", "--plot", "nowhere/a.svg"], 3, "there is no folder nowhere", "make it"),
         (["emulate", "nothing.cu", "--launch", "grid=1"], 2, "there is no file nothing.cu", "STUDY/NUMBER"),
         (["emulate", "nothing.cu"], 2, "there is no file nothing.cu", ".ptx"),
         (["emulate", "mission-1/0", "--entry", "x"], 2, "a trial has its own launch", "leave them out"),

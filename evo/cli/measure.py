@@ -124,6 +124,8 @@ def bench(
     from evo.rig import bench_referee, champion_for, choose_device, entrant_of, nearest_trial
     from evo.task import load_task
 
+    if plot is not None and not plot.parent.is_dir():  # told before minutes are spent
+        raise MachineError(f"cannot write {plot}: there is no folder {plot.parent}", "make it first")
     chosen, gpu = choose_device(device, None, None)
     if chosen == "emulator":
         raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
