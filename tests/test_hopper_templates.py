@@ -225,7 +225,8 @@ def test_many_points_are_right(name: str, bench: Bench) -> None:
 def test_scores_beyond_what_was_subtracted_are_taken_back(shift: str, family: str, bench: Bench) -> None:
     """Scores far above the first tile's, or far from 0 either way: the eager attempt must not stand."""
     template = TEMPLATES["flash_wgmma_split"]
-    for changes, causal in (({}, False), ({"copies": "threads", "message": "half", "epilogue": "wide"}, True)):
+    wide = {"copies": "threads", "message": "half", "epilogue": "wide"}
+    for changes, causal in (({}, False), (wide, True)):
         point = {**template.space.default, "shift": shift, **changes}
         candidate = template.candidate(point, TASK.problem("1,1,512,64", causal=causal))
         assert bench.excess(candidate, family) < HONEST, changes

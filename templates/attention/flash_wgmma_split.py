@@ -67,7 +67,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
 
 
 def rows_joined(p: Any) -> Any:
-    """Whether a pair of CTAs hands whole vectors of a row to the lane that stores them: they lie with gaps."""
+    """Whether a pair of CTAs hands whole vectors of a row to the lane that stores them, with gaps."""
     pair = (p.cluster_kv == 2) & (p.key_groups == 1)
     return pair & (p.message == "half") & (p.epilogue == "wide")
 

@@ -97,8 +97,9 @@ class Attention(Task):
         huge_last     one key in the last tile outweighs all the others: the last tile decides the row
         spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
                       maximum that overlooks one key overflows, even in fp32. In each head it is another,
-                      so that all heads of a problem together have many pairs of row and key. Causal: for every second query
-                      it is the first hidden key, and a maximum that counts it leaves nothing of the others.
+                      so that all heads of a problem together have many pairs of row and key. Causal:
+                      for every second query it is the first hidden key, and a maximum that counts it
+                      leaves nothing of the others.
                       All scores of every fourth query are below -20
 
         In each family there are queries in which a padding key shows, whose score is 0: no length depends on
