@@ -12,7 +12,7 @@ with its line and its class:
     within the line   bits differ there, no more than the roundings of honest kernels do
     only finalists    GREEN for a candidate, refused for a finalist
 
-and, of those that finalists' gate passes too, why they are no other kernel (`mutation_names.py`).
+and for each why it is no other kernel, or which hole let it pass (`mutation_names.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from mutation_names import name_of
 
 from evo.cache import Cache
 from evo.gate.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
@@ -71,8 +73,7 @@ class Row:
     def result(self) -> dict[str, Any]:
         chosen = {m.key for m in self.chosen}
         found = dict(record(self.subject, in_order(t for at, t in self.tried.items() if at in chosen)))
-        found["survivors"] = [{"class": class_of(s), **{k: s[k] for k in KEPT}} for s in found["survivors"]]
-        return {**self.about, "left": len(self.left), "unknown": len(self.unknown), **found}
+        return {**self.about, "left": len(self.left), "unknown": len(self.unknown), **named(found)}
 
 
 def row_of(subject: Subject, count: int | None, commit: str, folder: Path) -> Row:
@@ -142,19 +143,30 @@ def main() -> None:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """The scores as Markdown: of the candidates' gate and of the finalists', of all mutants that ran and
-    differ as programs, and of those that are not bit-identical."""
-    head = "| template | executed | refused | finalists | bit-identical | refused of others | finalists |"
+    """The scores of the candidates' gate as Markdown: of all mutants that ran and differ as programs, of
+    those that are not bit-identical, of those that are not equivalent by argument."""
+    head = "| template | executed | refused | bit-identical | refused of others | holes | not equivalent |"
     lines = [head, "|---" * 7 + "|"]
     for r in results:
-        others = max(1, r["executed"] - r["alike"])
-        finalists = r["refused"] + r["only_finalists"]
         name = r["template"] + (", causal" if "causal=1" in r["problem"] else "")
-        cells = [name, r["executed"], f"{r['refused'] / r['executed']:.1%}"]
-        cells += [f"{finalists / r['executed']:.1%}", r["alike"]]
-        cells += [f"{r['refused'] / others:.1%}", f"{finalists / others:.1%}"]
+        cells = [name, r["executed"], f"{r['score']:.1%}", r["alike"], f"{r['score_of_different']:.1%}"]
+        cells += [r["holes"], f"{r['score_of_not_equivalent']:.1%}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def named(found: dict[str, Any]) -> dict[str, Any]:
+    """A record whose survivors have their class and their name, and what is then to be counted: `holes`, and
+    the share refused of those that are not equivalent by argument."""
+    names = [name_of(s) for s in found["survivors"]]
+    holes = sum(hole for _, hole in names)
+    found["survivors"] = [
+        {"class": class_of(s), "name": name, "hole": hole, **{k: s[k] for k in KEPT}}
+        for s, (name, hole) in zip(found["survivors"], names, strict=True)
+    ]
+    counted = found["refused"] + holes
+    score = found["refused"] / counted if counted else 1.0
+    return {**found, "holes": holes, "score_of_not_equivalent": score}
 
 
 def class_of(survivor: Mapping[str, Any]) -> str:
