@@ -347,6 +347,7 @@ def main() -> None:
     parser.add_argument("--best", type=int, default=0, help="best screened points to print a row")
     parser.add_argument("--show", type=Path, help="a result to print, instead of measuring")
     parser.add_argument("--out", type=Path, default=Path("attention_rows.json"))
+    parser.add_argument("--keep", action="store_true", help="rows of --out that are not measured now stay")
     args = parser.parse_args()
     if args.show:
         print(markdown(json.loads(args.show.read_text())))
@@ -362,6 +363,7 @@ def main() -> None:
     if args.build:
         return
     device = CudaDevice(0, compiler)
+    kept = json.loads(args.out.read_text())["rows"] if args.keep and args.out.is_file() else []
     results, begin = [], time.perf_counter()
     for row in asked:
         if time.perf_counter() - begin > args.seconds:
@@ -372,7 +374,16 @@ def main() -> None:
         for f in results[-1]["ranking"][: args.best]:
             print(f"   {f['us']:9.2f} {shown(f)}")
         torch.cuda.empty_cache()
-        args.out.write_text(json.dumps(document(args, compiler, results), indent=1) + "\n")
+        found = document(args, compiler, results)
+        mine = {"commit": found["commit"], "date": found["date"], "command": found["command"]}
+        found["rows"] = beside(kept, [mine | result for result in results])
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def beside(kept: list[dict[str, Any]], fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in the order of the table, fresh ones instead of those kept."""
+    rows = {row["row"]: row for row in (*kept, *fresh)}
+    return [rows[row.name] for row in table() if row.name in rows]
 
 
 def document(args: Any, compiler: Compiler, results: list[dict[str, Any]]) -> dict[str, Any]:

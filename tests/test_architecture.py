@@ -25,7 +25,7 @@ DOORS = {
     "alembic": {"store"},
     "jinja2": {"template"},
     "cuda": {"device"},
-    "ninja": {"nvcc"},
+    "ninja": {"building"},
     "typer": {"cli"},
     "rich": {"cli", "progress", "report"},
 }

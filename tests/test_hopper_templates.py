@@ -220,16 +220,24 @@ def test_many_points_are_right(name: str, bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("shift", ["first", "none"])
+@pytest.mark.parametrize("changes", [{"shift": "first"}, {"shift": "none"}], ids=["first", "none"])
 @pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits", "spike"])
-def test_scores_beyond_what_was_subtracted_are_taken_back(shift: str, family: str, bench: Bench) -> None:
+def test_scores_beyond_what_was_subtracted_are_taken_back(changes: Point, family: str, bench: Bench) -> None:
     """Scores far above the first tile's, or far from 0 either way: the eager attempt must not stand."""
     template = TEMPLATES["flash_wgmma_split"]
-    wide = {"copies": "threads", "message": "half", "epilogue": "wide"}
-    for changes, causal in (({}, False), (wide, True)):
-        point = {**template.space.default, "shift": shift, **changes}
+    for causal in (False, True):
+        point = {**template.space.default, **changes}
         candidate = template.candidate(point, TASK.problem("1,1,512,64", causal=causal))
-        assert bench.excess(candidate, family) < HONEST, changes
+        assert bench.excess(candidate, family) < HONEST, causal
+
+
+@pytest.mark.nvcc
+def test_a_mask_reaches_into_more_than_a_parts_last_tile(bench: Bench) -> None:
+    """128 queries over tiles of 32 keys that two CTAs share: three tiles of each are partly hidden."""
+    template, problem = TEMPLATES["flash_wgmma_split"], TASK.problem("1,1,512,64", causal=True)
+    point = {**template.space.default, "row_groups": 2, "bn": 32, "chunk": 32}
+    assert template.space.why_not(point, LIMITS, problem) is None
+    assert bench.excess(template.candidate(point, problem), "normal") < HONEST
 
 
 @pytest.mark.nvcc

@@ -59,17 +59,10 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     row = 2 * problem["D"]
     operands = p.row_groups * 64 * row + 2 * p.key_groups * tiles_held(p, problem) * p.bn * row
     share = problem["D"] // 8 // parts(p) * np.where(p.message == "full", 16, 8)
-    share = np.where(rows_joined(p), share * 5 // 4, share)
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     barriers = 8 * (np.where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
     return ceil_div(operands + join + barriers, 1024) * 1024
-
-
-def rows_joined(p: Any) -> Any:
-    """Whether a pair of CTAs hands whole vectors of a row to the lane that stores them, with gaps."""
-    pair = (p.cluster_kv == 2) & (p.key_groups == 1)
-    return pair & (p.message == "half") & (p.epilogue == "wide")
 
 
 def threads(p: Any, _problem: Problem) -> Any:

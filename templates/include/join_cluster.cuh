@@ -19,8 +19,7 @@ struct VectorOf<true> {
 // kCluster CTAs of kGroups parts each; kRowGroups sets of 64 rows side by side. kByBytes: CTAs send with st.async,
 // counted by mbarriers, else with ordinary stores and the cluster's barrier. Shares travel as Message: float, or a
 // 16-bit type, for which they are divided by their part's own sums first, so that they are no larger than values.
-// kRows (a pair of CTAs, 16-bit messages): lanes end up with whole vectors of 8 columns, see receive_rows.
-template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, class Message = float, bool kRows = false>
+template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, class Message = float>
 struct Join {
     static constexpr bool kAsync = kByBytes && kCluster > 1;
     static constexpr int kParts = kCluster * kGroups;
@@ -32,20 +31,17 @@ struct Join {
     using Vector = typename VectorOf<kWords % 4 == 0>::Type;
     static constexpr int kVectorWords = sizeof(Vector) / 4, kVectors = kWords / kVectorWords;
     static_assert(kParts > 1 && kBlocks > 1 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
-    static_assert(!kRows || (kPair && kPacked && kVectorWords == 4), "quarters of vectors are words");
-    // Vectors of the four lanes of a row; if kRows, a gap makes words of eight rows fall into different banks.
-    static constexpr int kPitch = kRows ? 5 : 4, kPlaces = kGroupThreads / 4 * kPitch;
 
     // [row group][receiving group][sender among the others]: a lane's vector is next to its neighbour's. Statistics
     // are those of a lane's share, written by one of the four lanes that have the same row.
     struct alignas(16) Storage {
-        Vector partial[kRowGroups][kGroups][kParts - 1][kVectors][kPlaces];
+        Vector partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
         float2 statistics[kRowGroups][kGroups][kParts - 1][kGroupThreads];
     };
     static constexpr u32 kReceivedBytes = sizeof(Storage);
 
     static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics) / 4;
-    static constexpr u32 kSharesBytes = sizeof(Storage::partial) / kPlaces * kGroupThreads;
+    static constexpr u32 kSharesBytes = sizeof(Storage::partial);
 
     Storage& storage;
     // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes, or one for both.
@@ -86,7 +82,7 @@ struct Join {
             }
 #pragma unroll
             for (int i = 0; i < kVectors; ++i)
-                send(&storage.partial[row_group][0][0][i][place(thread)], vector(words + i * kVectorWords), 1 - rank, shares_full);
+                send(&storage.partial[row_group][0][0][i][thread], vector(words + i * kVectorWords), 1 - rank, shares_full);
             return;
         }
 #pragma unroll
@@ -104,7 +100,7 @@ struct Join {
                 }
 #pragma unroll
                 for (int i = 0; i < kVectors; ++i)
-                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][place(thread)],
+                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
                          vector(words + i * kVectorWords), receiver / kGroups, shares_full);
             }
     }
@@ -137,7 +133,7 @@ struct Join {
 #pragma unroll
             for (int j = 0; j < kVectors; ++j) {
                 float words[kVectorWords];
-                spread(words, storage.partial[row_group][group][i][j][place(thread)]);
+                spread(words, storage.partial[row_group][group][i][j][thread]);
 #pragma unroll
                 for (int k = 0; k < kVectorWords; ++k) {
                     const int word = j * kVectorWords + k;
@@ -150,37 +146,6 @@ struct Join {
                     }
                 }
             }
-    }
-
-    // The same, transposed among the four lanes of a row, and packed: pairs[4 i .. 4 i + 3] are the 8 columns of block
-    // 4 i + quarter. One's own values change lanes while the others' are still awaited, and those are read from where
-    // they are wanted.
-    __device__ __forceinline__ void receive_rows(u32 (&pairs)[kBlocks], const float (&out)[kD / 8][4],
-                                                 const float (&maximum)[2], const float (&sum)[2], float scale) const {
-        static_assert(kRows);
-        const int quarter = thread % 4;
-        float own[2][kBlocks];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-#pragma unroll
-            for (int j = 0; j < kBlocks; ++j) own[e][j] = rank ? out[j][2 + e] : out[j][e];
-#pragma unroll
-            for (int j = 0; j < kBlocks; j += 4) transpose_quarters(own[e], j, quarter);
-        }
-        if constexpr (kAsync) mbarrier_wait_cluster(shares_full, 0);
-        else await(0);
-        const float2 other = storage.statistics[row_group][0][0][thread & ~3];
-        u32 words[kBlocks];
-#pragma unroll
-        for (int i = 0; i < kBlocks; ++i)
-            words[i] = reinterpret_cast<const u32*>(&storage.partial[row_group][0][0][i / 4][place(thread & ~3) + i % 4])[quarter];
-        const float mine = rank ? maximum[1] : maximum[0], top = fmaxf(mine, other.x);
-        const float weight = ex2((mine - top) * scale), theirs = ex2((other.x - top) * scale) * other.y;
-        const float inverse = rcp(fmaf(weight, rank ? sum[1] : sum[0], theirs));
-#pragma unroll
-        for (int i = 0; i < kBlocks; ++i)
-            pairs[i] = Message::pack(fmaf(theirs, Message::low(words[i]), weight * own[0][i]) * inverse,
-                                     fmaf(theirs, Message::high(words[i]), weight * own[1][i]) * inverse);
     }
 
     // Until all parts have come here; what they sent before is then seen. Not for kAsync.
@@ -225,7 +190,6 @@ private:
         if constexpr (kVectorWords == 4) words[2] = x.z, words[3] = x.w;
     }
 
-    static __device__ __forceinline__ int place(int thread) { return thread / 4 * kPitch + thread % 4; }
     // Where this part's message lies among those that `receiver` gets.
     __device__ __forceinline__ int slot(int receiver) const { return (part() - receiver - 1 + kParts) % kParts; }
 

@@ -141,22 +141,6 @@ struct DeferredSoftmax {
     }
 };
 
-// Transposes x[first .. first + 3] among the four lanes of a row: 4 x 4 values of 32 bits.
-template <class Value, int kCount>
-__device__ __forceinline__ void transpose_quarters(Value (&x)[kCount], int first, int quarter) {
-#pragma unroll
-    for (int distance = 1; distance < 4; distance *= 2)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if ((i & distance) == 0) {
-                Value &low = x[first + i], &high = x[first + i + distance];
-                const bool upper = quarter & distance;
-                const Value taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
-                low = upper ? taken : low;
-                high = upper ? high : taken;
-            }
-}
-
 // Stores kBlocks column blocks of one row: `pairs` are this lane's two columns of each, `row` the row's first
 // column of them. kWide: the four lanes of a row swap blocks first, and store 16 bytes each instead of 4.
 template <bool kWide, int kBlocks, class Element>
@@ -165,7 +149,17 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
     if constexpr (kWide && kBlocks % 4 == 0) {
 #pragma unroll
         for (int first = 0; first < kBlocks; first += 4) {
-            transpose_quarters(pairs, first, quarter);
+#pragma unroll
+            for (int distance = 1; distance < 4; distance *= 2)  // transposes 4 x 4
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if ((i & distance) == 0) {
+                        u32 &low = pairs[first + i], &high = pairs[first + i + distance];
+                        const bool upper = quarter & distance;
+                        const u32 taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+                        low = upper ? taken : low;
+                        high = upper ? high : taken;
+                    }
             if (real)
                 store_global(row + 8 * (first + quarter),
                              make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
