@@ -295,9 +295,9 @@ class Visit:
             wait()
 
     def _note(self, case: Case, found: Judgement) -> None:
-        self.errors.append(
-            CaseError(case.problem.key, case.family, case.seed, found.row_error, found.row_limit)
-        )
+        """To four digits, as it is kept: there are dozens a trial."""
+        error, limit = (float(f"{number:.4g}") for number in (found.row_error, found.row_limit))
+        self.errors.append(CaseError(case.problem.key, case.family, case.seed, error, limit))
 
     def _too_dear(self, case: Case) -> bool:
         """Whether another launch of the case may break the budget: it takes no more than a larger one did."""

@@ -339,12 +339,12 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
 
 
 def case_errors(errors: Sequence[CaseError]) -> list[list[Any]]:
-    """To four digits. A row error that is no number (a NaN in the output) is null, and the trial is RED."""
-    return [[e.problem, e.family, e.seed, _four_digits(e.row_error), _four_digits(e.limit)] for e in errors]
+    """A row error that is no number (a NaN in the output) is null, and the trial is RED."""
+    return [[e.problem, e.family, e.seed, _finite(e.row_error), _finite(e.limit)] for e in errors]
 
 
-def _four_digits(number: float) -> float | None:
-    return float(f"{number:.4g}") if math.isfinite(number) else None
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
 
 
 def _or_inf(number: float | None) -> float:
