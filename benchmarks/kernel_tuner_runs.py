@@ -5,7 +5,8 @@
 Needs `pip install kernel-tuner` and nothing of evo, so that it can live in an environment of its own. The
 request: `cache` (a Kernel Tuner cache file), `strategies`, `seeds`, `evaluations` (the budget). The answer:
 `version`, and `runs`, each with `strategy`, `seed`, `points` (the keys of the evaluated points in order),
-`repeated` and `infeasible` proposals, `seconds` of the strategy, and `error`, "" where all went well.
+`repeated` and `infeasible` proposals, `seconds` of the strategy, and `error`, "" where all went well. A run
+that takes `LIMIT_S` seconds of CPU is ended, and counts as far as it came: nsga2 has runs that do not end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import signal
 import sys
 import time
 import warnings
@@ -21,6 +23,17 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+
+LIMIT_S = 90.0
+"""Seconds of CPU after which a run is ended."""
+
+
+class Endless(Exception):
+    """A run that took too long."""
+
+
+def give_up(*_: object) -> None:
+    raise Endless(f"ended after {LIMIT_S:.0f} s of CPU")
 
 
 class Recorder:
@@ -86,12 +99,15 @@ class Runs:
                 budget = TuningBudget(None, self._request["evaluations"])
                 options.update(strategy=name, seed=seed, budget=budget)
                 error, began = "", time.process_time()
+                signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
                 try:
                     strategy_map[name].tune(searchspace, recorder, options)
                 except StopCriterionReached:
                     pass
                 except Exception as failure:  # noqa: BLE001 - a strategy that fails is a result here
                     error = f"{type(failure).__name__}: {failure}"[:200]
+                finally:
+                    signal.setitimer(signal.ITIMER_PROF, 0)
                 self.done.append(
                     {
                         "strategy": name, "seed": seed, "points": recorder.points,
@@ -109,6 +125,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     runs = Runs(request)
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGPROF, give_up)
     with redirect_stdout(io.StringIO()):
         tune_cache(
             request["cache"], strategy=runs, strategy_options={"max_fevals": request["evaluations"]},

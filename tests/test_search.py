@@ -114,6 +114,25 @@ def test_neighbours_of_hopeless_defaults_are_not_probed(tmp_path: Path) -> None:
     assert probes.next(told, tried) is None
 
 
+def test_the_first_batches_are_small(tmp_path: Path) -> None:
+    """Nothing is asked of the strategy in ignorance: the defaults are waited for, then their neighbours need
+    no knowledge, and of wishes there are never more under way than trials are known."""
+    templates = [write_template(tmp_path), write_template(tmp_path, "second", source=SOURCE + "// 2\n")]
+    grounds = survey(templates, LIMITS, PROBLEM)
+    workers = LandscapeWorkers(20, 0.01)
+    known: list[int] = []
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=1.0, workers=20))
+
+        def watch(progress: Progress) -> None:
+            if progress.latest is not None:
+                known.append(len(workers.submitted))
+
+        search(study, store, grounds, workers, watch)
+    assert known[0] == known[1] == 2, "both defaults, and nothing else until both are known"
+    assert max(known[:8]) > 10, "then their neighbours at once"
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_trial_is_stored_before_anyone_hears_of_it(
     tmp_path: Path, ground: dict[str, Ground], workers: int, monkeypatch: pytest.MonkeyPatch

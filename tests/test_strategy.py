@@ -16,6 +16,7 @@ from evo.space import FeasibleSet, Parameter, Space, rule
 from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
 from evo.strategy.distance import Metric
 from evo.strategy.features import Features
+from evo.strategy.surrogate import Surrogate
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Point, Problem
@@ -302,6 +303,62 @@ def test_a_batch_of_evo_spreads() -> None:
         pending.append(proposal)
     assert len({key(p) for p in pending}) == 16
     assert len({(p.point["bm"], p.point["bn"], p.point["stages"]) for p in pending}) >= 6
+
+
+def modelled(smooth: bool = False) -> tuple[Surrogate, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A surrogate that knows 20 of 34 points (34, 3), and the values (34,) of all; its pool (50, 3) begins
+    with the other 14."""
+    rng = np.random.default_rng(7)
+    x = rng.random((34, 3))
+    y = np.sin(3 * x[:, 0]) + x[:, 1] ** 2
+    model = Surrogate(np.zeros(3, bool), [None] * 3, smooth)
+    model.fit(x[:20], y[:20])
+    model.condition(x[:20], np.concatenate([x[20:], rng.random((36, 3))]), 4)
+    return model, x, y
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_surrogate_learns_the_same_at_once_and_one_by_one(smooth: bool) -> None:
+    (one, x, y), (other, _, _), (whole, _, _) = modelled(smooth), modelled(smooth), modelled(smooth)
+    for i in range(20, 34):
+        one.add(x[i : i + 1])
+    for few in (x[20:21], x[21:25], x[25:34]):
+        other.add(few)
+    rng = np.random.default_rng(7)
+    rng.random((34, 3))
+    whole.condition(x, np.concatenate([x[20:], rng.random((36, 3))]), 0)
+    expected = whole.predict(y)
+    for found in (one.predict(y), other.predict(y)):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_what_is_under_way_takes_doubt_away_and_some_hope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its value, when it comes, takes its place."""
+    model, x, y = modelled()
+    before = model.predict(y[:20])
+    model.add(x[20:26])
+    values = np.append(y[:20], [math.nan] * 6)
+    mean, deviation = model.predict(values)
+    assert (mean > before[0])[:6].all()
+    assert mean.mean() > before[0].mean()
+    assert (deviation <= before[1]).all()
+    assert (deviation / before[1]).min() < 0.9
+    monkeypatch.setattr("evo.strategy.surrogate.DISAPPOINTMENT", 0.0)
+    np.testing.assert_allclose(model.predict(values)[0], before[0], rtol=1e-9)
+    values[22] = y[22]
+    assert np.abs(model.predict(values)[0] - before[0]).max() > 1e-3
+
+
+def test_a_proposal_that_is_given_up_is_forgotten() -> None:
+    """Evaluators die: a point that was under way may come back as open, and what was learnt from it goes."""
+    history = searched(make_strategy("evo", spaces(LARGE), 0), 30)
+    strategy, pending = make_strategy("evo", spaces(LARGE), 0), list[Proposal]()
+    for n in range(8):
+        proposal = strategy.ask(history, pending, 30 + n)
+        assert proposal is not None
+        pending.append(proposal)
+    fresh = make_strategy("evo", spaces(LARGE), 0)
+    assert strategy.ask(history, pending[2:5], 40) == fresh.ask(history, pending[2:5], 40)
 
 
 def test_unknown_names_are_refused() -> None:

@@ -349,7 +349,17 @@ class _Loop:
     def _may_ask(self) -> bool:
         if self._ordered:
             return self._next in self._rows or self._known_through(self._next - self._study.lookahead)
-        return self._next in self._rows or len(self._under_way) < self._workers.capacity
+        return self._next in self._rows or self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether another candidate should be under way. Wishes that are under way at once know nothing of
+        each other's answers: there are no more of them than trials are known. Probes need no knowledge."""
+        under_way = len(self._under_way)
+        if under_way >= self._workers.capacity:
+            return False
+        if under_way < max(1, len(self._rows)):
+            return True
+        return self._probes.next(self._told, self._tried) is not None
 
     def _known_through(self, number: int) -> bool:
         """Whether trials 0 to `number` are finished: tells the strategy of those it has not heard of."""

@@ -26,7 +26,7 @@ class DeadParameter:
 
 class Probes:
     """What is tried before a strategy is asked: the default point of each template (or the feasible point
-    nearest to it), then the neighbours of the good ones, the best one's first.
+    nearest to it), then, once all of these are known, the neighbours of the good ones, the best one's first.
 
     A person's default is a good start, and pairs of points that differ in one parameter show at once which
     parameters do nothing. The answers follow from what is told and tried alone, as a strategy's do.
@@ -45,21 +45,28 @@ class Probes:
             )
             for name, start in starts.items()
         }
-        self._default_keys = set(self._starts)
+        self._awaited = set(self._starts)
+        """The defaults of which nothing is known."""
         self._scores: dict[str, float] = {}
         self._heard = 0
 
     def next(self, told: Sequence[Told], tried: Set[tuple[object, ...]]) -> Proposal | None:
         """The next probe; None where none is left, or none is known to be worth it yet. `told` only grows."""
         for trial in told[self._heard :]:
-            if trial.score_us is not None and key_of(trial) in self._default_keys:
-                self._scores[trial.template] = trial.score_us
+            key = key_of(trial)
+            if key in self._awaited:
+                self._awaited.discard(key)
+                if trial.score_us is not None:
+                    self._scores[trial.template] = trial.score_us
         self._heard = len(told)
         best = min(self._scores.values(), default=0.0)
         fair = [name for name, us in self._scores.items() if us <= self.FAIR * best]
         fair.sort(key=self._scores.__getitem__)
-        only = list(self._rings) if len(self._rings) == 1 else []
-        probes = chain(self._starts.items(), *(self._rings[name].items() for name in only or fair))
+        if len(self._rings) == 1:
+            fair = list(self._rings)
+        elif self._awaited:
+            fair = []
+        probes = chain(self._starts.items(), *(self._rings[name].items() for name in fair))
         return next((probe for key, probe in probes if key not in tried), None)
 
 
@@ -89,9 +96,7 @@ def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
     pairs: Counter[tuple[str, str]] = Counter()
     alike: Counter[tuple[str, str]] = Counter()
     for (template, *names_of), trials in kinds.items():
-        for i, name in enumerate(
-            names_of
-        ):  # one after the other: the groups of all take a gigabyte of 100,000
+        for i, name in enumerate(names_of):  # one by one: the groups of all take a gigabyte of 100,000
             groups: dict[tuple[Value, ...], list[tuple[str, str]]] = {}
             for point, code in trials:
                 groups.setdefault(point[:i] + point[i + 1 :], []).append(code)

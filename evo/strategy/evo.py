@@ -32,7 +32,7 @@ class Evo(Strategy):
     """Trials that a surrogate is built on: the better half, the newest, and some of the others."""
     FITTED = 160
     """Of these, the trials that its weights are fitted to."""
-    EVERY = 50
+    EVERY = 100
     """A surrogate is built anew, with a new pool, when its trials have grown by a seventh, or by so many."""
     SLOW = 0.8
     """Trials slower than this quantile count as being there: how slow the slow ones are says little."""
@@ -94,18 +94,18 @@ class Evo(Strategy):
 
     def _mind(self, field: Field, kind: int) -> Mind:
         """The surrogate of `field`, with all that is told: built from the trials up to a milestone, of which
-        alone it is a function, and taught the others one by one."""
+        alone it is a function, and taught the others and what is under way."""
         told = len(field.tried)
         milestone = milestone_before(told, self.START, self.EVERY)
         mind = self._minds.get((field.template, kind))
-        if mind is None or mind.milestone != milestone:
+        if mind is None or mind.milestone != milestone or not mind.hear(field):
             rng = np.random.default_rng([self._seed % 2**63, milestone, kind])
             memory = self._memories.get(field.template)
             if memory is None or memory.milestone != milestone:
                 memory = self._memories[field.template] = Memory(field, milestone)
             mind = Mind(field, self._features[field.template], memory, bool(kind), rng)
             self._minds[field.template, kind] = mind
-        mind.hear(field)
+            mind.hear(field)
         return mind
 
 
@@ -131,41 +131,54 @@ class Mind:
         self._features = features
         self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
         levels = [levels for levels, used in zip(features.levels, self._columns, strict=True) if used]
-        self._used = list(memory.used)
-        x = self._seen([field.tried[i] for i in self._used])
+        self._scores = memory.scores
+        """Of the model's rows: infinite where one failed, nan where it is under way."""
+        x = self._seen([field.tried[i] for i in memory.used])
         fitted = _worth_knowing(memory.scores, Evo.FITTED)
         self._model = Surrogate(features.labels[self._columns], levels, smooth)
         self._model.fit(x[fitted], targets(memory.scores)[fitted])
         self.pool = field.around(memory.elites, Evo.POOL, rng)
+        self._found = field.find(self.pool)
         self._model.condition(x, self._seen(self.pool), Evo.EVERY)
         self._told = memory.milestone
-        self._near: dict[bytes, Floats] = {}
-        """Of points under way: the logarithm of what is left of hope near them."""
+        self._under_way: dict[bytes, int] = {}
+        """Rows of the model that are points under way."""
 
-    def hear(self, field: Field) -> None:
-        """Takes in the trials that were told since."""
-        if self._told == len(field.tried):
-            return
-        for point in self._features.of_few(field.tried[self._told :]):
-            self._model.add(point[self._columns])
-        self._used.extend(range(self._told, len(field.tried)))
+    def hear(self, field: Field) -> bool:
+        """Takes in the trials that were told since, and what is under way; False where it cannot: something
+        that was under way is gone."""
+        fresh: list[Positions] = []
+        scores: list[float] = []
+        for point, score in zip(field.tried[self._told :], field.scores[self._told :], strict=True):
+            row = self._under_way.pop(point.tobytes(), None)
+            if row is None:
+                fresh.append(point)
+                scores.append(score)
+            else:
+                self._scores[row] = score
         self._told = len(field.tried)
+        under_way = {point.tobytes(): point for point in field.occupied}
+        if not self._under_way.keys() <= under_way.keys():
+            return False
+        for key, point in under_way.items():
+            if key not in self._under_way:
+                self._under_way[key] = len(self._scores) + len(fresh)
+                fresh.append(point)
+                scores.append(math.nan)
+        if fresh:
+            self._model.add(self._features.of_few(fresh)[:, self._columns])
+            self._scores = np.append(self._scores, scores)
+        return True
 
     def hopes(self, field: Field) -> Floats:
         """Of each point of the pool the logarithm of the expected improvement, as a part of the best time;
-        less near to what is under way, and minus infinity where a point is not open."""
-        y = targets(np.array([field.scores[i] for i in self._used]))
+        minus infinity where a point is not open."""
+        known = ~np.isnan(self._scores)
+        y = np.full(len(known), math.nan)
+        y[known] = targets(self._scores[known])
         mean, deviation = self._model.predict(y)
-        hope = log_improvement(mean, deviation, float(y.min()))
-        under_way = {point.tobytes(): point for point in field.occupied}
-        self._near = {key: near for key, near in self._near.items() if key in under_way}
-        for key in under_way.keys() - self._near.keys():
-            point = self._features.of_few([under_way[key]])[:, self._columns]
-            near = self._model.correlation(point)[0]
-            self._near[key] = np.log1p(1e-6 - near * near)
-        for key in under_way:
-            hope += self._near[key]
-        return np.where(field.open_among(self.pool), hope, -math.inf)
+        hope = log_improvement(mean, deviation, float(y[known].min()))
+        return np.where(field.open_among(self.pool, self._found), hope, -math.inf)
 
     def _seen(self, points: Sequence[Positions] | Positions) -> Floats:
         return self._features(np.asarray(points))[:, self._columns]

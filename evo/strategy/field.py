@@ -20,6 +20,8 @@ from evo.trial import Point
 
 Positions = npt.NDArray[np.intp]
 """A point as positions in its parameters' values: (parameters,)."""
+Found = tuple[Positions, npt.NDArray[np.bool_]]
+"""Of points (n, parameters) the rows (n,), and whether they are rows at all (n,)."""
 
 
 class Field:
@@ -58,13 +60,15 @@ class Field:
         self._best: list[tuple[float, int]] = []
         self._elsewhere: set[int] = set()
         """Ranks of tried points that are not among the rows (of a set that is only sampled)."""
-        self._taken: list[int] = []
+        self._taken: list[tuple[int, int | None]] = []
+        """Ranks of the points under way, and their rows where they have one."""
 
     def learn(self, point: Point, score_us: float | None, feasible_only: bool = False) -> None:
         """A finished trial; one that the space does not know (the template has changed) is passed over."""
         positions = self.locate(point)
         if positions is not None and (not feasible_only or self._allows(positions)):
-            self._close(positions)
+            rank = self._rank(positions)
+            self._close(rank, self._row(rank))
             self.tried.append(positions)
             self.scores.append(math.inf if score_us is None else score_us)
             if score_us is not None:
@@ -81,13 +85,16 @@ class Field:
 
     def occupy(self, positions: Positions | None) -> None:
         """Closes a point for the question at hand, until `vacate`; None is passed over."""
-        if positions is not None and self._close(positions):
-            self._taken.append(self._rank(positions))
+        if positions is None:
+            return
+        rank = self._rank(positions)
+        row = self._row(rank)
+        if self._close(rank, row):
+            self._taken.append((rank, row))
             self.occupied.append(positions)
 
     def vacate(self) -> None:
-        for rank in self._taken:
-            row = self._row(rank)
+        for rank, row in self._taken:
             if row is None:
                 self._elsewhere.discard(rank)
             else:
@@ -192,14 +199,15 @@ class Field:
 
     def _allowed(self, points: Positions) -> Positions:
         """Those of `points` (n, parameters) that are feasible."""
-        _, known = self._find(points)
+        _, known = self.find(points)
         if not self.feasible.exact:
             known[~known] = [self._allows(point) for point in points[~known]]
         return points[known]
 
-    def open_among(self, points: Positions) -> npt.NDArray[np.bool_]:
-        """Which of feasible `points` (n, parameters) were never tried and are not under way."""
-        at, known = self._find(points)
+    def open_among(self, points: Positions, found: Found) -> npt.NDArray[np.bool_]:
+        """Which of feasible `points` (n, parameters), as `find` found them, were never tried and are not
+        under way."""
+        at, known = found
         if known.all():
             return self._open[at]
         answer = self._open[at]
@@ -231,7 +239,7 @@ class Field:
     def _rank(self, positions: Positions) -> int:
         return int(positions.astype(np.int64) @ self._strides)
 
-    def _find(self, points: Positions) -> tuple[Positions, npt.NDArray[np.bool_]]:
+    def find(self, points: Positions) -> Found:
         """Rows of `points` (n, parameters), and whether they are rows at all."""
         ranks = points.astype(np.int64) @ self._strides
         at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
@@ -241,10 +249,8 @@ class Field:
         at = int(np.searchsorted(self._ranks, rank))
         return at if at < len(self._ranks) and self._ranks[at] == rank else None
 
-    def _close(self, positions: Positions) -> bool:
+    def _close(self, rank: int, row: int | None) -> bool:
         """Marks a point as not open; whether it was."""
-        rank = self._rank(positions)
-        row = self._row(rank)
         if row is None:
             fresh = rank not in self._elsewhere
             self._elsewhere.add(rank)

@@ -18,6 +18,8 @@ NOISE = 0.03
 """Variance of what the features do not explain, before anything is known; of the values' own variance."""
 STEPS = 12
 """Steps of the ascent of a fit."""
+DISAPPOINTMENT = 0.5
+"""By so many deviations points under way are worse than expected: with 0 a batch keeps a wrong belief."""
 
 
 class Surrogate:
@@ -91,28 +93,39 @@ class Surrogate:
         self._v[:n] = self._inverse[:n, :n] @ self._between(self._tried, self._pool)
         self._explained = (self._v[:n] * self._v[:n]).sum(axis=0)
 
-    def add(self, point: Floats) -> None:
-        """One more tried point (features,): a row more of L."""
-        n = self._count
-        if n == len(self._v):
-            self._inverse = np.pad(self._inverse, (0, n))
-            self._v = np.pad(self._v, ((0, n), (0, 0)))
+    def add(self, points: Floats) -> None:
+        """More tried points (k, features): as many rows more of L, all at one reading of what there is."""
+        n, more = self._count, len(points)
+        if n + more > len(self._v):
+            self._inverse = np.pad(self._inverse, (0, n + more))
+            self._v = np.pad(self._v, ((0, n + more), (0, 0)))
         inverse, v = self._inverse[:n, :n], self._v[:n]
-        spread = self._metric.spread(point[None, :])
-        row = inverse @ self._between(self._tried, spread)[:, 0]
-        rest = math.sqrt(max(1.0 + self._noise - float(row @ row), 1e-9))
-        self._inverse[n, :n] = -(row @ inverse) / rest
-        self._inverse[n, n] = 1 / rest
-        fresh = (self._between(spread, self._pool)[0] - row @ v) / rest
-        self._v[n] = fresh
-        self._explained += fresh * fresh
-        self._tried, self._count = self._tried.with_rows(spread), n + 1
+        spread = self._metric.spread(points)
+        rows = inverse @ self._between(self._tried, spread)
+        rest = self._between(spread, spread) + self._noise * np.eye(more) - rows.T @ rows
+        corner = np.linalg.inv(np.linalg.cholesky(rest))
+        end = n + more
+        self._inverse[n:end, :n] = -corner @ (rows.T @ inverse)
+        self._inverse[n:end, n:end] = corner
+        fresh = corner @ (self._between(spread, self._pool) - rows.T @ v)
+        self._v[n:end] = fresh
+        self._explained += (fresh * fresh).sum(axis=0)
+        self._tried, self._count = self._tried.with_rows(spread), end
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation at the pool, the tried points having the values `y` (n,)."""
-        mean, scale = float(y.mean()), float(y.std()) or 1.0
+        """Mean and standard deviation at the pool, the tried points having the values `y` (n,); nan where a
+        value is not there yet: it is taken to be `DISAPPOINTMENT` deviations above what is expected."""
+        known = ~np.isnan(y)
+        mean, scale = float(y[known].mean()), float(y[known].std()) or 1.0
         n = self._count
-        white = self._inverse[:n, :n] @ ((y - mean) / scale)
+        inverse, z = self._inverse[:n, :n], np.where(known, (y - mean) / scale, 0.0)
+        white = inverse @ z
+        if not known.all():
+            # what is expected is what has no weight of its own: of inv(K) z that part is zero
+            missing = inverse[:, ~known]
+            doubt = np.linalg.inv(missing.T @ missing)
+            expected = -doubt @ (missing.T @ white)
+            white += missing @ (expected + DISAPPOINTMENT * np.sqrt(np.diag(doubt)))
         return mean + scale * (white @ self._v[:n]), scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
 
     def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
@@ -123,10 +136,6 @@ class Surrogate:
         mean = float(y.mean())
         alpha = np.linalg.solve(k, y - mean)
         return lambda points: mean + self._between(metric.spread(points), known) @ alpha
-
-    def correlation(self, points: Floats) -> Floats:
-        """Of each of `points` (k, features) with each of the pool: (k, m)."""
-        return self._between(self._metric.spread(points), self._pool)
 
     # ---- correlation
 
