@@ -264,6 +264,17 @@ def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: P
     assert len(rounds()) == evo.confirm.ROUNDS["warm"]
 
 
+def test_where_time_is_short_fewer_finalists_are_gated_but_all_rounds_are_held(database: Path) -> None:
+    with Store(database) as store:
+        study = store.study("land-1")
+        found = confirm(study, store, SimulatedJudges(), top=3, over=lambda needs_s: needs_s > 0)
+        assert found is not None
+        assert len(found.finalists) == 1
+        assert len(store.confirmations.rounds(found, "warm")) == evo.confirm.ROUNDS["warm"]
+    assert found.green[0].standings["warm"].verdict == "faster"
+    assert found.green[0].sanitizer == ""
+
+
 def test_other_versions_begin_another_confirmation(database: Path) -> None:
     with Store(database) as store:
         study = store.study("land-1")
