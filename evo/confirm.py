@@ -25,7 +25,7 @@ from evo.timing.contest import Fallen
 from evo.timing.statistics import FEWEST_ROUNDS, standings
 
 if TYPE_CHECKING:
-    from evo.referee import Judges
+    from evo.referee import Asking, Judges
 
 TOP = 5
 ROUNDS = {"warm": 20, "cold": 10}
@@ -133,6 +133,8 @@ class _Confirming:
         if self._store.confirmations.rounds(self._of, "warm"):
             return
         known = {f.number for f in self._of.finalists}
+        ahead = [number for number in contenders[: self._of.top] if number not in known]
+        self._judges.expect([self._asking(number) for number in ahead])
         for number in contenders:
             green = len(self._of.green)
             if green >= self._of.top or self._over(ROUNDS_S if green else 0.0):
@@ -141,12 +143,14 @@ class _Confirming:
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
                 self._add(number)
 
-    def _add(self, number: int) -> None:
+    def _asking(self, number: int) -> Asking:
         name = f"{self._of.study}/{number}"
-        candidate = self._store.trial(name).trial.candidate
+        return name, self._store.trial(name).trial.candidate, self._seed("gate", number)
+
+    def _add(self, number: int) -> None:
         confirmations = self._store.confirmations
         try:
-            passed = self._judges.gate(name, candidate, self._seed("gate", number), True)
+            passed = self._judges.gate(*self._asking(number), thorough=True)
         except CandidateError as error:
             self._of = confirmations.add_finalist(self._of, number, error)
         else:

@@ -16,11 +16,12 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self
 
 from evo.device.cuda import CudaDevice
@@ -51,6 +52,10 @@ class Surroundings:
     versions: Mapping[str, str]
 
 
+Asking = tuple[str, Candidate, int]
+"""A finalist's name, what it is, and the seed of its gate."""
+
+
 class Judges(Protocol):
     """What a confirmation asks: of a RefereeProcess, or of a Referee in this process.
 
@@ -62,6 +67,10 @@ class Judges(Protocol):
         ...
 
     def surroundings(self) -> Surroundings: ...
+
+    def expect(self, coming: Sequence[Asking]) -> None:
+        """Those will be asked for by `gate`, thoroughly: what can be done beside another's gate begins."""
+        ...
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         """Seats a finalist and says what it passed, or raises the CandidateError that stands in the way."""
@@ -93,10 +102,7 @@ class Referee:
         self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
         self._seated: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
-        self._emulated: dict[str, str] = {}
-        self._hostile = hostile
-        self._beside = ThreadPoolExecutor(1)
-        self._emulator: Evaluator | None = None
+        self._emulators = Emulators(evaluator.spec) if hostile else None
 
     @property
     def seated(self) -> Sequence[str]:
@@ -106,30 +112,28 @@ class Referee:
         evaluator = self._evaluator
         return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
 
+    def expect(self, coming: Sequence[Asking]) -> None:
+        for asked in coming:
+            self._emulation(*asked)
+
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         """On the GPU; if `thorough` and the referee is hostile, beside it on the emulator too."""
-        asked = thorough and self._hostile
-        emulated = self._beside.submit(self._emulate, candidate, seed) if asked else None
+        emulation = self._emulation(name, candidate, seed) if thorough else None
         green = self._evaluator.gate(candidate, seed, thorough)
-        if emulated is not None:
-            self._emulated[name] = emulated.result()
+        if emulation is not None:
+            emulation.result()
         self._seated[name] = green
         self._asked[name] = candidate, seed
         return green.errors
 
     def sanitize(self, name: str) -> str:
         said = self._sanitize(name)
-        if name not in self._emulated:  # seated anew after a resume
-            self._emulated[name] = self._emulate(*self._asked[name])
-        return f"{said}; {self._emulated[name]}"
+        # one that was seated anew after a resume is asked only now
+        emulation = self._emulation(name, *self._asked[name])
+        return f"{said}; {emulation.result()}" if emulation is not None else said
 
-    def _emulate(self, candidate: Candidate, seed: int) -> str:
-        try:
-            if self._emulator is None:  # it may have to be built
-                self._emulator = replace(self._evaluator.spec, device="emulator", problem=None).build()
-            return emulate(self._emulator, candidate, seed)
-        except MachineError as error:
-            return f"the emulator was not asked: {error.message}"
+    def _emulation(self, name: str, candidate: Candidate, seed: int) -> Future[str] | None:
+        return self._emulators.ask(name, candidate, seed) if self._emulators is not None else None
 
     def _sanitize(self, name: str) -> str:
         green, evaluator = self._seated[name], self._evaluator
@@ -166,9 +170,43 @@ class Referee:
     def close(self) -> None:
         self._seated.clear()
         self._evaluator.close()
-        self._beside.shutdown(cancel_futures=True)
-        if self._emulator is not None:
-            self._emulator.close()
+        if self._emulators is not None:
+            self._emulators.close()
+
+
+class Emulators:
+    """Asks the emulator about several finalists at once, each in a thread with an emulator of its own."""
+
+    def __init__(self, spec: EvaluatorSpec) -> None:
+        self._spec = replace(spec, device="emulator", problem=None)
+        self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2))
+        self._said: dict[str, Future[str]] = {}
+        self._idle: SimpleQueue[Evaluator] = SimpleQueue()
+
+    def ask(self, name: str, candidate: Candidate, seed: int) -> Future[str]:
+        """What the emulator says of a finalist that is clean, or why it was not asked; the CandidateError
+        of one that is not. Asked once."""
+        if name not in self._said:
+            self._said[name] = self._threads.submit(self._emulate, candidate, seed)
+        return self._said[name]
+
+    def _emulate(self, candidate: Candidate, seed: int) -> str:
+        try:
+            try:
+                emulator = self._idle.get_nowait()
+            except Empty:
+                emulator = self._spec.build()  # it may have to be compiled
+            try:
+                return emulate(emulator, candidate, seed)
+            finally:
+                self._idle.put(emulator)
+        except MachineError as error:
+            return f"the emulator was not asked: {error.message}"
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        while not self._idle.empty():
+            self._idle.get().close()
 
 
 def build_ahead(cache: Path) -> None:
@@ -234,6 +272,9 @@ class RefereeProcess:
     def surroundings(self) -> Surroundings:
         found: Surroundings = self._ask("surroundings")
         return found
+
+    def expect(self, coming: Sequence[Asking]) -> None:
+        self._ask("expect", tuple(coming))
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         found: tuple[CaseError, ...] = self._ask("gate", name, candidate, seed, thorough)

@@ -20,7 +20,7 @@ from landscape import LandscapeWorkers, evaluate
 from evo.confirm import Step, confirm
 from evo.errors import Crashed, Red
 from evo.gpu import target
-from evo.referee import Surroundings
+from evo.referee import Asking, Surroundings
 from evo.store import Store
 from evo.timing.contest import Fallen
 from evo.trial import Candidate, CaseError, Round
@@ -43,6 +43,7 @@ class SimulatedJudges:
     """The time of every finalist, where they are to be alike."""
     versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
     seats: dict[str, Candidate] = field(default_factory=dict)
+    expected: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     held: int = 0
 
@@ -52,6 +53,9 @@ class SimulatedJudges:
 
     def surroundings(self) -> Surroundings:
         return Surroundings("none", "none 1", self.versions)
+
+    def expect(self, coming: Sequence[Asking]) -> None:
+        self.expected += [name for name, _, _ in coming]
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         time.sleep(self.seconds)

@@ -63,6 +63,7 @@ def test_the_best_are_gated_thoroughly_and_timed_beside_the_baselines(database: 
     found = confirmed(database, judges)
     assert found.status == "finished"
     assert [f.outcome for f in found.finalists] == ["GREEN"] * 3
+    assert judges.expected == [f.name for f in found.finalists]
     assert judges.asked == [f"gate {f.name} thoroughly" for f in found.finalists]
     best = found.finalists[0].standings["warm"]
     assert best.median_us == pytest.approx(5.0, rel=0.01)

@@ -106,6 +106,18 @@ def test_a_race_that_the_gpu_did_not_show_takes_no_seat(referee: Referee) -> Non
 
 
 @pytest.mark.nvcc
+def test_the_emulator_begins_with_all_that_is_coming(referee: Referee) -> None:
+    """What it says of one does not wait for the GPU's verdict on another, and is not asked for twice."""
+    coming = [("study/1", racy(), 3), ("study/2", finalist(), 3), ("study/3", finalist(), 4)]
+    referee.expect(coming)
+    for name, candidate, seed in coming[1:]:
+        referee.gate(name, candidate, seed, True)
+    with pytest.raises(Red, match="emulator: race"):
+        referee.gate(*coming[0], True)
+    assert list(referee.seated) == ["study/2", "study/3"]
+
+
+@pytest.mark.nvcc
 def test_who_is_seated_anew_after_a_resume_is_asked_before_its_sanitizing_ends(referee: Referee) -> None:
     referee.gate("study/1", racy(), 3, False)
     with pytest.raises(Red, match="emulator: race"):
