@@ -2,8 +2,9 @@
 
     python benchmarks/node_states.py --commit COMMIT --out nodes.json      # on a GPU
 
-A graph of 256 empty kernels is timed before and after each of many things that a process does on a GPU, first
-in a process that has done nothing else, then each after another process has run a small kernel.
+A graph of 256 empty kernels is timed on two streams of a process after each of many things that the process
+does on a GPU, each after another process has run a small kernel. All of it with the queues between
+host and GPU as they are, and with a single one (CUDA_DEVICE_MAX_CONNECTIONS=1).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,30 +31,22 @@ from evo.rig import real_gpu
 from evo.task import load_task
 from evo.template import load_template
 from evo.timing import TimingSession
+from evo.timing.contest import Contest
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import TimingSettings
-from evo.trial import Candidate
 
-TIMES = 5
-WHATS = ("kernel", "copies", "gate")
-"""What the other process does when it is asked: a small kernel, with copies, the gate of a candidate."""
+QUEUES = ("", "1")
+"""CUDA_DEVICE_MAX_CONNECTIONS; "" is the driver's own."""
+TIMES = 3
 
 
 def other_process() -> None:
-    """Does each line of stdin on the GPU, and says so."""
+    """A small kernel for each line of stdin."""
     import torch
 
-    bench = Bench()
-    bench.candidate = bench.default()
-    bench.gate()
     x = torch.zeros(1 << 20, device="cuda")
-    for line in sys.stdin:
+    for _ in sys.stdin:
         x.add_(1)
-        if "copies" in line:
-            x.copy_(x.cpu())
-            x.double().sum().item()
-        if "gate" in line:
-            bench.gate()
         torch.cuda.synchronize()
         print("done", flush=True)
 
@@ -61,15 +55,14 @@ class Other:
     """Another process on the GPU."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, *sys.argv, "--other"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self("kernel")
+        command = [sys.executable, *sys.argv, "--other"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self()
 
-    def __call__(self, what: str = "gate") -> None:
+    def __call__(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.write("\n")
         self._process.stdin.flush()
         self._process.stdout.readline()
 
@@ -79,147 +72,124 @@ class Other:
         self._process.wait()
 
 
-def things(bench: Bench) -> dict[str, Callable[[], Any]]:
-    """What a process does, by name."""
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention as sdpa
-
-    device = bench.device
-    small, large = torch.zeros(1024, device="cuda"), torch.zeros(1 << 24, device="cuda")
-    pinned, pageable = torch.zeros(1 << 20).pin_memory(), torch.zeros(1 << 20)
-    q = torch.randn(1, 8, 512, 64, device="cuda", dtype=torch.float16)
-    wide = torch.randn(1024, 1024, device="cuda")
-
-    def elsewhere() -> None:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            small.fill_(0)
-
-    def capture() -> None:
-        bench.watch.capture([lambda: small.fill_(0)], 4)
-
-    def together() -> None:
-        streams = [torch.cuda.Stream() for _ in range(2)]
-        for stream in streams * 4:
-            with torch.cuda.stream(stream):
-                large.fill_(0)
-
-    def allocate() -> None:
-        torch.cuda.empty_cache()
-        torch.empty(64 << 20, device="cuda")
-        torch.cuda.empty_cache()
-
-    return {
-        "nothing": lambda: None,
-        "30 ms": lambda: time.sleep(0.03),
-        "300 ms": lambda: time.sleep(0.3),
-        "fill, default stream": lambda: small.fill_(0),
-        "fill, a new stream": elsewhere,
-        "two streams at once": together,
-        "fill of 64 MB": lambda: large.fill_(0),
-        "H2D 4 KB": lambda: small.copy_(pageable[:1024]),
-        "H2D 4 MB": pageable.cuda,
-        "H2D 4 MB pinned": lambda: pinned.cuda(non_blocking=True),
-        "D2H 4 KB": small.cpu,
-        "D2H 4 MB": large[: 1 << 20].cpu,
-        "H2D 64 MB": lambda: large.copy_(torch.zeros(1 << 24)),
-        "D2D": large.clone,
-        "malloc, free": allocate,
-        "capture": capture,
-        "load, unload": lambda: device.load(bench.green.kernel.binary, bench.candidate.launch),
-        "NVML": device.clocks,
-        "NVML processes": device.other_processes,
-        "all shared memory": device.dirty_shared_memory,
-        "matmul": lambda: wide @ wide,
-        "fp64": lambda: wide.double() @ wide.double(),
-        "sdpa": lambda: sdpa(q, q, q),
-        "gate": bench.gate,
-        "inputs": lambda: InputSets(device, bench.task, bench.problem, TimingSettings(), 3),
-        "judge": bench.judge,
-        "measure": bench.measure,
-    }
-
-
 class Bench:
-    """A GPU, a GREEN kernel, a timing session, and the probe."""
+    """A GPU, a GREEN kernel, a timing session, and a probe on each of two streams."""
 
     def __init__(self) -> None:
         gpu = real_gpu("cuda:0")
         self.task = load_task("attention")
         self.problem = self.task.example
-        self.spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), Path("/tmp/evo-nodes-cache"))
+        cache = Path(tempfile.gettempdir()) / "evo-nodes-cache"
+        self.spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), cache)
         self.evaluator = self.spec.build()
         assert isinstance(self.evaluator.device, CudaDevice)
         self.device = self.evaluator.device
-        self.probe = Probe(self.device, self.evaluator.compiler)
-
-    def default(self) -> Candidate:
-        template = load_template(self.task, "flash_wgmma_split")
-        return template.candidate(template.space.default, self.problem)
+        self.probes = [Probe(self.device, self.evaluator.compiler) for _ in range(2)]
 
     def ready(self) -> None:
         """Makes all that is timed."""
-        self.candidate = self.default()
+        template = load_template(self.task, "flash_wgmma_split")
+        self.candidate = template.candidate(template.space.default, self.problem)
         self.green = self.gate()
         self.session = TimingSession(self.device, self.task, self.problem, seed=1)
-        self.watch = self.session.watch
         self.sets = InputSets(self.device, self.task, self.problem, TimingSettings(), 5)
+        self.contest = Contest(self.device, self.task, self.problem, patient=False)
 
     def gate(self) -> Any:
         return self.evaluator.gate(self.candidate, trial_seed(0, self.candidate), False)
 
+    def inputs(self) -> None:
+        InputSets(self.device, self.task, self.problem, TimingSettings(), 3)
+
+    def run(self) -> None:
+        self.session.watch.run(self.sets.of_kernel(self.green.kernel, self.green.launch)[:2])
+
     def judge(self) -> None:
-        calls = self.sets.of_kernel(self.green.kernel, self.green.launch)
-        self.watch.run(self.sets.turned(calls, 4))
+        self.run()
+        self.device.synchronize()
         self.sets.judge()
 
     def measure(self) -> float:
         self.session.incumbent_us = None
         return self.session.measure(self.green).median_us
 
-    def node_us(self) -> float:
+    def round(self) -> dict[str, float]:
+        """A round of CONFIRMED, µs by contestant."""
+        taken = self.contest.round("warm", 7, {"s/0": self.green}).samples_us
+        return {name: round(statistics.median(samples), 4) for name, samples in taken.items()}
+
+    def nodes(self) -> list[float]:
+        """µs of a node on each stream, one after the other."""
         self.device.synchronize()
-        return self.probe.nodes()
+        return [round(probe.nodes(), 3) for probe in self.probes]
 
 
-def trial(bench: Bench, name: str, do: Callable[[], Any], first: Callable[[], None] | None) -> dict[str, Any]:
-    """A node's price before and after, and what a FAST time is right after (median of TIMES)."""
-    before, after, fast = [], [], []
-    for _ in range(TIMES):
-        if first:
-            first()
-        before.append(bench.node_us())
-        do()
-        after.append(bench.node_us())
-        if first:
-            first()
-            do()
-            bench.device.synchronize()
-            fast.append(bench.measure())
-    row = {"what": name, "before_us": statistics.median(before), "after_us": statistics.median(after),
-           "after_all": [round(us, 3) for us in after]}  # fmt: skip
-    if fast:
-        row["fast_us"] = statistics.median(fast)
-    print(row, flush=True)
-    return row
+def things(bench: Bench) -> dict[str, Callable[[], Any]]:
+    """What a process does, by name."""
+    import torch
+
+    small, large = torch.zeros(1024, device="cuda"), torch.zeros(1 << 26, device="cuda")
+    host = torch.zeros(1 << 24).pin_memory()
+
+    def streams(count: int, together: bool) -> Callable[[], None]:
+        def do() -> None:
+            for stream in [torch.cuda.Stream() for _ in range(count)]:
+                with torch.cuda.stream(stream):
+                    (large if together else small).fill_(0)
+                if not together:
+                    stream.synchronize()
+
+        return do
+
+    def copy_beside() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            large[: 1 << 24].copy_(host, non_blocking=True)
+        for _ in range(20):
+            small.fill_(0)
+
+    return {
+        "nothing": lambda: None,
+        "a stream": streams(1, False),
+        "8 streams in turn": streams(8, False),
+        "32 streams in turn": streams(32, False),
+        "2 streams at once": streams(2, True),
+        "8 streams at once": streams(8, True),
+        "a copy beside": copy_beside,
+        "launches": bench.run,
+        "inputs": bench.inputs,
+        "judge": bench.judge,
+        "gate": bench.gate,
+        "measure": bench.measure,
+    }
 
 
-def decay(bench: Bench, other: Other, busy: bool) -> list[tuple[float, float]]:
-    """A node's price so many ms after the other process, with replays in between or without."""
-    found: list[tuple[float, float]] = []
-    for ms in (0, 2, 5, 10, 20, 40, 80, 160, 320):
-        prices = []
-        for _ in range(3):
+def within(out: Path) -> None:
+    """What is told of one process, whose queues are set."""
+    import torch
+
+    bench = Bench()
+    record: dict[str, Any] = {"at first": [bench.nodes() for _ in range(TIMES)]}
+    bench.ready()
+    record["when ready"] = bench.nodes()
+    # nobody else: no turns are taken
+    with torch.no_grad(), contextlib.closing(Other()) as other:
+        record["after the other"] = bench.nodes()
+        for name, do in things(bench).items():
+            for _ in range(TIMES):
+                other()
+                do()
+                record.setdefault("after the other and", {}).setdefault(name, []).append(bench.nodes())
+        for _ in range(TIMES):
+            record.setdefault("FAST", []).append(round(bench.measure(), 4))
             other()
-            end = time.perf_counter() + ms / 1e3
-            while time.perf_counter() < end:
-                if busy:
-                    bench.node_us()
-                else:
-                    time.sleep(1e-4)
-            prices.append(bench.node_us())
-        found.append((ms, round(statistics.median(prices), 4)))
-    print("busy" if busy else "idle", found, flush=True)
-    return found
+            record.setdefault("FAST after the other", []).append(round(bench.measure(), 4))
+        record["round"] = bench.round()
+        record["after a round"] = bench.nodes()
+        other()
+        record["round after the other"] = bench.round()
+        record["gpu"], record["versions"] = bench.device.name, dict(bench.evaluator.versions)
+    print(json.dumps(record), flush=True)
+    out.write_text(json.dumps(record))
 
 
 def main() -> int:
@@ -227,37 +197,26 @@ def main() -> int:
     parser.add_argument("--commit", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--other", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--within", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.other:
         other_process()
         return 0
-    import torch
-
-    bench = Bench()
+    if options.within:
+        within(options.out)
+        return 0
     record: dict[str, Any] = {
         "command": "python benchmarks/node_states.py", "commit": options.commit,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "gpu": bench.device.name,
-        "versions": bench.evaluator.versions,
-        "protocol": "replays of a graph of 256 empty kernels; medians of " + str(TIMES),
-        "at first": [round(bench.node_us(), 4) for _ in range(5)],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "protocol": "replays of a graph of 256 empty kernels, µs a node on each of two streams",
     }  # fmt: skip
-    print(record["at first"], flush=True)
-    bench.ready()
-    record["when ready"] = [round(bench.node_us(), 4) for _ in range(5)]
-    print(record["when ready"], flush=True)
-    # nobody else: no turns are taken, so that the other's gate may run while this process waits for it
-    with torch.no_grad(), contextlib.closing(Other()) as other:
-        record["after the other's start"] = [round(bench.node_us(), 4) for _ in range(5)]
-        print(record["after the other's start"], flush=True)
-        for what in WHATS:
-            for _ in range(3):
-                other(what)
-                record.setdefault(f"after its {what}", []).append(round(bench.node_us(), 4))
-        doing = things(bench)
-        record["by itself"] = [trial(bench, name, do, None) for name, do in doing.items()]
-        record["after the other"] = [trial(bench, name, do, other) for name, do in doing.items()]
-        record["decay, idle"] = decay(bench, other, False)
-        record["decay, busy"] = decay(bench, other, True)
+    for queues in QUEUES:
+        part = options.out.with_suffix(f".{queues or 'default'}.json")
+        environment = dict(os.environ) | ({"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {})
+        command = [sys.executable, __file__, "--commit", options.commit, "--out", str(part), "--within"]
+        subprocess.run(command, env=environment, check=True)
+        record[f"queues: {queues or 'as they are'}"] = json.loads(part.read_text())
+        part.unlink()
         options.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0
 

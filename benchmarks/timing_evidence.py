@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ from evo.rig import real_gpu
 from evo.task import load_task
 from evo.template import load_template
 from evo.timing import TimingSession
-from evo.timing.contest import SAMPLES
+from evo.timing.contest import SAMPLES, Contest
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import LEVEL, standings
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
@@ -350,6 +351,57 @@ def cost(bench: Bench) -> dict[str, Any]:
 # ---- new processes
 
 
+def tuned(times: int = 2) -> list[dict[str, Any]]:
+    """What FlexAttention and Triton choose when they tune themselves in new processes without caches, and
+    what each then takes: in graphs of few launches, and in rounds of CONFIRMED."""
+    found = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as folder:
+            caches = {f"{owner}_CACHE_DIR": f"{folder}/{owner}" for owner in ("TORCHINDUCTOR", "TRITON")}
+            command = [sys.executable, __file__, "--commit", "", "--only", "tune"]
+            environment = dict(os.environ) | caches
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        told = [line for line in done.stdout.splitlines() if line.startswith("tune {")]
+        found.append(
+            json.loads(told[0].removeprefix("tune "))
+            if told
+            else {"failed": (done.stdout + done.stderr)[-600:]}
+        )
+    return found
+
+
+def tune(bench: Bench) -> dict[str, Any]:
+    """One process of `tuned`."""
+    import torch
+
+    problem, settings = bench.task.example, TimingSettings()
+    begin = time.perf_counter()
+    contest = Contest(bench.device, bench.task, problem, patient=True)
+    rounds = [contest.round("warm", seed, {}).samples_us for seed in range(5)]
+    found: dict[str, Any] = {"seconds": time.perf_counter() - begin}
+    watch, sets = Stopwatch(bench.device, settings), InputSets(bench.device, bench.task, problem, settings, 9)
+    for name in ("flex", "triton"):
+        if name not in contest.baselines:
+            continue
+        calls, few = sets.of_baseline(contest.baselines[name]), {}
+        with torch.no_grad(), turns_of(bench.device.uuid).alone():
+            watch.run(calls)
+            for launches in (1, 2, 4, 40):
+                replay = watch.capture(calls, launches)
+                watch.sample([replay], 2, lead=True)
+                few[launches] = float(np.median(watch.sample([replay], 20, lead=True)[0]))
+            estimate = watch.estimate(calls)
+        found[name] = {
+            "rounds_us": [float(np.median(samples[name])) for samples in rounds],
+            "by_launches_us": few, "estimate_us": estimate,
+        }  # fmt: skip
+    kernels = contest.kernels()
+    for name in ("flex", "triton"):
+        if name in found:
+            found[name]["kernels"] = kernels[name]
+    return found
+
+
 def repeatability(database: str, study: str | None, times: int = 5) -> dict[str, Any]:
     """The winner of a study confirmed in new processes."""
     program = "import sys; sys.argv[0]='evo'; from evo.cli import main; sys.exit(main())"
@@ -384,7 +436,7 @@ def repeatability(database: str, study: str | None, times: int = 5) -> dict[str,
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--commit", required=True)
-    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,repeatability")
+    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,tuned,repeatability")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--study", help="whose winner `repeatability` confirms (default: a search of 30 s)")
     parser.add_argument("--database", default="runs/evo.db", help="where that study is")
@@ -398,6 +450,8 @@ def main() -> int:
         "planted": lambda: planted(bench),
         "ncu": by_ncu,
         "launches": lambda: launches(bench),
+        "tuned": tuned,
+        "tune": lambda: tune(bench),
         "repeatability": lambda: repeatability(options.database, options.study),
     }
     known = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
@@ -414,7 +468,7 @@ def main() -> int:
             "versions": bench.evaluator.versions, "compiler": bench.evaluator.compiler.version,
             "seconds": round(time.perf_counter() - begin, 1), "result": result,
         }  # fmt: skip
-        print(name, json.dumps(record[name])[:1500], flush=True)
+        print(name, json.dumps(result)[:4000], flush=True)
         if options.out:
             options.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0

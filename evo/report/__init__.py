@@ -243,6 +243,8 @@ def kernels_text(names: Sequence[str]) -> str:
 
 
 def _bare(name: str) -> str:
+    if tuned := re.search(r" (\[[^\[\]]*=[^\[\]]*\])$", name):  # what a baseline chose for itself
+        return f"{_bare(name[: tuned.start()])} {tuned[1]}"
     name = re.split(r"[<(]", name.replace("(anonymous namespace)", ""))[0].strip()
     name = name.removeprefix("void ").rsplit("::", 1)[-1]
     return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 2] + " …"

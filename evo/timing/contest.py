@@ -102,8 +102,9 @@ class Contest:
         return replay, calls
 
     def kernels(self) -> dict[str, list[str]]:
-        """The names of the kernels that each baseline really runs, as torch's profiler sees them. Only after
-        the last round: a profiler that was on once may slow what runs after it."""
+        """The names of the kernels that each baseline really runs, as torch's profiler sees them, and behind
+        the last one what a baseline that tunes itself has chosen. Only after the last round: a profiler that
+        was on once may slow what runs after it."""
         import torch
         from torch.profiler import ProfilerActivity, profile
 
@@ -122,6 +123,8 @@ class Contest:
                     torch.cuda.synchronize(self.device.index)
                 names = [event.name for event in profiler.events() if event.device_type.name == "CUDA"]
                 found[name] = list(dict.fromkeys(names))
+                if found[name] and (tuned := getattr(run, "tuned", str)()):
+                    found[name][-1] += f" [{tuned}]"
         return found
 
 

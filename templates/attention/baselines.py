@@ -1,14 +1,19 @@
 """What attention kernels must beat: torch's own by name, and others where they are installed.
 
 Each takes the inputs q, k, v (B, H, L, D) and gives o, of the same shape; extra copies are none of its work.
+One that tunes itself has an attribute `tuned`: a function without parameters that tells, after the first
+call, what it chose ("" where it cannot be told).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
+import re
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.trial import Problem
@@ -66,6 +71,7 @@ def _installed(package: str) -> bool:
 def _explained(run: Baseline) -> Baseline:
     """Compilers raise anything."""
 
+    @functools.wraps(run)
     def explained(inputs: Mapping[str, Tensor]) -> Any:
         try:
             with warnings.catch_warnings():
@@ -136,22 +142,40 @@ def _flex(causal: bool) -> Baseline:
             )
         return state["compiled"](q, k, v, block_mask=state["mask"])
 
+    run.tuned = _chosen_by_inductor  # type: ignore[attr-defined]
     return run
+
+
+def _chosen_by_inductor() -> str:
+    """The tiles of the FlexAttention kernel that was compiled last in this process, from its source: Inductor
+    has no other word for them."""
+    try:
+        from torch._inductor.codecache import PyCodeCache
+
+        files = [Path(str(module.__file__)) for module in PyCodeCache.modules]
+        sources = [file.read_text() for file in files if file.is_file()]
+    except (ImportError, AttributeError, OSError):  # nothing of this is torch's word
+        return ""
+    for source in reversed(sources):
+        if "flex_attention" in source and "BLOCK_M : tl.constexpr" in source:
+            tiles = re.findall(r"(BLOCK_[MN]) : tl\.constexpr = (\d+)", source)
+            launch = re.findall(r"(num_warps|num_stages)=(\d+)", source)
+            return " ".join(f"{name}={value}" for name, value in dict([*tiles, *launch]).items())
+    return ""
 
 
 def _triton(causal: bool) -> Baseline:
     """Our flash kernel in Triton (triton_flash.py beside this file), tuned by Triton in its first call."""
-    from pathlib import Path
-
     from evo.task import load_module
 
     state: dict[str, Any] = {}
 
     def run(inputs: Mapping[str, Tensor]) -> Any:
         if not state:
-            state["attention"] = load_module(Path(__file__).with_name("triton_flash.py")).attention
-        return state["attention"](inputs["q"], inputs["k"], inputs["v"], causal)
+            state["module"] = load_module(Path(__file__).with_name("triton_flash.py"))
+        return state["module"].attention(inputs["q"], inputs["k"], inputs["v"], causal)
 
+    run.tuned = lambda: str(state["module"].tuned()) if state else ""  # type: ignore[attr-defined]
     return run
 
 

@@ -76,3 +76,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -
 
     _flash[grid](q, k, v, o, length, scale_log2, D=d, CAUSAL=causal)
     return o
+
+
+def tuned() -> str:
+    """What Triton's tuner chose in the first call."""
+    best = _flash.best_config
+    return " ".join(f"{name}={value}" for name, value in best.all_kwargs().items() if value is not None)
