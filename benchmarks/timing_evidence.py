@@ -142,7 +142,7 @@ def aa(bench: Bench, extra: Call | None = None, comparisons: int = 300) -> dict[
     verdicts, ratios, widths = [], [], []
     for seed in range(comparisons // FINALISTS):
         rounds = pairs.confirmation(seed + 1, ROUNDS["warm"])
-        for standing in (standings(rounds, names, ["base"], seed)[name] for name in names):
+        for standing in (standings(rounds, names, ["base"])[name] for name in names):
             assert standing.speedup is not None
             assert standing.speedup_interval is not None
             verdicts.append(standing.verdict)

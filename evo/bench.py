@@ -17,10 +17,8 @@ from evo.gpu import Limits
 from evo.referee import Judges
 from evo.template import Template
 from evo.timing.contest import Fallen
-from evo.timing.statistics import standings
+from evo.timing.statistics import FEWEST_ROUNDS, standings
 from evo.trial import Candidate, Problem, Round, Standing
-
-ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def bench(
     problems: Sequence[Problem],
     entrants: Callable[[Problem], Mapping[str, Entrant]],
     judges: Callable[[Problem], Judges],
-    rounds: int = ROUNDS,
+    rounds: int = FEWEST_ROUNDS,
     watch: Callable[[str], None] = lambda _: None,
 ) -> list[Sheet]:
     """A sheet for each problem, with its entrants by names that contain a slash. Raises MachineError, and
@@ -124,7 +122,7 @@ def _sheet(
         rounds,
         tuple(names),
         {name: entrants[name].origin for name in names},
-        standings(taken, names, baselines, seed),
+        standings(taken, names, baselines),
         absent | dict(referee.skipped()),
         referee.kernels(),
         taken[-1].clocks,

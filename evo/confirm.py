@@ -221,7 +221,7 @@ class _Confirming:
         for protocol, rounds in taken.items():
             everywhere = set.intersection(*(set(r.samples_us) for r in rounds)) if rounds else set()
             baselines = sorted(name for name in everywhere if "/" not in name)
-            found[protocol] = standings(rounds, green, baselines, self._of.seed)
+            found[protocol] = standings(rounds, green, baselines)
         return confirmations.conclude(self._of, found, skipped, kernels)
 
     def _seed(self, what: str, number: int) -> int:

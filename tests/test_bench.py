@@ -51,7 +51,7 @@ def entrants(tmp_path: Path) -> dict[str, Entrant]:
 
 
 def sheets_of(entrants: dict[str, Entrant], judges: SimulatedJudges) -> list[Sheet]:
-    return bench([PROBLEM, LONGER], lambda _: entrants, lambda _: judges, rounds=8)
+    return bench([PROBLEM, LONGER], lambda _: entrants, lambda _: judges, rounds=10)
 
 
 def test_entrants_and_baselines_stand_side_by_side(entrants: dict[str, Entrant]) -> None:
@@ -90,13 +90,13 @@ def test_the_plot_is_an_svg_with_a_bar_for_each(entrants: dict[str, Entrant]) ->
 
 
 def test_who_falls_leaves_the_others(entrants: dict[str, Entrant]) -> None:
-    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: SimulatedJudges(falls=("s/0", 2)), rounds=8)
+    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: SimulatedJudges(falls=("s/0", 2)), rounds=10)
     assert sheet.entrants == ("s/1",)
     assert sheet.absent["s/0"] == "RED: row error"
 
 
 def test_baselines_alone_have_standings_too() -> None:
-    (sheet,) = bench([PROBLEM], lambda _: {}, lambda _: SimulatedJudges(), rounds=6)
+    (sheet,) = bench([PROBLEM], lambda _: {}, lambda _: SimulatedJudges(), rounds=10)
     assert set(sheet.standings) == {"cudnn", "flash", "math"}
     assert bench_table([sheet]).records[0]["kernel"] == "-"
 
@@ -176,6 +176,6 @@ def test_the_command_times_champions_and_the_best_trials(
 
 def test_red_is_said_with_its_reason(entrants: dict[str, Entrant]) -> None:
     judges = SimulatedJudges(red=["s/0", "s/1"])
-    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: judges, rounds=6)
+    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: judges, rounds=10)
     assert sheet.entrants == ()
     assert sheet.absent["s/0"] == "RED: row error"

@@ -26,6 +26,7 @@ from evo.timing import (
     median_interval,
     settled,
 )
+from evo.timing.stopwatch import Replay, Stopwatch
 from evo.trial import LaunchConfig
 
 
@@ -125,6 +126,34 @@ def test_a_replay_takes_as_long_as_wanted() -> None:
     assert launches_per_replay(5000, settings) == 1
     assert launches_per_replay(0.6, settings) == 256
     assert launches_per_replay(0.0, settings) == 256
+
+
+class Slow(Stopwatch):
+    """A stopwatch on no GPU: calls that take `us`, of which the host needs `host_us` each."""
+
+    def __init__(self, us: float, host_us: float) -> None:
+        self.settings = TimingSettings()
+        self.us, self.host_us = us, host_us
+        self.launched = 0
+
+    def _time_once(self, calls: Any) -> float:  # noqa: ARG002
+        return max(self.us, self.host_us)
+
+    def capture(self, calls: Any, launches: int) -> Replay:  # noqa: ARG002
+        return Replay(None, launches)
+
+    def sample(self, replays: Any, turns: int, lead: bool = False) -> Any:  # noqa: ARG002
+        self.launched += replays[0].launches
+        return [np.array([self.us + 2.5 / replays[0].launches])]
+
+
+def test_how_long_the_host_takes_for_a_call_is_no_part_of_the_estimate() -> None:
+    """A compiled baseline of 5.9 µs whose calls took the host 160 was timed two launches at a time."""
+    for host_us in (20.0, 160.0, 1000.0):
+        assert Slow(5.9, host_us).estimate([lambda: None]) == pytest.approx(5.9 + 2.5 / 4)
+    long = Slow(4000.0, 20.0)
+    assert long.estimate([lambda: None]) == pytest.approx(4000, rel=0.01)
+    assert long.launched == 1
 
 
 def test_the_floor_is_below_the_best_known_kernels() -> None:

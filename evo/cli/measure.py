@@ -97,7 +97,7 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Leave out baselines that take seconds to compile.")
     ] = False,
-    rounds: Annotated[int, typer.Option(min=6, help="Rounds of each shape.")] = 8,
+    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each shape.")] = 10,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it, too.")] = None,
     kernels: KernelsOption = None,
     device: DeviceOption = "auto",

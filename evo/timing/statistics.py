@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -20,9 +19,8 @@ Samples = NDArray[np.float64]
 
 LEVEL = 0.99
 """Of the intervals of CONFIRMED, together for all finalists of a confirmation."""
-RESAMPLES = 4000
-FEWEST_ROUNDS = 6
-"""Rounds below which nothing is concluded."""
+FEWEST_ROUNDS = 10
+"""Rounds below which nothing is concluded: what LEVEL needs for five finalists."""
 
 
 def median_interval(samples: Samples, level: float = 0.95) -> Interval:
@@ -86,78 +84,46 @@ def clear_loser(samples: Samples, incumbent_us: float | None, margin: float) -> 
 # --- CONFIRMED ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Simultaneous:
-    """Means of columns and half-widths such that all intervals hold at once with the level's chance."""
-
-    means: Samples
-    half_widths: Samples
-
-
-def simultaneous(columns: Samples, seed: int, level: float = LEVEL) -> Simultaneous:
-    """Simultaneous intervals of the means of `columns` (rounds, comparisons): the studentised bootstrap of
-    the largest deviation (max-t; Romano & Wolf 2005, after Westfall & Young 1993).
-
-    Whole rounds are drawn, for what disturbs a round disturbs all comparisons in it. Studentising makes few
-    rounds count as few: 12 normal rounds and one column give about Student's t.
-    """
-    rounds = len(columns)
-    means, errors = _mean_and_error(columns)
-    rng = np.random.default_rng(seed)
-    drawn = columns[rng.integers(0, rounds, (RESAMPLES, rounds))]
-    drawn_means, drawn_errors = _mean_and_error(drawn.swapaxes(0, 1))
-    floor = 1e-3 * errors + 1e-12  # a resample of one round alone has no spread
-    largest = (np.abs(drawn_means - means) / np.maximum(drawn_errors, floor)).max(axis=-1)
-    return Simultaneous(means, float(np.quantile(largest, level)) * errors)
-
-
-def _mean_and_error(columns: Samples) -> tuple[Samples, Samples]:
-    """Mean and standard error over the first axis."""
-    return columns.mean(axis=0), columns.std(axis=0, ddof=1) / math.sqrt(len(columns))
-
-
 def standings(
-    rounds: Sequence[Round], finalists: Sequence[str], baselines: Sequence[str], seed: int
+    rounds: Sequence[Round], finalists: Sequence[str], baselines: Sequence[str]
 ) -> dict[str, Standing]:
     """Where each contestant stands after `rounds` of one protocol, by name; nothing below FEWEST_ROUNDS.
 
-    A contestant's time is the geometric mean of its rounds' medians. A finalist's speedup is against the
-    baseline that was fastest on average. A finalist is `faster` only if it beats *every* baseline, so that
-    which baseline happened to look best does not matter; and each comparison allows for all the finalists
-    that were tried (`simultaneous`), so that picking the best of them does not matter either.
+    A contestant's time is the median of its rounds' medians, a ratio the median of the rounds' ratios. Their
+    intervals are exact whatever the rounds' distribution is (order statistics), hold for all finalists
+    together (Bonferroni), and leave the outermost rounds out: of 20 rounds with five finalists two on each
+    side, so that an odd round is not all that is told.
+
+    A finalist's speedup is against the baseline that was fastest. It is `faster` only if it beats *every*
+    baseline, so that which baseline happened to look best does not matter; and each comparison allows for all
+    the finalists that were tried, so that picking the best of them does not matter either.
     """
     if len(rounds) < FEWEST_ROUNDS:
         return {}
-    names = [*finalists, *baselines]
-    logs = np.array([[math.log(np.median(r.samples_us[name])) for name in names] for r in rounds])
-    mine, theirs = logs[:, : len(finalists)], logs[:, len(finalists) :]
-    times = [simultaneous(mine, seed)] if finalists else []
-    times += [simultaneous(theirs[:, [i]], seed) for i in range(len(baselines))]
-    found = {
-        name: Standing(float(np.exp(mean)), _ratio_interval(mean, half))
-        for name, mean, half in zip(
-            names,
-            np.concatenate([t.means for t in times]),
-            np.concatenate([t.half_widths for t in times]),
-            strict=True,
-        )
+    logs = {
+        name: np.array([math.log(np.median(r.samples_us[name])) for r in rounds])
+        for name in [*finalists, *baselines]
     }
-    if not finalists or not baselines:
+    tried = len(finalists)
+    found = {
+        name: Standing(*_of_rounds(own, tried if name in finalists else 1)) for name, own in logs.items()
+    }
+    if not baselines:
         return found
-    against = [simultaneous(theirs[:, [i]] - mine, seed) for i in range(len(baselines))]
-    best = int(theirs.mean(axis=0).argmin())
-    lows = np.array([a.means - a.half_widths for a in against]).min(axis=0)
-    highs = np.array([a.means + a.half_widths for a in against]).min(axis=0)
-    for i, name in enumerate(finalists):
-        mean, half = against[best].means[i], against[best].half_widths[i]
-        verdict = "faster" if lows[i] > 0 else "slower" if highs[i] < 0 else "tie"
+    best = min(baselines, key=lambda name: found[name].median_us)
+    for name in finalists:
+        ratios = {rival: _of_rounds(logs[rival] - logs[name], tried) for rival in baselines}
+        wins = all(interval.low > 1 for _, interval in ratios.values())
+        loses = any(interval.high < 1 for _, interval in ratios.values())
+        verdict = "faster" if wins else "slower" if loses else "tie"
         own = found[name]
-        found[name] = Standing(
-            own.median_us, own.interval, float(np.exp(mean)), _ratio_interval(mean, half),
-            baselines[best], verdict,
-        )  # fmt: skip
+        found[name] = Standing(own.median_us, own.interval, *ratios[best], best, verdict)
     return found
 
 
-def _ratio_interval(mean: float, half: float) -> Interval:
-    return Interval(float(np.exp(mean - half)), float(np.exp(mean + half)), LEVEL)
+def _of_rounds(logs: Samples, together: int) -> tuple[float, Interval]:
+    """exp of the median of one figure of each round, and its interval: of so many `together` that all hold at
+    LEVEL, or at what the rounds suffice for."""
+    within = median_interval(logs, 1 - (1 - LEVEL) / together)
+    level = max(0.0, min(LEVEL, 1 - together * (1 - within.level)))
+    return math.exp(np.median(logs)), Interval(math.exp(within.low), math.exp(within.high), level)
