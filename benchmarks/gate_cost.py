@@ -3,8 +3,9 @@
     python benchmarks/gate_cost.py --commit COMMIT --out benchmarks/results/gate-cost-h200.json
 
 One evaluator, as a search has one, takes random points of flash_mma at the mission shape and of copies with
-one planted fault each, in turns: first as a new process, which sets up its memory for each length, then
-settled. The milliseconds are those that a trial stores (`seconds`). Then the profiler counts the time in
+one planted fault each, in turns: first as a new process, which sets up its memory for each length; then with
+other seeds, which draw other lengths, until it has met them as a study of some hundred trials has; then
+settled. The milliseconds are those that a trial stores (`seconds`). Last the profiler counts the time in
 which the GPU did anything at all for a candidate's gate. All is compiled before.
 """
 
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,14 @@ def spread(ms: Sequence[float]) -> dict[str, float]:
     }
 
 
+def settle(evaluator: Evaluator, candidates: Sequence[Candidate], passes: int) -> None:
+    """All candidates through the gate, each time with another seed."""
+    for number in range(1, passes + 1):
+        for candidate in candidates:
+            with suppress(CandidateError):
+                evaluator.gate(candidate, trial_seed(number, candidate), thorough=False)
+
+
 def busy_ms(evaluator: Evaluator, candidate: Candidate) -> tuple[str, float, int]:
     """GREEN or RED; milliseconds in which the GPU did something for the gate; launches and copies."""
     import torch
@@ -116,6 +126,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--points", type=int, default=40, help="of each template")
+    parser.add_argument("--passes", type=int, default=6, help="gates of each, with other seeds, between")
     parser.add_argument("--profiled", type=int, default=6, help="candidates of each, for the GPU's own time")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/evo-gate-cost"), help="of binaries")
     parser.add_argument("--commit", required=True)
@@ -133,8 +144,9 @@ def main() -> None:
         ready = compile_all(spec, draw(spec, names, problem, asked.points))
         compiled_s = time.perf_counter() - began
         evaluator = spec.build()
-        trials = [evaluator.evaluate(candidate) for candidate in ready]
-        half = len(trials) // 2
+        new = [evaluator.evaluate(candidate) for candidate in ready]
+        settle(evaluator, ready, asked.passes)
+        settled = [evaluator.evaluate(candidate) for candidate in ready]
         profiled: dict[str, list[tuple[float, int]]] = {}
         busy_ms(evaluator, ready[0])  # the profiler sets itself up
         for candidate in ready[: asked.profiled * len(names)]:
@@ -142,19 +154,21 @@ def main() -> None:
             profiled.setdefault("RED" if outcome == Outcome.RED else "GREEN", []).append((ms, count))
         evaluator.close()
     record = {
-        "command": f"python benchmarks/gate_cost.py --points {asked.points} --profiled {asked.profiled}",
+        "command": f"python benchmarks/gate_cost.py --points {asked.points} --passes {asked.passes} "
+        f"--profiled {asked.profiled}",
         "commit": asked.commit,
         "date": time.strftime("%Y-%m-%d"),
-        "device": trials[0].device,
+        "device": new[0].device,
         "cores": os.cpu_count(),
-        "versions": dict(trials[0].versions) | {"compiler": trials[0].compiler},
+        "versions": dict(new[0].versions) | {"compiler": new[0].compiler},
         "protocol": "random points (seed 5) of flash_mma and of copies with one fault each, in turns, "
-        "through one evaluator; seconds['gate'] of the trials; `new`: the first half, `settled`: the rest; "
+        "through one evaluator; seconds['gate'] of the trials; `new`: in a new process, `settled`: once more "
+        f"after {asked.passes} gates of each with other seeds; "
         "gpu_time: the union of all kernels and copies of a settled evaluator's gate, by the profiler",
         "compiled_s": round(compiled_s, 1),
-        "new": costs(trials[:half]),
-        "settled": costs(trials[half:]),
-        "ends": ends(trials),
+        "new": costs(new),
+        "settled": costs(settled),
+        "ends": ends(new),
         "gpu_time": {
             outcome: spread([ms for ms, _ in seen])
             | {"launches_and_copies": statistics.median(count for _, count in seen)}

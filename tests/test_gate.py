@@ -363,6 +363,25 @@ def test_the_line_never_falls_below_rounding(rows: int, floor: float) -> None:
     assert found.row_limit == floor * 2**-11
 
 
+@pytest.mark.parametrize("family", TASK.families)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_one_key_may_have_a_rounded_weight(dtype: str, family: str) -> None:
+    """One key: the honest computation is exact; a weight below 1 is rounded before it is divided out."""
+    problem = TASK.problem("1,2,1,64", dtype)
+    for seed in range(20):
+        inputs = TASK.inputs(problem, family, seed, "cpu")
+        reference, fair = TASK.reference(problem, inputs)["o"], TASK.honest(problem, inputs)["o"]
+        for weight in torch.linspace(0.5, 0.999, 30):
+            stored = weight.to(fair.dtype).double()
+            out = (inputs["v"].double() * stored / weight.double()).to(fair.dtype)
+            judge("o", out, reference, fair)
+        wrong = fair.clone()
+        largest = wrong.double().abs().argmax()
+        wrong.view(-1)[largest] *= 1 + 6 * torch.finfo(fair.dtype).eps
+        with pytest.raises(Red):
+            judge("o", wrong, reference, fair)
+
+
 # -------------------------------------------------------------------------------------- memory and launches
 
 

@@ -9,7 +9,10 @@ Two rules, both must hold for every row and element of every case:
   inputs a scale that is 2 % off is at 50 × the line, one padding key at 2 to 20 ×, P in fp8 at 45 ×.
 - **element error**: max|out − ref| ≤ 1.5 (max|honest − ref| + max|ref + 0.3 − 0.3 − ref|), where the tests of
   FlashAttention allow a factor of 2. The same honest kernels stay at 0.5 of it. It sees a single wrong
-  element that the norm of a long row hides.
+  element that the norm of a long row hides. Where there are few rows, 2 units of rounding of their largest
+  element are always allowed: one of a weight that is not exactly 1, one of the result. Without that 29 of 337
+  kernels that take exponentials as if all maxima were 0 were refused at one key, where the honest computation
+  is exact, for one unit in the last place.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ ROW_FACTOR = 1.75
 ELEMENT_FACTOR = 1.5
 ROW_FLOOR = 1.0
 SMALL_FLOOR = 1.5
+ELEMENT_FLOOR = 2.0
 """Units of rounding (2^-11 in fp16, 2^-8 in bf16) that every kernel may have; more where a case has so few
-rows that the honest computation may happen to be exact."""
+rows that the honest computation may happen to be exact. There its elements may have some too."""
 SMALL_ROWS = 64
 
 
@@ -73,10 +77,14 @@ def line_of(reference: Tensor, honest: Tensor) -> Line:
     # a row of zeros has no relative error: hold it to the size of the others
     length = torch.maximum(length, length.mean() * 1e-3 + torch.finfo(torch.float32).tiny)
     unit = torch.finfo(honest.dtype).eps / 2
-    floor = ROW_FLOOR if length.numel() >= SMALL_ROWS else SMALL_FLOOR
+    few = length.numel() < SMALL_ROWS
+    floor = SMALL_FLOOR if few else ROW_FLOOR
     row_limit = ((norm(drift, dim=-1) / length).max() * ROW_FACTOR).clamp_min(floor * unit)
     spacing = (reference.to(honest.dtype) + 0.3 - 0.3 - reference).abs().max()
-    return Line(reference, length, row_limit, (drift.abs().max() + spacing) * ELEMENT_FACTOR)
+    element_limit = (drift.abs().max() + spacing) * ELEMENT_FACTOR
+    if few:
+        element_limit = torch.maximum(element_limit, reference.abs().max() * (ELEMENT_FLOOR * unit))
+    return Line(reference, length, row_limit, element_limit)
 
 
 def errors_of(out: Tensor, line: Line) -> Tensor:
