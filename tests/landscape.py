@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evo.errors import EvoError
 from evo.gpu import Limits, target
@@ -185,6 +186,10 @@ def new_study(
     name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"
 ) -> Study:
     return Study(name, PROBLEM, "none", "L4", ("landscape",), budget_s, strategy, seed, workers=workers)
+
+
+def sequence(store: Store, study: Study) -> list[tuple[int, str, tuple[Any, ...], str]]:
+    return [(r.number, r.template, tuple(r.point.items()), r.outcome) for r in store.rows(study)]
 
 
 def main(words: list[str]) -> int:
