@@ -20,6 +20,7 @@ from rich.console import Console
 from test_timing import needs_gpu
 
 import evo.confirm
+from evo.cli.explain import ended
 from evo.confirm import confirm, reserve_s
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.referee import RefereeProcess
@@ -101,6 +102,12 @@ def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(data
     with Store(database) as store:
         assert all(row.number != best.number for row in store.leaderboard(limit=1000))
         assert best.number not in store.confirmations.contenders(store.study("land-1"), 100)
+        assert store.confirmations.refused(store.study("land-1")) == {best.number: ("RED", "row error")}
+        rows, failures = ended(store, store.study("land-1"))
+    assert {r.score_us for r in rows if r.number == best.number} == {None}
+    assert [f.reason for f in failures if f.example == best.number] == [
+        "row error (when it was to be CONFIRMED)"
+    ]
     assert "Finalists that were refused" in [t.title for t in confirmation_tables(found)]
 
 

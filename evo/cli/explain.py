@@ -29,7 +29,7 @@ from evo.errors import MachineError, UsageError
 if TYPE_CHECKING:
     from evo.evaluate import EvaluatorSpec
     from evo.explain.insights import Insights
-    from evo.store import Store, StoredTrial, Study
+    from evo.store import Failure, Row, Store, StoredTrial, Study
 
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")]
 
@@ -90,9 +90,28 @@ def insights_of(store: Store, name: str) -> Insights:
     study = store.study(name)
     task = task_of(study)
     ground = task, templates_of(task, study.templates, folders_of(study)), recorded_gpu(study)
-    return insights(
-        study, store.rows(study), store.leaderboard(study=name, limit=5), store.failures(study), ground
-    )
+    rows, failures = ended(store, study)
+    return insights(study, rows, store.leaderboard(study=name, limit=5), failures, ground)
+
+
+def ended(store: Store, study: Study) -> tuple[list[Row], list[Failure]]:
+    """The trials as they stand now, and why they failed: whom CONFIRMED has refused has no time any more."""
+    from evo.store import Failure
+    from evo.trial import Outcome
+
+    refused = {number: (Outcome(outcome), f"{reason} (when it was to be CONFIRMED)")
+               for number, (outcome, reason) in store.confirmations.refused(study).items()}  # fmt: skip
+    rows = [
+        replace(row, outcome=refused[row.number][0], reason=refused[row.number][1])
+        if row.number in refused
+        else row
+        for row in store.rows(study)
+    ]
+    failures = list(store.failures(study))
+    for outcome, reason in dict.fromkeys(refused.values()):
+        those = [number for number, why in refused.items() if why == (outcome, reason)]
+        failures.append(Failure(str(outcome), reason, len(those), min(those)))
+    return rows, failures
 
 
 def ablate(
@@ -215,12 +234,13 @@ def report(
     with open_store(database) as store:
         found = store.study(study)
         ranked = store.leaderboard(study=study, limit=limit)
+        rows, failures = ended(store, found)
         gathered = Gathered(
             found,
-            store.rows(found),
+            rows,
             insights_of(store, study),
             ranked,
-            store.failures(found),
+            failures,
             store.trial(f"{study}/{ranked[0].number}") if ranked else None,
             ablations,
             profiles,

@@ -89,6 +89,15 @@ class Confirmations:
             distinct.setdefault((machine_code or str(number), launch), number)
         return list(distinct.values())[:limit]
 
+    def refused(self, study: Study) -> dict[int, tuple[str, str]]:
+        """Trials of `study` that a gate of CONFIRMED has refused for good: number -> outcome and reason."""
+        query = (
+            sa.select(trials.c.number, finalists.c.outcome, finalists.c.reason)
+            .join(finalists, finalists.c.trial_id == trials.c.id)
+            .where(trials.c.study_id == study.id, finalists.c.outcome.notin_(LASTING))
+        )
+        return {row[0]: (row[1], row[2]) for row in self._database.read(lambda c: c.execute(query).all())}
+
     def newest(self, study: Study) -> Confirmation | None:
         query = sa.select(sa.func.max(confirmations.c.id)).where(confirmations.c.study_id == study.id)
         number = self._database.read(lambda c: c.execute(query).scalar())
