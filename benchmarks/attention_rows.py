@@ -46,6 +46,8 @@ from evo.timing import TimingSession
 from evo.trial import LaunchConfig, Point, Problem, body_of
 
 MMA, RING, SPLIT = "flash_mma", "flash_wgmma", "flash_wgmma_split"
+KEPT = 5
+"""Screened points of a row that its result names, beside the named ones."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,8 @@ class Bench:
         shift = session.baselines_us[against] / session.baselines_us[session.best_baseline or against]
         worst = max((e.row_error / e.limit for e in green.errors), default=0.0)
         return {
-            "template": found.template.name, "point": dict(found.point), "name": found.name,
+            "template": found.template.name, "changes": changes(found.template, found.point),
+            "name": found.name,
             "median_us": timing.median_us, "low_us": timing.interval.low, "high_us": timing.interval.high,
             "tflops": self.task.flop(self.problem) / timing.median_us / 1e6,
             "against": against, "against_us": session.baselines_us[against],
@@ -192,7 +195,7 @@ class Bench:
             "registers": found.resources.registers, "spill_bytes": found.resources.spill_bytes,
             "warnings": len(found.resources.warnings), "smem_bytes": green.launch.smem_bytes,
             "gate": {"launches": green.launches, "worst_of_limit": worst},
-            "clocks": dict(timing.clocks), "baselines_us": dict(session.baselines_us),
+            "clocks": dict(timing.clocks),
         }  # fmt: skip
 
 
@@ -283,10 +286,9 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
     result: dict[str, Any] = {"row": row.name, "target": row.target, "against": row.against,
                               "screened": len(found), "failures": bench.failures}  # fmt: skip
     result["ranking"] = [
-        {"us": f.us, "template": f.template.name, "name": f.name, "origin": f.origin, "point": dict(f.point),
-         "registers": f.resources.registers, "spill_bytes": f.resources.spill_bytes,
-         "warnings": len(f.resources.warnings)}
-        for i, f in enumerate(found) if i < 40 or f.name
+        {"us": round(f.us, 3), "template": f.template.name, "name": f.name, "origin": f.origin,
+         "changes": changes(f.template, f.point)}
+        for i, f in enumerate(found) if i < KEPT or f.name
     ]  # fmt: skip
     result["screen_s"] = time.perf_counter() - begin
     if args.finalists:
@@ -320,12 +322,14 @@ def told(result: dict[str, Any]) -> str:
     return line
 
 
-def shown(found: dict[str, Any]) -> str:
+def changes(template: Template, point: Point) -> dict[str, Any]:
     """A point by what differs from its template's default."""
-    default = load_template(load_task("attention"), found["template"]).space.default
-    changed = {k: v for k, v in found["point"].items() if default[k] != v}
+    return {k: v for k, v in point.items() if template.space.default[k] != v}
+
+
+def shown(found: dict[str, Any]) -> str:
     built = f"r{found['registers']} sp{found['spill_bytes']} w{found['warnings']}"
-    return f"{found['template']} {found['name']} {changed} {built}"
+    return f"{found['template']} {found['name']} {found['changes']} {built}"
 
 
 def main() -> None:
@@ -333,6 +337,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", default="", help="rows whose name contains this; several with |")
+    parser.add_argument(
+        "--shapes", default="", help="instead of the table's: B,H,L,D with and without a mask"
+    )
     parser.add_argument("--flex", default="", help="rows, named likewise, with FlexAttention beside them")
     parser.add_argument("--points", type=Path)
     parser.add_argument("--random", type=int, default=0)
@@ -359,6 +366,8 @@ def main() -> None:
     asked = [
         row for row in table() if any(a in f"{row.name}." or a == row.shape for a in args.rows.split("|"))
     ]
+    if args.shapes:
+        asked = [Row(shape, causal, 1.0) for shape in args.shapes.split("|") for causal in (False, True)]
     build(asked, templates, given, task, compiler)
     if args.build:
         return
@@ -372,18 +381,26 @@ def main() -> None:
         results.append(work(bench, templates, given, args))
         print(told(results[-1]), flush=True)
         for f in results[-1]["ranking"][: args.best]:
-            print(f"   {f['us']:9.2f} {shown(f)}")
+            print(f"   {f['us']:9.2f} {f['template']} {f['name']} {f['changes']}")
         torch.cuda.empty_cache()
         found = document(args, compiler, results)
         mine = {"commit": found["commit"], "date": found["date"], "command": found["command"]}
         found["rows"] = beside(kept, [mine | result for result in results])
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        args.out.write_text(written(found))
+
+
+def written(found: dict[str, Any]) -> str:
+    """As JSON, a row of the table a line."""
+    rest = json.dumps({**found, "rows": []}, indent=1)
+    rows = ",\n  ".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in found["rows"])
+    return rest.replace('"rows": []', f'"rows": [\n  {rows}\n ]') + "\n"
 
 
 def beside(kept: list[dict[str, Any]], fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows in the order of the table, fresh ones instead of those kept."""
     rows = {row["row"]: row for row in (*kept, *fresh)}
-    return [rows[row.name] for row in table() if row.name in rows]
+    known = [row.name for row in table() if row.name in rows]
+    return [rows[name] for name in (*known, *(name for name in rows if name not in known))]
 
 
 def document(args: Any, compiler: Compiler, results: list[dict[str, Any]]) -> dict[str, Any]:

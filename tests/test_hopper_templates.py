@@ -45,9 +45,10 @@ class Bench:
     device: EmulatorDevice
     compiler: Compiler
 
-    def excess(self, candidate: Candidate, family: str, schedule: str = "default") -> float:
-        """Worst-row relative error of one launch, on buffers of exactly the problem's size, over what an
-        honest kernel's worst row has."""
+    def launched(
+        self, candidate: Candidate, family: str, schedule: str = "default"
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Inputs and output of one launch, on buffers of exactly the problem's size."""
         problem = candidate.problem
         binary = self.compiler.compile(candidate.source, candidate.entry, "sm_90a")
         inputs = TASK.inputs(problem, family, 0, "cpu")
@@ -62,6 +63,12 @@ class Bench:
         except CandidateError as refused:
             where = f"{problem.key} {family} {schedule} {dict(candidate.point)}"
             pytest.fail(f"{where}: {refused} {refused.where}")
+        return inputs, output
+
+    def excess(self, candidate: Candidate, family: str, schedule: str = "default") -> float:
+        """Worst-row relative error of one launch, over what an honest kernel's worst row has."""
+        problem = candidate.problem
+        inputs, output = self.launched(candidate, family, schedule)
         expected = TASK.reference(problem, inputs)["o"]
 
         def worst(found: torch.Tensor) -> float:
@@ -229,6 +236,18 @@ def test_scores_beyond_what_was_subtracted_are_taken_back(changes: Point, family
         point = {**template.space.default, **changes}
         candidate = template.candidate(point, TASK.problem("1,1,512,64", causal=causal))
         assert bench.excess(candidate, family) < HONEST, causal
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("changes", [{}, {"shift": "first"}, {"shift": "none"}], ids=["all", "first", "none"])
+@pytest.mark.parametrize(("length", "causal"), [(1, False), (512, True)])
+def test_a_row_with_one_key_is_its_value(changes: Point, length: int, causal: bool, bench: Bench) -> None:
+    """To the last bit: a rounded weight is divided by a sum of rounded weights. A query with one key alone is
+    what tells, and where there is no other, the gate's limit is below one place of the output."""
+    template, problem = TEMPLATES["flash_wgmma_split"], TASK.problem(f"1,4,{length},64", causal=causal)
+    point = {**template.space.default, "message": "half", **changes}
+    inputs, output = bench.launched(template.candidate(point, problem), "normal")
+    assert torch.equal(output[:, :, 0], inputs["v"][:, :, 0])
 
 
 @pytest.mark.nvcc

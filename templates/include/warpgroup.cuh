@@ -90,6 +90,15 @@ __device__ __forceinline__ void pack(u32 (&p)[kSteps][4], const float (&scores)[
         }
 }
 
+// Adds the sums of the rows of `p` to `sums`, laid out as an accumulator whose columns are all the same: of the rounded
+// numbers that values are multiplied by, so that a row with one key, or one that counts, is that key's value exactly.
+template <class Element, int kSteps>
+__device__ __forceinline__ void add_rows(float (&sums)[4], const u32 (&p)[kSteps][4]) {
+    const u32 ones = Element::pack(1.f, 1.f);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) Element::mma(sums, p[step], ones, ones);
+}
+
 template <int kColumns>
 __device__ __forceinline__ void multiply_rows(float (&out)[kColumns][4], const float (&factor)[2]) {
 #pragma unroll
