@@ -50,8 +50,6 @@ KERNEL_TUNER = (
 )  # fmt: skip
 SLOW = ("hybrid_vndx", "nsga2", "bayes_opt", "tpe-plain")
 """Those that take longest, up to a minute a run: begun first."""
-LARGEST = {"bayes_opt": 12_000}
-"""Points of a space above which a strategy of Kernel Tuner's is left out: half a minute of CPU a run."""
 PLAIN = "tpe-plain"
 THEIRS = "kernel tuner "
 SEEDS_A_JOB = 10
@@ -383,13 +381,7 @@ def main() -> None:
     paths, seeds = [str(p) for p in args.spaces], list(range(args.repeats))
     theirs = args.kernel_tuner_strategies.split(",") if args.kernel_tuner else []
     names = [name for name in args.strategies.split(",") if name] + [THEIRS + name for name in theirs if name]
-    wanted = [
-        (name, path, seed)
-        for path in paths
-        for name in names
-        for seed in seeds
-        if len(opened(path)[0]) <= LARGEST.get(name.removeprefix(THEIRS), math.inf)
-    ]
+    wanted = [(name, path, seed) for path in paths for name in names for seed in seeds]
     diary = Diary(args.runs, args.commit)
     if not args.only_kept:
         diary.fill([job for job in wanted if not diary.has(job)], args.kernel_tuner, args.processes)
