@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +34,7 @@ from evo.template import load_template
 from evo.timing import TimingSession
 from evo.timing.contest import Contest
 from evo.timing.inputs import InputSets
-from evo.timing.stopwatch import TimingSettings
+from evo.timing.stopwatch import Stopwatch, TimingSettings
 
 QUEUES = ("", "1")
 """CUDA_DEVICE_MAX_CONNECTIONS; "" is the driver's own."""
@@ -130,12 +131,15 @@ def things(bench: Bench) -> dict[str, Callable[[], Any]]:
 
     small, large = torch.zeros(1024, device="cuda"), torch.zeros(1 << 26, device="cuda")
     host = torch.zeros(1 << 24).pin_memory()
+    watch = Stopwatch(bench.device, TimingSettings())
+    calls = bench.sets.of_kernel(bench.green.kernel, bench.green.launch)
+    replay = watch.capture(calls, 40)
 
-    def streams(count: int, together: bool) -> Callable[[], None]:
+    def streams(count: int, together: bool = False, much: bool = False) -> Callable[[], None]:
         def do() -> None:
             for stream in [torch.cuda.Stream() for _ in range(count)]:
                 with torch.cuda.stream(stream):
-                    (large if together else small).fill_(0)
+                    (large if much else small).fill_(0)
                 if not together:
                     stream.synchronize()
 
@@ -147,19 +151,35 @@ def things(bench: Bench) -> dict[str, Callable[[], Any]]:
         for _ in range(20):
             small.fill_(0)
 
+    def syncs() -> None:
+        for _ in range(64):
+            small.fill_(0)
+            torch.cuda.synchronize()
+
+    def events() -> None:
+        for _ in range(64):
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            event.synchronize()
+
     return {
         "nothing": lambda: None,
-        "a stream": streams(1, False),
-        "8 streams in turn": streams(8, False),
-        "32 streams in turn": streams(32, False),
-        "2 streams at once": streams(2, True),
-        "8 streams at once": streams(8, True),
+        **{f"{n} streams in turn": streams(n) for n in (1, 8, 12, 16, 20, 24, 28, 31, 32, 48)},
+        "2 streams at once": streams(2, together=True, much=True),
+        "8 streams at once": streams(8, together=True, much=True),
+        "32 streams at once": streams(32, together=True),
+        "64 times one stream": syncs,
+        "64 events": events,
         "a copy beside": copy_beside,
         "launches": bench.run,
+        "capture": lambda: watch.capture(calls, 40),
+        "a replay": lambda: watch.sample([replay], 1),
+        "40 replays": lambda: watch.sample([replay], 40),
         "inputs": bench.inputs,
         "judge": bench.judge,
         "gate": bench.gate,
         "measure": bench.measure,
+        "settle": bench.session.watch.settle,
     }
 
 
@@ -183,10 +203,20 @@ def within(out: Path) -> None:
             record.setdefault("FAST", []).append(round(bench.measure(), 4))
             other()
             record.setdefault("FAST after the other", []).append(round(bench.measure(), 4))
+            other()
+            settle, bench.session.watch.settle = bench.session.watch.settle, lambda: None  # type: ignore[method-assign]
+            record.setdefault("FAST after the other, unsettled", []).append(round(bench.measure(), 4))
+            bench.session.watch.settle = settle  # type: ignore[method-assign]
         record["round"] = bench.round()
         record["after a round"] = bench.nodes()
         other()
         record["round after the other"] = bench.round()
+        session_ms = []
+        for _ in range(20):
+            begin = time.perf_counter()
+            bench.session.watch.settle()
+            session_ms.append(1e3 * (time.perf_counter() - begin))
+        record["settle, ms"] = round(statistics.median(session_ms), 3)
         record["gpu"], record["versions"] = bench.device.name, dict(bench.evaluator.versions)
     print(json.dumps(record), flush=True)
     out.write_text(json.dumps(record))
@@ -196,6 +226,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--commit", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--queues", nargs="*", default=QUEUES, help="numbers of queues; '' is the driver's own"
+    )
     parser.add_argument("--other", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--within", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -210,7 +243,7 @@ def main() -> int:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": "replays of a graph of 256 empty kernels, µs a node on each of two streams",
     }  # fmt: skip
-    for queues in QUEUES:
+    for queues in options.queues:
         part = options.out.with_suffix(f".{queues or 'default'}.json")
         environment = dict(os.environ) | ({"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {})
         command = [sys.executable, __file__, "--commit", options.commit, "--out", str(part), "--within"]

@@ -91,6 +91,7 @@ class TimingSession:
             return
         names = list(self._baselines)
         replays = [self._baselines[name] for name in names]
+        self.watch.settle()
         self.watch.sample(replays, 1)
         taken = self.watch.sample(replays, 2 * self.settings.few, lead=True)
         for name, samples in zip(names, taken, strict=True):
@@ -151,6 +152,7 @@ class TimingSession:
     ) -> tuple[list[Samples], int]:
         """Rounds of samples until enough is known, and how many were dropped for a throttled clock."""
         settings = self.settings
+        self.watch.settle()
         self.watch.sample(pair, 1)  # the first round warms up and is not kept
         kept: list[Samples] = [np.empty(0) for _ in pair]
         spent_ms, rounds, dropped = 0.0, few, 0

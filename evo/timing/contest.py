@@ -132,6 +132,7 @@ def _sample(replays: Sequence[Replay], watch: Stopwatch) -> tuple[list[list[floa
     """Samples of each, µs a launch; and how often they were taken again for a throttled clock."""
     throttled = 0
     while True:
+        watch.settle()
         watch.sample(replays, 1)
         samples = watch.sample(replays, SAMPLES, lead=True)
         if throttled == RETAKES or not watch.throttled():

@@ -47,6 +47,10 @@ def launches_per_replay(estimate_us: float, settings: TimingSettings) -> int:
     return max(1, min(settings.most_launches, wanted))
 
 
+STREAMS = 32
+"""What `Stopwatch.settle` touches; of eight a node's price does not change."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """A captured graph of `launches` chained launches."""
@@ -64,6 +68,21 @@ class Stopwatch:
         self.device = device
         self.settings = settings
         self.stream = torch.cuda.Stream(device.index)
+        self._others = [torch.cuda.Stream(device.index) for _ in range(STREAMS)]
+        self._touched = torch.zeros(1, device=device.torch_device)
+
+    def settle(self) -> None:
+        """Gives a node of a graph the price that it has in a process by itself: half a millisecond.
+
+        After another process has worked on the GPU a node costs 0.51 µs for some time instead of 0.68 (H200;
+        docs/timing.md): the times of a search would depend on its neighbours. Work on many streams, one after
+        the other, ends that. Nobody else may work between this and the samples."""
+        import torch
+
+        for stream in self._others:
+            with torch.cuda.stream(stream):
+                self._touched.fill_(0)
+            stream.synchronize()
 
     def run(self, calls: Sequence[Call]) -> None:
         """The calls, eagerly."""
