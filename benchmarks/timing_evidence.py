@@ -128,6 +128,7 @@ class Pairs:
                 held.append(calls)
             order = list(replays)
             rng.shuffle(order)
+            watch.settle()
             watch.sample([replays[name] for name in order], 1)
             taken = watch.sample([replays[name] for name in order], SAMPLES, lead=True)
             del spacer

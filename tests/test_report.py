@@ -388,3 +388,9 @@ def test_a_long_last_column_stands_below_its_rows_where_there_is_no_room_beside_
         "a-study-with-a-long-name/1  4.04 µs  row_groups=1 cluster_kv=2 shift=all",
         "b/2                         4.04 µs  row_groups=1 cluster_kv=2 shift=all",
     ]
+
+
+def test_what_a_baseline_has_chosen_stands_behind_its_kernel() -> None:
+    name = "void tuned::triton_tem_fused_flex_attention_0<int, (bool)1>(float*) [BLOCK_M=64 num_warps=4]"
+    told = report.kernels_text(["Memset (Device)", "void at::native::copy<float>(int)", name])
+    assert told == "copy, triton_tem_fused_flex_attention_0 [BLOCK_M=64 num_warps=4]"

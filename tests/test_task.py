@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -143,6 +144,23 @@ def test_the_reference_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyP
     assert torch.equal(TASK.reference(problem, inputs)["o"], whole) or torch.allclose(
         TASK.reference(problem, inputs)["o"], whole, rtol=1e-13, atol=1e-14
     )
+
+
+def test_flex_says_what_inductor_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the source of the module that was loaded last: those before it are tries."""
+    codecache = pytest.importorskip("torch._inductor.codecache")
+    modules = []
+    for name, rows, warps in (("a", 128, 8), ("b", 64, 4)):
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / f"{name}.py")
+        text = f"num_stages=3,\nnum_warps={warps},\ndef triton_tem_fused_flex_attention_0():\n"
+        Path(module.__file__).write_text(f"{text}    BLOCK_M : tl.constexpr = {rows}\n")
+        modules.append(module)
+    other = ModuleType("other")
+    other.__file__ = str(tmp_path / "gone.py")
+    monkeypatch.setattr(codecache.PyCodeCache, "modules", [*modules, other])
+    flex = TASK.baselines(TASK.example, "cpu", patient=True)["flex"]
+    assert flex.tuned() == "BLOCK_M=64 num_stages=3 num_warps=4"  # type: ignore[attr-defined]
 
 
 def test_baselines_compute_attention() -> None:
