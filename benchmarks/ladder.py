@@ -46,7 +46,8 @@ class Rung:
     fresh: bool = False
 
 
-def climbed(bench: Bench, rungs: list[Rung]) -> list[dict[str, Any]]:
+def climbed(bench: Bench, rungs: list[Rung]) -> dict[str, Any]:
+    """Each rung, and the baselines beside them."""
     templates = {rung.template: load_template(bench.task, rung.template) for rung in rungs}
     points: list[Point] = []
     point: Point = {}
@@ -70,9 +71,9 @@ def climbed(bench: Bench, rungs: list[Rung]) -> list[dict[str, Any]]:
             session, Found(rung.what, templates[rung.template], point, 0.0, binary.resources, "")
         )
         factor = found[-1]["median_us"] / timed["median_us"] if found else None
-        found.append({**asdict(rung), **timed, "factor": factor})
+        found.append({**timed, **asdict(rung), "factor": factor})
         print(f"{rung.what:55} {timed['median_us']:9.2f} us  {factor or 0:.2f}x", flush=True)
-    return found
+    return {"baselines_us": dict(session.baselines_us), "rungs": found}
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -120,8 +121,7 @@ def main() -> None:
     asked = json.loads(Path(__file__).with_name("ladder_rungs.json").read_text())
     for shape, rungs in asked.items():
         bench = Bench(device, compiler, task, Row(shape, False, 1.0), os.cpu_count() or 1)
-        climb = climbed(bench, [Rung(**rung) for rung in rungs])
-        found["ladders"].append({"shape": shape, "baselines_us": climb[-1]["baselines_us"], "rungs": climb})
+        found["ladders"].append({"shape": shape, **climbed(bench, [Rung(**rung) for rung in rungs])})
         args.out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
