@@ -372,7 +372,7 @@ def main() -> None:
     if args.build:
         return
     device = CudaDevice(0, compiler)
-    kept = json.loads(args.out.read_text())["rows"] if args.keep and args.out.is_file() else []
+    kept = rows_of(json.loads(args.out.read_text())) if args.keep and args.out.is_file() else []
     results, begin = [], time.perf_counter()
     for row in asked:
         if time.perf_counter() - begin > args.seconds:
@@ -384,8 +384,7 @@ def main() -> None:
             print(f"   {f['us']:9.2f} {f['template']} {f['name']} {f['changes']}")
         torch.cuda.empty_cache()
         found = document(args, compiler, results)
-        mine = {"commit": found["commit"], "date": found["date"], "command": found["command"]}
-        found["rows"] = beside(kept, [mine | result for result in results])
+        found["rows"] = beside(kept, rows_of({**found, "rows": results}))
         args.out.write_text(written(found))
 
 
@@ -394,6 +393,12 @@ def written(found: dict[str, Any]) -> str:
     rest = json.dumps({**found, "rows": []}, indent=1)
     rows = ",\n  ".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in found["rows"])
     return rest.replace('"rows": []', f'"rows": [\n  {rows}\n ]') + "\n"
+
+
+def rows_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its rows, each with what it was measured by."""
+    own = {"commit": found["commit"], "date": found["date"], "command": found["command"]}
+    return [own | row for row in found["rows"]]
 
 
 def beside(kept: list[dict[str, Any]], fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:

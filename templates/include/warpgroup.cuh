@@ -29,15 +29,16 @@ struct alignas(1024) BlockTile {
     }
 };
 
-// Starts scores = Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
+// Starts scores = (accumulate ? scores : 0) + Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
 template <class Element, int kD, int kKeys>
-__device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile) {
+__device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile,
+                                                    bool accumulate = false) {
     const MatrixDescriptor<> q(q_tile), k(k_tile);
 #pragma unroll
     for (int step = 0; step < kD / 16; ++step)
         Wgmma<kKeys>::template keys<Element>(
             scores, q.at(step / 4 * BlockTile<kGroupRows, kD>::kBlockBytes + step % 4 * 32),
-            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), step > 0);
+            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), accumulate || step > 0);
 }
 
 // Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>.
