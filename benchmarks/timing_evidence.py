@@ -16,13 +16,13 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,15 @@ LAUNCHES_PLANTED = 72
 PROBES = (2000, 6000)
 """Clock cycles of the first two tries for a planted difference."""
 CALIBRATION_ROUNDS = 12
+TILES = (
+    (128, 64, 3, 4),
+    (128, 128, 3, 4),
+    (128, 128, 2, 8),
+    (128, 128, 1, 8),
+    (64, 128, 3, 4),
+    (64, 64, 3, 4),
+)
+"""Rows, keys, stages and warps: Inductor's choices for FlexAttention."""
 REST_S = 0.1
 """Before two timers are compared: the clock recovers from what was measured before."""
 
@@ -357,27 +366,10 @@ def cost(bench: Bench) -> dict[str, Any]:
 # ---- new processes
 
 
-def tuned(times: int = 1) -> list[dict[str, Any]]:
-    """What FlexAttention and Triton choose when they tune themselves in a new process without caches, and
-    what each then takes: in graphs of few launches, and in rounds of CONFIRMED."""
-    found = []
-    for _ in range(times):
-        with tempfile.TemporaryDirectory() as folder:
-            caches = {f"{owner}_CACHE_DIR": f"{folder}/{owner}" for owner in ("TORCHINDUCTOR", "TRITON")}
-            command = [sys.executable, __file__, "--commit", "", "--only", "tune"]
-            environment = dict(os.environ) | caches
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        told = [line for line in done.stdout.splitlines() if line.startswith("tune {")]
-        found.append(
-            json.loads(told[0].removeprefix("tune "))
-            if told
-            else {"failed": (done.stdout + done.stderr)[-600:]}
-        )
-    return found
-
-
-def tune(bench: Bench) -> dict[str, Any]:
-    """One process of `tuned`."""
+def tuned(bench: Bench) -> dict[str, Any]:
+    """What FlexAttention and Triton choose when they tune themselves, and what each then takes: in graphs of
+    few launches, and in rounds of CONFIRMED. With the caches that they find (TORCHINDUCTOR_CACHE_DIR,
+    TRITON_CACHE_DIR)."""
     import torch
 
     problem, settings = bench.task.example, TimingSettings()
@@ -405,6 +397,35 @@ def tune(bench: Bench) -> dict[str, Any]:
     for name in ("flex", "triton"):
         if name in found:
             found[name]["kernels"] = kernels[name]
+    return found
+
+
+def tiles(bench: Bench) -> dict[str, float]:
+    """µs of FlexAttention by the tiles that it is told to take: those among which Inductor chooses."""
+    import torch
+    from torch.nn.attention import flex_attention as flex
+
+    names, found = ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps"), {}
+    sets = InputSets(bench.device, bench.task, bench.task.example, TimingSettings(), 9)
+    watch = Stopwatch(bench.device, TimingSettings())
+    like = torch.empty(*bench.task.example.sizes.values(), dtype=torch.float16, device="cuda")
+    mask = flex._create_empty_block_mask(like, like)
+
+    def run(inputs: Any, compiled: Any, told: Any) -> Any:
+        return compiled(inputs["q"], inputs["k"], inputs["v"], block_mask=mask, kernel_options=told)
+
+    for values in TILES:
+        torch._dynamo.reset()
+        told = dict(zip(names, values, strict=True))
+        compiled = torch.compile(flex.flex_attention, dynamic=False)
+        with torch.no_grad(), turns_of(bench.device.uuid).alone():
+            calls = sets.of_baseline(partial(run, compiled=compiled, told=told))
+            watch.run(calls)
+            replay = watch.capture(calls, 40)
+            watch.settle()
+            watch.sample([replay], 2)
+            (samples,) = watch.sample([replay], 15, lead=True)
+        found[" ".join(f"{name}={value}" for name, value in told.items())] = float(np.median(samples))
     return found
 
 
@@ -442,7 +463,7 @@ def repeatability(database: str, study: str | None, times: int = 5) -> dict[str,
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--commit", required=True)
-    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,tuned,repeatability")
+    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,tuned,tiles,repeatability")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--study", help="whose winner `repeatability` confirms (default: a search of 30 s)")
     parser.add_argument("--database", default="runs/evo.db", help="where that study is")
@@ -456,8 +477,8 @@ def main() -> int:
         "planted": lambda: planted(bench),
         "ncu": by_ncu,
         "launches": lambda: launches(bench),
-        "tuned": tuned,
-        "tune": lambda: tune(bench),
+        "tuned": lambda: tuned(bench),
+        "tiles": lambda: tiles(bench),
         "repeatability": lambda: repeatability(options.database, options.study),
     }
     known = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
