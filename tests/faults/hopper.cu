@@ -63,10 +63,11 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32)
         TMA_LOAD(a_at + s * TILE_BYTES, &a, full, t * BK, m0);  // SEEN no_empty_wait, early_release, arrives_before_the_product, full_parity: race // SEEN no_barrier_init_fence: missing fence // SEEN expects_too_little: barrier misuse // FAULT beyond_shared: TMA_LOAD(a_at + (s + 5) * TILE_BYTES, &a, full, t * BK, m0); // SEEN beyond_shared: out of bounds // FAULT misaligned_tile: TMA_LOAD(a_at + s * TILE_BYTES + 8, &a, full, t * BK, m0); // SEEN misaligned_tile: misaligned access
         TMA_LOAD(b_at + s * TILE_BYTES, &b, full, t * BK, 0);  // SEEN no_empty_wait, early_release, arrives_before_the_product: race // SEEN expects_too_little: barrier misuse
       }
-    return;
+    if (tid == CONSUMERS) WAIT(bars + 8 * (STAGES + tiles % STAGES), (tiles / STAGES & 1) ^ 1);
+    return;  // FAULT copy_for_nobody: if (tid == CONSUMERS) { EXPECT(bars + 8 * (tiles % STAGES), TILE_BYTES); TMA_LOAD(a_at + tiles % STAGES * TILE_BYTES, &a, bars + 8 * (tiles % STAGES), 0, m0); } return; // SEEN copy_for_nobody: race
   }
   float acc[BN / 2];
-  for (int i = 0; i < BN / 2; ++i) acc[i] = 0;
+  for (int i = 0; i < BN / 2; ++i) acc[i] = 0;  // FAULT accumulator_never_set: ; // RESULT accumulator_never_set
   for (int t = 0; t < tiles; ++t) {
     const int s = t % STAGES, phase = t / STAGES & 1;  // FAULT phase_never_turns: const int s = t % STAGES, phase = 0; // FAULT stage_off_by_one: const int s = (t + 1) % STAGES, phase = t / STAGES & 1;
     const unsigned full = bars + 8 * s, empty = bars + 8 * (STAGES + s);  // FAULT waits_for_the_other_stage: const unsigned full = bars + 8 * (s ^ 1), empty = bars + 8 * (STAGES + s);

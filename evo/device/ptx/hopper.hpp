@@ -33,5 +33,7 @@ void advance(Cluster& c, Mbarrier& b);
 void land(Warp& w, Mbarrier& b);
 // At the end of a CTA: bulk groups that nobody waited for.
 void land_all(Warp& w);
+// At the end of a cluster: copies into shared memory whose phase nobody waited for.
+void check_copies(Cluster& c);
 
 }  // namespace ptx

@@ -26,6 +26,7 @@ constexpr u32 MBARRIER_AGENTS = 32;  // mbarriers told apart by the race detecto
 
 struct Worker;
 struct Cluster;
+struct Warp;
 struct Cta;
 struct Launch;
 
@@ -87,6 +88,8 @@ struct Mbarrier {
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   ForeignPtr foreign;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
+  Warp* copier = nullptr;     // who issued the last copy that completes here, where, and the agent's clock of it
+  u32 copy_lane = 0, copy_pc = 0, copy_clock = 0;
 };
 
 // ------------------------------------------------------------------------------------------ threads

@@ -153,6 +153,7 @@ void launch_to_shared(Warp& w, std::shared_ptr<BulkCopy> q, u32 barrier_address,
   }
   if (L.race) {
     const u32 t = q->clock_value = ++cl.agent_clock[b.agent];
+    b.copier = &w, b.copy_lane = q->lane, b.copy_pc = w.pc, b.copy_clock = t;
     for (auto& p : q->pieces) {
       Cta& c = cta_of(w, static_cast<u32>(p.to));
       const u32 o = static_cast<u32>(p.to) - c.base;
@@ -524,6 +525,19 @@ void land_all(Warp& w) {
   }
   for (auto& q : w.bulk) finish_store(w, *q);
   w.bulk.clear();
+}
+
+void check_copies(Cluster& cl) {
+  for (Cta& c : cl.ctas)
+    for (auto& b : c.mbarriers) {
+      if (!b->copier) continue;
+      bool awaited = false;
+      for (Cta& other : cl.ctas)
+        for (Warp& w : other.warps) awaited |= w.clock[b->agent] >= b->copy_clock;
+      if (awaited) continue;
+      b->copier->pc = b->copy_pc;
+      throw std::pair<Fault, Warp*>(Fault(EVO_PTX_RACE, "the CTA exits while a bulk copy may still write its shared memory: nobody has waited for the phase of the mbarrier that it completes on", static_cast<int>(b->copy_lane)), b->copier);
+    }
 }
 
 extern const std::span<const Row> bulk_rows;

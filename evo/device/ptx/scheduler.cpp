@@ -121,6 +121,7 @@ Turn take_turn(Cluster& c, Warp*& running) {
       }
     if (done == total) {
       for (Cta& cta : c.ctas) check_warpgroups(cta);
+      check_copies(c);
       return Turn::DONE;
     }
     // Barriers are released on arrival, so a round in which somebody ran and nobody is ready is a deadlock as well.

@@ -308,7 +308,7 @@ void start(Cluster& c, u64 linear) {
       w.saved.clear();
       w.fence_clock.clear();
       w.foreign = w.fence_foreign = nullptr;
-      std::memset(w.registers, 0, p.register_bytes);
+      std::memset(w.registers, 0xff, p.register_bytes);  // NaN: an accumulator that nobody set shows
       std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
       w.clock[w.agent] = base + 1;
       for (auto& s : p.specials)
