@@ -26,7 +26,7 @@ from evo.errors import MachineError, Red
 from evo.gate import arena, judging, visit
 from evo.gate.arena import GUARD_BYTES, Arena
 from evo.gate.judging import Wrong
-from evo.gate.selftest import Finding, read_cheat, try_planted
+from evo.gate.selftest import Finding, read_cheat, try_finalist, try_planted
 from evo.gpu import target
 from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
@@ -277,6 +277,22 @@ def test_without_this_check_a_cheat_is_green(check: Check, compiler: Compiler, m
     check.off(monkeypatch)
     passed = ended(check, compiler)
     assert passed.outcome == "GREEN", f"still {passed.outcome} {passed.reason} {passed.where}"
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("cheat", ["race_no_barrier_after_wait_in_step", "race_wait_too_lax"])
+def test_without_the_emulator_a_race_is_seated_as_a_finalist(
+    cheat: str, compiler: Compiler, monkeypatch: Patch
+) -> None:
+    """A device without checks, on which copies are always in time, lets it pass, as a GPU may; the emulator,
+    which finalists must pass too, does not."""
+    tame_schedules(monkeypatch)
+    planted, gpu = read_cheat(FOLDER / f"{cheat}.cu", TASK), target("sm_89")
+    lucky = try_planted(planted, BlindDevice(gpu, checks=0), compiler, TASK, seed=3)
+    assert lucky.outcome == "GREEN", f"{lucky.reason} {lucky.where}"
+    asked = try_finalist(planted, EmulatorDevice(gpu), compiler, TASK, seed=3)
+    assert (asked.outcome, asked.stage) == ("RED", "finalists")
 
 
 def test_every_reason_is_there() -> None:

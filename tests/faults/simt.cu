@@ -28,9 +28,13 @@ extern "C" __global__ void fault(const float* in, float* partial, unsigned* tick
     for (int i = tid; i < gridDim.x; i += THREADS) total += partial[i];  // SEEN everyone_joins: race | uninitialised read // SEEN no_fence_before_ticket: race
     sums[tid] = total;
     __syncthreads();
-    for (int step = THREADS / 2; step > 0; step /= 2) {
+    for (int step = THREADS / 2; step > 16; step /= 2) {
       if (tid < step) sums[tid] += sums[tid + step];
       __syncthreads();
+    }
+    for (int step = 16; step > 0 && tid < 32; step /= 2) {
+      if (tid < step) sums[tid] += sums[tid + step];  // SEEN no_warp_barrier, warp_barrier_by_shuffle: race
+      __syncwarp();  // FAULT no_warp_barrier: ; // FAULT warp_barrier_by_shuffle: __shfl_sync(~0u, tid, 0);
     }
     if (tid == 0) *out = sums[0], *tickets = 0;  // SEEN everyone_joins: race
   }

@@ -37,15 +37,20 @@ using ForeignPtr = std::shared_ptr<const Foreign>;
 // ------------------------------------------------------------------------------------------ memory
 // One cell for 4 bytes of shared memory: the last write.
 struct Cell {
-  u32 clock = 0, pc = 0; 
+  u32 clock = 0;
+  u32 pc : 26 = 0, lane : 6 = 0;
   u16 agent = 0;
   u8 bytes = 0, flags = 0;
 };
 enum CellFlag : u8 { CELL_IN_FLIGHT = 1, CELL_ASYNC_PROXY = 2, CELL_STRONG = 4 };
 struct Read {
   u32 clock = 0;  // clock << 4 | bytes read
-  u32 pc = 0;
+  u32 pc : 26 = 0, lane : 6 = 0;
 };
+// Which lane of a warp an access is of, beside 0 to 31: one that belongs to all (a fragment of a matrix, of which nobody
+// says what lies where), one that is not told apart, several (parts of one cell); ANY_LANE reads what all wrote.
+constexpr u32 PC_BITS = (1u << 26) - 1, LANE_BITS = 63;
+enum Lane : u32 { ALL_LANES = 32, NO_LANE = 33, SEVERAL_LANES = 34, ANY_LANE = 35 };
 
 // Shadow of one writable or uninitialised global region, per 4 bytes.
 struct GlobalShadow {

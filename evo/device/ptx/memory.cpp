@@ -48,23 +48,35 @@ Read* open_reads(Warp& w, Cta& c) {
   return list.data();
 }
 
-void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong) {
+// Whether lanes of one warp conflict that made accesses without a barrier between.
+static bool apart(u32 before, u32 lane) {
+  if (before == NO_LANE || lane == NO_LANE) return false;
+  const auto all = [](u32 who) { return who == ALL_LANES || who == ANY_LANE; };
+  return all(before) || all(lane) || (before != SEVERAL_LANES && before != lane);
+}
+
+void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane) {
   const u8 bytes = cell_bytes(offset, n);
   for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
     const Cell& cell = c.cells[i];
     if (!(cell.bytes & bytes)) continue;
     if (cell.flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes", cell.agent, cell.pc);
     if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG))) shared_race(w, c, offset, n, "read not ordered after a write", cell.agent, cell.pc);
+    if (cell.agent == w.agent && cell.clock == w.clock[w.agent] && !is_strong && !(cell.flags & CELL_STRONG) && apart(cell.lane, lane))
+      shared_race(w, c, offset, n, "read of what another lane of the warp has written: __syncwarp is missing", cell.agent, cell.pc);
   }
 }
 
-void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags) {
+void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
   const u8 bytes = cell_bytes(offset, n);
   const bool is_strong = flags & CELL_STRONG;
   for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
     for (u32 u : c.readers) {
-      if (u == w.agent || is_strong) continue;
+      if (is_strong) continue;
       const Read& r = c.reads[u][i];
+      if (u == w.agent && (r.clock >> 4) == w.clock[u] && (r.clock & bytes) && apart(r.lane, lane))
+        shared_race(w, c, offset, n, "write over what another lane of the warp has read: __syncwarp is missing", u, r.pc);
+      if (u == w.agent) continue;
       if ((r.clock >> 4) > w.clock[u] && (r.clock & bytes)) shared_race(w, c, offset, n, "write not ordered after a read", u, r.pc);
     }
     const Cell& cell = c.cells[i];

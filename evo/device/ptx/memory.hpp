@@ -40,57 +40,65 @@ inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
 inline u8 cell_bytes(u32 offset, u32 n) { return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3)); }
 
 // The slow halves: find out what is wrong, and say it. They return if nothing is.
-void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong);
-void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags);
+void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane);
+void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane);
 Read* open_reads(Warp& w, Cta& c);
 
-// The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before?
-inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false) {
+// The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before? Lanes of one warp have one clock;
+// what another lane wrote since it last rose (at a barrier, be it __syncwarp) is not ordered either.
+inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false, u32 lane = NO_LANE) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const Cell* cell = &c.cells[first];
+  u32& own = w.clock[w.agent];
+  const u32 clock = own--;  // so that the warp's own writes since then are looked at, too
   u32 bad = 0;
   for (u32 i = 0; i < cells; i++) bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
-  if (bad) [[unlikely]] explain_read(w, c, offset, n, is_strong);
+  own = clock;
+  if (bad) [[unlikely]] explain_read(w, c, offset, n, is_strong, lane);
   Read* r = (c.rank == w.cta->rank && w.reads ? w.reads : open_reads(w, c)) + first;
-  const u32 now = w.clock[w.agent] << 4, pc = w.pc;
+  const u32 now = clock << 4, pc = w.pc;
   if (n >= 4) {
-    for (u32 i = 0; i < cells; i++) r[i] = {now | 15, pc};
+    for (u32 i = 0; i < cells; i++) r[i] = {now | 15, pc & PC_BITS, lane & LANE_BITS};
   } else {
-    const u32 old = r->clock;
-    const u8 bytes = cell_bytes(offset, n);
-    *r = {(old & ~15u) == now ? old | bytes : now | bytes, pc};
+    const Read old = *r;
+    const bool again = (old.clock & ~15u) == now;
+    *r = {again ? old.clock | cell_bytes(offset, n) : now | cell_bytes(offset, n), pc & PC_BITS, (again && old.lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane) & LANE_BITS};
   }
 }
 
 // A write by agent `as` at its clock `t`, issued by `w`: are all earlier accesses ordered before?
-inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 flags) {
+inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 flags, u32 lane = NO_LANE) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const u8 bytes = cell_bytes(offset, n);
   Cell* cell = &c.cells[first];
   u32 bad = 0;
+  u32& own = w.clock[w.agent];
+  own--;  // so that the warp's own reads since then are looked at, too
   for (u32 u : c.readers) {
     const Read* r = c.reads[u].data() + first;
     const u32 seen = (w.clock[u] << 4) | 15;
     for (u32 i = 0; i < cells; i++) bad |= static_cast<u32>(r[i].clock > seen);
   }
+  own++;
   for (u32 i = 0; i < cells; i++) bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
-  if (bad) [[unlikely]] explain_write(w, c, offset, n, flags);
+  if (bad) [[unlikely]] explain_write(w, c, offset, n, flags, lane);
   for (u32 i = 0; i < cells; i++) {
-    const u8 all = n < 4 && cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags ? cell[i].bytes | bytes : bytes;
-    cell[i] = {t, w.pc, static_cast<u16>(as), all, flags};
+    const bool again = n < 4 && cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags;
+    const u32 who = again && cell[i].lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane;
+    cell[i] = {t, w.pc & PC_BITS, who & LANE_BITS, static_cast<u16>(as), again ? static_cast<u8>(cell[i].bytes | bytes) : bytes, flags};
   }
 }
 
 template <Access ACCESS>
-inline u8* shared_at(Warp& w, u32 address, u32 n) {
+inline u8* shared_at(Warp& w, u32 address, u32 n, u32 lane = NO_LANE) {
   Cta& c = cta_of(w, address);
   const u32 o = shared_offset(w, c, address, n);
   const Launch& launch = *w.worker->launch;
   const u16 mask = static_cast<u16>(((1u << n) - 1) << (o & 15));
   // Races first: bytes of a copy in flight count as uninitialised too, but that is not what is wrong.
   if (launch.race) {
-    if constexpr (!writes(ACCESS)) race_read(w, c, o, n, strong(ACCESS));
-    else race_write(w, c, o, n, w.agent, w.clock[w.agent], strong(ACCESS) ? CELL_STRONG : 0);
+    if constexpr (!writes(ACCESS)) race_read(w, c, o, n, strong(ACCESS), lane);
+    else race_write(w, c, o, n, w.agent, w.clock[w.agent], strong(ACCESS) ? CELL_STRONG : 0, lane);
   }
   if constexpr (ACCESS != Access::WRITE && ACCESS != Access::STRONG_WRITE) {
     if (launch.init && (c.shared_init[o >> 4] & mask) != mask) uninitialised_shared(w, address, n);
@@ -114,7 +122,7 @@ u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane);
 template <Access ACCESS>
 inline u8* generic_at(Warp& w, u64 address, u32 n, u32 lane) {
   switch (address & WINDOW_MASK) {
-    case SHARED_WINDOW: return shared_at<ACCESS>(w, static_cast<u32>(address), n);
+    case SHARED_WINDOW: return shared_at<ACCESS>(w, static_cast<u32>(address), n, lane);
     case LOCAL_WINDOW: return local_at(w, address & ~WINDOW_MASK, n, writes(ACCESS), lane);
     default: return global_at(w, address, n, ACCESS, lane);
   }

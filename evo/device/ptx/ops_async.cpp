@@ -81,7 +81,7 @@ void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slo
         }
     }
     const u16 mask = static_cast<u16>(((1u << I.n) - 1) << (o & 15));
-    if (launch.race) race_write(w, c, o, I.n, w.agent, w.clock[w.agent], CELL_IN_FLIGHT);
+    if (launch.race) race_write(w, c, o, I.n, w.agent, w.clock[w.agent], CELL_IN_FLIGHT, l);
     if (launch.late_copies) {
       c.shared_init[o >> 4] &= static_cast<u16>(~mask);
     } else {
@@ -170,7 +170,7 @@ void ldmatrix(Warp& w, const Ins& I, u32) {  // n: matrices; ext: destinations
   row_addresses(w, I, I.n, at);
   count_rows(w, at, I.n, false);
   for (u32 i = 0; i < I.n; i++) {
-    for (u32 r = 0; r < 8; r++) std::memcpy(&out[i][r * 4], shared_at<Access::READ>(w, at[i * 8 + r], 16), 16);
+    for (u32 r = 0; r < 8; r++) std::memcpy(&out[i][r * 4], shared_at<Access::READ>(w, at[i * 8 + r], 16, ANY_LANE), 16);
     if (TRANS) transpose8x8(out[i]);
   }
   for (u32 i = 0; i < I.n; i++) std::memcpy(w.u(w.ext[I.ext + i]), out[i], 128);
@@ -190,7 +190,7 @@ void stmatrix(Warp& w, const Ins& I, u32) {
         for (u32 b = 0; b < 8; b++) t[b][a] = in[a][b];
       std::memcpy(rows, t, 128);
     }
-    for (u32 r = 0; r < 8; r++) std::memcpy(shared_at<Access::WRITE>(w, at[i * 8 + r], 16), &rows[r * 4], 16);
+    for (u32 r = 0; r < 8; r++) std::memcpy(shared_at<Access::WRITE>(w, at[i * 8 + r], 16, ALL_LANES), &rows[r * 4], 16);
   }
 }
 void matrix(Lower& x) {

@@ -67,7 +67,7 @@ Space space_of(Lower& x) {
 
 template <Space S, Access A>
 inline u8* locate(Warp& w, u64 address, u32 n, u32 lane) {
-  if constexpr (S == Space::SHARED) return shared_at<A>(w, static_cast<u32>(address), n);
+  if constexpr (S == Space::SHARED) return shared_at<A>(w, static_cast<u32>(address), n, lane);
   else if constexpr (S == Space::LOCAL) return local_at(w, address, n, writes(A), lane);
   else if constexpr (S == Space::GLOBAL) return global_at(w, address, n, A, lane);
   else return generic_at<A>(w, address, n, lane);

@@ -208,7 +208,7 @@ void wmma_move(Warp& w, const Ins& I, u32) {
   const bool shared = I.n == 1 || (I.n == 0 && (base & WINDOW_MASK) == SHARED_WINDOW);
   if ((ld * size) % 16) throw Fault(EVO_PTX_MISALIGNED, "wmma: the leading dimension must be a multiple of 16 bytes");
   auto place = [&](u64 a, u32 bytes, u32 lane) {
-    if (shared) return STORE ? shared_at<Access::WRITE>(w, static_cast<u32>(a), bytes) : shared_at<Access::READ>(w, static_cast<u32>(a), bytes);
+    if (shared) return STORE ? shared_at<Access::WRITE>(w, static_cast<u32>(a), bytes, ALL_LANES) : shared_at<Access::READ>(w, static_cast<u32>(a), bytes, ANY_LANE);
     if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
     return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
   };

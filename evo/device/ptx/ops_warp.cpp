@@ -138,7 +138,7 @@ void elect(Lower& x) {
 void warp_sync(Lower& x) {
   members(x, 0);
   x.ins.flags = 128;  // lanes may come from different places
-  x.set([](Warp&, const Ins&, u32) {});
+  x.set([](Warp& w, const Ins&, u32) { w.clock[w.agent]++; });
 }
 
 const Row ROWS[] = {
