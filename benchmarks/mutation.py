@@ -5,8 +5,9 @@
 Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
 or for an H200 where the template needs one. All mutants of executed statements are tried, or a sample of
 `--mutants` that has every kind. What has been tried is kept in a folder, `--state`, so that a run which was
-ended goes on; a kernel whose PTX is another one by then begins anew. Written: the scores, and each survivor
-with its line and its class:
+ended goes on; a kernel whose PTX is another one by then begins anew. With `--again` survivors are tried once
+more first, after a check was added: who survives still is who they were compared to be. Written: the scores,
+and each survivor with its line and its class:
 
     bit-identical     no bit of any output differs on inputs of the strictest gate, that for finalists
     within the line   bits differ there, no more than the roundings of honest kernels do
@@ -64,8 +65,17 @@ class Row:
         looked = [(m, self.tried.get(m.key)) for m in self.chosen]
         return [(self.subject, m, tried) for m, tried in looked if tried and tried.unknown]
 
+    @property
+    def survivors(self) -> list[Errand]:
+        """Survivors that have been looked at again, to be tried anew."""
+        looked = [(m, self.tried.get(m.key)) for m in self.chosen]
+        return [(self.subject, m, None) for m, tried in looked if tried and tried.compared]
+
     def add(self, tried: Tried) -> None:
         """Keeps it, also in the file, where the last one counts."""
+        known = self.tried.get(tried.key)
+        if known and known.compared and tried.unknown:
+            return  # survives again: what it was compared to be holds
         self.tried[tried.key] = tried
         with self.file.open("a") as file:
             file.write(json.dumps(asdict(tried)) + "\n")
@@ -115,6 +125,7 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, help="of each kernel (default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--template", action="append", help="only this one; may be repeated")
+    parser.add_argument("--again", action="store_true", help="try survivors anew first")
     parser.add_argument("--commit", default="", help="where there is no git")
     parser.add_argument("--state", type=Path, default=Path("/tmp/evo-mutation"))
     parser.add_argument("--out", type=Path, required=True)
@@ -130,7 +141,11 @@ def main() -> None:
     rows = [row_of(subject, asked.mutants, commit, asked.state) for subject in subjects(names, cache)]
     of = {row.subject: row for row in rows}
     print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
-    for look in ("left", "unknown"):  # survivors, who take longest, last
+    if asked.again:
+        for row in rows:
+            row.about["survivors_tried_again"] = commit
+    looks = (*(["survivors"] if asked.again else []), "left", "unknown")
+    for look in looks:  # survivors, whom to compare takes longest, last
         work: list[Errand] = [errand for row in rows for errand in getattr(row, look)]
         print(f"{len(work)} to look at", flush=True)
         for number, (subject, tried) in enumerate(try_each(work, asked.jobs), 1):
