@@ -281,7 +281,7 @@ def test_without_this_check_a_cheat_is_green(check: Check, compiler: Compiler, m
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("cheat", ["race_no_barrier_after_wait_in_step", "race_wait_too_lax"])
+@pytest.mark.parametrize("cheat", ["race_wait_too_lax", "race_weights_unordered"])
 def test_without_the_emulator_a_race_is_seated_as_a_finalist(
     cheat: str, compiler: Compiler, monkeypatch: Patch
 ) -> None:

@@ -51,6 +51,7 @@ Read* open_reads(Warp& w, Cta& c) {
 // Whether lanes of one warp conflict that made accesses without a barrier between.
 static bool apart(u32 before, u32 lane) {
   if (before == NO_LANE || lane == NO_LANE) return false;
+  if (before == ANY_LANE && lane == ALL_LANES) return false;  // a fragment goes back whence it came
   const auto all = [](u32 who) { return who == ALL_LANES || who == ANY_LANE; };
   return all(before) || all(lane) || (before != SEVERAL_LANES && before != lane);
 }
