@@ -2,10 +2,11 @@
 
     python benchmarks/false_alarms.py --seeds 1000 --out benchmarks/results/false-alarms-h200.json
 
-Every template's default and torch's own flash, cuDNN, memory-efficient and math kernels, in fp16 and bf16,
-at head dimensions 64 and 128, causal and not: each seed has fresh inputs of one family, in turn, at one of
-the lengths of the gate, in turn, and its output goes through the checks of `evo.gate.judging`, which a
-candidate's go through. Written: how many were refused, and how near the line the worst one came.
+Every template's default (that of flash_wgmma_split also without a maximum) and torch's own flash, cuDNN,
+memory-efficient and math kernels, in fp16 and bf16, at head dimensions 64 and 128, causal and not: each seed
+has fresh inputs of one family, in turn, at one of the lengths of the gate, in turn, and its output goes
+through the checks of `evo.gate.judging`, which a candidate's go through. A point serves all lengths that it
+would meet in a search at 512. Written: how many were refused, and how near the line the worst one came.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from evo.gpu import Limits
 from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
 from evo.template import list_templates, load_template
-from evo.trial import Problem
+from evo.trial import Candidate, Problem
 
 LENGTHS = (1, 63, 64, 65, 127, 129, 200, 257, 512, 1000)
 Run = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
@@ -44,35 +45,39 @@ def kernels(
     limits = Limits.of(device.gpu)
     for name in list_templates(task.name):
         template = load_template(task, name)
-        if template.supports(problem, limits) or template.space.why_not(
-            template.space.default, limits, problem
-        ):
+        if template.supports(problem, limits):
             continue
-        candidate = template.candidate(template.space.default, problem)
-        binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
-        kernel = device.load(binary, candidate.launch)
-        scratch = {
-            w.name: torch.zeros(w.nbytes, dtype=torch.uint8, device=device.torch_device)
-            for w in candidate.launch.workspaces
-        }
-
-        def run(
-            inputs: Mapping[str, torch.Tensor], kernel: Any = kernel, launch: Any = candidate.launch,
-            scratch: Mapping[str, torch.Tensor] = scratch,
-        ) -> torch.Tensor:  # fmt: skip
-            out = torch.full_like(inputs["q"], torch.nan)
-            whole = {**inputs, "o": out, **scratch}
-            regions = {
-                n: Region(n, t.data_ptr(), t.numel() * t.element_size(), n not in "qkv")
-                for n, t in whole.items()
-            }
-            kernel.start(launch, regions)  # judging waits for it
-            return out
-
-        yield name, run
+        default = template.space.default
+        points = {name: default}
+        if "shift" in default:  # no maximum: a weight need not be 1 at one key, where others are exact
+            points[f"{name} shift=none"] = {**default, "shift": "none"}
+        for title, point in points.items():
+            if not template.space.why_not(point, limits, problem.replace(L=512)):
+                yield title, runner(device, compiler, template.candidate(point, problem))
     for name, baseline in task.baselines(problem, device.torch_device).items():
         if name != "hybrid":  # rounds the scores to the storage type: not honest by the task's word
             yield f"torch {name}", baseline
+
+
+def runner(device: CudaDevice, compiler: Compiler, candidate: Candidate) -> Run:
+    """What launches a candidate's kernel on inputs and gives its output, which nobody has waited for."""
+    binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
+    kernel = device.load(binary, candidate.launch)
+    scratch = {
+        w.name: torch.zeros(w.nbytes, dtype=torch.uint8, device=device.torch_device)
+        for w in candidate.launch.workspaces
+    }
+
+    def run(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        out = torch.full_like(inputs["q"], torch.nan)
+        whole = {**inputs, "o": out, **scratch}
+        regions = {
+            n: Region(n, t.data_ptr(), t.numel() * t.element_size(), n not in "qkv") for n, t in whole.items()
+        }
+        kernel.start(candidate.launch, regions)  # judging waits for it
+        return out
+
+    return run
 
 
 def try_combination(combination: tuple[str, int, bool, int, int]) -> dict[str, dict[str, Any]]:
