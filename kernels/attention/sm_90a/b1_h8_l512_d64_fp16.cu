@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma_split
 // problem attention B=1 H=8 L=512 D=64 causal=0 fp16
-// point {"bn":128,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"shift":"all"}
+// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"shift":"none"}
 
 // Attention forward on Hopper (sm_90a) for short sequences: a cluster of CTAs, and warpgroups inside each, share
 // the keys of 64 queries, so that a small problem still fills the GPU in one wave. All tiles are asked for at
@@ -894,6 +894,12 @@ namespace evo {
 constexpr int kGroupRows = 64;
 constexpr int kGroupThreads = 128;
 
+// x in a register: the compiler otherwise reads a kernel's argument again before every use, and waits for it.
+__device__ __forceinline__ float held(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
 // kRows rows of kD columns as TMA boxes leave them: kD / 64 blocks of kRows rows of 128 swizzled bytes.
 template <int kRows, int kD>
 struct alignas(1024) BlockTile {
@@ -906,15 +912,16 @@ struct alignas(1024) BlockTile {
     }
 };
 
-// Starts scores = Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
+// Starts scores = (accumulate ? scores : 0) + Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
 template <class Element, int kD, int kKeys>
-__device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile) {
+__device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile,
+                                                    bool accumulate = false) {
     const MatrixDescriptor<> q(q_tile), k(k_tile);
 #pragma unroll
     for (int step = 0; step < kD / 16; ++step)
         Wgmma<kKeys>::template keys<Element>(
             scores, q.at(step / 4 * BlockTile<kGroupRows, kD>::kBlockBytes + step % 4 * 32),
-            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), step > 0);
+            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), accumulate || step > 0);
 }
 
 // Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>.
@@ -965,6 +972,15 @@ __device__ __forceinline__ void pack(u32 (&p)[kSteps][4], const float (&scores)[
             const float(&x)[4] = scores[kFirst + 2 * step + part / 2];
             p[step][part] = Element::pack(x[2 * (part & 1)], x[2 * (part & 1) + 1]);
         }
+}
+
+// Adds the sums of the rows of `p` to `sums`, laid out as an accumulator whose columns are all the same: of the rounded
+// numbers that values are multiplied by, so that a row with one key, or one that counts, is that key's value exactly.
+template <class Element, int kSteps>
+__device__ __forceinline__ void add_rows(float (&sums)[4], const u32 (&p)[kSteps][4]) {
+    const u32 ones = Element::pack(1.f, 1.f);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) Element::mma(sums, p[step], ones, ones);
 }
 
 template <int kColumns>
@@ -1068,6 +1084,8 @@ template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, clas
 struct Join {
     static constexpr bool kAsync = kByBytes && kCluster > 1;
     static constexpr int kParts = kCluster * kGroups;
+    // Two CTAs, of which each keeps one of a thread's two rows: selected by values, where branches would cost more.
+    static constexpr bool kPair = kCluster == 2 && kGroups == 1;
     static constexpr int kBlocks = 2 * (kD / 8) / kParts;  // column blocks of a share
     static constexpr bool kPacked = sizeof(Message) == 2;
     static constexpr int kWords = kPacked ? kBlocks : 2 * kBlocks;  // 32-bit words of a lane's share
@@ -1098,6 +1116,12 @@ struct Join {
 
     // Maximum and finished sum of each row, to all the others.
     __device__ __forceinline__ void send_statistics(const float (&maximum)[2], const float (&sum)[2]) const {
+        if constexpr (kPair) {
+            if (thread % 4 == 0)
+                send(&storage.statistics[row_group][0][0][thread],
+                     rank ? make_float2(maximum[0], sum[0]) : make_float2(maximum[1], sum[1]), 1 - rank, statistics_full);
+            return;
+        }
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
             if (receiver != part() && thread % 4 == 0)
@@ -1107,6 +1131,21 @@ struct Join {
 
     // The others' shares of `out`, to them. `sum`: as sent.
     __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4], const float (&sum)[2]) const {
+        if constexpr (kPair) {
+            const float total = rank ? sum[0] : sum[1];
+            const float inverse = kPacked && total > 0.f ? rcp(total) : 0.f;
+            float words[kWords];
+#pragma unroll
+            for (int j = 0; j < kBlocks; ++j) {
+                const float x = rank ? out[j][0] : out[j][2], y = rank ? out[j][1] : out[j][3];
+                if constexpr (kPacked) words[j] = __uint_as_float(Message::pack(x * inverse, y * inverse));
+                else words[2 * j] = x, words[2 * j + 1] = y;
+            }
+#pragma unroll
+            for (int i = 0; i < kVectors; ++i)
+                send(&storage.partial[row_group][0][0][i][thread], vector(words + i * kVectorWords), 1 - rank, shares_full);
+            return;
+        }
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
             if (receiver != part()) {
@@ -1239,11 +1278,11 @@ constexpr bool kCausal = false;
 constexpr int kRowGroups = 1;                // sets of 64 queries a CTA
 constexpr int kCluster = 2;                  // CTAs that share the keys
 constexpr int kGroups = 1;                   // warpgroups of a CTA that share the keys
-constexpr int kTiles = 2;                         // tiles that a warpgroup has at most
-constexpr int kBN = 128;                               // keys a tile
+constexpr int kTiles = 4;                         // tiles that a warpgroup has at most
+constexpr int kBN = 64;                               // keys a tile
 constexpr int kChunk = 64;                         // keys between exponentials and their product with V
-enum class Shift { all, first };                            // the tiles whose maximum is subtracted
-[[maybe_unused]] constexpr Shift kShift = Shift::all;
+enum class Shift { all, first, none };                      // the tiles whose maximum is subtracted
+[[maybe_unused]] constexpr Shift kShift = Shift::none;
 constexpr int kPolynomials = 0;             // of eight exponentials
 enum class Exchange { async, barrier };
 constexpr bool kAsync = Exchange::async == Exchange::async;
@@ -1256,8 +1295,12 @@ constexpr int kSmemBytes = 79872;
 // ---- end of knobs ----
 
 constexpr int kBM = kRowGroups * kGroupRows;
+[[maybe_unused]] constexpr int kSeen = (kTiles + 1) / 2;  // tiles of a part that all rows see, where all are whole
 constexpr int kParts = kCluster * kGroups;
 constexpr int kThreads = kRowGroups * kGroups * kGroupThreads;
+// V lands in two halves, where threads copy: each landing costs a fence and a barrier
+constexpr int kFirstValues = (kTiles + 1) / 2;
+[[maybe_unused]] constexpr int kValueGroups = kTiles > 1 ? 2 : 1;
 // named barriers: of the join, and one for each warpgroup
 [[maybe_unused]] constexpr u32 kJoinBarrier = 1, kOwnBarrier = 2;
 
@@ -1305,6 +1348,12 @@ struct Place {
     __device__ __forceinline__ int tile(int of_group, int index) const {
         return index * kParts + rank * kGroups + of_group;
     }
+    // Whether all rows and kTiles tiles of every part are inside the matrix and, if causal, half of the tiles are seen by
+    // all rows: such CTAs run straight through all tiles, and a mask hides what there is to hide.
+    __device__ __forceinline__ bool whole(int length) const {
+        return first_query + kBM <= length && (tile(kGroups - 1, kTiles - 1) + 1) * kBN <= length &&
+               (count(kGroups - 1) == kTiles || (kCausal && kTiles > 1 && first_query >= kSeen * kParts * kBN));
+    }
     // How many of its kTiles tiles the group has.
     __device__ __forceinline__ int count(int of_group) const {
         return max(0, (tiles - tile(of_group, 0) + kParts - 1) / kParts);
@@ -1331,15 +1380,16 @@ __device__ __forceinline__ void copy_rows(u32 tile, const Element* matrix, int f
         cp_async_16(to + down * kBlockRowBytes, from + down * kD, kWhole || first + row + down < length);
 }
 
-// A warpgroup's tiles of K or of V, each a group of copies, also where there is none: so that they can be counted.
-template <bool kWhole>
+// A warpgroup's tiles of K (each a group of copies) or of V (two groups), also where there is none: so that they can
+// be counted.
+template <bool kWhole, bool kValues>
 __device__ __forceinline__ void copy_tiles(KvTile (&tiles)[kTiles], const Element* matrix, const Place& at, int length) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
         if (kWhole || i < at.count(at.group))
             copy_rows<kBN, kGroupThreads, kWhole>(shared_address(&tiles[i]), matrix, at.tile(at.group, i) * kBN, length,
                                                   at.thread);
-        cp_async_commit();
+        if (!kValues || i == kFirstValues - 1 || i == kTiles - 1) cp_async_commit();
     }
 }
 
@@ -1350,17 +1400,17 @@ __device__ __forceinline__ void start_copies(SharedStorage& shared, const Source
     const long long head = static_cast<long long>(at.head) * length * kD;
     copy_rows<kGroupRows, kThreads, kWhole>(shared_address(&shared.q[0]), from.q + head, at.first_query, length,
                                             threadIdx.x);
-    copy_tiles<kWhole>(shared.k[at.group], from.k + head, at, length);
+    copy_tiles<kWhole, false>(shared.k[at.group], from.k + head, at, length);
     if (threadIdx.x < 32 && elect_lane()) {
         initialise_join(shared);
         fence_mbarrier_init();
     }
     __syncwarp();
-    copy_tiles<kWhole>(shared.v[at.group], from.v + head, at, length);
+    copy_tiles<kWhole, true>(shared.v[at.group], from.v + head, at, length);
 }
 
 // Until all but the latest `kYounger` groups of this thread's copies have landed, and those of its warpgroup, for wgmma.
-template <int kMost = 2 * kTiles - 1>
+template <int kMost = kTiles - 1 + kValueGroups>
 __device__ __forceinline__ void land_copies(int younger, const Place& at) {
     if (kMost > 0 && younger < kMost) return land_copies<(kMost > 0 ? kMost - 1 : 0)>(younger, at);
     cp_async_wait<kMost>();
@@ -1369,52 +1419,59 @@ __device__ __forceinline__ void land_copies(int younger, const Place& at) {
 }
 // Until tile i of K (for i = 0, and Q), or of V, is here.
 __device__ __forceinline__ void await_keys([[maybe_unused]] SharedStorage& shared, const Place& at, int i) {
-    if (i > 0) land_copies(2 * kTiles - 1 - i, at);  // the first ones are what the CTA began with
+    if (i > 0) land_copies(kTiles - 1 - i + kValueGroups, at);  // the first ones are what the CTA began with
 }
 __device__ __forceinline__ void await_values([[maybe_unused]] SharedStorage& shared, const Place& at, int i) {
-    land_copies(kTiles - 1 - i, at);
+    if (i == 0 || i == kFirstValues) land_copies(i == 0 ? kValueGroups - 1 : 0, at);
 }
 
-// Starts the scores of the group's tile i as soon as K has arrived, or, kAgain, when everything has.
-template <bool kAgain = false>
+// Whether a causal mask hides keys of a part's tile i where all are whole (see Place::whole): the last one begins
+// less than kBM + kBN keys after the CTA's first query, and from kSeen on tiles may be hidden from all.
+__device__ constexpr bool on_diagonal(int i) {
+    return kCausal && (i >= kSeen || (kTiles - 1 - i) * kParts * kBN < kBM + kBN);
+}
+
+// Starts the scores of the group's tile i as soon as K has arrived, or, kAgain, when everything has. kWhole, on the
+// diagonal: what Q K^T is added to is the mask, which is made while keys are awaited.
+template <bool kAgain = false, bool kWhole = false>
 __device__ __forceinline__ void start_scores(SharedStorage& shared, Scores& scores, const Place& at, int i) {
+    const bool masked = kWhole && on_diagonal(i);
+    if (masked) {
+        const int key = at.tile(at.group, i) * kBN;
+        clear(scores);
+        mask_scores<kCausal>(scores, at.row, key, key + kBN, at.lane);
+    }
     if (!kAgain) await_keys(shared, at, i);
     pin(scores[0]);
     wgmma_fence();
     multiply_keys_async<Element, kD, kBN>(scores[0], shared_address(&shared.q[at.row_group]),
-                                          shared_address(&shared.k[at.group][i]));
+                                          shared_address(&shared.k[at.group][i]), masked);
     wgmma_commit();
 }
 
-// Waits until the scores of tile i have landed (`younger` groups of wgmmas were started after them), and masks them.
+// Waits until the scores of tile i have landed (`younger` groups of wgmmas were started after them), and masks them,
+// unless the part's kTiles tiles are inside the matrix (kWhole): see start_scores.
+template <bool kWhole>
 __device__ __forceinline__ void land_scores(Scores& scores, int younger, const Place& at, int i, int length) {
     wgmma_wait(younger);
     pin(scores[0]);
     const int key = at.tile(at.group, i) * kBN;
-    if (key + kBN > length || (kCausal && key + kBN > at.row + 1))
+    if (!kWhole && (key + kBN > length || (kCausal && key + kBN > at.row + 1)))
         mask_scores<kCausal>(scores, at.row, key, length, at.lane);
 }
 
 // Exponentials of tile i and their product with V, chunk by chunk. `accumulate`: out holds something already.
-template <bool kAgain = false>
+// kRounded: `rounded` takes the sums of what V is multiplied by (see add_rows), and the softmax's are not used.
+template <bool kAgain = false, bool kRounded = false>
 __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out, Scores& scores, Softmax& softmax,
-                                             const Place& at, int i, bool accumulate, float scale_log2) {
+                                             const Place& at, int i, bool accumulate, float scale_log2,
+                                             float (*rounded)[4] = nullptr) {
     {
         constexpr int kFirst = 0 * kChunk;
         u32 p[kChunk / 16][4];
         exponentiate<kPolynomials, kFirst / 8, kChunk / 8>(scores[0], softmax.sum, softmax.maximum, scale_log2);
         pack<Element, kFirst / 8>(p, scores[0]);
-        if (kFirst == 0 && !kAgain) await_values(shared, at, i);
-        wgmma_fence();
-        multiply_values_async<Element, kD, kBN>(
-            out, p, shared_address(&shared.v[at.group][i]) + kFirst * kBlockRowBytes, accumulate || kFirst > 0);
-        wgmma_commit();
-    }
-    {
-        constexpr int kFirst = 1 * kChunk;
-        u32 p[kChunk / 16][4];
-        exponentiate<kPolynomials, kFirst / 8, kChunk / 8>(scores[0], softmax.sum, softmax.maximum, scale_log2);
-        pack<Element, kFirst / 8>(p, scores[0]);
+        if constexpr (kRounded) add_rows<Element>(*rounded, p);
         if (kFirst == 0 && !kAgain) await_values(shared, at, i);
         wgmma_fence();
         multiply_values_async<Element, kD, kBN>(
@@ -1423,24 +1480,54 @@ __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out,
     }
 }
 
-// The group's kCount tiles: all scores, one maximum, exponentials and products.
-template <int kCount>
+constexpr float kMostSummed = 32768.f;
+static_assert(kPolynomials == 0, "only ex2 says by infinity that a score is too large");
+// Below it, what 16 bits lose of exponentials would show: 256 of them, each off by up to 2^-25, in a sum of 2^-8.
+constexpr float kLeastSummed = 1.f / 256.f;
+
+// The group's kCount tiles, as if all maxima were 0: nobody looks for one. False if a sum says that this was wrong: a
+// score that is too large adds more than kMostSummed, and a row of scores that are too small less than kLeastSummed.
+// All scores have landed before the first product with V starts: in between nothing is waited for, and exponentials go
+// on beside products. Sums are of the rounded weights (see add_rows), but where all tiles are whole: rows see so many
+// keys there that roundings cancel, and plain sums are faster.
+template <int kCount, bool kWhole>
 __device__ __forceinline__ bool attend(SharedStorage& shared, Output& out, Softmax& softmax, const Place& at,
                                        int length, float scale_log2) {
+    constexpr int kAhead = kCount < 2 ? 1 : 2;  // tiles whose scores are started before the first ones are waited for
     Scores scores[kCount];
-    float grown[2] = {kNoMaximum, kNoMaximum};
+    u32 p[kBN / 16][4];
+    float rounded[4] = {};
+    softmax.maximum[0] = softmax.maximum[1] = 0.f;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) start_scores(shared, scores[i], at, i);
+    for (int i = 0; i < kAhead; ++i) start_scores<false, kWhole>(shared, scores[i], at, i);
+    land_scores<kWhole>(scores[0], kAhead - 1, at, 0, length);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-        land_scores(scores[i], kCount - 1 - i, at, i, length);
-        raise(grown, scores[i][0]);
+    for (int i = kAhead; i < kCount; ++i) start_scores<false, kWhole>(shared, scores[i], at, i);
+    exponentiate<kPolynomials, 0, kBN / 8>(scores[0][0], softmax.sum, softmax.maximum, scale_log2);
+    pack<Element, 0>(p, scores[0][0]);
+    if constexpr (!kWhole) add_rows<Element>(rounded, p);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) land_scores<kWhole>(scores[i], 0, at, i, length);
+    await_values(shared, at, 0);
+    wgmma_fence();
+    multiply_values_async<Element, kD, kBN>(out, p, shared_address(&shared.v[at.group][0]), false);
+    wgmma_commit();
+#pragma unroll
+    for (int i = 1; i < kCount; ++i)
+        start_output<false, !kWhole>(shared, out, scores[i], softmax, at, i, true, scale_log2, &rounded);
+    if constexpr (kWhole) softmax.finish();
+    else softmax.sum[0] = rounded[0], softmax.sum[1] = rounded[2];
+    bool wrong = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const bool right = softmax.sum[half] <= kMostSummed && softmax.sum[half] >= kLeastSummed;
+        const bool hidden = kCausal && !kWhole && at.tile(at.group, 0) * kBN > at.row + at.lane / 4 + 8 * half;
+        wrong = wrong || !(right || hidden);
     }
-    softmax.maximum[0] = row_max(grown[0]);
-    softmax.maximum[1] = row_max(grown[1]);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) start_output(shared, out, scores[i], softmax, at, i, i > 0, scale_log2);
-    return true;
+    const bool any = barrier_any(kOwnBarrier + at.row_group * kGroups + at.group, kGroupThreads, wrong);
+    wgmma_wait<0>();
+    pin(out);
+    return !any;
 }
 __device__ __forceinline__ void clear_rows(Output& out) {
 #pragma unroll
@@ -1449,10 +1536,29 @@ __device__ __forceinline__ void clear_rows(Output& out) {
         for (int e = 0; e < 4; ++e) out[j][e] = 0.f;
 }
 
-// Divides by the sums, joins the parts' results and stores them.
+// The group's tiles one after the other, rescaling as maxima grow: for every input, and slow.
+__device__ __forceinline__ void attend_carefully(SharedStorage& shared, Output& out, Softmax& softmax,
+                                                 const Place& at, int length, float scale_log2) {
+    const int count = at.count(at.group);
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+        Scores scores;
+        float grown[2] = {softmax.maximum[0], softmax.maximum[1]}, factor[2];
+        start_scores<true>(shared, scores, at, i);
+        land_scores<false>(scores, 0, at, i, length);
+        raise(grown, scores[0]);
+        softmax.follow(grown, factor, scale_log2);
+        multiply_rows(out, factor);
+        start_output<true>(shared, out, scores, softmax, at, i, true, scale_log2);
+        wgmma_wait<0>();
+        pin(out);
+    }
+    softmax.finish();
+}
+// Divides by the sums, joins the parts' results and stores them. kWhole: all rows are real.
+template <bool kWhole>
 __device__ __forceinline__ void finish(SharedStorage& shared, Element* to, Output& out, Softmax& softmax,
                                        const Place& at, int length, float scale_log2) {
-    softmax.finish();
     const int row = at.row + at.lane / 4;
     const u32 full = shared_address(&shared.join_full);
     const PartsJoin join{shared.join, full, full, at.row_group, at.group, at.rank, at.thread};
@@ -1467,44 +1573,58 @@ __device__ __forceinline__ void finish(SharedStorage& shared, Element* to, Outpu
 #pragma unroll
     for (int j = 0; j < PartsJoin::kBlocks; ++j) pairs[j] = Element::pack(share[j][0], share[j][1]);
     const int own = row + 8 * join.half();
-    store_row<kWide>(to + own * kD + 8 * join.first_block(), pairs, own < length, at.lane);
+    store_row<kWide>(to + own * kD + 8 * join.first_block(), pairs, kWhole || own < length, at.lane);
 }
 
-// Straight-line code for every count of tiles, so that scores keep to registers. Whatever follows the last product
-// belongs to the same branch: where branches meet, no wgmma may be in flight.
-__device__ __forceinline__ void attend_and_finish(SharedStorage& shared, Element* to, const Place& at, int length,
-                                                  float scale_log2) {
+// Starts all copies, and waits until the first tile of K and Q are here. kWhole: see land_scores; all rows are real.
+template <bool kWhole>
+__device__ __forceinline__ void begin([[maybe_unused]] SharedStorage& shared, [[maybe_unused]] const Sources& from,
+                                      [[maybe_unused]] const Place& at, [[maybe_unused]] int length) {
+    start_copies<kWhole>(shared, from, at, length);
+    if constexpr (kCluster > 1) cluster_arrive_relaxed();
+    cp_async_wait<kTiles - 1 + kValueGroups>();
+    fence_proxy_async();
+    __syncthreads();
+}
+
+// Straight-line code for every count of tiles, so that scores keep to registers, and for the CTA that has nothing to
+// check. Whatever follows the last product belongs to the same branch: where branches meet, no wgmma may be in flight.
+__device__ __forceinline__ void attention(SharedStorage& shared, const Sources& from, Element* o, int length,
+                                          float scale_log2) {
+    const Place at(length);
+    Element* to = o + static_cast<long long>(at.head) * length * kD;
     Output out;
     Softmax softmax;
-    const int count = at.count(at.group);
-    if (count >= 2) {  // not ==: that makes a table of jumps, in memory that is cold
-        if (attend<2>(shared, out, softmax, at, length, scale_log2))
-            return finish(shared, to, out, softmax, at, length, scale_log2);
-    }
-    else if (count >= 1) {  // not ==: that makes a table of jumps, in memory that is cold
-        if (attend<1>(shared, out, softmax, at, length, scale_log2))
-            return finish(shared, to, out, softmax, at, length, scale_log2);
+    scale_log2 = held(scale_log2);
+    if (at.whole(length)) {
+        begin<true>(shared, from, at, length);
+        if (attend<kTiles, true>(shared, out, softmax, at, length, scale_log2))
+            return finish<true>(shared, to, out, softmax, at, length, scale_log2);
+    } else {
+        begin<false>(shared, from, at, length);
+        const int count = at.count(at.group);
+        if (count >= 4) {  // not ==: that makes a table of jumps, in memory that is cold
+            if (attend<4, false>(shared, out, softmax, at, length, scale_log2))
+                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
+        }
+        else if (count >= 3) {  // not ==: that makes a table of jumps, in memory that is cold
+            if (attend<3, false>(shared, out, softmax, at, length, scale_log2))
+                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
+        }
+        else if (count >= 2) {  // not ==: that makes a table of jumps, in memory that is cold
+            if (attend<2, false>(shared, out, softmax, at, length, scale_log2))
+                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
+        }
+        else if (count >= 1) {  // not ==: that makes a table of jumps, in memory that is cold
+            if (attend<1, false>(shared, out, softmax, at, length, scale_log2))
+                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
+        }
     }
     wgmma_wait<0>();
     clear_rows(out);
     softmax = {};
-    finish(shared, to, out, softmax, at, length, scale_log2);
-}
-
-__device__ __forceinline__ void attention(SharedStorage& shared, const Sources& from, Element* o, int length,
-                                          float scale_log2) {
-    const Place at(length);
-    const bool whole = at.first_query + kBM <= length && (at.tile(kGroups - 1, kTiles - 1) + 1) * kBN <= length &&
-                       at.count(kGroups - 1) == kTiles;
-    if (whole) start_copies<true>(shared, from, at, length);
-    else start_copies<false>(shared, from, at, length);
-    if constexpr (kCluster > 1) cluster_arrive_relaxed();
-    cp_async_wait<2 * kTiles - 1>();
-    fence_proxy_async();
-    __syncthreads();
-
-    Element* to = o + static_cast<long long>(at.head) * length * kD;
-    attend_and_finish(shared, to, at, length, scale_log2);
+    attend_carefully(shared, out, softmax, at, length, scale_log2);
+    finish<false>(shared, to, out, softmax, at, length, scale_log2);
 }
 
 }  // namespace evo
