@@ -12,7 +12,7 @@ from typing import Any
 
 from evo.trial import LaunchConfig
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 TENSOR_MAP_NBYTES = 128
 
 OK = 0
@@ -237,6 +237,7 @@ class Interpreter:
             ("report_free", None, c.c_void_p),
             ("report_error", c.POINTER(_Error), c.c_void_p),
             ("report_seconds", c.c_double, c.c_void_p),
+            ("report_coverage", c.c_double, c.c_void_p),
             ("report_counters", c.POINTER(_Counter), c.c_void_p, c.POINTER(c.c_uint32)),
             ("report_instructions", c.POINTER(_Work), c.c_void_p, c.POINTER(c.c_uint32)),
             ("report_lines", c.POINTER(_Work), c.c_void_p, c.POINTER(c.c_uint32)),
@@ -382,19 +383,18 @@ class Module:
         count = c.c_uint32()
         raw = call("report_counters", report, c.byref(count))
         counters = {_text(raw[i].name): float(raw[i].value) for i in range(count.value)}
-        raw = call("report_instructions", report, c.byref(count))
-        static = count.value
-        ran = sum(raw[i].executed_count for i in range(static))
         instructions: tuple[Work, ...] = ()
         lines: tuple[Work, ...] = ()
         if profile:
-            instructions = tuple(Work(*_fields(raw[i])) for i in range(static))
+            raw = call("report_instructions", report, c.byref(count))
+            instructions = tuple(Work(*_fields(raw[i])) for i in range(count.value))
             raw = call("report_lines", report, c.byref(count))
             lines = tuple(Work(*_fields(raw[i])) for i in range(count.value))
         error = call("report_error", report).contents
         fault = None if error.kind == OK else _fault(error)
         seconds = float(call("report_seconds", report))
-        return Execution(seconds, counters, ran / static if static else 1.0, fault, lines, instructions)
+        coverage = float(call("report_coverage", report))
+        return Execution(seconds, counters, coverage, fault, lines, instructions)
 
 
 def _text(raw: object) -> str:

@@ -52,7 +52,9 @@ void fill_error(evo_ptx_report& r) {
   e.offset = o.offset, e.access_nbytes = o.nbytes, e.other = o.other.c_str();
 }
 
+// What every instruction did, and every line: only where somebody asks, for it takes as long as a small launch.
 void fill_work(evo_ptx_report& r) {
+  if (!r.program || r.outcome.counts.empty() || !r.instructions.empty()) return;
   const Program& p = *r.program;
   for (size_t i = 0; i < p.code.size(); i++) {
     const Source& source = p.sources[p.code[i].source];
@@ -86,6 +88,18 @@ void fill_work(evo_ptx_report& r) {
     t.global_sectors += w.global_sectors, t.global_nbytes += w.global_nbytes;
   }
   for (auto& [key, w] : by_line) r.lines.push_back(w);
+}
+
+const evo_ptx_work* work_of(evo_ptx_report* r, std::vector<evo_ptx_work> evo_ptx_report::* which, uint32_t* count) {
+  if (count) *count = 0;
+  if (!r) return nullptr;
+  try {
+    fill_work(*r);
+  } catch (std::bad_alloc&) {
+    return nullptr;
+  }
+  if (count) *count = static_cast<uint32_t>((r->*which).size());
+  return (r->*which).data();
 }
 
 constexpr const char* CLASS_COUNTERS[] = {"inst_int", "inst_fp32", "inst_fp16", "inst_fp64", "inst_mufu", "inst_convert", "inst_move", "inst_predicate", "inst_control", "inst_load_global",
@@ -214,7 +228,6 @@ evo_ptx_report* evo_ptx_run(const evo_ptx_module* m, const evo_ptx_launch* launc
     } else {
       r->program = m->programs[launch->entry].get();
       r->outcome = run_launch(*r->program, *launch);
-      fill_work(*r);
       fill_counters(*r);
     }
   } catch (std::bad_alloc&) {
@@ -235,14 +248,13 @@ const evo_ptx_counter* evo_ptx_report_counters(const evo_ptx_report* r, uint32_t
   if (count) *count = r ? static_cast<uint32_t>(r->counters.size()) : 0;
   return r ? r->counters.data() : nullptr;
 }
-const evo_ptx_work* evo_ptx_report_instructions(const evo_ptx_report* r, uint32_t* count) {
-  if (count) *count = r ? static_cast<uint32_t>(r->instructions.size()) : 0;
-  return r ? r->instructions.data() : nullptr;
+double evo_ptx_report_coverage(const evo_ptx_report* r) {
+  if (!r || r->outcome.counts.empty()) return 1;
+  const auto ran = std::count_if(r->outcome.counts.begin(), r->outcome.counts.end(), [](const Count& c) { return c.executed > 0; });
+  return static_cast<double>(ran) / static_cast<double>(r->outcome.counts.size());
 }
-const evo_ptx_work* evo_ptx_report_lines(const evo_ptx_report* r, uint32_t* count) {
-  if (count) *count = r ? static_cast<uint32_t>(r->lines.size()) : 0;
-  return r ? r->lines.data() : nullptr;
-}
+const evo_ptx_work* evo_ptx_report_instructions(evo_ptx_report* r, uint32_t* count) { return work_of(r, &evo_ptx_report::instructions, count); }
+const evo_ptx_work* evo_ptx_report_lines(evo_ptx_report* r, uint32_t* count) { return work_of(r, &evo_ptx_report::lines, count); }
 
 const evo_ptx_row* evo_ptx_table(uint32_t* count) {
   static const std::vector<evo_ptx_row> rows = [] {

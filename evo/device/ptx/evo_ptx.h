@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Bumped whenever a struct or the meaning of a call changes. Compare with evo_ptx_abi_version() after loading. */
-#define EVO_PTX_ABI_VERSION 2
+#define EVO_PTX_ABI_VERSION 3
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 
@@ -249,10 +249,12 @@ EVO_PTX_API double evo_ptx_report_seconds(const evo_ptx_report *report);        
  *   max_resident_ctas                     most CTAs that were alive at once in the interpreter */
 EVO_PTX_API const evo_ptx_counter *evo_ptx_report_counters(const evo_ptx_report *report, uint32_t *count);
 
-/* Every static instruction in program order: coverage and profile. */
-EVO_PTX_API const evo_ptx_work *evo_ptx_report_instructions(const evo_ptx_report *report, uint32_t *count);
+/* The share of the static instructions that ran at least once; 1 where nothing was launched. */
+EVO_PTX_API double evo_ptx_report_coverage(const evo_ptx_report *report);
+/* Every static instruction in program order: the profile. Worked out at the first call; NULL if memory is out. */
+EVO_PTX_API const evo_ptx_work *evo_ptx_report_instructions(evo_ptx_report *report, uint32_t *count);
 /* The same summed by CUDA source line, sorted by file and line. */
-EVO_PTX_API const evo_ptx_work *evo_ptx_report_lines(const evo_ptx_report *report, uint32_t *count);
+EVO_PTX_API const evo_ptx_work *evo_ptx_report_lines(evo_ptx_report *report, uint32_t *count);
 
 /* ------------------------------------------------------------------------------------------------- the table */
 
