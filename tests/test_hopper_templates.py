@@ -251,6 +251,14 @@ def test_a_row_with_one_key_is_its_value(changes: Point, length: int, causal: bo
 
 
 @pytest.mark.nvcc
+def test_a_part_that_sees_no_key_does_not_outweigh_scores_far_below_0(bench: Bench) -> None:
+    """It had 0 for its maximum, beside which what another part had found with care vanished: 0 / 0."""
+    template, problem = TEMPLATES["flash_wgmma_split"], TASK.problem("1,2,259,64", causal=True)
+    candidate = template.candidate({**template.space.default, "shift": "none", "row_groups": 2}, problem)
+    assert bench.excess(candidate, "spike") < HONEST
+
+
+@pytest.mark.nvcc
 def test_a_mask_reaches_into_more_than_a_parts_last_tile(bench: Bench) -> None:
     """128 queries over tiles of 32 keys that two CTAs share: three tiles of each are partly hidden."""
     template, problem = TEMPLATES["flash_wgmma_split"], TASK.problem("1,1,512,64", causal=True)

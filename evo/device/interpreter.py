@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -363,7 +364,8 @@ class Module:
         """A signal handler only runs between Python instructions of the main thread, so there the launch runs
         in a thread of its own while the main thread waits where it can be interrupted."""
         call = self.interpreter._call
-        if threading.current_thread() is not threading.main_thread():
+        deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # a worker: its parent ends it
+        if deaf or threading.current_thread() is not threading.main_thread():
             return call("run", self._handle, c.byref(launch))
         answer: list[Any] = []
         worker = threading.Thread(target=lambda: answer.append(call("run", self._handle, c.byref(launch))))
