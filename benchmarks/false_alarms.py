@@ -52,7 +52,8 @@ def kernels(
         if "shift" in default:  # no maximum: a weight need not be 1 at one key, where others are exact
             points[f"{name} shift=none"] = {**default, "shift": "none"}
         for title, point in points.items():
-            if not template.space.why_not(point, limits, problem.replace(L=512)):
+            # a point of short lengths may need more shared memory than there is for a longer one
+            if not template.space.why_not(point, limits, problem.replace(L=max(512, problem["L"]))):
                 yield title, runner(device, compiler, template.candidate(point, problem))
     for name, baseline in task.baselines(problem, device.torch_device).items():
         if name != "hybrid":  # rounds the scores to the storage type: not honest by the task's word
