@@ -224,7 +224,7 @@ def test_leaderboard_shows_each_problem_and_device(evo: Evo) -> None:
 def test_leaderboard_for_programs(evo: Evo) -> None:
     records = json.loads(evo("leaderboard", "--json").out)
     assert {r["study"]: r["kind"] for r in records} == {"mission-1": "measured", "laptop-1": "estimate"}
-    rows = list(csv.DictReader(io.StringIO(evo("leaderboard", "mission-1", "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(evo("leaderboard", "--csv", "--study", "mission-1").out)))
     assert [row["median_us"] for row in rows] == ["8.0", "8.5", "9.0"]
     markdown = evo("leaderboard", "--markdown", "--gpu", "h200").out.splitlines()
     assert markdown[0].startswith("**attention")

@@ -41,14 +41,11 @@ def studies(database: DatabaseOption = DATABASE, json: JsonOption = False) -> No
 
 
 def leaderboard(
-    of_study: Annotated[
-        str | None, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Only this study.")
-    ] = None,
     *,
     task: Annotated[str | None, typer.Option(autocompletion=task_names, help="Only this task.")] = None,
     shape: Annotated[str | None, typer.Option(metavar="B,H,L,D", help="Only this shape.")] = None,
     gpu: Annotated[str | None, typer.Option(autocompletion=gpu_names, help="Only GPUs of this name.")] = None,
-    study: Annotated[str | None, typer.Option(autocompletion=study_names, hidden=True)] = None,
+    study: Annotated[str | None, typer.Option(autocompletion=study_names, help="Only this study.")] = None,
     template: Annotated[
         str | None, typer.Option(autocompletion=template_names, help="Only this template.")
     ] = None,
@@ -64,7 +61,7 @@ def leaderboard(
     timed beside them (above 1 is faster). Times written ~8.5 are the emulator's estimates for a named GPU.
 
     \b
-      evo leaderboard STUDY --limit 5
+      evo leaderboard --limit 5
       evo leaderboard --shape 1,8,512,64 --gpu H200 --markdown
       evo leaderboard --json | jq '.[0].point'
     """
@@ -77,7 +74,7 @@ def leaderboard(
             row
             for key in keys
             for row in store.leaderboard(
-                study=of_study or study, task=task, problem=key, gpu=gpu, template=template, limit=limit
+                study=study, task=task, problem=key, gpu=gpu, template=template, limit=limit
             )
         ]
     if form in ("json", "csv"):
