@@ -25,6 +25,13 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(
+        "a last tile of queries taken for a whole one: only finalists meet such lengths",
+        "predicate turned",
+        r"^@%p4 bra",
+        hole=True,
+        text=r"first_query \+ kBM <= length &&",
+    ),
+    Rule(
         "lanes meet again: they exchange nothing there, or a barrier of the CTA follows",
         "synchronisation",
         r"^bar\.warp\.sync",
@@ -105,7 +112,24 @@ RULES = (
         "",
         r"^(setp\.(gt|le|ge|lt)\.[us]32|@)",
     ),
-    Rule("elected or not: one lane of the warp does it either way", "comparison", r"^setp\.eq\.s32 \t%p5,"),
+    Rule(
+        "elected or not: one lane of the warp does it either way, or a prefetch is done by the others",
+        "comparison",
+        r"^setp\.eq\.s32 \t%p(5|11),",
+    ),
+    Rule("bits that are zero, or that a later shift drops", "constant", r"^add\.s64 .*, 16384$"),
+    Rule(
+        "a mask where none is needed: the first of several tiles is never on the diagonal",
+        "constant",
+        r"^or\.b32 .*, 63$",
+        text=r"kBN > length",
+    ),
+    Rule(
+        "plus or minus zero: the maximum of one number less that number",
+        "operands swapped",
+        r"^sub\.f32",
+        text=r"maxima\[i\] - top",
+    ),
 )
 
 

@@ -28,15 +28,15 @@ from evo.gpu import Gpu, Limits
 from evo.nvcc import PARTS, Compiler, Part, find_compiler
 from evo.task import Task, load_task
 from evo.template import Template, load_template
-from evo.timing import TimingSession, TimingSettings
+from evo.timing import Ready, TimingSession, TimingSettings
 from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
 
 Watch = Callable[[str], None]
 """Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
 one's turn on a GPU."""
-MOST_EVALUATORS = 3
+MOST_EVALUATORS = 4
 """Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
-other; a fourth would find the GPU taken."""
+other, and most of a timing has the GPU alone."""
 COMPILERS_EACH = 4
 """Workers for each of these processes: so many compile as fast as one evaluates."""
 LARGE_BYTES = 64 << 20
@@ -223,7 +223,9 @@ class Evaluator:
                 with journey.stage("gate"):
                     seed = trial_seed(self.spec.seed, candidate)
                     green = self._check(candidate, kernel, seed, journey)
-            timing = self._time(green, journey)
+                with journey.stage("timing"):
+                    ready = self._prepare(green, journey)
+            timing = self._time(ready, green.problem, journey)
             estimate = None if timing else self._estimate(green)
         except CandidateError as error:
             return failed(
@@ -314,11 +316,17 @@ class Evaluator:
 
         return kernel_for
 
-    def _time(self, green: Green, journey: _Journey) -> Timing | None:
-        """None on the emulator, which has no time of its own."""
+    def _prepare(self, green: Green, journey: _Journey) -> Ready | None:
+        """Captures the kernel beside others; None on the emulator, which has no time of its own."""
         if not isinstance(self.device, CudaDevice):
             return None
-        return self._session_for(self.device, green.problem).measure(green, journey.stage)
+        turns_of(self.device.uuid).give_way(self.device.synchronize, partial(journey.stage, "turn"))
+        return self._session_for(self.device, green.problem).prepare(green)
+
+    def _time(self, ready: Ready | None, problem: Problem, journey: _Journey) -> Timing | None:
+        if ready is None or not isinstance(self.device, CudaDevice):
+            return None
+        return self._session_for(self.device, problem).time(ready, journey.stage)
 
     def _session_for(self, device: CudaDevice, problem: Problem) -> TimingSession:
         if self._session is None or self._session.problem.key != problem.key:

@@ -279,7 +279,7 @@ def test_an_evaluator_that_never_starts() -> None:
 
 def test_a_leaking_worker_is_replaced() -> None:
     with Pool(ObedientSpec(), workers=1) as pool:
-        finished = dict(run(pool, ["green", "leak 1600", "green"]))
+        finished = dict(run(pool, ["green", "leak 1900", "green"]))
     assert all(trial.outcome == Outcome.GREEN for trial in finished.values())
     assert finished[0].counters["pid"] == finished[1].counters["pid"] != finished[2].counters["pid"]
 

@@ -225,10 +225,10 @@ class CudaDevice:
         self.driver.cuCtxResetPersistingL2Cache()
 
     def mark(self) -> Any:
-        """A point in the work of torch's current stream."""
+        """A point in the work of torch's current stream; who waits for it leaves its core to a compiler."""
         import torch
 
-        event = torch.cuda.Event()
+        event = torch.cuda.Event(blocking=True)
         event.record()
         return event
 

@@ -19,6 +19,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,11 @@ from evo.timing.statistics import (
     median_interval,
     settled,
 )
-from evo.timing.stopwatch import Replay, Stopwatch, TimingSettings, launches_per_replay
-from evo.trial import LaunchConfig, Problem, Timing
+from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
+from evo.trial import Problem, Timing
 
 __all__ = [
+    "Ready",
     "TimingSession",
     "TimingSettings",
     "bootstrap_median",
@@ -54,6 +56,16 @@ __all__ = [
 
 Stage = Callable[[str], AbstractContextManager[object]]
 """Entered with the name of what is done inside it."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel that can be timed at once: `calls` are its launches, one a set of inputs."""
+
+    calls: Sequence[Call]
+    replay: Replay
+    hopeless: bool
+    """Whether it seemed so slow that few and short samples will do."""
 
 
 class TimingSession:
@@ -104,56 +116,83 @@ class TimingSession:
         return min(self.baselines_us, key=lambda name: self.baselines_us[name], default=None)
 
     def measure(self, green: Green, stage: Stage = nullcontext) -> Timing:
-        """The time of a GREEN kernel of this session's problem. Red if the time is impossible, or an output
-        of the timed runs is wrong. Waits until it has the GPU alone, and has it no longer than it needs;
-        `stage` is entered with "turn" for the wait and with "timing" for the rest."""
+        """The time of a GREEN kernel of this session's problem: `prepare` and `time` in one."""
+        with turns_of(self.device.uuid).beside():
+            ready = self.prepare(green)
+        return self.time(ready, stage)
+
+    def prepare(self, green: Green) -> Ready:
+        """Captures a GREEN kernel of this session's problem. Most of that is the host's work, so others may
+        use the GPU meanwhile: what is estimated here decides how many launches a graph has, no more."""
         import torch
 
         if green.problem.key != self.problem.key:
             raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
-        kernel = green.kernel
+        kernel, sets = green.kernel, self._sets
         assert isinstance(kernel, CudaKernel)
+        with torch.no_grad():
+            calls = sets.of_kernel(kernel, green.launch)
+            sets.clear()
+            return self._captured(calls, self.watch.estimate(calls))
+
+    def time(self, ready: Ready, stage: Stage = nullcontext) -> Timing:
+        """The time of what was prepared last. Red if it is impossible, or an output of the timed runs is
+        wrong. Waits until it has the GPU alone, and has it no longer than it needs; `stage` is entered with
+        "turn" while it waits and with "timing" for the rest."""
+        import torch
+
+        turns = turns_of(self.device.uuid)
         with ExitStack() as held:
             with stage("turn"):
-                held.enter_context(turns_of(self.device.uuid).alone())
+                held.enter_context(turns.alone())
             with stage("timing"), torch.no_grad():
                 self._refresh_baselines()
-                sampled = self._sample(kernel, green.launch)
+                sampled = self._sample(ready)
+        with ExitStack() as held:
+            with stage("turn"):
+                held.enter_context(turns.beside())
+            with stage("timing"), torch.no_grad():
+                self._sets.judge()
+                self.device.synchronize()
         with stage("timing"):
+            self._sets.refuse_impossible(float(np.median(sampled[0][0])))
             timing = self._timing(*sampled)
         self.timed += 1
         if self.incumbent_us is None or timing.median_us < self.incumbent_us:
             self.incumbent_us = timing.median_us
         return timing
 
-    def _sample(self, kernel: CudaKernel, launch: LaunchConfig) -> tuple[list[Samples], str | None, int]:
-        """Samples of the kernel and of the best baseline; that one's name; rounds that were dropped."""
-        settings, sets = self.settings, self._sets
-        calls = sets.of_kernel(kernel, launch)
-        sets.clear()
-        baseline, bar = self.best_baseline, self.incumbent_us
-        estimate = self.watch.estimate(calls)
-        hopeless = bar is not None and estimate > settings.hopeless * bar
-        launches = launches_per_replay(estimate, settings)
+    def _captured(self, calls: Sequence[Call], estimate_us: float) -> Ready:
+        hopeless = self._is_hopeless(estimate_us)
+        launches = launches_per_replay(estimate_us, self.settings)
         if hopeless:
             launches = max(1, launches // 3)
-        elif settings.protocol == "cold":
-            launches = max(launches, len(sets))
-        replay = self.watch.capture(sets.turned(calls, launches), launches)
-        pair = [replay] if baseline is None else [replay, self._baselines[baseline]]
-        samples, throttled = self._sample_until_known(pair, bar, 3 if hopeless else settings.few)
-        sets.judge()
-        self.device.synchronize()
-        sets.refuse_impossible(float(np.median(samples[0])))
+        elif self.settings.protocol == "cold":
+            launches = max(launches, len(self._sets))
+        return Ready(calls, self.watch.capture(self._sets.turned(calls, launches), launches), hopeless)
+
+    def _is_hopeless(self, estimate_us: float) -> bool:
+        return self.incumbent_us is not None and estimate_us > self.settings.hopeless * self.incumbent_us
+
+    def _sample(self, ready: Ready) -> tuple[list[Samples], str | None, int]:
+        """Samples of the kernel and of the best baseline; that one's name; rounds that were dropped."""
+        baseline = self.best_baseline
+        others = [] if baseline is None else [self._baselines[baseline]]
+        self.watch.settle()
+        # the first round warms up and is not kept; it shows what the others' work did to the estimate
+        seen_us = float(self.watch.sample([ready.replay, *others], 1)[0][0])
+        enough = launches_per_replay(seen_us, self.settings) // (4 if ready.hopeless else 2)
+        if ready.replay.launches < enough:
+            ready = self._captured(ready.calls, seen_us)
+            self.watch.settle()
+            self.watch.sample([ready.replay, *others], 1)
+        few = 3 if ready.hopeless else self.settings.few
+        samples, throttled = self._sample_until_known([ready.replay, *others], few)
         return samples, baseline, throttled
 
-    def _sample_until_known(
-        self, pair: Sequence[Replay], bar: float | None, few: int
-    ) -> tuple[list[Samples], int]:
+    def _sample_until_known(self, pair: Sequence[Replay], few: int) -> tuple[list[Samples], int]:
         """Rounds of samples until enough is known, and how many were dropped for a throttled clock."""
-        settings = self.settings
-        self.watch.settle()
-        self.watch.sample(pair, 1)  # the first round warms up and is not kept
+        settings, bar = self.settings, self.incumbent_us
         kept: list[Samples] = [np.empty(0) for _ in pair]
         spent_ms, rounds, dropped = 0.0, few, 0
         while True:
