@@ -47,7 +47,8 @@ def main() -> int:
         copy = Path(folder) / "evo.db"
         with sqlite3.connect(options.database) as source, sqlite3.connect(copy) as target:
             source.backup(target)
-        before, _ = rounds_of(copy, options.study)
+        with closing(sqlite3.connect(copy)) as watched:
+            before = watched.execute("SELECT coalesce(max(id), 0) FROM confirmations").fetchone()[0]
         words = ["confirm", options.study, "--top", "1", "--json", "--database", str(copy)]
         command = [sys.executable, "-c", PROGRAM, *words]
         begin = time.perf_counter()

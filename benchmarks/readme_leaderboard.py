@@ -73,7 +73,7 @@ def block(record: dict[str, Any] | None) -> str:
     for row in record["rows"]:
         name, baseline_us = min(row["baselines_us"].items(), key=lambda item: float(item[1]))
         if row.get("versus"):
-            name, baseline_us = row["versus"], row["median_us"] * row["speedup"]
+            name, baseline_us = row["versus"], row["baselines_us"][row["versus"]]
         sdpa_us, sdpa = min((us, n) for n, us in row["baselines_us"].items() if n in SDPA)
         cells = (
             row["problem"], row["gpu"], microseconds(row["median_us"]),
