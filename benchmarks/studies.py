@@ -1,22 +1,30 @@
 """Summarise the studies of a database as JSON: trials, how they ended, what was best, within what limits.
 
     evo search attention --shape 1,8,512,64 --study mission --budget 5m      # on the GPU, for each study
-    python benchmarks/studies.py runs/evo.db --commit C --command "…" --cache ~/.cache/evo --out studies.json
+    python benchmarks/studies.py runs/evo.db --commit C --command "…" --compile 70 --out studies.json
 
-`C` is the commit that ran the searches. Estimates and measurements are named apart. What the cache held
-before, and the built emulator, count as disk of these trials, too.
+`C` is the commit that ran the searches. Estimates and measurements are named apart. `--compile N`: what a
+trial leaves in the cache, by N of each study compiled again into an empty one, wherever that is done.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import random
 import sys
+import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from evo.evaluate import EvaluatorSpec
+from evo.gpu import KNOWN_GPUS
+from evo.rig import limits_of
 from evo.store import Store
+from evo.trial import Candidate
 
 
 def summary(store: Store, name: str) -> dict[str, Any]:
@@ -64,9 +72,27 @@ def summary(store: Store, name: str) -> dict[str, Any]:
     return found
 
 
-def allocated(path: Path) -> int:
-    """What a file or a folder takes on the disk, in whole blocks; bytes."""
-    return path.stat().st_blocks * 512
+def bytes_in_cache(store: Store, name: str, count: int) -> float:
+    """What a GPU's trial of a study takes in the cache, in whole blocks of the disk; the mean of `count`."""
+    study, rows = store.study(name), store.rows(store.study(name))
+    drawn = random.Random(0).sample(list(rows), min(count, len(rows)))
+    candidates = [store.trial(f"{name}/{row.number}").trial.candidate for row in drawn]
+    gpu = KNOWN_GPUS[study.gpu]
+    with tempfile.TemporaryDirectory() as folder:
+        spec = EvaluatorSpec("attention", "cuda:0", gpu, limits_of(gpu, "", None), Path(folder))
+        with spec.compiler() as compiler, ThreadPoolExecutor(os.cpu_count()) as threads:
+            before = _allocated(Path(folder))
+
+            def compile_again(candidate: Candidate) -> None:
+                compiler.compile(candidate.source, candidate.entry, gpu.arch)
+
+            list(threads.map(compile_again, candidates))
+            return (_allocated(Path(folder)) - before) / len(drawn)
+
+
+def _allocated(folder: Path) -> int:
+    """What the files of a folder take on the disk, in whole blocks; bytes."""
+    return sum(f.stat().st_blocks * 512 for f in folder.rglob("*") if f.is_file())
 
 
 def main() -> int:
@@ -75,20 +101,21 @@ def main() -> int:
     parser.add_argument("--commit", required=True, help="the commit that ran the searches")
     parser.add_argument("--command", required=True, help="the commands that ran them")
     parser.add_argument("--protocol", default="warm L2, CUDA graph replays interleaved with the baselines")
-    parser.add_argument("--cache", type=Path, help="what the searches compiled, if it was empty before them")
+    parser.add_argument("--compile", type=int, default=0, metavar="N", help="trials of each study")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with Store(options.database, create=False) as store:
         studies = [summary(store, study.name) for study in store.studies()]
-    record: dict[str, Any] = {
+        cached = [bytes_in_cache(store, s["study"], options.compile) for s in studies if options.compile]
+    trials = [study["trials"] for study in studies]
+    disk = {"database": round(Path(options.database).stat().st_size / sum(trials))}
+    if cached:
+        mean = sum(n * each for n, each in zip(trials, cached, strict=True)) / sum(trials)
+        disk |= {"cache": round(mean), "compiled_again": options.compile * len(studies)}
+    record = {
         "command": options.command, "commit": options.commit, "protocol": options.protocol,
+        "disk_bytes_a_trial": disk,
     }  # fmt: skip
-    if options.cache:
-        trials = sum(study["trials"] for study in studies)
-        record["disk_bytes_a_trial"] = {
-            "database": round(Path(options.database).stat().st_size / trials),
-            "cache": round(sum(allocated(f) for f in options.cache.rglob("*")) / trials),
-        }
     text = json.dumps({**record, "studies": studies}, indent=1)
     if options.out:
         options.out.write_text(text + "\n")
