@@ -73,13 +73,15 @@ def summary(store: Store, name: str) -> dict[str, Any]:
 
 
 def bytes_in_cache(store: Store, name: str, count: int) -> float:
-    """What a GPU's trial of a study takes in the cache, in whole blocks of the disk; the mean of `count`."""
-    study, rows = store.study(name), store.rows(store.study(name))
+    """What a GPU's trial of a study takes in the cache, in whole blocks of the disk; the mean of `count`, or
+    of all if there are fewer."""
+    study = store.study(name)
+    rows = store.rows(study)
     drawn = random.Random(0).sample(list(rows), min(count, len(rows)))
     candidates = [store.trial(f"{name}/{row.number}").trial.candidate for row in drawn]
     gpu = KNOWN_GPUS[study.gpu]
     with tempfile.TemporaryDirectory() as folder:
-        spec = EvaluatorSpec("attention", "cuda:0", gpu, limits_of(gpu, "", None), Path(folder))
+        spec = EvaluatorSpec(study.problem.task, "cuda:0", gpu, limits_of(gpu, "", None), Path(folder))
         with spec.compiler() as compiler, ThreadPoolExecutor(os.cpu_count()) as threads:
             before = _allocated(Path(folder))
 
@@ -111,7 +113,7 @@ def main() -> int:
     disk = {"database": round(Path(options.database).stat().st_size / sum(trials))}
     if cached:
         mean = sum(n * each for n, each in zip(trials, cached, strict=True)) / sum(trials)
-        disk |= {"cache": round(mean), "compiled_again": options.compile * len(studies)}
+        disk |= {"cache": round(mean), "compiled_again": sum(min(n, options.compile) for n in trials)}
     record = {
         "command": options.command, "commit": options.commit, "protocol": options.protocol,
         "disk_bytes_a_trial": disk,
