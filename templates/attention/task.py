@@ -213,9 +213,13 @@ class Attention(Task):
     ) -> tuple[Problem, ...]:
         """One head, every length up to two of the largest tiles: every number of keys in a last tile, with
         and without a whole tile before it. `far`: up to REACH, where kernels have code of their own for each
-        number of tiles."""
-        high = self._longest_tile(tiles)
-        return _every_length(problem.replace(B=1, H=1), max(2 * high, REACH) if far else 2 * high)
+        number of tiles, and the three of `_just_below`."""
+        high, lone = self._longest_tile(tiles), problem.replace(B=1, H=1)
+        if not far:
+            return _every_length(lone, 2 * high)
+        reach = max(2 * high, REACH)
+        below = {length for length in self._just_below(problem, tiles) if length > reach}
+        return (*_every_length(lone, reach), *(lone.replace(L=length) for length in sorted(below)))
 
     def some_ragged(
         self, problem: Problem, tiles: Sequence[int], count: int, seed: int, deep: bool
@@ -225,7 +229,8 @@ class Attention(Task):
         at each even, or each odd, remainder of some eight. Before it no whole tile, one, or two if `deep`;
         then each remainder is met both ways, with and without a whole tile before it, whatever `count` says.
         Mutation testing asked for this: lengths drawn freely let a fifth of such masks pass, and one length
-        for each remainder let the masks of a kernel's only tile, or of its last, pass."""
+        for each remainder let the masks of a kernel's only tile, or of its last, pass. One more is just below
+        the problem's own length, for which there may be code that takes a last tile for a whole one."""
         rng, high = random.Random(seed), self._longest_tile(tiles)
         classes = [(eight, odd) for eight in range(0, high, 8) for odd in (0, 1)]
         rng.shuffle(classes)
@@ -241,7 +246,14 @@ class Attention(Task):
         chosen = set(lengths if deep else lengths[:count])
         others = sorted(set(range(1, 2 * high + 1)) - chosen)
         chosen |= set(rng.sample(others, min(len(others), max(0, count - len(chosen)))))
+        below = [length for length in self._just_below(problem, tiles) if length > 2 * high]
+        chosen |= set(rng.sample(below, min(1, len(below))))
         return tuple(problem.replace(B=1, H=1, L=length) for length in sorted(chosen))
+
+    def _just_below(self, problem: Problem, tiles: Sequence[int]) -> tuple[int, ...]:
+        """Lengths whose last tile lacks one row, half of them, or all but one; no tile is smaller than 16."""
+        low = max(16, min((int(t) for t in tiles if t > 1), default=16))
+        return tuple(max(1, problem["L"] - less) for less in (1, low // 2, low - 1))
 
     def _longest_tile(self, tiles: Sequence[int]) -> int:
         return max((int(t) for t in tiles if 1 < t <= 256), default=64)
