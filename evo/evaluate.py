@@ -85,7 +85,7 @@ class EvaluatorSpec:
             load_interpreter(self.cache)
         self.compiler().close()
 
-    def compiler(self, whole: bool = False) -> Compiler:
+    def compiler(self, whole: bool = False, background: bool = False) -> Compiler:
         """What gives the device what it runs: a GPU the cubin, the emulator the PTX; `whole`: both, and the
         lines of the source, for tools that name them."""
         runs: Part = "cubin" if self.on_gpu else "ptx"
@@ -94,6 +94,7 @@ class EvaluatorSpec:
             Cache(self.cache),
             timeout_s=self.compile_timeout_s,
             parts=PARTS if whole else (runs,),
+            background=background,
         )
 
     def evaluators(self, workers: int) -> int:
@@ -165,7 +166,8 @@ class Precompiler:
 
     def __init__(self, spec: EvaluatorSpec) -> None:
         self._program = Program(spec)
-        self._compiler = spec.compiler()
+        # the processes that feed the GPU must not wait for a core
+        self._compiler = spec.compiler(background=True)
         self._arch = spec.arch
 
     def __call__(self, candidate: Candidate) -> Trial | None:

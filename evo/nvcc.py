@@ -14,7 +14,8 @@ The first of these that works compiles:
 2. the NVRTC of the toolkit on PATH, then that of NVIDIA's wheels (`nvidia/cu13` in site-packages);
 3. the nvcc on PATH, then that of the wheels.
 
-Compilers run in processes that are killed at a deadline: Uncompilable("compile timeout").
+Compilers run in processes that are killed at a deadline, NVRTC at one of CPU time: Uncompilable("compile
+timeout").
 """
 
 from __future__ import annotations
@@ -64,10 +65,12 @@ _OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
 
 
 def find_compiler(
-    nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS
-) -> Compiler:
+    nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS,
+    background: bool = False,
+) -> Compiler:  # fmt: skip
     """The best compiler of this machine; `nvcc` (from --nvcc or CUDA_HOME) is taken without looking further.
-    Its binaries have these `parts`.
+    Its binaries have these `parts`. In the `background` NVRTC gets only what of the cores others leave,
+    unless they leave next to nothing.
 
     Raises MachineError where there is none, or where the one asked for does not work.
     """
@@ -80,7 +83,7 @@ def find_compiler(
     problems = []
     for kit, tool in choices:
         try:
-            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s, parts=parts)
+            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s, parts=parts, background=background)
         except MachineError as error:
             problems.append(f"{tool} ({kit.origin}): {error.message}")
             continue
@@ -110,7 +113,7 @@ class Compiler:
 
     def __init__(
         self, toolkit: Toolkit, tool: Literal["nvrtc", "nvcc"], cache: Cache,
-        *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS,
+        *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS, background: bool = False,
     ) -> None:  # fmt: skip
         self.toolkit = toolkit
         self.tool = tool
@@ -118,8 +121,11 @@ class Compiler:
         self.timeout_s = timeout_s
         self.parts = frozenset(parts)
         self.options = (*OPTIONS, *((LINES,) if "ptx" in self.parts else ()))
-        backend = _NvrtcProcesses if tool == "nvrtc" else _NvccCommands
-        self._backend = backend(toolkit, self.options)
+        self._backend: _NvrtcProcesses | _NvccCommands
+        if tool == "nvrtc":
+            self._backend = _NvrtcProcesses(toolkit, self.options, background)
+        else:
+            self._backend = _NvccCommands(toolkit, self.options)
         self._builds = 0
         self.release, self.version = self._probe()
 
@@ -250,8 +256,9 @@ class Compiler:
 class _NvrtcProcesses:
     """Processes that compile with NVRTC; as many as there are threads that compile at once."""
 
-    def __init__(self, toolkit: Toolkit, options: Sequence[str]) -> None:
+    def __init__(self, toolkit: Toolkit, options: Sequence[str], background: bool) -> None:
         self._toolkit = toolkit
+        self._background = background
         self._options = [*options, "--ptxas-options=-v", *(f"-I{folder}" for folder in toolkit.includes)]
         self._idle: list[_NvrtcProcess] = []
         self._busy: set[_NvrtcProcess] = set()
@@ -262,7 +269,10 @@ class _NvrtcProcesses:
         child = self._take()
         healthy = False
         try:
-            built = child.ask(source, [f"-arch={arch}", *self._options], timeout_s)
+            begin = time.monotonic()
+            built, cpu_s = child.ask(source, [f"-arch={arch}", *self._options], timeout_s)
+            if time.monotonic() - begin > CROWDED * max(0.1, cpu_s):
+                self._background = False
             healthy = True
         finally:
             self._give_back(child, healthy)
@@ -281,8 +291,10 @@ class _NvrtcProcesses:
             if self._closed:
                 raise Uncompilable("compiler closed")
             child = self._idle.pop() if self._idle else None
-            if child is None or not child.alive:
-                child = _NvrtcProcess(self._toolkit)
+            if child is not None and not (child.alive and child.background == self._background):
+                child.close()
+                child = None
+            child = child or _NvrtcProcess(self._toolkit, self._background)
             self._busy.add(child)
             return child
 
@@ -309,17 +321,24 @@ class _NvrtcProcesses:
             child.close()
 
 
+PATIENCE = 20
+"""A compilation that waits for a core may take so many times the CPU time that it is given."""
+CROWDED = 10
+"""One in the background that took so many times its CPU time is the last: other programs leave no cores."""
+
+
 class _NvrtcProcess:
     """One process that runs `evo/nvrtc.py`."""
 
-    def __init__(self, toolkit: Toolkit) -> None:
+    def __init__(self, toolkit: Toolkit, background: bool) -> None:
         assert toolkit.nvrtc is not None
+        self.background = background
         self._connection: Connection
         self._connection, theirs = Pipe()
         program = [sys.executable, "-I", "-S", str(Path(nvrtc.__file__)), str(toolkit.nvrtc)]
         try:
             self._process = subprocess.Popen(
-                [*program, str(toolkit.builtins or ""), str(theirs.fileno())],
+                [*program, str(toolkit.builtins or ""), str(theirs.fileno()), *["background"] * background],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -332,15 +351,21 @@ class _NvrtcProcess:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, source: str, options: list[str], timeout_s: float) -> _Built:
-        """Compile; Uncompilable if there is no answer in time, or the compiler dies of the source."""
+    def ask(self, source: str, options: list[str], timeout_s: float) -> tuple[_Built, float]:
+        """Compile; also the seconds of CPU time that it took. Uncompilable if these are more than
+        `timeout_s`, or the compiler dies of the source."""
         try:
-            self._connection.send((source, options))
-            if not self._connection.poll(timeout_s):
-                raise Uncompilable("compile timeout", f"no answer within {timeout_s:g} s")
-            return _Built(*self._connection.recv())
+            self._connection.send((source, options, timeout_s))
+            if not self._connection.poll(PATIENCE * timeout_s):
+                raise Uncompilable("compile timeout", f"no answer within {PATIENCE * timeout_s:g} s")
+            built, cpu_s = self._connection.recv()
+            return _Built(*built), cpu_s
         except (EOFError, OSError) as error:
             status = self._process.wait(timeout=10)
+            if status == -signal.SIGPROF:
+                raise Uncompilable(
+                    "compile timeout", f"not done after {timeout_s:g} s of CPU time"
+                ) from error
             raise Uncompilable(
                 "compiler crashed", f"the compiler's process ended with status {status}"
             ) from error

@@ -1,10 +1,13 @@
 """A small program of its own: compiles CUDA C++ with NVRTC, in a process that may be killed.
 
 NVRTC cannot be interrupted, and a compiler may crash: `evo.nvcc` therefore talks to it through this process.
-Run as `python -I -S nvrtc.py LIBRARY BUILTINS FD`; it needs the standard library alone, so it starts fast.
+Run as `python -I -S nvrtc.py LIBRARY BUILTINS FD [background]`; it needs the standard library alone, so it
+starts fast. In the background it gets only what of the cores others leave.
 
 Requests and answers are pickled tuples over the connection `FD`:
-`(source: str, options: list[str])` -> `(ok: bool, log: str, ptx: bytes, cubin: bytes)`.
+`(source: str, options: list[str], limit_s: float)` ->
+`((ok: bool, log: str, ptx: bytes, cubin: bytes), cpu_s: float)`. A compilation that takes more than `limit_s`
+seconds of CPU time ends the process by SIGPROF: how long it waited for a core is not its source's fault.
 """
 
 from __future__ import annotations
@@ -21,10 +24,6 @@ from multiprocessing.connection import Connection
 
 ADDRESS_SPACE_LIMIT = 8 << 30
 """Bytes of address space: a source that makes the compiler eat memory ends this process, not the machine."""
-
-
-NICENESS = 5
-"""Compilers run on all cores: the process that feeds the GPU must not wait for one of them."""
 
 
 class NvrtcError(Exception):
@@ -84,19 +83,25 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def serve(library: str, builtins: str, fd: int) -> None:
+def serve(library: str, builtins: str, fd: int, background: bool) -> None:
     """Answer requests until the other side closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     end_with(os.getppid())
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_LIMIT, ADDRESS_SPACE_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(NICENESS)
+    if background:
+        with contextlib.suppress(OSError):  # forbidden in some containers
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     nvrtc = Nvrtc(library, builtins)
     with Connection(fd) as connection, contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            source, options = connection.recv()
-            connection.send(nvrtc.compile(source, options))
+            source, options, limit_s = connection.recv()
+            began = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, limit_s)
+            built = nvrtc.compile(source, options)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            connection.send((built, time.process_time() - began))
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:] == ["background"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -233,14 +235,32 @@ def test_a_batch_keeps_order_and_failures(compiler: Compiler) -> None:
 def test_a_pathological_source_times_out(compiler: Compiler) -> None:
     compiler.timeout_s = 1.0
     begin = time.perf_counter()
-    with pytest.raises(Uncompilable, match="compile timeout"):
+    with pytest.raises(Uncompilable, match="compile timeout") as caught:
         compiler.compile(SLOW_TO_COMPILE, "slow", "sm_89")
+    assert ("1 s of CPU time" in caught.value.detail) == (compiler.tool == "nvrtc")
     (in_batch,) = compiler.compile_many([(SLOW_TO_COMPILE, "slow", "sm_89")], jobs=1)
     assert isinstance(in_batch, Uncompilable)
     assert in_batch.reason == "compile timeout"
     assert time.perf_counter() - begin < 10
     compiler.timeout_s = 60.0
     assert compiler.compile(source(), "scale", "sm_89").ptx  # and it goes on
+
+
+def test_waiting_for_a_core_is_not_the_fault_of_a_source(tmp_path: Path) -> None:
+    kits = [kit for kit in toolkits() if kit.nvrtc]
+    if not kits:
+        pytest.skip("there is no NVRTC here")
+    with Compiler(kits[0], "nvrtc", Cache(tmp_path), timeout_s=60.0, background=True) as compiler:
+        (child,) = compiler._backend._idle  # type: ignore[union-attr]
+        if compiler._backend._background:  # type: ignore[union-attr]  # this machine may be crowded already
+            compiler.timeout_s = 4.0
+            assert os.sched_getscheduler(child._process.pid) == os.SCHED_IDLE
+            os.kill(child._process.pid, signal.SIGSTOP)  # as if others had all cores
+            threading.Timer(5.0, os.kill, (child._process.pid, signal.SIGCONT)).start()
+        assert compiler.compile(source(), "scale", "sm_89").ptx
+        assert compiler.compile(source(7), "scale", "sm_89").ptx
+        (child,) = compiler._backend._idle  # type: ignore[union-attr]
+        assert os.sched_getscheduler(child._process.pid) == os.SCHED_OTHER
 
 
 def test_a_compiler_that_dies_is_an_uncompilable_candidate(tmp_path: Path) -> None:
