@@ -268,7 +268,7 @@ def test_evo_learns_from_an_earlier_study_where_to_look() -> None:
     def best(lore: Sequence[Told], seed: int) -> float:
         strategy = make_strategy("evo", spaces(BOWL), seed, lore)
         history: list[Told] = []
-        for n in range(14):
+        for n in range(11):
             proposal = strategy.ask(history, [], n)
             assert proposal is not None
             history.append(Told("t0", proposal.point, bowl(proposal.point)))

@@ -17,17 +17,22 @@ Floats = npt.NDArray[np.float64]
 
 
 class Evo(Strategy):
-    """Two layers. The template is drawn by how near its best comes to the best of all. In a template, a pool
-    of mutations of the elites (in their micro parameters, or across structures) and of others is kept, and
-    the point of which a Gaussian process expects the most improvement is tried. Failures count as the slowest
-    trial. Two surrogates take turns, a rough one and a smooth one that also knows labels: where one is led
-    astray the other is not."""
+    """Two layers. The template is drawn by how near its best comes to the best of all. In a template, of
+    mutations of the elites (in their micro parameters, or across structures) and of others a pool is kept,
+    those of which a Gaussian process hopes most, and the most promising of them is tried; every fourth time
+    of those that differ from the best trial in one parameter. Failures count as the slowest trial. Two
+    surrogates take turns, a rough one and a smooth one that also knows labels: where one is led astray the
+    other is not."""
 
     name = "evo"
 
     START = 6
     """Trials of a template before there is a model: far from each other."""
+    VIEW = 8192
+    """Points that are looked at for a pool; a pool of as many at random instead took a tenth more trials."""
     POOL = 2048
+    NEAR = 4
+    """One question in so many looks only next to the best trial."""
     CAP = 300
     """Trials that a surrogate is built on: the better half, the newest, and some of the others."""
     FITTED = 160
@@ -70,14 +75,18 @@ class Evo(Strategy):
         self.expected_gain = None
         if len(field.tried) < self.START or field.best(1) == []:
             return self._far(field, rng)
-        mind = self._mind(field, (len(field.tried) + len(field.occupied)) % 2)
+        asked = len(field.tried) + len(field.occupied)
+        mind = self._mind(field, asked % 2)
         # rounded: a dead parameter makes equals, and which is a rounding ahead is not the same everywhere
         hope = mind.hopes(field).round(6)
-        chosen = int(hope.argmax())
-        if hope[chosen] == -math.inf:
+        if hope.max() == -math.inf:
             return None
-        self.expected_gain = math.exp(min(0.0, float(hope[chosen])))
-        wish: Positions = mind.pool[chosen]
+        self.expected_gain = math.exp(min(0.0, float(hope.max())))
+        if asked % self.NEAR == 0:
+            (_, best), *_ = field.best(1)
+            near = np.where((mind.pool != best).sum(axis=1) == 1, hope, -math.inf)
+            hope = near if near.max() > -math.inf else hope
+        wish: Positions = mind.pool[int(hope.argmax())]
         return wish
 
     def _far(self, field: Field, rng: np.random.Generator) -> Positions:
@@ -99,34 +108,37 @@ class Evo(Strategy):
         milestone = milestone_before(told, self.START, self.EVERY)
         mind = self._minds.get((field.template, kind))
         if mind is None or mind.milestone != milestone or not mind.hear(field):
-            rng = np.random.default_rng([self._seed % 2**63, milestone, kind])
+            features = self._features[field.template]
+            rng = np.random.default_rng([self._seed % 2**63, milestone])
             memory = self._memories.get(field.template)
             if memory is None or memory.milestone != milestone:
-                memory = self._memories[field.template] = Memory(field, milestone)
-            mind = Mind(field, self._features[field.template], memory, bool(kind), rng)
+                memory = self._memories[field.template] = Memory(field, milestone, features, rng)
+            mind = Mind(field, features, memory, bool(kind))
             self._minds[field.template, kind] = mind
             mind.hear(field)
         return mind
 
 
 class Memory:
-    """What of a field's trials up to a milestone surrogates are built on."""
+    """What of a field's trials up to a milestone surrogates are built on, and the points they look at."""
 
-    def __init__(self, field: Field, milestone: int) -> None:
+    def __init__(self, field: Field, milestone: int, features: Features, rng: np.random.Generator) -> None:
         self.milestone = milestone
         scores = np.array(field.scores[:milestone])
         order = np.argsort(scores, kind="stable")
         self.used = _worth_knowing(scores, Evo.CAP, order).tolist()
         self.scores = scores[self.used]
-        self.elites = [field.tried[i] for i in order[:8] if scores[i] < math.inf]
+        elites = [field.tried[i] for i in order[:8] if scores[i] < math.inf]
+        view = field.around(elites, Evo.VIEW, rng)
+        fresh = ~field.were_tried(view, milestone)
+        self.view = view[fresh] if fresh.any() else view
+        self.seen = features(self.view)
 
 
 class Mind:
     """A surrogate of one field and the pool that it ranks."""
 
-    def __init__(
-        self, field: Field, features: Features, memory: Memory, smooth: bool, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, field: Field, features: Features, memory: Memory, smooth: bool) -> None:
         self.milestone = memory.milestone
         self._features = features
         self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
@@ -137,12 +149,26 @@ class Mind:
         fitted = _worth_knowing(memory.scores, Evo.FITTED)
         self._model = Surrogate(features.labels[self._columns], levels, smooth)
         self._model.fit(x[fitted], targets(memory.scores)[fitted])
-        self.pool = field.around(memory.elites, Evo.POOL, rng)
+        chosen = self._promising(x[fitted], memory.scores[fitted], memory.seen[:, self._columns])
+        self.pool = memory.view[chosen]
         self._found = field.find(self.pool)
-        self._model.condition(x, self._seen(self.pool), Evo.EVERY)
+        self._model.condition(x, memory.seen[np.ix_(chosen, self._columns)], Evo.EVERY)
         self._told = memory.milestone
         self._under_way: dict[bytes, int] = {}
         """Rows of the model that are points under way."""
+
+    def _promising(self, x: Floats, scores: Floats, view: Floats) -> npt.NDArray[np.intp]:
+        """Which of the points `view` (n, features) the model hopes most of, `POOL` of them, having learnt the
+        points `x` with their `scores`."""
+        if len(view) <= Evo.POOL:
+            return np.arange(len(view))
+        self._model.condition(x, view, 0)
+        y = targets(scores)
+        hope = log_improvement(*self._model.predict(y), float(y.min())).round(6)
+        bound = np.partition(hope, -Evo.POOL)[-Evo.POOL]
+        above, level = hope > bound, np.flatnonzero(hope == bound)
+        above[level[: Evo.POOL - int(above.sum())]] = True
+        return np.flatnonzero(above)
 
     def hear(self, field: Field) -> bool:
         """Takes in the trials that were told since, and what is under way; False where it cannot: something

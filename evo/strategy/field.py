@@ -56,6 +56,7 @@ class Field:
         self._rows = feasible.indices[first]
         self._open = np.ones(len(ranks), bool)
         self.open_count = len(ranks)
+        self._tried_ranks: list[int] = []
         self._trials: list[FrozenTrial] = []
         self._best: list[tuple[float, int]] = []
         self._elsewhere: set[int] = set()
@@ -69,6 +70,7 @@ class Field:
         if positions is not None and (not feasible_only or self._allows(positions)):
             rank = self._rank(positions)
             self._close(rank, self._row(rank))
+            self._tried_ranks.append(rank)
             self.tried.append(positions)
             self.scores.append(math.inf if score_us is None else score_us)
             if score_us is not None:
@@ -203,6 +205,11 @@ class Field:
         if not self.feasible.exact:
             known[~known] = [self._allows(point) for point in points[~known]]
         return points[known]
+
+    def were_tried(self, points: Positions, trials: int) -> npt.NDArray[np.bool_]:
+        """Which of `points` (n, parameters) were among the first `trials` that were told."""
+        tried = np.array(self._tried_ranks[:trials], np.int64)
+        return np.isin(points.astype(np.int64) @ self._strides, tried)
 
     def open_among(self, points: Positions, found: Found) -> npt.NDArray[np.bool_]:
         """Which of feasible `points` (n, parameters), as `find` found them, were never tried and are not
