@@ -37,7 +37,7 @@ class Evo(Strategy):
     """Trials that a surrogate is built on: the better half, the newest, and some of the others."""
     FITTED = 160
     """Of these, the trials that its weights are fitted to."""
-    EVERY = 100
+    EVERY = 150
     """A surrogate is built anew, with a new pool, when its trials have grown by a seventh, or by so many."""
     SLOW = 0.8
     """Trials slower than this quantile count as being there: how slow the slow ones are says little."""

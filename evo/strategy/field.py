@@ -56,7 +56,8 @@ class Field:
         self._rows = feasible.indices[first]
         self._open = np.ones(len(ranks), bool)
         self.open_count = len(ranks)
-        self._tried_ranks: list[int] = []
+        self._told = np.full(len(ranks), np.iinfo(np.int64).max)
+        """Of each row the number of its trial, as they were told; the largest of numbers: there is none."""
         self._trials: list[FrozenTrial] = []
         self._best: list[tuple[float, int]] = []
         self._elsewhere: set[int] = set()
@@ -69,8 +70,10 @@ class Field:
         positions = self.locate(point)
         if positions is not None and (not feasible_only or self._allows(positions)):
             rank = self._rank(positions)
-            self._close(rank, self._row(rank))
-            self._tried_ranks.append(rank)
+            row = self._row(rank)
+            self._close(rank, row)
+            if row is not None:
+                self._told[row] = min(self._told[row], len(self.tried))
             self.tried.append(positions)
             self.scores.append(math.inf if score_us is None else score_us)
             if score_us is not None:
@@ -207,9 +210,10 @@ class Field:
         return points[known]
 
     def were_tried(self, points: Positions, trials: int) -> npt.NDArray[np.bool_]:
-        """Which of `points` (n, parameters) were among the first `trials` that were told."""
-        tried = np.array(self._tried_ranks[:trials], np.int64)
-        return np.isin(points.astype(np.int64) @ self._strides, tried)
+        """Which of `points` (n, parameters) were among the first `trials` that were told, as far as they are
+        rows."""
+        at, known = self.find(points)
+        return known & (self._told[at] < trials)
 
     def open_among(self, points: Positions, found: Found) -> npt.NDArray[np.bool_]:
         """Which of feasible `points` (n, parameters), as `find` found them, were never tried and are not
