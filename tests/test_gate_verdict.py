@@ -176,10 +176,15 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
                 last = {(length % 64 // 8, length % 2, length > 64) for length in lengths}
                 assert last == {(e, odd, deep) for e in range(8) for odd in (0, 1) for deep in (False, True)}
     longer = SMALL.replace(L=1000)
-    plans = [plan_ragged(TASK, longer, TILES, s, device, False) for s in range(30)]
-    below = [max(c.problem["L"] for c in cases) for cases in plans]
-    assert set(below) == {999, 1000 - max(16, min(TILES)) // 2, 1001 - max(16, min(TILES))}
-    assert set(below) < {c.problem["L"] for c in plan_ragged(TASK, longer, TILES, 0, device, True)}
+    below = {999, 1000 - max(16, min(TILES)) // 2, 1001 - max(16, min(TILES))}
+    for on, always in ((HostDevice(kind="cuda"), True), (device, False)):
+        longest = [
+            max(c.problem["L"] for c in plan_ragged(TASK, longer, TILES, s, on, False)) for s in range(60)
+        ]
+        assert {length for length in longest if length > 500} == below
+        assert min(longest) > 500 or not always
+        assert 5 < sum(length > 500 for length in longest) < 25 or always
+    assert below < {c.problem["L"] for c in plan_ragged(TASK, longer, TILES, 0, device, True)}
     thorough = plan_ragged(TASK, SMALL, TILES, 0, device, True)
     far = set(range(129, 513))
     assert {c.problem["L"] for c in thorough} == every | boundary | far

@@ -230,7 +230,8 @@ class Attention(Task):
         then each remainder is met both ways, with and without a whole tile before it, whatever `count` says.
         Mutation testing asked for this: lengths drawn freely let a fifth of such masks pass, and one length
         for each remainder let the masks of a kernel's only tile, or of its last, pass. One more is just below
-        the problem's own length, for which there may be code that takes a last tile for a whole one."""
+        the problem's own length, for which there may be code that takes a last tile for a whole one; one time
+        in four if `deep`, for it takes the emulator a fifteenth of a gate."""
         rng, high = random.Random(seed), self._longest_tile(tiles)
         classes = [(eight, odd) for eight in range(0, high, 8) for odd in (0, 1)]
         rng.shuffle(classes)
@@ -247,7 +248,8 @@ class Attention(Task):
         others = sorted(set(range(1, 2 * high + 1)) - chosen)
         chosen |= set(rng.sample(others, min(len(others), max(0, count - len(chosen)))))
         below = [length for length in self._just_below(problem, tiles) if length > 2 * high]
-        chosen |= set(rng.sample(below, min(1, len(below))))
+        if not deep or rng.random() < 0.25:
+            chosen |= set(rng.sample(below, min(1, len(below))))
         return tuple(problem.replace(B=1, H=1, L=length) for length in sorted(chosen))
 
     def _just_below(self, problem: Problem, tiles: Sequence[int]) -> tuple[int, ...]:
