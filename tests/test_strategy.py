@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -365,21 +364,6 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownName, match="unknown strategy: tpee") as caught:
         make_strategy("tpee", spaces(SMALL), 0)
     assert "did you mean tpe?" in caught.value.hint
-
-
-@every_strategy
-def test_asking_stays_cheap(name: str) -> None:
-    """Milliseconds a question, with a thousand trials told; generous, for machines that are busy."""
-    space = Space(tuple(Parameter(f"p{i}", tuple(range(6)), 0) for i in range(8)))
-    field = space.feasible(LIMITS, PROBLEM)
-    rng = np.random.default_rng(0)
-    history = [Told("t0", point, float(rng.random())) for point in field.points[0 : 1000 * 1600 : 1600]]
-    strategy = make_strategy(name, {"t0": field}, 0)
-    strategy.ask(history, [], 1000)
-    began = time.process_time()
-    for n in range(20):
-        strategy.ask(history, [], 1001 + n)
-    assert (time.process_time() - began) / 20 < 0.03
 
 
 def test_distances_as_products_are_weighted_sums_over_features() -> None:
