@@ -301,20 +301,23 @@ class Evaluator:
 
     def _kernel_for(self, candidate: Candidate, kernel: Kernel) -> KernelFor:
         """The candidate's kernel for the gate's other problems: the same code wherever it is the same, so
-        that what is checked is what is timed."""
-        own = body_of(candidate.source)
-        loaded: dict[str, tuple[Kernel, LaunchConfig]] = {candidate.problem.key: (kernel, candidate.launch)}
+        that what is checked is what is timed. A program is compiled once, and loaded once for what its launch
+        needs."""
+        binaries = {body_of(candidate.source): kernel.binary}
+        kernels = {(body_of(candidate.source), _needs(candidate.launch)): kernel}
+        found: dict[str, tuple[Kernel, LaunchConfig]] = {candidate.problem.key: (kernel, candidate.launch)}
 
         def kernel_for(problem: Problem) -> tuple[Kernel, LaunchConfig]:
-            if problem.key not in loaded:
+            if problem.key not in found:
                 sibling = self._program.sibling(candidate, problem)
-                same_code = body_of(sibling.source) == own
-                binary = kernel.binary if same_code else self._compile(sibling)
-                same_needs = _needs(sibling.launch) == _needs(candidate.launch)
-                reusable = same_code and same_needs
-                sibling_kernel = kernel if reusable else self.device.load(binary, sibling.launch)
-                loaded[problem.key] = sibling_kernel, sibling.launch
-            return loaded[problem.key]
+                body, launch = body_of(sibling.source), sibling.launch
+                if body not in binaries:
+                    binaries[body] = self._compile(sibling)
+                needs = body, _needs(launch)
+                if needs not in kernels:
+                    kernels[needs] = self.device.load(binaries[body], launch)
+                found[problem.key] = kernels[needs], launch
+            return found[problem.key]
 
         return kernel_for
 

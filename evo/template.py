@@ -44,7 +44,17 @@ from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Limits, arch_number
 from evo.space import Filling, Models, Space, hardware_rules
 from evo.task import Task, blame, find_file, load_module, template_folders
-from evo.trial import BufferArg, Candidate, LaunchConfig, Point, Problem, TensorMapArg, Value, canonical_json
+from evo.trial import (
+    BufferArg,
+    Candidate,
+    LaunchConfig,
+    Point,
+    Problem,
+    TensorMapArg,
+    Value,
+    body_of,
+    canonical_json,
+)
 
 RENDERED_BYTES = 1 << 20
 """Most bytes that a template may render to, includes not counted; a real one has a few tens of KB."""
@@ -144,17 +154,24 @@ class Template:
 
         BadTemplate if the template is broken; whether the point is feasible is not asked here."""
         point = self.space.parse(point)
-        values = {**point, **self.derived(point, problem)}
-        body = self._body(values)
-        source = f"{self._provenance(point, problem)}\n{body}"
+        source = f"{self._provenance(point, problem)}\n{self._body(point, problem)}"
         return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
 
     def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
-        """The candidate's point for another problem: neither it nor its launch need be checked again."""
-        point = candidate.point
-        body = self._body({**point, **self.derived(point, problem)})
-        source = f"{self._provenance(point, problem)}\n{body}"
+        """The candidate's point for another problem: neither it nor its launch need be checked again.
+
+        It is the candidate's own program where this template has one for both problems and launches it as
+        ever, even if the candidate was rendered by an older state of the template."""
+        point, own = candidate.point, body_of(candidate.source)
+        body = self._body(point, problem)
         launch = self._ask("launch", Filling(point), problem)
+        if (
+            body != own
+            and body == self._body(point, candidate.problem)
+            and candidate.launch == self._ask("launch", Filling(point), candidate.problem)
+        ):
+            body = own
+        source = f"{self._provenance(point, problem)}\n{body}"
         return Candidate(problem, self.name, point, source, self.entry, launch)
 
     def _provenance(self, point: Point, problem: Problem) -> str:
@@ -165,10 +182,11 @@ class Template:
             f"// point {canonical_json(dict(point))}\n"
         )
 
-    def _body(self, values: Mapping[str, Value]) -> str:
+    def _body(self, point: Point, problem: Problem) -> str:
         """The source without its provenance. The last ones are kept: a point's siblings for other problems
         mostly have the same."""
-        key = canonical_json(dict(values))
+        values = {**point, **self.derived(point, problem)}
+        key = canonical_json(values)
         if key not in self._bodies:
             if len(self._bodies) >= BODIES_KEPT:
                 self._bodies.clear()

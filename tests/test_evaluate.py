@@ -178,6 +178,53 @@ def test_siblings_share_code_that_is_the_same(spec: EvaluatorSpec) -> None:
     assert body_of(sibling.source) == body_of(own.source)
 
 
+def aged(candidate: Candidate, visible: str) -> Candidate:
+    """The candidate as an older state of its template might have rendered it."""
+    line = "const int visible = kCausal ? row + 1 : length;"
+    assert line in candidate.source
+    return replace(candidate, source=candidate.source.replace(line, f"const int visible = {visible};"))
+
+
+def test_what_an_older_template_rendered_is_gated_itself(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    """Not the code that its template has today for the gate's other problems."""
+    program, own = Program(spec), candidate_of(spec)
+    old = aged(own, "length == 40 ? 40 : length & ~7")
+    sibling = program.sibling(old, own.problem.replace(L=7))
+    assert body_of(sibling.source) == body_of(old.source) != body_of(own.source)
+    assert program.sources(old) == [old]
+    trial = evaluator.evaluate(old)
+    assert trial.outcome == Outcome.RED, trial
+    assert evaluator.evaluate(aged(own, "(length)")).outcome == Outcome.GREEN
+    relaunched = replace(old, launch=replace(old.launch, args=old.launch.args[:-1]))
+    sibling = program.sibling(relaunched, own.problem.replace(L=7))
+    assert body_of(sibling.source) == body_of(own.source)  # it is called otherwise: nobody knows how
+
+
+def test_a_program_is_compiled_once_for_all_problems_that_it_serves(
+    spec: EvaluatorSpec, folder: Path, tmp_path: Path
+) -> None:
+    """Two programs, one for whole eights and one for ragged lengths, serve the dozens of a gate."""
+    (tmp_path / "attention").mkdir()
+    source = (folder / "attention" / "planted.cu.jinja").read_text()
+    python = (folder / "attention" / "planted.py").read_text()
+    holes = '"dim": problem["D"],'
+    (tmp_path / "attention" / "planted.cu.jinja").write_text(f"{source}// whole: {{{{ whole }}}}\n")
+    (tmp_path / "attention" / "planted.py").write_text(
+        python.replace(holes, f'{holes} "whole": problem["L"] % 8 == 0,')
+    )
+    spec = replace(spec, folders=(tmp_path,), cache=tmp_path / "cache")
+    evaluator = replace(spec, cache=Path.home() / ".cache" / "evo").build()
+    evaluator.compiler.close()
+    evaluator.compiler = spec.compiler()
+    try:
+        trial = evaluator.evaluate(candidate_of(spec))
+    finally:
+        evaluator.close()
+    assert trial.outcome == Outcome.GREEN, trial
+    assert len({error.problem for error in trial.errors}) > 10
+    assert len(list((tmp_path / "cache").glob("??/*.xz"))) == 2
+
+
 def test_precompiling_warms_the_cache_and_ends_what_does_not_compile(
     spec: EvaluatorSpec, tmp_path: Path
 ) -> None:
