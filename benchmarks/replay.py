@@ -317,23 +317,20 @@ def reached(journeys: Sequence[Journey], goal: float) -> float | None:
 
 def means(results: dict[str, dict[str, dict[str, Any]]], spaces: Sequence[str]) -> dict[str, Any]:
     """Mean P of the strategies that were run in all spaces, and what they took to 1 % of the optimum as a
-    share of what TPE told PRUNED took: the median over spaces where both got there."""
+    share of what TPE took, constrained and told PRUNED: the median over spaces where both got there."""
     found: dict[str, Any] = {}
     for name, each in results.items():
         if not all(space in each for space in spaces):
             continue
-        shares = []
-        for space in results.get(PLAIN, {}):
-            mine, its = (
-                each[space]["evaluations_to_1_percent"],
-                results[PLAIN][space]["evaluations_to_1_percent"],
-            )
-            if mine is not None and its is not None:
-                shares.append(mine / its)
-        found[name] = {
-            "P": round(float(np.mean([each[space]["P"] for space in spaces])), 4),
-            "evaluations_to_1_percent_over_tpe_plain": round(float(np.median(shares)), 3) if shares else None,
-        }
+        found[name] = {"P": round(float(np.mean([each[space]["P"] for space in spaces])), 4)}
+        for rival in ("tpe", PLAIN):
+            pairs = [
+                (each[space]["evaluations_to_1_percent"], its["evaluations_to_1_percent"])
+                for space, its in results.get(rival, {}).items()
+            ]
+            shares = [mine / its for mine, its in pairs if mine is not None and its is not None]
+            key = f"evaluations_to_1_percent_over_{rival.replace('-', '_')}"
+            found[name][key] = round(float(np.median(shares)), 3) if shares else None
     return dict(sorted(found.items(), key=lambda item: -item[1]["P"]))
 
 
