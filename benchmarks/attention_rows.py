@@ -204,8 +204,6 @@ def beside_flex(task: Task) -> Task:
     patient = copy.copy(task)
 
     def baselines(problem: Problem, torch_device: str = "cuda", _patient: bool = False) -> dict[str, Any]:
-        import torch
-
         torch.compiler.reset()  # a function is compiled for eight shapes at most in a process
         quick = task.baselines(problem, torch_device)
         return quick | {"flex": task.baselines(problem, torch_device, patient=True)["flex"]}

@@ -252,21 +252,16 @@ def _launch(champion: Champion, problem: Problem, limits: Limits) -> LaunchConfi
         reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
     if reason is not None or own.key == problem.key:
         return reason or launch
-    sibling = _sibling(champion, problem)
+    sibling = _rendered(champion, problem)
     if sibling is None or body_of(sibling.source) != body_of(champion.source):
         return f"its code is made for {own.key}"
     return sibling.launch
 
 
-def _sibling(champion: Champion, problem: Problem) -> Candidate | None:
-    """The champion's point for another problem; None if its template has changed too much to have it."""
-    record = champion.record
-    template = load_template(load_task(problem.task), str(record["template"]))
+def _rendered(champion: Champion, problem: Problem) -> Candidate | None:
+    """The champion's point for another problem, by today's template; None if that has changed too much."""
+    template = load_template(load_task(problem.task), str(champion.record["template"]))
     try:
-        point = template.space.parse(record["point"])
-        own = Candidate(
-            champion.problem, template.name, point, champion.source, template.entry, champion.launch
-        )
-        return template.sibling(own, problem)
+        return template.candidate(template.space.parse(champion.record["point"]), problem)
     except (BadTemplate, UsageError):
         return None

@@ -303,8 +303,8 @@ class Evaluator:
         """The candidate's kernel for the gate's other problems: the same code wherever it is the same, so
         that what is checked is what is timed. A program is compiled once, and loaded once for what its launch
         needs."""
-        binaries = {body_of(candidate.source): kernel.binary}
-        kernels = {(body_of(candidate.source), _needs(candidate.launch)): kernel}
+        own = body_of(candidate.source)
+        binaries, kernels = {own: kernel.binary}, {(own, _needs(candidate.launch)): kernel}
         found: dict[str, tuple[Kernel, LaunchConfig]] = {candidate.problem.key: (kernel, candidate.launch)}
 
         def kernel_for(problem: Problem) -> tuple[Kernel, LaunchConfig]:

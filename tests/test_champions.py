@@ -87,15 +87,6 @@ def test_a_problem_gets_its_own_champion_and_a_neighbour_the_nearest(tmp_path: P
     assert near.launch.grid != near.champion.launch.grid
 
 
-def test_a_champion_that_an_older_template_rendered_serves_the_same_problems(tmp_path: Path) -> None:
-    """Where today's template has one program for both, the champion's own serves both."""
-    path = kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0).path
-    path.write_text(path.read_text() + "// of another time\n")
-    choice = choose(TASK.problem("1,8,1024,64"), L4, champions(tmp_path))
-    assert choice.candidate(TASK.problem("1,8,1024,64")).source.endswith("// of another time\n")
-    assert choice.launch.grid != choice.champion.launch.grid
-
-
 def test_the_faster_of_two_that_serve_is_chosen_and_an_architecture_gets_what_it_runs(tmp_path: Path) -> None:
     kept(tmp_path, "flash_wgmma_split", MISSION, "sm_90a", 4.0)
     kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0)
