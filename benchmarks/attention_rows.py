@@ -7,8 +7,9 @@
 For each row: `--random` feasible points a template, the named points and, `--rounds` times, neighbours of the
 best so far are compiled on all cores and screened (a graph of launches, median of 5 replays, output compared
 with a backend's). The `--finalists` best pass evo's gate and are timed by evo's TimingSession, interleaved
-with the best backend; the ratio is that session's, with its 95 % bootstrap interval. FlexAttention
-(max-autotune) takes part in the rows of `--flex`, as it compiles for seconds each.
+with the best backend; the ratio is that session's, with its 95 % bootstrap interval. Baselines that must be
+compiled first (FlexAttention, Triton, flash-attn and FlashInfer where installed) take part in the rows of
+`--patient`, for it takes seconds each.
 
 `--points` is JSON: {"row or *": [["name", "template", {changes}], ...]}.
 """
@@ -179,7 +180,8 @@ class Bench:
         timing = session.measure(green)
         against = self.row.against
         if against == "best":
-            against = min(session.baselines_us.keys() - {"flex"}, key=lambda name: session.baselines_us[name])
+            backends = session.baselines_us.keys() - set(patient_names(self.task, self.problem))
+            against = min(backends, key=lambda name: session.baselines_us[name])
         assert timing.speedup
         assert timing.speedup_interval
         shift = session.baselines_us[against] / session.baselines_us[session.best_baseline or against]
@@ -199,14 +201,19 @@ class Bench:
         }  # fmt: skip
 
 
-def beside_flex(task: Task) -> Task:
-    """The task with FlexAttention among its baselines."""
+def patient_names(task: Task, problem: Problem) -> list[str]:
+    """The baselines that must be compiled first."""
+    quick = task.baselines(problem)
+    return [name for name in task.baselines(problem, patient=True) if name not in quick]
+
+
+def beside_patient(task: Task) -> Task:
+    """The task with all of its baselines."""
     patient = copy.copy(task)
 
     def baselines(problem: Problem, torch_device: str = "cuda", _patient: bool = False) -> dict[str, Any]:
-        torch.compiler.reset()  # a function is compiled for eight shapes at most in a process
-        quick = task.baselines(problem, torch_device)
-        return quick | {"flex": task.baselines(problem, torch_device, patient=True)["flex"]}
+        torch.compiler.reset()  # a function is compiled eight times at most in a process
+        return task.baselines(problem, torch_device, patient=True)
 
     object.__setattr__(patient, "baselines", baselines)
     return patient
@@ -293,8 +300,8 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
     ]  # fmt: skip
     result["screen_s"] = time.perf_counter() - begin
     if args.finalists:
-        asks_flex = args.flex and any(asked in f"{bench.row.name}." for asked in args.flex.split("|"))
-        task = beside_flex(bench.task) if asks_flex else bench.task
+        asks = args.patient and any(asked in f"{bench.row.name}." for asked in args.patient.split("|"))
+        task = beside_patient(bench.task) if asks else bench.task
         session = TimingSession(bench.device, task, bench.problem, seed=7)
         result["finalists"] = []
         for f in found[: args.finalists]:
@@ -307,6 +314,8 @@ def work(bench: Bench, templates: dict[str, Template], given: dict[str, Any], ar
                 result.setdefault("red", []).append({"point": dict(f.point), "reason": str(error)})
         result["finalists"].sort(key=lambda f: f["median_us"])
         result["baselines_us"] = dict(session.baselines_us)
+        if asks:
+            result["patient"] = patient_names(bench.task, bench.problem)
         result["skipped_baselines"] = dict(session.skipped_baselines)
     result["seconds"] = time.perf_counter() - begin
     return result
@@ -341,7 +350,7 @@ def main() -> None:
     parser.add_argument(
         "--shapes", default="", help="instead of the table's: B,H,L,D with and without a mask"
     )
-    parser.add_argument("--flex", default="", help="rows, named likewise, with FlexAttention beside them")
+    parser.add_argument("--patient", default="", help="rows, named likewise, beside compiled baselines too")
     parser.add_argument("--points", type=Path)
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
@@ -414,8 +423,8 @@ def document(args: Any, compiler: Compiler, results: list[dict[str, Any]]) -> di
     said = subprocess.run(smi, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "command": f"python benchmarks/attention_rows.py --points {args.points} --rows '{args.rows}' "
-        f"--flex '{args.flex}' --random {args.random} --rounds {args.rounds} --finalists {args.finalists} "
-        f"--seed {args.seed}",
+        f"--patient '{args.patient}' --random {args.random} --rounds {args.rounds} "
+        f"--finalists {args.finalists} --seed {args.seed}",
         "commit": args.commit,
         "date": datetime.now(UTC).date().isoformat(),
         "gpu": said.split(",")[0],
@@ -432,7 +441,9 @@ MEAN = ("1,8,128,64", "1,8,256,64", "1,8,1024,64", "1,8,2048,64")
 
 
 def markdown(found: dict[str, Any]) -> str:
-    lines = ["| shape | µs | TFLOP/s | ratio [95 %] | of | asked | flex |", "|---|---|---|---|---|---|---|"]
+    patient = list(dict.fromkeys(name for row in found["rows"] for name in row.get("patient", ())))
+    heads = ("shape", "µs", "TFLOP/s", "ratio [95 %]", "of", "asked", *patient)
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     logs = []
     for row in found["rows"]:
         best, name = row["finalists"][0], row["row"]
@@ -443,10 +454,10 @@ def markdown(found: dict[str, Any]) -> str:
         interval = f"[{best['ratio_low']:.3f}, {best['ratio_high']:.3f}]"
         told = f"{asked}{', geometric mean 1.8' if in_mean else ''}"
         missed = " (missed)" if best["ratio_low"] < asked else ""
-        flex = row["baselines_us"].get("flex", 0.0)
-        beside = f"{flex / best['median_us']:.2f}" if flex else ""
+        times = [row["baselines_us"].get(name) for name in patient]
+        beside = [f"{time / best['median_us']:.2f}" if time else "" for time in times]
         us, rate = f"{best['median_us']:.2f}", f"{best['tflops']:.0f}"
-        cells = (name, us, rate, f"{best['ratio']:.3f} {interval}", best["against"], told + missed, beside)
+        cells = (name, us, rate, f"{best['ratio']:.3f} {interval}", best["against"], told + missed, *beside)
         lines.append(f"| {' | '.join(cells)} |")
     if logs:
         lines.append(

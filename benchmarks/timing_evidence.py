@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,9 @@ from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gate import Green
 from evo.gpu import Limits
 from evo.rig import real_gpu
-from evo.task import load_task
+from evo.task import Tunable, load_task
 from evo.template import load_template
-from evo.timing import TimingSession
+from evo.timing import TimingSession, time_variants
 from evo.timing.contest import SAMPLES, Contest
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import LEVEL, standings
@@ -54,15 +53,6 @@ LAUNCHES_PLANTED = 72
 PROBES = (2000, 6000)
 """Clock cycles of the first two tries for a planted difference."""
 CALIBRATION_ROUNDS = 12
-TILES = (
-    (128, 64, 3, 4),
-    (128, 128, 3, 4),
-    (128, 128, 2, 8),
-    (128, 128, 1, 8),
-    (64, 128, 3, 4),
-    (64, 64, 3, 4),
-)
-"""Rows, keys, stages and warps: Inductor's choices for FlexAttention."""
 REST_S = 0.1
 """Before two timers are compared: the clock recovers from what was measured before."""
 
@@ -366,66 +356,35 @@ def cost(bench: Bench) -> dict[str, Any]:
 # ---- new processes
 
 
-def tuned(bench: Bench) -> dict[str, Any]:
-    """What FlexAttention and Triton choose when they tune themselves, and what each then takes: in graphs of
-    few launches, and in rounds of CONFIRMED. With the caches that they find (TORCHINDUCTOR_CACHE_DIR,
-    TRITON_CACHE_DIR)."""
+def variants(bench: Bench) -> dict[str, Any]:
+    """Baselines with settings at the mission shape: the time of each variant, which one evo chose for its
+    rounds and what that took there; and the largest error of each baseline against fp64. With the caches that
+    they find (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)."""
     import torch
 
     problem, settings = bench.task.example, TimingSettings()
     begin = time.perf_counter()
     contest = Contest(bench.device, bench.task, problem, patient=True)
-    rounds = [contest.round("warm", seed, {}).samples_us for seed in range(5)]
-    found: dict[str, Any] = {"seconds": time.perf_counter() - begin}
+    rounds = [contest.round("warm", 0, {}).samples_us]
+    seconds = time.perf_counter() - begin
+    rounds += [contest.round("warm", seed, {}).samples_us for seed in range(1, 10)]
     watch, sets = Stopwatch(bench.device, settings), InputSets(bench.device, bench.task, problem, settings, 9)
-    for name in ("flex", "triton"):
-        if name not in contest.baselines:
+    found: dict[str, Any] = {"first_round_seconds": seconds, "skipped": dict(contest.skipped)}
+    inputs = bench.task.inputs(problem, "normal", 1, bench.device.torch_device)
+    expected = bench.task.reference(problem, inputs)["o"]
+    for name, run in contest.baselines.items():
+        if name in contest.skipped:
             continue
-        calls, few = sets.of_baseline(contest.baselines[name]), {}
         with torch.no_grad(), turns_of(bench.device.uuid).alone():
-            watch.run(calls)
-            for launches in (1, 2, 4, 40):
-                replay = watch.capture(calls, launches)
-                watch.sample([replay], 2, lead=True)
-                few[launches] = float(np.median(watch.sample([replay], 20, lead=True)[0]))
-            estimate = watch.estimate(calls)
-        found[name] = {
-            "rounds_us": [float(np.median(samples[name])) for samples in rounds],
-            "by_launches_us": few, "estimate_us": estimate,
-        }  # fmt: skip
+            times = time_variants(watch, sets, run) if isinstance(run, Tunable) else {}
+            error = float((run(inputs).double() - expected).abs().max())
+        found[name] = {"rounds_us": [float(np.median(samples[name])) for samples in rounds],
+                       "largest_error": error}  # fmt: skip
+        if isinstance(run, Tunable):
+            found[name] |= {"chosen": run.chosen, "variants_us": times}
     kernels = contest.kernels()
-    for name in ("flex", "triton"):
-        if name in found:
-            found[name]["kernels"] = kernels[name]
-    return found
-
-
-def tiles(bench: Bench) -> dict[str, float]:
-    """µs of FlexAttention by the tiles that it is told to take: those among which Inductor chooses."""
-    import torch
-    from torch.nn.attention import flex_attention as flex
-
-    names, found = ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps"), {}
-    sets = InputSets(bench.device, bench.task, bench.task.example, TimingSettings(), 9)
-    watch = Stopwatch(bench.device, TimingSettings())
-    like = torch.empty(*bench.task.example.sizes.values(), dtype=torch.float16, device="cuda")
-    mask = flex._create_empty_block_mask(like, like)
-
-    def run(inputs: Any, compiled: Any, told: Any) -> Any:
-        return compiled(inputs["q"], inputs["k"], inputs["v"], block_mask=mask, kernel_options=told)
-
-    for values in TILES:
-        torch._dynamo.reset()
-        told = dict(zip(names, values, strict=True))
-        compiled = torch.compile(flex.flex_attention, dynamic=False)
-        with torch.no_grad(), turns_of(bench.device.uuid).alone():
-            calls = sets.of_baseline(partial(run, compiled=compiled, told=told))
-            watch.run(calls)
-            replay = watch.capture(calls, 40)
-            watch.settle()
-            watch.sample([replay], 2)
-            (samples,) = watch.sample([replay], 15, lead=True)
-        found[" ".join(f"{name}={value}" for name, value in told.items())] = float(np.median(samples))
+    for name, ran in kernels.items():
+        found[name]["kernels"] = ran
     return found
 
 
@@ -463,7 +422,7 @@ def repeatability(database: str, study: str | None, times: int = 5) -> dict[str,
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--commit", required=True)
-    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,tuned,tiles,repeatability")
+    parser.add_argument("--only", default="empty,cost,agreement,ncu,aa,planted,variants,repeatability")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--study", help="whose winner `repeatability` confirms (default: a search of 30 s)")
     parser.add_argument("--database", default="runs/evo.db", help="where that study is")
@@ -477,8 +436,7 @@ def main() -> int:
         "planted": lambda: planted(bench),
         "ncu": by_ncu,
         "launches": lambda: launches(bench),
-        "tuned": lambda: tuned(bench),
-        "tiles": lambda: tiles(bench),
+        "variants": lambda: variants(bench),
         "repeatability": lambda: repeatability(options.database, options.study),
     }
     known = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}

@@ -28,6 +28,27 @@ if TYPE_CHECKING:  # importing torch takes seconds: only those who compute pay f
 
 Tensors = Mapping[str, "Tensor"]
 """The buffers of a task by name."""
+Baseline = Callable[[Tensors], Any]
+"""An implementation to beat: it takes the inputs by name and returns the output."""
+
+
+class Tunable:
+    """A baseline with settings, of which none is the fastest everywhere: each of its `variants` computes the
+    same. Who times it times them all (evo.timing), the libraries' own tuning being luck where a call takes a
+    few µs, and then says by `choose` which one it is from now on. Until then it is the first."""
+
+    def __init__(self, variants: Mapping[str, Baseline]) -> None:
+        self.variants = dict(variants)
+        self.chosen: str | None = None
+        """The name of the variant that was chosen."""
+
+    def choose(self, name: str) -> None:
+        if name not in self.variants:
+            raise KeyError(name)
+        self.chosen = name
+
+    def __call__(self, inputs: Tensors) -> Any:
+        return self.variants[self.chosen or next(iter(self.variants))](inputs)
 
 
 @dataclass(frozen=True)
@@ -127,7 +148,7 @@ class Task(ABC):
     @abstractmethod
     def baselines(
         self, problem: Problem, torch_device: str = "cuda", patient: bool = False
-    ) -> dict[str, Callable[[Tensors], Any]]:
+    ) -> dict[str, Baseline]:
         """Implementations to beat, by name; only those that run for this problem on this device. `patient`:
         also those whose first call takes seconds (compiled ones); that call may raise RuntimeError."""
 

@@ -157,7 +157,7 @@ class Pool:
         """How many candidates to keep under way: a few more than workers, so that none has to wait."""
         if self.workers == 1:
             return 1
-        at_hand = (len(self._evaluators) - 1) * AT_HAND if self._threads else 0
+        at_hand = len(self._evaluators) * AT_HAND if self._threads else 0
         return self.workers + max(1, self.workers // 4) + at_hand
 
     @property

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
 from evo.errors import BadTemplate, UnknownName, UsageError
-from evo.task import list_tasks, load_task
+from evo.task import Tunable, list_tasks, load_task
 from evo.trial import Problem
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
@@ -146,21 +147,76 @@ def test_the_reference_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_flex_says_what_inductor_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the source of the module that was loaded last: those before it are tries."""
-    codecache = pytest.importorskip("torch._inductor.codecache")
-    modules = []
-    for name, rows, warps in (("a", 128, 8), ("b", 64, 4)):
-        module = ModuleType(name)
-        module.__file__ = str(tmp_path / f"{name}.py")
-        text = f"num_stages=3,\nnum_warps={warps},\ndef triton_tem_fused_flex_attention_0():\n"
-        Path(module.__file__).write_text(f"{text}    BLOCK_M : tl.constexpr = {rows}\n")
-        modules.append(module)
-    other = ModuleType("other")
-    other.__file__ = str(tmp_path / "gone.py")
-    monkeypatch.setattr(codecache.PyCodeCache, "modules", [*modules, other])
-    flex = TASK.baselines(TASK.example, "cpu", patient=True)["flex"]
-    assert flex.tuned() == "BLOCK_M=64 num_stages=3 num_warps=4"  # type: ignore[attr-defined]
+def test_a_tunable_baseline_is_the_variant_that_was_chosen() -> None:
+    tunable = Tunable({"a": lambda _: "a", "b": lambda _: "b"})
+    assert (tunable.chosen, tunable({})) == (None, "a")
+    tunable.choose("b")
+    assert (tunable.chosen, tunable({})) == ("b", "b")
+    with pytest.raises(KeyError):
+        tunable.choose("c")
+
+
+FLASH_ATTENTION = """
+import torch
+
+def flash_attn_func(q, k, v, causal=False):
+    assert q.shape[2] == 2, "heads are third"
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+    return {returned}
+"""
+FLASHINFER = """
+import torch
+
+def single_prefill_with_kv_cache(q, k, v, causal=False):
+    assert q.shape[1] == 2, "heads are second"
+    q, k, v = (t.transpose(0, 1) for t in (q, k, v))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1)
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of packages that can be imported while a test runs."""
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if name.startswith("flash"):
+            del sys.modules[name]
+
+
+def test_what_is_installed_takes_part(packages: Path) -> None:
+    """Packages in the places and with the signatures of flash-attn 3 and 4 and of FlashInfer; flash-attn 4
+    lies in a folder that flash-attn 2 also has, and is not taken for it."""
+    files = {
+        "flash_attn/cute/__init__.py": FLASH_ATTENTION.format(returned="o, None"),
+        "flash_attn_interface.py": FLASH_ATTENTION.format(returned="o"),
+        "flashinfer/__init__.py": FLASHINFER,
+    }
+    for name, text in files.items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text(text)
+    problem = TASK.problem("1,2,40,64", causal=True)
+    baselines = TASK.baselines(problem, "cpu", patient=True)
+    assert {"flash-attn-3", "flash-attn-4", "flashinfer"} <= set(baselines)
+    assert "flash-attn" not in baselines
+    inputs = TASK.inputs(problem, "normal", 0, "cpu")
+    expected = TASK.reference(problem, inputs)["o"]
+    for name in ("flash-attn-3", "flash-attn-4", "flashinfer"):
+        out = baselines[name](inputs)
+        assert out.shape == expected.shape
+        assert (out.double() - expected).abs().max() < 5e-3, name
+    two = TASK.baselines(problem.replace(B=2), "cpu", patient=True)
+    assert "flash-attn-4" in two
+    assert "flashinfer" not in two  # it is for one sequence
+
+
+def test_a_package_that_cannot_be_imported_is_told(packages: Path) -> None:
+    (packages / "flash_attn_interface.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
+    run = TASK.baselines(TASK.example, "cpu", patient=True)["flash-attn-3"]
+    with pytest.raises(RuntimeError, match="ImportError: undefined symbol"):
+        run(TASK.inputs(TASK.example, "normal", 0, "cpu"))
 
 
 def test_baselines_compute_attention() -> None:

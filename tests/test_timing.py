@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,18 +16,22 @@ from evo.cache import Cache
 from evo.device.cuda import CudaDevice, gpu_names
 from evo.gpu import KNOWN_GPUS
 from evo.nvcc import Compiler, find_compiler
+from evo.task import Tunable, load_task
 from evo.timing import (
     Ready,
     TimingSession,
     TimingSettings,
     bootstrap_median,
     bootstrap_ratio,
+    capture_baselines,
     clear_loser,
     floor_us,
     launches_per_replay,
     median_interval,
     settled,
+    time_variants,
 )
+from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Replay, Stopwatch
 from evo.trial import LaunchConfig
 
@@ -211,6 +216,57 @@ def test_baselines_are_timed_at_the_start(session: TimingSession) -> None:
     best = session.best_baseline
     assert best is not None
     assert 2 < session.baselines_us[best] < session.baselines_us["math"]
+
+
+@needs_gpu
+def test_the_fastest_variant_of_a_baseline_is_chosen(session: TimingSession) -> None:
+    import torch
+
+    def times(count: int) -> Any:
+        def run(inputs: Any) -> Any:
+            for _ in range(count):
+                found = inputs["q"] * 2
+            return found
+
+        return run
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("out of resource: shared memory")
+
+    tunable = Tunable({"broken": broken, "nine": times(9), "one": times(1), "four": times(4)})
+    settings = session.settings
+    sets = InputSets(session.device, load_task("attention"), session.problem, settings, 3)
+    with torch.no_grad():
+        watch = Stopwatch(session.device, settings)
+        replays, skipped = capture_baselines(watch, sets, {"good": tunable, "bad": Tunable({"x": broken})})
+        known = time_variants(watch, sets, tunable)
+    assert tunable.chosen == "one"
+    assert known["one"] < known["four"] < known["nine"]
+    assert set(replays) == {"good"}
+    assert skipped == {"bad": "out of resource: shared memory"}
+
+
+@needs_gpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_baseline_computes_attention(causal: bool) -> None:
+    import torch
+
+    task = load_task("attention")
+    problem = task.problem("1,4,300,64", causal=causal)
+    inputs = task.inputs(problem, "normal", 0, "cuda")
+    expected = task.reference(problem, inputs)["o"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates what it imports itself
+        torch.compiler.reset()
+    for name, run in task.baselines(problem, "cuda", patient=True).items():
+        variants = run.variants if isinstance(run, Tunable) else {"": run}
+        for variant, each in variants.items():
+            with torch.no_grad():
+                try:
+                    out = each(inputs)
+                except RuntimeError:  # not on this GPU, or not with this version: it says so and is left out
+                    continue
+            assert (out.double() - expected).abs().max() < 5e-3, (name, variant)
 
 
 @needs_gpu

@@ -106,6 +106,19 @@ def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: 
     assert done[-1] == "alone"
 
 
+def test_gates_that_ask_at_the_same_time_are_not_taken_for_somebody_who_waits(tmp_path: Path) -> None:
+    turns, done = Turns("GPU-x", tmp_path), list[str]()
+
+    def finish() -> None:
+        done.append("finished")
+        fcntl.flock(another_asks, fcntl.LOCK_UN)
+
+    with turns.beside(), (tmp_path / "evo-GPU-x.door").open() as another_asks:
+        fcntl.flock(another_asks, fcntl.LOCK_SH)
+        turns.give_way(finish)
+    assert done == []
+
+
 def _somebody_waits(folder: Path) -> bool:
     with (folder / "evo-GPU-x.door").open() as door:
         try:

@@ -13,6 +13,7 @@ Who waits to be alone waits for a case of a gate, not for all of it: a gate give
 from __future__ import annotations
 
 import fcntl
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -58,30 +59,42 @@ class Turns:
         ends what was begun on the GPU, and they are let in; `wait` is entered for as long as that takes."""
         if getattr(self._held, "how", None) != fcntl.LOCK_SH:
             return
-        with self._door.open("r") as door:
-            try:
-                fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                finish()
+        door, room = self._held.files
+        try:
+            fcntl.flock(door, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others who ask that are in nobody's way
+        except BlockingIOError:
+            finish()
             with wait():
-                fcntl.flock(self._held.room, fcntl.LOCK_UN)
-                fcntl.flock(door, fcntl.LOCK_EX)
-                fcntl.flock(self._held.room, fcntl.LOCK_SH)
+                fcntl.flock(room, fcntl.LOCK_UN)
+                _enter(door, room, fcntl.LOCK_SH)
+        else:
+            fcntl.flock(door, fcntl.LOCK_UN)
 
     @contextmanager
     def _turn(self, how: int) -> Iterator[None]:
-        for path in (self._door, self._room):
-            path.touch(mode=0o666, exist_ok=True)
-        with self._room.open("r") as room:
-            with self._door.open("r") as door:  # held by whoever waits to be alone: nobody slips past
-                fcntl.flock(door, fcntl.LOCK_EX)
-                fcntl.flock(room, how)
-            self._held.how, self._held.room = how, room
+        with _opened(self._door) as door, _opened(self._room) as room:
+            _enter(door, room, how)
+            self._held.how, self._held.files = how, (door, room)
             try:
                 yield
             finally:
-                self._held.how = self._held.room = None
+                self._held.how = self._held.files = None
+
+
+def _enter(door: int, room: int, how: int) -> None:
+    """Through the door, which is held by whoever waits to be alone: nobody slips past."""
+    fcntl.flock(door, fcntl.LOCK_EX)
+    fcntl.flock(room, how)
+    fcntl.flock(door, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 @cache

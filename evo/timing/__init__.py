@@ -20,14 +20,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from evo.device.cuda import CudaDevice, CudaKernel
 from evo.device.turns import turns_of
 from evo.gate import Green
-from evo.task import Task, Tensors
+from evo.task import Baseline, Task, Tunable
 from evo.timing.inputs import InputSets, floor_us
 from evo.timing.statistics import (
     Samples,
@@ -52,6 +51,7 @@ __all__ = [
     "launches_per_replay",
     "median_interval",
     "settled",
+    "time_variants",
 ]
 
 Stage = Callable[[str], AbstractContextManager[object]]
@@ -229,18 +229,34 @@ class TimingSession:
 
 
 def capture_baselines(
-    watch: Stopwatch, sets: InputSets, baselines: Mapping[str, Callable[[Tensors], Any]]
+    watch: Stopwatch, sets: InputSets, baselines: Mapping[str, Baseline]
 ) -> tuple[dict[str, Replay], dict[str, str]]:
-    """Baselines as graphs, by name; and those that cannot be captured, with the reason."""
+    """Baselines as graphs, by name; and those that cannot be captured, with the reason. One that is Tunable
+    is tuned first, once."""
     captured, skipped = {}, {}
     for name, run in baselines.items():
         calls = sets.of_baseline(run)
         try:
+            if isinstance(run, Tunable) and run.chosen is None:
+                times = time_variants(watch, sets, run)
+                run.choose(min(times, key=lambda variant: times[variant]))
             watch.run([calls[0], *calls])  # once more: the first call sets libraries up
             launches = launches_per_replay(watch.estimate(calls), watch.settings)
             if watch.settings.protocol == "cold":
                 launches = max(launches, len(calls))
             captured[name] = watch.capture(calls, launches)
         except RuntimeError as error:
-            skipped[name] = str(error).splitlines()[0]
+            skipped[name] = (str(error).splitlines() or [type(error).__name__])[0]
     return captured, skipped
+
+
+def time_variants(watch: Stopwatch, sets: InputSets, tunable: Tunable) -> dict[str, float]:
+    """µs a call, by variants, of those that run here: all captured, then sampled in turns. RuntimeError with
+    the first one's reason where none runs."""
+    replays, skipped = capture_baselines(watch, sets, tunable.variants)
+    if not replays:
+        raise RuntimeError(next(iter(skipped.values()), "no variants"))
+    watch.settle()
+    watch.sample(list(replays.values()), 1)
+    taken = watch.sample(list(replays.values()), 2 * watch.settings.few, lead=True)
+    return {name: float(np.median(samples)) for name, samples in zip(replays, taken, strict=True)}

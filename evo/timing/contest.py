@@ -18,7 +18,7 @@ from evo.device.cuda import CudaDevice, CudaKernel
 from evo.device.turns import turns_of
 from evo.errors import CandidateError
 from evo.gate import Green
-from evo.task import Task
+from evo.task import Task, Tunable
 from evo.timing import capture_baselines
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
@@ -46,7 +46,7 @@ class Contest:
     def __init__(self, device: CudaDevice, task: Task, problem: Problem, patient: bool) -> None:
         self.device, self.task, self.problem = device, task, problem
         self.skipped: dict[str, str] = {}
-        """Baselines that cannot be timed, and why."""
+        """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
         self.baselines = task.baselines(problem, device.torch_device, patient)
 
     def round(self, protocol: Literal["warm", "cold"], seed: int, finalists: Mapping[str, Green]) -> Round:
@@ -71,7 +71,9 @@ class Contest:
         settings = TimingSettings(protocol)
         watch = Stopwatch(self.device, settings)
         sets = InputSets(self.device, self.task, self.problem, settings, seed)
-        replays, self.skipped = capture_baselines(watch, sets, self.baselines)
+        entering = {name: run for name, run in self.baselines.items() if name not in self.skipped}
+        replays, skipped = capture_baselines(watch, sets, entering)
+        self.skipped |= skipped
         held: list[Sequence[Call]] = []  # launches hold the buffers that graphs write to
         for name, green in finalists.items():
             with _blame(name):
@@ -103,7 +105,7 @@ class Contest:
 
     def kernels(self) -> dict[str, list[str]]:
         """The names of the kernels that each baseline really runs, as torch's profiler sees them, and behind
-        the last one what a baseline that tunes itself has chosen. Only after the last round: a profiler that
+        the last one which variant of a Tunable ran. Only after the last round: a profiler that
         was on once may slow what runs after it."""
         import torch
         from torch.profiler import ProfilerActivity, profile
@@ -123,8 +125,8 @@ class Contest:
                     torch.cuda.synchronize(self.device.index)
                 names = [event.name for event in profiler.events() if event.device_type.name == "CUDA"]
                 found[name] = list(dict.fromkeys(names))
-                if found[name] and (tuned := getattr(run, "tuned", str)()):
-                    found[name][-1] += f" [{tuned}]"
+                if found[name] and isinstance(run, Tunable) and run.chosen:
+                    found[name][-1] += f" [{run.chosen}]"
         return found
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evo.device import Region
 from evo.device.cuda import CudaDevice, CudaKernel
 from evo.errors import Red
 from evo.gate.judging import judge
 from evo.gpu import Gpu
-from evo.task import Task, Tensors
+from evo.task import Baseline, Task
 from evo.timing.stopwatch import Call, TimingSettings
 from evo.trial import LaunchConfig, Problem
 
@@ -116,7 +116,7 @@ class InputSets:
 
     # ---- calls
 
-    def of_baseline(self, run: Callable[[Tensors], Any]) -> list[Call]:
+    def of_baseline(self, run: Baseline) -> list[Call]:
         """Calls of a baseline, one a set."""
         return [partial(run, made.inputs) for made in self._sets]
 

@@ -1,27 +1,27 @@
 """What attention kernels must beat: torch's own by name, and others where they are installed.
 
 Each takes the inputs q, k, v (B, H, L, D) and gives o, of the same shape; extra copies are none of its work.
-One that tunes itself has an attribute `tuned`: a function without parameters that tells, after the first
-call, what it chose ("" where it cannot be told).
+Those that have tiles to choose are Tunable: evo's own stopwatch chooses.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import math
-import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.task import Baseline, Tunable, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Baseline = Callable[[Mapping[str, "Tensor"]], Any]
 
 BACKENDS = {
     "sdpa": None,
@@ -40,17 +40,21 @@ def quick(causal: bool) -> dict[str, Baseline]:
 
 
 def patient(problem: Problem) -> dict[str, Baseline]:
-    """Those that compile or tune themselves in their first call; whatever stops one of them there is a
-    RuntimeError."""
+    """Those that are compiled in their first call; whatever stops one of them there is a RuntimeError."""
     causal, d = bool(problem["causal"]), int(problem["D"])
     found: dict[str, Baseline] = {"flex": _flex(causal)}
     if _installed("triton") and d & (d - 1) == 0:
         found["triton"] = _triton(causal)
-    if _installed("flash_attn"):
-        found["flash-attn"] = _flash_attn(causal)
-    if _installed("flashinfer") and problem["B"] == 1:
-        found["flashinfer"] = _flashinfer(causal)
-    return {name: _explained(run) for name, run in found.items()}
+    packages = {
+        "flash-attn": ("flash_attn", _flash_attn),
+        "flash-attn-3": ("flash_attn_interface", _flash_attn),
+        "flash-attn-4": ("flash_attn.cute", _flash_attn),
+        "flashinfer": ("flashinfer", _flashinfer),
+    }
+    for name, (package, made) in packages.items():
+        if _installed(package) and (name != "flashinfer" or problem["B"] == 1):
+            found[name] = _explained(made(package, causal))
+    return found
 
 
 def runs(run: Baseline, tensors: Mapping[str, Tensor]) -> bool:
@@ -64,8 +68,14 @@ def runs(run: Baseline, tensors: Mapping[str, Tensor]) -> bool:
     return True
 
 
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+def _installed(module: str) -> bool:
+    """Whether there is such a module with code of its own: flash-attn 4 lies in a folder `flash_attn`, which
+    is no flash-attn 2."""
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # no parent
+        return False
+    return found is not None and found.origin is not None
 
 
 def _explained(run: Baseline) -> Baseline:
@@ -118,80 +128,123 @@ def _hybrid(causal: bool) -> Baseline:
     return run
 
 
-def _flex(causal: bool) -> Baseline:
-    """torch's FlexAttention, compiled for exactly these shapes; Inductor tunes its tiles (max-autotune). Its
-    block mask is made once: without one, two more kernels would make it in every call."""
-    state: dict[str, Any] = {}
+FLEX_TILES = (
+    (64, 128, 3, 4),
+    (64, 64, 3, 4),
+    (128, 64, 3, 4),
+    (128, 64, 3, 8),
+    (128, 128, 3, 4),
+    (128, 128, 2, 8),
+    (128, 128, 1, 8),
+)
+"""Rows, keys, stages and warps: what Inductor chooses among (max-autotune), and takes unasked on Hopper."""
 
-    def run(inputs: Mapping[str, Tensor]) -> Any:
-        import torch
+
+def _flex(causal: bool) -> Tunable:
+    """torch's FlexAttention, compiled for exactly these shapes with each of FLEX_TILES. Its block mask is
+    made once: without one, two more kernels would make it in every call."""
+    masks: list[Any] = []
+
+    def mask(q: Tensor, k: Tensor) -> Any:
         from torch.nn.attention import flex_attention as flex
 
-        q, k, v = inputs["q"], inputs["k"], inputs["v"]
-        if not state:
+        if not masks:
             length = q.shape[2]
-            state["compiled"] = torch.compile(
-                flex.flex_attention, dynamic=False, mode="max-autotune-no-cudagraphs"
-            )
-            state["mask"] = (
+            masks.append(
                 flex.create_block_mask(
                     lambda _b, _h, i, j: i >= j, None, None, length, length, device=q.device
                 )
                 if causal
                 else getattr(flex, "_create_empty_block_mask", lambda *_: None)(q, k)
             )
-        return state["compiled"](q, k, v, block_mask=state["mask"])
+        return masks[0]
 
-    run.tuned = _chosen_by_inductor  # type: ignore[attr-defined]
-    return run
+    def variant(options: dict[str, int]) -> Baseline:
+        compiled: list[Any] = []
 
+        def run(inputs: Mapping[str, Tensor]) -> Any:
+            import torch
+            from torch.nn.attention import flex_attention as flex
 
-def _chosen_by_inductor() -> str:
-    """The tiles of the FlexAttention kernel that was compiled last in this process, from its source: Inductor
-    has no other word for them."""
-    try:
-        from torch._inductor.codecache import PyCodeCache
+            if not compiled:
+                # whole, or not at all: torch would rather run it uncompiled after eight compilations
+                compiled.append(torch.compile(flex.flex_attention, dynamic=False, fullgraph=True))
+            q, k, v = inputs["q"], inputs["k"], inputs["v"]
+            return compiled[0](q, k, v, block_mask=mask(q, k), kernel_options=options)
 
-        files = [Path(str(module.__file__)) for module in PyCodeCache.modules]
-        sources = [file.read_text() for file in files if file.is_file()]
-    except (ImportError, AttributeError, OSError):  # nothing of this is torch's word
-        return ""
-    for source in reversed(sources):
-        if "flex_attention" in source and "BLOCK_M : tl.constexpr" in source:
-            tiles = re.findall(r"(BLOCK_[MN]) : tl\.constexpr = (\d+)", source)
-            launch = re.findall(r"(num_warps|num_stages)=(\d+)", source)
-            return " ".join(f"{name}={value}" for name, value in dict([*tiles, *launch]).items())
-    return ""
+        return _explained(run)
+
+    names = ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps")
+    every = [dict(zip(names, tile, strict=True)) for tile in FLEX_TILES]
+    return Tunable({_told(options): variant(options) for options in every})
 
 
-def _triton(causal: bool) -> Baseline:
-    """Our flash kernel in Triton (triton_flash.py beside this file), tuned by Triton in its first call."""
-    from evo.task import load_module
+TRITON_TILES = [
+    (rows, keys, stages, warps)
+    for rows, warps in ((64, 4), (128, 4), (128, 8))
+    for keys in (64, 128)
+    for stages in (2, 3)
+]
+"""Rows, keys, stages and warps of our kernel in Triton."""
 
-    state: dict[str, Any] = {}
+
+def _triton(causal: bool) -> Tunable:
+    """Our flash kernel in Triton (triton_flash.py beside this file), with each of TRITON_TILES. The first
+    call compiles them all at once, which Triton does outside of Python's lock: 1.7 s instead of 9."""
+
+    def launched(options: dict[str, int], inputs: Mapping[str, Tensor]) -> Any:
+        return _triton_flash().attention(inputs["q"], inputs["k"], inputs["v"], causal, **options)
+
+    names = ("ROWS", "KEYS", "num_stages", "num_warps")
+    every = [dict(zip(names, tile, strict=True)) for tile in TRITON_TILES]
+    compiled: list[bool] = []
+
+    def compile_all(inputs: Mapping[str, Tensor]) -> None:
+        import torch
+
+        def compile_one(options: dict[str, int]) -> None:
+            with suppress(Exception), torch.cuda.device(inputs["q"].device):  # its own call will say so again
+                launched(options, inputs)
+
+        _triton_flash()
+        with ThreadPoolExecutor(len(every)) as threads:
+            list(threads.map(compile_one, every))
+        torch.cuda.synchronize(inputs["q"].device)
+
+    def variant(options: dict[str, int]) -> Baseline:
+        def run(inputs: Mapping[str, Tensor]) -> Any:
+            if not compiled:
+                compile_all(inputs)
+                compiled.append(True)
+            return launched(options, inputs)
+
+        return _explained(run)
+
+    return Tunable({_told(options): variant(options) for options in every})
+
+
+@functools.cache
+def _triton_flash() -> Any:
+    return load_module(Path(__file__).with_name("triton_flash.py"))
+
+
+def _told(settings: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _flash_attn(module: str, causal: bool) -> Baseline:
+    """A flash-attn package: 2 and 3 in CUDA C++, 3 on CUTLASS, 4 in CUTLASS's Python (CuTe). They want
+    (B, L, H, D) and take it by strides; 4, and 3 at first, return the sums of exponentials too."""
 
     def run(inputs: Mapping[str, Tensor]) -> Any:
-        if not state:
-            state["module"] = load_module(Path(__file__).with_name("triton_flash.py"))
-        return state["module"].attention(inputs["q"], inputs["k"], inputs["v"], causal)
-
-    run.tuned = lambda: str(state["module"].tuned()) if state else ""  # type: ignore[attr-defined]
-    return run
-
-
-def _flash_attn(causal: bool) -> Baseline:
-    """The flash-attn package; it wants (B, L, H, D) and takes it by strides."""
-
-    def run(inputs: Mapping[str, Tensor]) -> Any:
-        from flash_attn import flash_attn_func  # type: ignore[import-not-found]
-
         q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
-        return flash_attn_func(q, k, v, causal=causal).transpose(1, 2)
+        out = importlib.import_module(module).flash_attn_func(q, k, v, causal=causal)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
 
     return run
 
 
-def _flashinfer(causal: bool) -> Baseline:
+def _flashinfer(_module: str, causal: bool) -> Baseline:
     """FlashInfer's prefill for one sequence; it wants q as (L, H, D)."""
 
     def run(inputs: Mapping[str, Tensor]) -> Any:

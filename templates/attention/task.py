@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evo.errors import UsageError
-from evo.task import BufferSpec, Relation, Task, load_module
+from evo.task import Baseline, BufferSpec, Relation, Task, load_module
 from evo.trial import Problem, Value
 
 if TYPE_CHECKING:
@@ -182,10 +182,10 @@ class Attention(Task):
 
     def baselines(
         self, problem: Problem, torch_device: str = "cuda", patient: bool = False
-    ) -> dict[str, Callable[[Mapping[str, Tensor]], Any]]:
+    ) -> dict[str, Baseline]:
         import torch
 
-        found: dict[str, Callable[[Mapping[str, Tensor]], Any]] = _baselines.quick(bool(problem["causal"]))
+        found: dict[str, Baseline] = _baselines.quick(bool(problem["causal"]))
         small = problem.replace(B=1, H=1, L=min(problem["L"], 128))
         tensors = self.inputs(small, "normal", 0, torch_device)
         with torch.no_grad():

@@ -1,28 +1,17 @@
 """FlashAttention's forward pass in Triton: a tile of queries a program, online softmax over tiles of keys.
 
-A baseline, and nothing that evo searches: it is what a person writes in Triton in an hour, tuned by Triton.
+A baseline, and nothing that evo searches: it is what a person writes in Triton in an hour.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 
-def _configurations() -> list[Any]:
-    return [
-        triton.Config({"ROWS": rows, "KEYS": keys}, num_warps=warps, num_stages=stages)
-        for rows, warps in ((64, 4), (128, 4), (128, 8))
-        for keys in (64, 128)
-        for stages in (2, 3)
-    ]
-
-
-@triton.autotune(configs=_configurations(), key=["length", "D", "CAUSAL"])
 @triton.jit
 def _flash(
     q, k, v, o, length, scale_log2, D: tl.constexpr, CAUSAL: tl.constexpr,
@@ -65,20 +54,12 @@ def _flash(
     )
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """softmax(q kᵀ / √D) v of (B, H, L, D) tensors, D a power of two."""
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, **tiles: int) -> torch.Tensor:
+    """softmax(q kᵀ / √D) v of (B, H, L, D) tensors, D a power of two. `tiles`: ROWS and KEYS of a tile,
+    num_stages, num_warps."""
     b, h, length, d = q.shape
     o = torch.empty_like(q)
+    grid = (triton.cdiv(length, tiles["ROWS"]), b * h)
     scale_log2 = math.log2(math.e) / math.sqrt(d)
-
-    def grid(chosen: dict[str, int]) -> tuple[int, int]:
-        return triton.cdiv(length, chosen["ROWS"]), b * h
-
-    _flash[grid](q, k, v, o, length, scale_log2, D=d, CAUSAL=causal)
+    _flash[grid](q, k, v, o, length, scale_log2, D=d, CAUSAL=causal, **tiles)
     return o
-
-
-def tuned() -> str:
-    """What Triton's tuner chose in the first call."""
-    best = _flash.best_config
-    return " ".join(f"{name}={value}" for name, value in best.all_kwargs().items() if value is not None)
