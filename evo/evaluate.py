@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache as once
@@ -192,8 +192,8 @@ class Evaluator:
         self.spec = spec
         self.device = device
         self.compiler = compiler
-        self.versions = versions_of(device)
         self._program = Program(spec)
+        self.versions = versions_of(device, self.task.packages)
         self._session: TimingSession | None = None
         self._last: Kernel | None = None
         """The kernel that was evaluated last: unloaded in the next turn, not while another one is timed."""
@@ -401,10 +401,11 @@ def trial_seed(study_seed: int, candidate: Candidate) -> int:
     return int(digest_of(study_seed, candidate.digest)[:8], 16)
 
 
-def versions_of(device: Device) -> dict[str, str]:
-    """What a trial depends on besides its candidate: names and versions."""
+def versions_of(device: Device, packages: Sequence[str] = ()) -> dict[str, str]:
+    """What a trial, or a time beside it, depends on besides its candidate: names and versions. `packages`:
+    more distributions, if they are installed."""
     found = {"evo": __version__, "python": platform.python_version()}
-    for package in ("torch", "numpy"):
+    for package in ("torch", "numpy", *packages):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -89,6 +89,9 @@ class Task(ABC):
     it; in the third the terms are alike, so that roundings on the way add up; in the last one term, which may
     be any, is far above all others, so that whoever overlooks one is seen. Others as the task needs."""
 
+    packages: Sequence[str] = ()
+    """Distributions that baselines come from, besides torch: their versions are kept beside the times."""
+
     @property
     def mask_family(self) -> str:
         """The family in which a term that is masked by mistake, or not masked, shows most."""

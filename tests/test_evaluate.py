@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed
+from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed, versions_of
 from evo.gate import Green, check
 from evo.gate.visit import Between
 from evo.gpu import KNOWN_GPUS, Limits
@@ -254,3 +254,9 @@ def test_a_pool_of_emulators(spec: EvaluatorSpec) -> None:
     outcomes = [finished[number].outcome for number in range(len(faults))]
     assert outcomes == ["GREEN", "RED", "HUNG", "UNCOMPILABLE", "GREEN"]
     assert finished[2].reason in ("deadline", "runaway loop")
+
+
+def test_versions_of_what_is_not_installed_are_left_out(evaluator: Evaluator) -> None:
+    found = versions_of(evaluator.device, ("optuna", "no-such-package"))
+    assert {"evo", "python", "torch", "optuna"} <= set(found)
+    assert "no-such-package" not in found

@@ -31,6 +31,11 @@ BACKENDS = {
     "math": "MATH",
 }
 """scaled_dot_product_attention: what torch itself chooses, and its backends by name."""
+DISTRIBUTIONS = (
+    "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "triton",
+    "flash-attn", "flash-attn-3", "flash-attn-4", "flashinfer-python",
+)  # fmt: skip
+"""Where the others come from, and cuDNN."""
 
 
 def quick(causal: bool) -> dict[str, Baseline]:

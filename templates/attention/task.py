@@ -49,6 +49,7 @@ class Attention(Task):
         "normal", "peaky", "offset_v", "ascending", "large_logits", "equal_keys", "huge_last", "spike",
     )  # fmt: skip
 
+    packages = _baselines.DISTRIBUTIONS
     mask_family = "large_logits"
     """A padding key, whose score is 0, takes all weight from keys with scores of -80."""
 
