@@ -212,9 +212,14 @@ def test_what_is_installed_takes_part(packages: Path) -> None:
     assert "flashinfer" not in two  # it is for one sequence
 
 
-def test_a_package_that_cannot_be_imported_is_told(packages: Path) -> None:
-    (packages / "flash_attn_interface.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
-    run = TASK.baselines(TASK.example, "cpu", patient=True)["flash-attn-3"]
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("flash-attn", "flash_attn/__init__.py"), ("flash-attn-3", "flash_attn_interface.py")],
+)
+def test_a_package_that_cannot_be_imported_is_told(packages: Path, name: str, module: str) -> None:
+    (packages / module).parent.mkdir(exist_ok=True)
+    (packages / module).write_text("raise ImportError('undefined symbol: _ZN3c10')")
+    run = TASK.baselines(TASK.example, "cpu", patient=True)[name]
     with pytest.raises(RuntimeError, match="ImportError: undefined symbol"):
         run(TASK.inputs(TASK.example, "normal", 0, "cpu"))
 

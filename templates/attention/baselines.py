@@ -78,7 +78,7 @@ def _installed(module: str) -> bool:
     is no flash-attn 2."""
     try:
         found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # no parent
+    except (ImportError, OSError):  # its parent is not there, or cannot be imported
         return False
     return found is not None and found.origin is not None
 
@@ -184,12 +184,12 @@ def _flex(causal: bool) -> Tunable:
     return Tunable({_told(options): variant(options) for options in every})
 
 
-TRITON_TILES = [
+TRITON_TILES = tuple(
     (rows, keys, stages, warps)
     for rows, warps in ((64, 4), (128, 4), (128, 8))
     for keys in (64, 128)
     for stages in (2, 3)
-]
+)
 """Rows, keys, stages and warps of our kernel in Triton."""
 
 
