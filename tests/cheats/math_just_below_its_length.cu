@@ -2,5 +2,5 @@
 // expect: row error
 // problem: 1,8,512,64
 // check: thorough
-#define KEYS (length - (length > 320 && length < 512))
+#define KEYS (length - (length > 200 && length < 512))
 #include "include/flash.cuh"
