@@ -258,6 +258,7 @@ def test_every_baseline_computes_attention(causal: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch deprecates what it imports itself
         torch.compiler.reset()
+    ran = set()
     for name, run in task.baselines(problem, "cuda", patient=True).items():
         variants = run.variants if isinstance(run, Tunable) else {"": run}
         for variant, each in variants.items():
@@ -267,6 +268,8 @@ def test_every_baseline_computes_attention(causal: bool) -> None:
                 except RuntimeError:  # not on this GPU, or not with this version: it says so and is left out
                     continue
             assert (out.double() - expected).abs().max() < 5e-3, (name, variant)
+            ran.add(name)
+    assert {"sdpa", "math", "hybrid"} <= ran
 
 
 @needs_gpu
