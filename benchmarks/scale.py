@@ -86,6 +86,7 @@ class Answers:
     """Workers that answer at once; after `count` answers the search is interrupted."""
 
     capacity = 20
+    idle = 0
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -97,6 +98,8 @@ class Answers:
 
     def submit(self, number: int, candidate: Candidate) -> None:
         self._waiting.append((number, candidate))
+
+    def revisit(self, number: int, candidate: Candidate, visit: int) -> None: ...
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:  # noqa: ARG002
         self.left -= 1

@@ -212,8 +212,8 @@ class Evaluator:
         if isinstance(self.device, CudaDevice):
             self._session_for(self.device, problem)
 
-    def evaluate(self, candidate: Candidate, watch: Watch = _nobody) -> Trial:
-        """The candidate's journey, and how it ended."""
+    def evaluate(self, candidate: Candidate, watch: Watch = _nobody, visit: int = 0) -> Trial:
+        """The candidate's journey, and how it ended. `visit`: how often it was here before."""
         journey = _Journey(candidate, watch)
         try:
             with journey.stage("compile"):
@@ -223,7 +223,7 @@ class Evaluator:
                 with journey.stage("load"):
                     kernel = self._last = self.device.load(binary, candidate.launch)
                 with journey.stage("gate"):
-                    seed = trial_seed(self.spec.seed, candidate)
+                    seed = trial_seed(self.spec.seed, candidate, visit)
                     green = self._check(candidate, kernel, seed, journey)
                 with journey.stage("timing"):
                     ready = self._prepare(green, journey)
@@ -395,10 +395,12 @@ def failed(
     )
 
 
-def trial_seed(study_seed: int, candidate: Candidate) -> int:
+def trial_seed(study_seed: int, candidate: Candidate, visit: int = 0) -> int:
     """The seed of a candidate's gate: it follows from the study's seed and the candidate alone, so that the
-    same candidate meets the same inputs however often, and in whatever order, it is evaluated."""
-    return int(digest_of(study_seed, candidate.digest)[:8], 16)
+    same candidate meets the same inputs in whatever order it is evaluated; and from the `visit`, so that
+    whoever is gated again meets others."""
+    again = [visit] if visit else []
+    return int(digest_of(study_seed, candidate.digest, *again)[:8], 16)
 
 
 def versions_of(device: Device, packages: Sequence[str] = ()) -> dict[str, str]:

@@ -165,7 +165,8 @@ def lines(progress: Progress) -> RenderableType:
 
 
 def usage_text(usage: Usage | None) -> str:
-    """`GPU 61 % busy · gate 55 % · timing 30 % · idle 2 % · strategy 12 % · 8.1 cores compile ahead`."""
+    """`GPU 61 % busy · gate 55 % · timing 30 % · idle 2 % · strategy 12 % · 8.1 cores compile ahead`, and how
+    often leaders were timed again."""
     if usage is None or not usage.evaluators:
         return ""
     parts = [] if usage.gpu_busy is None else [f"GPU {usage.gpu_busy:.0%} busy"]
@@ -173,6 +174,8 @@ def usage_text(usage: Usage | None) -> str:
     parts.append(f"strategy {usage.strategy:.0%}")
     if usage.compilers:
         parts.append(f"{usage.compilers:.1f} cores compile ahead")
+    if usage.revisits:
+        parts.append(f"leaders timed again {usage.revisits:,} times")
     return " · ".join(part.replace("%", " %") for part in parts)
 
 

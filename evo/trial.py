@@ -252,7 +252,9 @@ class Interval:
 @dataclass(frozen=True)
 class Timing:
     """A measured time: raw samples in µs a launch, their median and its interval, beside the baselines that
-    were interleaved with it in the same process. `protocol` is "warm" or "cold" (L2)."""
+    were interleaved with it in the same process. `protocol` is "warm" or "cold" (L2). `clocks` are NVML's
+    readings; of samples that are of several visits to an evaluator those of the last one, and how many
+    `visits` they are of."""
 
     samples_us: tuple[float, ...]
     median_us: float
@@ -262,6 +264,11 @@ class Timing:
     speedup: float | None = None
     speedup_interval: Interval | None = None
     clocks: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def visits(self) -> int:
+        """How often an evaluator has timed it."""
+        return int(self.clocks.get("visits", 1))
 
 
 @dataclass(frozen=True)

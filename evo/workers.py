@@ -4,6 +4,9 @@
                              └── ready ──> evaluators (processes)  few a GPU; many on the emulator
     search <── wait ───────────────────────────┘
 
+An evaluator that is idle all the same may be sent a candidate that was here before (`revisit`): what that one
+needs is compiled.
+
 Each evaluator has the next candidate at hand while it works on one, so that it need not wait for the
 strategy. The pool supervises (deadlines, deaths, new processes) in `submit` and `wait`, which the search
 calls all the time. Another kind of pool, say of a cluster, has the same methods.
@@ -71,7 +74,9 @@ class Evaluates(Protocol):
         """Whether it can take another candidate; if not, its process is replaced."""
         ...
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None]) -> Trial: ...
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:
+        """`visit`: how often the candidate was evaluated before."""
+        ...
 
     def close(self) -> None: ...
 
@@ -118,9 +123,12 @@ class _Job:
     """How it ended, if it did before it came to an evaluator."""
     ahead_s: float | None = None
     """Seconds that it was compiled ahead of the evaluator."""
+    visit: int = 0
+    """How often it was evaluated before."""
 
     def __str__(self) -> str:
-        return f"#{self.number} {self.candidate.template}: {self.stage} {time.monotonic() - self.since:.1f} s"
+        what = f"#{self.number} {self.candidate.template}{' again' if self.visit else ''}"
+        return f"{what}: {self.stage} {time.monotonic() - self.since:.1f} s"
 
 
 class Pool:
@@ -166,6 +174,14 @@ class Pool:
         held = sum(len(e.jobs) for e in self._evaluators)
         return len(self._compiling) + len(self._ready) + held + len(self._finished)
 
+    @property
+    def idle(self) -> int:
+        """How many evaluators wait for compilers. 0 where nothing is compiled ahead of them: they are never
+        short of work, and on the emulator there is nothing to learn from another visit."""
+        if self._threads is None or self._ready:
+            return 0
+        return sum(evaluator.idle for evaluator in self._evaluators)
+
     def submit(self, number: int, candidate: Candidate) -> None:
         """Take a candidate; its Trial will come out of `wait` under `number`."""
         job = _Job(number, candidate)
@@ -175,6 +191,11 @@ class Pool:
             future.add_done_callback(self._wake)
         else:
             self._ready.append(job)
+        self._hand_out()
+
+    def revisit(self, number: int, candidate: Candidate, visit: int) -> None:
+        """Take a candidate that was evaluated `visit` times before; it goes to an evaluator at once."""
+        self._ready.append(_Job(number, candidate, visit=visit))
         self._hand_out()
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
@@ -286,6 +307,10 @@ class _Evaluator:
     def takes(self) -> bool:
         return len(self.jobs) < AT_HAND and self._process is not None and not self._leaving
 
+    @property
+    def idle(self) -> bool:
+        return self._is_ready and self.takes and not self.jobs
+
     def _start(self) -> None:
         self._is_ready = self._leaving = False
         self._started = time.monotonic()
@@ -313,7 +338,7 @@ class _Evaluator:
         """Hand over a candidate; it counts from when the process begins with it."""
         self.jobs.append(job)
         with contextlib.suppress(OSError):  # as above
-            self._connection.send((job.number, job.candidate))
+            self._connection.send((job.number, job.candidate, job.visit))
 
     def signals(self) -> Iterable[Any]:
         """What becomes readable when there is news."""
@@ -447,11 +472,11 @@ def serve(fd: int) -> None:
         limit = max(RECYCLE_BYTES, anonymous_bytes() + (512 << 20))
         while True:
             since = time.monotonic()
-            number, candidate = connection.recv()
+            number, candidate, visit = connection.recv()
             idle = time.monotonic() - since
             os.ftruncate(1, 0)  # what earlier candidates wrote is of no use any more
             os.lseek(1, 0, os.SEEK_SET)
-            trial = evaluator.evaluate(candidate, _Reporter(connection, number))
+            trial = evaluator.evaluate(candidate, _Reporter(connection, number), visit)
             trial = replace(trial, seconds={"idle": idle, **trial.seconds})
             leaving = not evaluator.usable or anonymous_bytes() > limit
             connection.send(("done", number, trial, leaving))

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,27 +109,54 @@ BEST_US = 5.0
 SIZE = 15 * 3 * 2 * 2 * 2  # feasible points
 
 
-class LandscapeWorkers:
-    """`count` workers in this process, each of which takes `seconds` a candidate; more are queued."""
+def evaluate_again(candidate: Candidate, visit: int) -> Trial:
+    """Another visit: a fiftieth slower than the first one, faster with 64 columns; with 128 rows and
+    64 columns the third one is RED."""
+    trial = evaluate(candidate)
+    assert trial.timing
+    if visit == 2 and (candidate.point["rows"], candidate.point["columns"]) == (128, 64):
+        return replace(trial, outcome=Outcome.RED, reason="race", detail="two threads", timing=None)
+    us = trial.timing.median_us * (0.98 if candidate.point["columns"] == 64 else 1.02)
+    timing = replace(trial.timing, samples_us=(us,) * 20, median_us=us, interval=Interval(us, us))
+    return replace(trial, timing=timing)
 
-    def __init__(self, count: int = 1, seconds: float = 0.0, queued: int = 2) -> None:
+
+class LandscapeWorkers:
+    """`count` workers in this process, each of which takes `seconds` a candidate; more are queued. `waits`:
+    a worker without a candidate says that it is idle."""
+
+    def __init__(self, count: int = 1, seconds: float = 0.0, queued: int = 2, waits: bool = False) -> None:
         self.capacity = count + queued
         self.submitted: list[Candidate] = []
+        self.revisited: list[tuple[int, int]] = []
         self.closed = False
+        self._waits = waits
         self._seconds = seconds
         self._free = [0.0] * count
-        self._waiting: list[tuple[float, int, Candidate]] = []
+        self._waiting: list[tuple[float, int, Candidate, int]] = []
 
     @property
     def in_flight(self) -> int:
         return len(self._waiting)
 
+    @property
+    def idle(self) -> int:
+        return max(0, len(self._free) - len(self._waiting)) if self._waits else 0
+
     def submit(self, number: int, candidate: Candidate) -> None:
         self.submitted.append(candidate)
+        self._begin(number, candidate)
+
+    def revisit(self, number: int, candidate: Candidate, visit: int) -> None:
+        assert self.idle
+        self.revisited.append((number, visit))
+        self._begin(number, candidate, visit)
+
+    def _begin(self, number: int, candidate: Candidate, visit: int = 0) -> None:
         worker = self._free.index(min(self._free))
         # a duration that depends on the number: results of several workers come out of order
         self._free[worker] = max(self._free[worker], time.monotonic()) + self._seconds * (1 + number % 3)
-        self._waiting.append((self._free[worker], number, candidate))
+        self._waiting.append((self._free[worker], number, candidate, visit))
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
         self._waiting.sort(key=lambda entry: entry[:2])
@@ -137,10 +164,13 @@ class LandscapeWorkers:
             time.sleep(min(timeout, max(0.0, self._waiting[0][0] - time.monotonic())))
         ended = [entry for entry in self._waiting if entry[0] <= time.monotonic()]
         self._waiting = self._waiting[len(ended) :]
-        return [(number, evaluate(candidate)) for _, number, candidate in ended]
+        return [
+            (number, evaluate_again(candidate, visit) if visit else evaluate(candidate))
+            for _, number, candidate, visit in ended
+        ]
 
     def activity(self) -> list[str]:
-        return [f"trial {number}" for _, number, _ in self._waiting]
+        return [f"trial {number}" for _, number, *_ in self._waiting]
 
     def close(self) -> None:
         self.closed = True
@@ -172,7 +202,7 @@ class LandscapeEvaluator:
     def __init__(self, spec: LandscapeSpec) -> None:
         self._spec = spec
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None]) -> Trial:
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:  # noqa: ARG002
         watch("gate")
         time.sleep(self._spec.seconds)
         if (candidate.point["rows"], candidate.point["columns"]) == self._spec.fatal:

@@ -16,7 +16,7 @@ from evo.gpu import KNOWN_GPUS, Limits
 from evo.task import load_task
 from evo.template import load_template
 from evo.toolkit import toolkits
-from evo.trial import Candidate, Outcome, Problem, Trial, Value, body_of
+from evo.trial import Candidate, Outcome, Problem, Trial, Value, body_of, digest_of
 from evo.workers import Pool
 
 pytestmark = [
@@ -159,6 +159,15 @@ def test_seeds_follow_from_study_and_candidate(spec: EvaluatorSpec) -> None:
     one, other = candidate_of(spec), candidate_of(spec, unroll=4)
     assert trial_seed(3, one) == trial_seed(3, candidate_of(spec))
     assert len({trial_seed(3, one), trial_seed(3, other), trial_seed(4, one)}) == 3
+    assert trial_seed(3, one, 0) == trial_seed(3, one) == int(digest_of(3, one.digest)[:8], 16)
+    assert len({trial_seed(3, one, visit) for visit in range(5)}) == 5
+
+
+def test_another_visit_meets_other_inputs(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    one = candidate_of(spec)
+    first, same, other = (evaluator.evaluate(one, visit=visit) for visit in (0, 0, 1))
+    assert first.errors == same.errors
+    assert {e.seed for e in first.errors} != {e.seed for e in other.errors}
 
 
 def test_a_bug_is_no_trial(evaluator: Evaluator, spec: EvaluatorSpec) -> None:

@@ -250,6 +250,43 @@ def test_a_number_is_recorded_once(store: Store) -> None:
     assert store.trial("mission-1/1").trial == timed(1)
 
 
+def test_another_visit_changes_what_it_found_and_nothing_else(store: Store) -> None:
+    mine, other = store.create(study()), store.create(study("other-1"))
+    store.add(mine, 0, timed(0, 7.0))
+    store.add(mine, 1, timed(1, 6.0))
+    store.add(mine, 2, timed(2, 6.0), same_as=1)
+    store.add(other, 1, timed(5, 9.0))
+    before = {name: store.trial(name) for name in ("mission-1/0", "mission-1/1", "mission-1/2", "other-1/1")}
+    found = before["mission-1/1"].trial
+    assert found.timing
+    more = dataclasses.replace(
+        found.timing,
+        samples_us=(8.0,) * 6,
+        median_us=8.0,
+        interval=Interval(7.5, 8.5),
+        clocks={"sm_mhz": 1900.0, "visits": 2.0},
+    )
+    again = dataclasses.replace(found, timing=more, seconds={"gate": 99.0}, device="another")
+    store.revise(mine, 1, again, twins=[2], spent_s=12.5)
+    for name, number in (("mission-1/1", 1), ("mission-1/2", 2)):
+        was, now = before[name], store.trial(name)
+        assert now == dataclasses.replace(was, trial=dataclasses.replace(was.trial, timing=more)), number
+    assert [r.number for r in store.leaderboard(study="mission-1")] == [0, 1]
+    assert store.study("mission-1").spent_s == 12.5
+
+    errors = (CaseError(PROBLEM.key, "normal", 9, 0.5, 0.02),)
+    red = dataclasses.replace(
+        found, outcome=Outcome.RED, reason="race", detail="two", where="k.cu:3", errors=errors, timing=None
+    )
+    store.revise(mine, 1, dataclasses.replace(red, seconds={"gate": 99.0}), twins=[2])
+    assert store.trial("mission-1/1").trial == red
+    assert [r.number for r in store.leaderboard(study="mission-1")] == [0]
+    assert [(f.reason, f.count) for f in store.failures(mine)] == [("race", 2)]
+    assert [row.median_us for row in store.rows(mine)] == [7.0, None, None]
+    for name in ("mission-1/0", "other-1/1"):
+        assert store.trial(name) == before[name]
+
+
 def test_numbers_that_are_none_are_null(store: Store) -> None:
     mine = store.create(study())
     errors = (

@@ -34,7 +34,7 @@ class Obedient:
         self.usable = True
         self.leak: list[bytes] = []
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None]) -> Trial:
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:
         watch("gate")
         word, _, value = candidate.source.partition(" ")
         if word in ("sleep", "turn"):
@@ -66,7 +66,8 @@ class Obedient:
                 raise Crashed("illegal address")
         except CandidateError as error:
             return failed(candidate, error, seconds={})
-        return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters={"pid": float(os.getpid())})
+        counters = {"pid": float(os.getpid()), "visit": float(visit)}
+        return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
 
     def close(self) -> None: ...
 
@@ -249,6 +250,50 @@ def test_the_next_candidate_survives_the_death_of_the_process() -> None:
             finished.update(pool.wait(1.0))
     assert finished[1].outcome == Outcome.CRASHED
     assert finished[2].outcome == Outcome.GREEN
+
+
+def awaited(pool: Pool, idle: int) -> None:
+    """Until so many evaluators have nothing to do."""
+    end = time.monotonic() + 20
+    while pool.idle != idle:
+        assert time.monotonic() < end, pool.activity()
+        assert pool.wait(0.05) == []
+
+
+def test_an_idle_evaluator_takes_a_candidate_again() -> None:
+    """Past the compilers, which are busy; what is new is waited for no longer because of it."""
+    with Pool(ObedientSpec(most=2, compile_s=0.5, build_s=0.2), workers=4) as pool:
+        assert pool.idle == 0, "nobody has started"
+        awaited(pool, 2)
+        pool.submit(8, candidate("green"))
+        pool.revisit(3, candidate("sleep 0.2"), visit=5)
+        assert (pool.idle, pool.in_flight) == (1, 2)
+        assert "#3 demo again" in " ".join(pool.activity())
+        finished = []
+        while pool.in_flight:
+            finished += pool.wait(1.0)
+        assert [(number, trial.counters["visit"]) for number, trial in finished] == [(3, 5.0), (8, 0.0)]
+        assert "ahead" not in finished[0][1].seconds
+        assert pool.idle == 2
+
+
+def test_nobody_is_idle_who_is_waited_for() -> None:
+    with Pool(ObedientSpec(), workers=2) as pool:  # nothing is compiled ahead of them
+        run(pool, ["green"] * 4)
+        assert pool.idle == 0
+
+
+def test_a_visit_survives_the_death_of_the_process() -> None:
+    with Pool(ObedientSpec(most=1, compile_s=0.0), workers=2, deadline_s=10.0) as pool:
+        awaited(pool, 1)
+        pool.revisit(1, candidate("exit 1"), visit=1)
+        pool.revisit(2, candidate("green"), visit=7)
+        assert pool.idle == 0
+        finished: dict[int, Trial] = {}
+        while pool.in_flight:
+            finished.update(pool.wait(1.0))
+    assert finished[1].outcome == Outcome.CRASHED
+    assert (finished[2].outcome, finished[2].counters["visit"]) == (Outcome.GREEN, 7.0)
 
 
 def test_a_bug_stops_with_its_traceback() -> None:

@@ -23,6 +23,7 @@ from evo.confirm import Step, confirm, reserve_s
 from evo.errors import NothingFound, StoreError, UsageError
 from evo.gpu import Limits
 from evo.search.convergence import Convergence
+from evo.search.leaders import Leaders
 from evo.search.lore import earlier_trials
 from evo.search.probes import DeadParameter, Probes, dead_parameters, key_of
 from evo.search.usage import Meter, Usage
@@ -69,7 +70,16 @@ class Workers(Protocol):
     @property
     def in_flight(self) -> int: ...
 
+    @property
+    def idle(self) -> int:
+        """How many could evaluate and have nothing to evaluate; 0 where another visit would teach nothing."""
+        ...
+
     def submit(self, number: int, candidate: Candidate) -> None: ...
+
+    def revisit(self, number: int, candidate: Candidate, visit: int) -> None:
+        """Gate and time again what was visited `visit` times; only while one is idle."""
+        ...
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
         """What has finished; waits at most `timeout` seconds for something to."""
@@ -234,6 +244,11 @@ class _Loop:
         self._rows: dict[int, Row] = {}
         self._outcomes: Counter[str] = Counter()
         self._programs: dict[str, int] = {}
+        self._twins: dict[int, list[int]] = {}
+        """Those that share the result of a trial."""
+        self._leaders = Leaders(self._stored)
+        self._visits: set[int] = set()
+        """Leaders that are being gated and timed again."""
         self._tried: set[tuple[object, ...]] = set()
         """What was proposed for the numbers before the next one."""
         self._best: Row | None = None
@@ -386,9 +401,14 @@ class _Loop:
     def _gather(self, timeout: float, phase: Literal["finishing"] | None = None) -> None:
         """Waits for results; each is in the store before the strategy can hear of it."""
         finished = self._workers.wait(timeout)
+        if phase is None:
+            self._revisit()  # at once: whose result this is may be idle now
         for number, trial in finished:
-            del self._under_way[number]
-            self._record(number, trial, phase=phase)
+            if number in self._visits:
+                self._revise(number, trial, phase)
+            else:
+                del self._under_way[number]
+                self._record(number, trial, phase=phase)
         if not finished:
             self._watch(self._progress(phase))
             if time.monotonic() - self._beat > HEARTBEAT_S:
@@ -401,29 +421,78 @@ class _Loop:
         asking_s = self._asking_s.pop(number, 0.0)
         trial = replace(trial, seconds={"strategy": asking_s, **trial.seconds})
         self._store.add(self._study, number, trial, same_as, self._clock.spent_s)
-        self._meter.add(trial)
-        self._beat = time.monotonic()
+        self._hear(trial)
         self._ends.append(self._beat)
         row = Row.of(number, trial, same_as)
         self._note(row)
         if not self._ordered:
             self._told.append(_told(row))
+        self._watch(replace(self._progress(phase), latest=row))
+
+    def _hear(self, trial: Trial, again: bool = False) -> None:
+        """Takes in what a trial that was just stored says of the machine."""
+        self._meter.add(trial, again)
+        self._beat = time.monotonic()
         if trial.timing and trial.timing.baselines_us:
             self._baselines = dict(trial.timing.baselines_us)
-        self._watch(replace(self._progress(phase), latest=row))
 
     def _note(self, row: Row) -> None:
         """Takes in a row of the store."""
         self._rows[row.number] = row
         self._outcomes[str(row.outcome)] += 1
+        self._leaders.hear(row)
+        if row.same_as is not None:
+            self._twins.setdefault(row.same_as, []).append(row.number)
         if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may have had a part in these
             self._programs.setdefault(row.program, row.number)
+        self._rival(row)
+
+    def _rival(self, row: Row) -> None:
         if row.score_us is not None and (self._best is None or row.score_us < (self._best.score_us or 0.0)):
             self._best = row
 
     def _of_twin(self, candidate: Candidate, twin: int) -> Trial:
         """The result of trial `twin`, which is the same program, for another point."""
-        return replace(self._store.trial(f"{self._study.name}/{twin}").trial, candidate=candidate, seconds={})
+        return replace(self._stored(twin), candidate=candidate, seconds={})
+
+    def _stored(self, number: int) -> Trial:
+        return self._store.trial(f"{self._study.name}/{number}").trial
+
+    # ---- leaders
+
+    def _revisit(self) -> None:
+        """Has evaluators that have nothing to do gate and time leaders again. With one worker never: when one
+        is idle is no function of the seed."""
+        if self._ordered or self._probing:
+            return
+        for _ in range(self._workers.idle):
+            leader = self._leaders.next(self._visits)
+            if leader is None:
+                return
+            self._visits.add(leader[0])
+            self._workers.revisit(*leader)
+
+    def _revise(self, number: int, visit: Trial, phase: Literal["finishing"] | None) -> None:
+        """Takes in another visit of a leader. What the strategy was told stays as it was told."""
+        self._visits.remove(number)
+        trial = self._leaders.again(number, visit)
+        twins = self._twins.get(number, [])
+        self._store.revise(self._study, number, trial, twins, self._clock.spent_s)
+        self._hear(visit, again=True)
+        now = Row.of(number, trial)
+        for one in (number, *twins):
+            before = self._rows[one]
+            self._outcomes -= Counter([str(before.outcome)])
+            self._outcomes[str(now.outcome)] += 1
+            self._rows[one] = replace(
+                before, outcome=now.outcome, reason=now.reason, median_us=now.median_us, speedup=now.speedup
+            )
+        if self._best and self._best.number == number:  # it may be worse than it seemed
+            correct = (row for row in self._rows.values() if row.score_us is not None)
+            self._best = min(correct, key=lambda row: row.score_us or 0.0, default=None)
+        else:
+            self._rival(self._rows[number])
+        self._watch(self._progress(phase))
 
     def _progress(self, phase: Literal["finishing", "confirming", "over"] | None = None) -> Progress:
         now = time.monotonic()

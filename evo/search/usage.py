@@ -17,12 +17,13 @@ STAGES = ("gate", "timing", "turn", "load", "compile", "idle")
 class Usage:
     """Shares (0 to 1). `evaluators`: of their time, by stage. `strategy`: proposing, of the wall-clock.
     `compilers`: how many cores compiled ahead, on average. `gpu_busy`: of the time that NVML looked at, a
-    kernel was running; None where nothing was timed."""
+    kernel was running; None where nothing was timed. `revisits`: how often leaders were timed again."""
 
     evaluators: Mapping[str, float]
     strategy: float = 0.0
     compilers: float = 0.0
     gpu_busy: float | None = None
+    revisits: int = 0
 
 
 class Meter:
@@ -32,8 +33,11 @@ class Meter:
         self._began = time.monotonic()
         self._seconds: Counter[str] = Counter()
         self._busy: list[float] = [0.0, 0.0]
+        self._revisits = 0
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: Trial, again: bool = False) -> None:
+        """`again`: it is another visit of a candidate that was here before."""
+        self._revisits += again
         self._seconds.update(trial.seconds)
         busy = trial.timing.clocks.get("busy_percent") if trial.timing else None
         if busy is not None:
@@ -49,4 +53,5 @@ class Meter:
             self._seconds["strategy"] / lasted,
             self._seconds["ahead"] / lasted,
             self._busy[0] / self._busy[1] if self._busy[1] else None,
+            self._revisits,
         )

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -58,6 +58,12 @@ WORTHWHILE = 10
 (by itself, CUDA source is compressed about four times)."""
 
 _GOOD = ("TIMED", "GREEN")
+
+_REVISED = (
+    "outcome", "reason", "detail", "location", "errors", "worst_error", "median_us", "low_us", "high_us",
+    "level", "protocol", "samples", "baselines", "speedup", "speedup_low", "speedup_high", "clocks",
+)  # fmt: skip
+"""The columns of a trial that another visit may change."""
 
 
 class Store:
@@ -199,6 +205,28 @@ class Store:
                 connection.execute(_IS_ALIVE, alive)
 
         self._database.write(record, undo=self._forget)
+
+    def revise(
+        self,
+        study: Study,
+        number: int,
+        trial: Trial,
+        twins: Iterable[int] = (),
+        spent_s: float | None = None,
+    ) -> None:
+        """Records what is known of trial `number` after another visit: its outcome, errors and timing; the
+        rest stays as it is. Also of its `twins`, those that are `same_as` it (who asks knows them: the table
+        has no index of them). In one transaction."""
+        columns = trial_columns(trial, study.problem)
+        found = {name: columns[name] for name in _REVISED}
+        rows = [found | {"of_study": study.id, "of_number": one} for one in (number, *twins)]
+
+        def record(connection: Connection) -> None:
+            connection.execute(_REVISE_TRIAL, rows)
+            if spent_s is not None:
+                connection.execute(_IS_ALIVE, {"study": study.id, "spent": spent_s, "now": time.time()})
+
+        self._database.write(record)
 
     def _forget(self) -> None:
         """A transaction failed: the shared rows that it inserted, and that were remembered, are gone."""
@@ -399,6 +427,9 @@ def _once(table: sa.Table, dialect: str) -> sa.Executable:
 
 # made once: to make a statement costs as much as to execute it
 _ADD_TRIAL = sa.insert(trials)
+_REVISE_TRIAL = sa.update(trials).where(
+    trials.c.study_id == sa.bindparam("of_study"), trials.c.number == sa.bindparam("of_number")
+)
 _SOURCE_OF = sa.select(sources.c.id).where(sources.c.digest == sa.bindparam("digest"))
 _IS_ALIVE = (
     sa.update(studies)

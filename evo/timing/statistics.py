@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.trial import Interval, Round, Standing
+from evo.trial import Interval, Round, Standing, Timing
 
 Samples = NDArray[np.float64]
 """µs a launch."""
@@ -79,6 +79,42 @@ def settled(samples: Samples, half_width: float) -> bool:
 def clear_loser(samples: Samples, incumbent_us: float | None, margin: float) -> bool:
     """Whether even the fastest sample is slower than the incumbent by `margin`."""
     return incumbent_us is not None and float(samples.min()) > margin * incumbent_us
+
+
+def joined(earlier: Timing, later: Timing) -> Timing:
+    """One timing of the samples of two visits; beside it stands what stood beside the later one.
+
+    The interval is that of all samples. The speedup, of ratios within either visit, is their geometric mean
+    by numbers of samples, and its interval holds both of theirs: what differs between two visits is no
+    sample's noise. ValueError if the protocols differ."""
+    if earlier.protocol != later.protocol:
+        raise ValueError(f"{earlier.protocol} samples cannot be joined with {later.protocol} ones")
+    samples = earlier.samples_us + later.samples_us
+    every = np.array(samples)
+    speedup, interval = _both_speedups(earlier, later)
+    return Timing(
+        samples,
+        float(np.median(every)),
+        median_interval(every),
+        later.protocol,
+        later.baselines_us,
+        speedup,
+        interval,
+        {**later.clocks, "visits": float(earlier.visits + later.visits)},
+    )
+
+
+def _both_speedups(earlier: Timing, later: Timing) -> tuple[float | None, Interval | None]:
+    if earlier.speedup is None or later.speedup is None:
+        only = later if earlier.speedup is None else earlier
+        return only.speedup, only.speedup_interval
+    weights = [len(earlier.samples_us), len(later.samples_us)]
+    mean = math.exp(np.average([math.log(earlier.speedup), math.log(later.speedup)], weights=weights))
+    found = [t.speedup_interval for t in (earlier, later) if t.speedup_interval is not None]
+    if not found:
+        return mean, None
+    low, high = min(i.low for i in found), max(i.high for i in found)
+    return mean, Interval(low, high, min(i.level for i in found))
 
 
 # --- CONFIRMED ---------------------------------------------------------------------------------------------
