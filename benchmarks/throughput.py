@@ -66,12 +66,15 @@ def run_search(
     grounds = survey(chosen, limits_of(gpu, "", None), problem)
     study = store.create(asked)
     last: list[Progress] = []
+    first_us: dict[int, float] = {}
     starting: set[int] = set()
     starts = 0
 
     def watch(progress: Progress) -> None:
         nonlocal starts
         last[:] = [progress]
+        if progress.latest and progress.latest.median_us:
+            first_us[progress.latest.number] = progress.latest.median_us
         now = {i for i, doing in enumerate(progress.activity) if doing.startswith("evaluator: starting")}
         starts += len(now - starting)
         starting.clear()
@@ -89,7 +92,24 @@ def run_search(
         "evaluator_processes": spec.evaluators(study.workers),
         "evaluator_starts": starts,
         "cores_of_the_search_process": round(cores, 2),
+        "best_at_first_visit": leaders(store, name, first_us),
     }
+
+
+def leaders(store: Store, study: str, first_us: Mapping[int, float], count: int = 5) -> list[dict[str, Any]]:
+    """What became of those trials that were the best when they were timed first: what more visits said."""
+    rows = {row.number: row for row in store.rows(store.study(study))}
+    places = {row.trial: place for place, row in enumerate(store.leaderboard(study=study, limit=1000), 1)}
+    found = []
+    for number in sorted(first_us, key=lambda number: first_us[number])[:count]:
+        stored = store.trial(f"{study}/{number}")
+        timing = stored.trial.timing
+        found.append({
+            "number": number, "outcome": str(rows[number].outcome), "first_us": first_us[number],
+            "us": rows[number].median_us, "visits": timing.visits if timing else None,
+            "samples": len(timing.samples_us) if timing else None, "place": places.get(stored.id),
+        })  # fmt: skip
+    return found
 
 
 def planted(folder: Path) -> list[str]:
