@@ -124,6 +124,16 @@ def test_only_the_best_lead() -> None:
     assert leaders.next(busy | {103}) is None
 
 
+@pytest.mark.parametrize("outcome", [Outcome.HUNG, Outcome.CRASHED])
+def test_who_hangs_once_leads_no_more_but_keeps_its_time(outcome: Outcome) -> None:
+    known = Known({0: timed(0, 7.0), 1: timed(1, 5.0)})
+    leaders = known.leaders()
+    hung = replace(timed(1, 5.0), outcome=outcome, reason="deadline", timing=None)
+    assert leaders.again(1, hung) == known[1]
+    assert leaders.next(()) == (0, known[0].candidate, 1)
+    assert leaders.next({0}) is None
+
+
 def test_who_is_red_leads_no_more() -> None:
     known = Known({0: timed(0, 7.0), 1: timed(1, 5.0)})
     leaders = known.leaders()

@@ -267,7 +267,7 @@ def test_another_visit_changes_what_it_found_and_nothing_else(store: Store) -> N
         clocks={"sm_mhz": 1900.0, "visits": 2.0},
     )
     again = dataclasses.replace(found, timing=more, seconds={"gate": 99.0}, device="another")
-    store.revise(mine, 1, again, twins=[2], spent_s=12.5)
+    store.revise(mine, [1, 2], again, 12.5)
     for name, number in (("mission-1/1", 1), ("mission-1/2", 2)):
         was, now = before[name], store.trial(name)
         assert now == dataclasses.replace(was, trial=dataclasses.replace(was.trial, timing=more)), number
@@ -278,7 +278,7 @@ def test_another_visit_changes_what_it_found_and_nothing_else(store: Store) -> N
     red = dataclasses.replace(
         found, outcome=Outcome.RED, reason="race", detail="two", where="k.cu:3", errors=errors, timing=None
     )
-    store.revise(mine, 1, dataclasses.replace(red, seconds={"gate": 99.0}), twins=[2])
+    store.revise(mine, [1, 2], dataclasses.replace(red, seconds={"gate": 99.0}), 13.0)
     assert store.trial("mission-1/1").trial == red
     assert [r.number for r in store.leaderboard(study="mission-1")] == [0]
     assert [(f.reason, f.count) for f in store.failures(mine)] == [("race", 2)]

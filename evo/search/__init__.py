@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from evo.confirm import Step, confirm, reserve_s
 from evo.errors import NothingFound, StoreError, UsageError
 from evo.gpu import Limits
 from evo.search.convergence import Convergence
-from evo.search.leaders import Leaders
+from evo.search.ledger import Ledger
 from evo.search.lore import earlier_trials
 from evo.search.probes import DeadParameter, Probes, dead_parameters, key_of
 from evo.search.usage import Meter, Usage
@@ -241,19 +241,12 @@ class _Loop:
         self._probes = Probes(spaces)
         self._probing = True
         self._ordered = study.workers == 1
-        self._rows: dict[int, Row] = {}
-        self._outcomes: Counter[str] = Counter()
-        self._programs: dict[str, int] = {}
-        self._twins: dict[int, list[int]] = {}
-        """Those that share the result of a trial."""
-        self._leaders = Leaders(self._stored)
+        self._ledger = Ledger(store.rows(study), self._stored)
+        self._rows = self._ledger.rows
         self._visits: set[int] = set()
         """Leaders that are being gated and timed again."""
         self._tried: set[tuple[object, ...]] = set()
         """What was proposed for the numbers before the next one."""
-        self._best: Row | None = None
-        for row in store.rows(study):
-            self._note(row)
         self._told: list[Told] = []
         if not self._ordered:
             self._told = [_told(row) for row in self._rows.values()]
@@ -296,7 +289,7 @@ class _Loop:
         """What was found; NothingFound where nothing was, unless a person ended the search."""
         study = self._store.study(self._study.name)
         failures = self._store.failures(study)
-        if not self._correct and stopped != "interrupted":
+        if not self._ledger.correct and stopped != "interrupted":
             reasons = (
                 f"{f.count} × {f.outcome} {f.reason} (as {study.name}/{f.example})" for f in failures[:3]
             )
@@ -308,10 +301,6 @@ class _Loop:
         over = replace(self._progress("over"), study=study)
         return SearchResult(study, stopped, over, best, failures, dead, self._confirmation)
 
-    @property
-    def _correct(self) -> int:
-        return sum(count for outcome, count in self._outcomes.items() if Outcome(outcome).correct)
-
     def _why_stop(self, interrupted: Callable[[], bool]) -> Stopped | None:
         if interrupted():
             return "interrupted"
@@ -321,7 +310,7 @@ class _Loop:
             return "exhausted"
         if self._convergence.reached(len(self._rows)):
             return "converged"
-        if len(self._rows) >= HOPELESS and self._outcomes.keys() == {Outcome.UNCOMPILABLE}:
+        if len(self._rows) >= HOPELESS and self._ledger.outcomes.keys() == {Outcome.UNCOMPILABLE}:
             return "hopeless"
         return None
 
@@ -354,7 +343,7 @@ class _Loop:
             candidate = self._grounds[proposal.template].template.candidate(
                 proposal.point, self._study.problem
             )
-            twin = self._programs.get(candidate.program)
+            twin = self._ledger.programs.get(candidate.program)
             if twin is not None:
                 self._record(number, self._of_twin(candidate, twin), same_as=twin)
             else:
@@ -424,7 +413,7 @@ class _Loop:
         self._hear(trial)
         self._ends.append(self._beat)
         row = Row.of(number, trial, same_as)
-        self._note(row)
+        self._ledger.note(row)
         if not self._ordered:
             self._told.append(_told(row))
         self._watch(replace(self._progress(phase), latest=row))
@@ -435,21 +424,6 @@ class _Loop:
         self._beat = time.monotonic()
         if trial.timing and trial.timing.baselines_us:
             self._baselines = dict(trial.timing.baselines_us)
-
-    def _note(self, row: Row) -> None:
-        """Takes in a row of the store."""
-        self._rows[row.number] = row
-        self._outcomes[str(row.outcome)] += 1
-        self._leaders.hear(row)
-        if row.same_as is not None:
-            self._twins.setdefault(row.same_as, []).append(row.number)
-        if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may have had a part in these
-            self._programs.setdefault(row.program, row.number)
-        self._rival(row)
-
-    def _rival(self, row: Row) -> None:
-        if row.score_us is not None and (self._best is None or row.score_us < (self._best.score_us or 0.0)):
-            self._best = row
 
     def _of_twin(self, candidate: Candidate, twin: int) -> Trial:
         """The result of trial `twin`, which is the same program, for another point."""
@@ -466,7 +440,7 @@ class _Loop:
         if self._ordered or self._probing:
             return
         for _ in range(self._workers.idle):
-            leader = self._leaders.next(self._visits)
+            leader = self._ledger.leaders.next(self._visits)
             if leader is None:
                 return
             self._visits.add(leader[0])
@@ -475,23 +449,9 @@ class _Loop:
     def _revise(self, number: int, visit: Trial, phase: Literal["finishing"] | None) -> None:
         """Takes in another visit of a leader. What the strategy was told stays as it was told."""
         self._visits.remove(number)
-        trial = self._leaders.again(number, visit)
-        twins = self._twins.get(number, [])
-        self._store.revise(self._study, number, trial, twins, self._clock.spent_s)
+        trial, changed = self._ledger.revise(number, visit)
+        self._store.revise(self._study, changed, trial, self._clock.spent_s)
         self._hear(visit, again=True)
-        now = Row.of(number, trial)
-        for one in (number, *twins):
-            before = self._rows[one]
-            self._outcomes -= Counter([str(before.outcome)])
-            self._outcomes[str(now.outcome)] += 1
-            self._rows[one] = replace(
-                before, outcome=now.outcome, reason=now.reason, median_us=now.median_us, speedup=now.speedup
-            )
-        if self._best and self._best.number == number:  # it may be worse than it seemed
-            correct = (row for row in self._rows.values() if row.score_us is not None)
-            self._best = min(correct, key=lambda row: row.score_us or 0.0, default=None)
-        else:
-            self._rival(self._rows[number])
         self._watch(self._progress(phase))
 
     def _progress(self, phase: Literal["finishing", "confirming", "over"] | None = None) -> Progress:
@@ -502,8 +462,8 @@ class _Loop:
             self._study,
             phase or ("probing" if self._probing else "searching"),
             self._clock.spent_s,
-            dict(self._outcomes),
-            self._best,
+            dict(self._ledger.outcomes),
+            self._ledger.best,
             self._baselines,
             len(minute) / lasted * 60,
             len(self._under_way),

@@ -51,11 +51,14 @@ class Leaders:
 
     def again(self, number: int, visit: Trial) -> Trial:
         """What is known of trial `number` after another visit: more of its time, or that it is not correct
-        after all; then it leads no more."""
+        after all; then it leads no more. Nor does one that hung or crashed, but as the machine may have had a
+        part in that, its trial stays as it is: CONFIRMED will see."""
         earlier = self._trial(number)
         self._order = [entry for entry in self._order if entry[1] != number]
         self._known.pop(number, None)
         timing = _timing(earlier)
+        if visit.outcome in (Outcome.HUNG, Outcome.CRASHED):
+            return earlier
         if visit.timing is None:
             times = "once" if timing.visits == 1 else f"{timing.visits} times"
             return replace(

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -206,25 +206,17 @@ class Store:
 
         self._database.write(record, undo=self._forget)
 
-    def revise(
-        self,
-        study: Study,
-        number: int,
-        trial: Trial,
-        twins: Iterable[int] = (),
-        spent_s: float | None = None,
-    ) -> None:
-        """Records what is known of trial `number` after another visit: its outcome, errors and timing; the
-        rest stays as it is. Also of its `twins`, those that are `same_as` it (who asks knows them: the table
-        has no index of them). In one transaction."""
+    def revise(self, study: Study, numbers: Sequence[int], trial: Trial, spent_s: float) -> None:
+        """Records what is known of a trial after another visit, in one transaction with the study's spent
+        budget: its outcome, errors and timing; the rest stays as it is. `numbers`: its own and those of the
+        trials that are `same_as` it (who asks knows them: the table has no index of them)."""
         columns = trial_columns(trial, study.problem)
         found = {name: columns[name] for name in _REVISED}
-        rows = [found | {"of_study": study.id, "of_number": one} for one in (number, *twins)]
+        rows = [found | {"of_study": study.id, "of_number": number} for number in numbers]
 
         def record(connection: Connection) -> None:
             connection.execute(_REVISE_TRIAL, rows)
-            if spent_s is not None:
-                connection.execute(_IS_ALIVE, {"study": study.id, "spent": spent_s, "now": time.time()})
+            connection.execute(_IS_ALIVE, {"study": study.id, "spent": spent_s, "now": time.time()})
 
         self._database.write(record)
 
