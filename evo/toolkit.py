@@ -62,9 +62,13 @@ def _toolkit_asked(asked: Path) -> Toolkit:
 
 
 def _toolkit_of(nvcc: Path, origin: str) -> Toolkit:
-    """The toolkit that an nvcc belongs to; it may be a link or a script that calls another."""
-    root = nvcc.resolve().parent.parent
-    if not (root / "include" / "cuda_fp16.h").is_file():
+    """The toolkit that an nvcc belongs to; it may be a link or a script that calls another. Called by a link
+    from elsewhere, nvcc does not find its own headers."""
+    real = nvcc.resolve()
+    root = real.parent.parent
+    if (root / "include" / "cuda_fp16.h").is_file():
+        nvcc = real if real.name.startswith("nvcc") else nvcc  # a link to ccache is what it is called
+    else:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             command = [str(nvcc), "--dryrun", "-ptx", "x.cu"]
             said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

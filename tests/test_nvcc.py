@@ -324,10 +324,12 @@ def test_the_compiler_asked_for_is_taken(tmp_path: Path) -> None:
     assert kits[0].nvcc
     link = tmp_path / "elsewhere" / "nvcc"
     link.parent.mkdir()
-    link.symlink_to(kits[0].nvcc)
+    link.symlink_to(kits[0].root / "bin" / "nvcc")  # itself, though a script on PATH may stand for it
     with find_compiler(link, Cache(tmp_path)) as compiler:
         assert compiler.toolkit.origin == "--nvcc"
         assert compiler.toolkit.root == kits[0].root
+        with Compiler(compiler.toolkit, "nvcc", Cache(tmp_path / "nvcc")) as plain:
+            assert plain.compile(source(), "scale", "sm_90a").ptx
     with find_compiler(kits[0].root, Cache(tmp_path)) as compiler:  # a CUDA_HOME
         assert compiler.toolkit.root == kits[0].root
 

@@ -69,7 +69,8 @@ def test_a_wheel_from_the_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), "-t"]
     subprocess.run([*build, "sdist"], cwd=ROOT, check=True, capture_output=True, timeout=120)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Debian 12's Python 3.11.2
+        archive.extractall(tmp_path)
     unpacked = next(path for path in tmp_path.iterdir() if path.is_dir())
     subprocess.run([*build, "wheel"], cwd=unpacked, check=True, capture_output=True, timeout=120)
     site, outside = tmp_path / "site", tmp_path / "outside"
