@@ -148,7 +148,7 @@ def test_the_gate_sees_the_code_that_is_timed(name: str) -> None:
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampled_points_compile(name: str, compiler: Compiler) -> None:
-    check_compiled(TEMPLATES[name], compiler, problems()[::3], 3)
+    check_compiled(TEMPLATES[name], compiler, problems()[::3], 2)
 
 
 @pytest.mark.nvcc
@@ -215,7 +215,7 @@ def check_right(
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampled_points_are_right(name: str, bench: Bench) -> None:
-    check_right(bench, TEMPLATES[name], problems()[::3], 1, (1, 65, 200))
+    check_right(bench, TEMPLATES[name], problems()[::3], 1, (1, 65, 130))
 
 
 @pytest.mark.nvcc
