@@ -98,15 +98,14 @@ def run_search(
 
 def leaders(store: Store, study: str, first_us: Mapping[int, float], count: int = 5) -> list[dict[str, Any]]:
     """What became of those trials that were the best when they were timed first: what more visits said."""
-    rows = {row.number: row for row in store.rows(store.study(study))}
     places = {row.trial: place for place, row in enumerate(store.leaderboard(study=study, limit=1000), 1)}
     found = []
     for number in sorted(first_us, key=lambda number: first_us[number])[:count]:
         stored = store.trial(f"{study}/{number}")
         timing = stored.trial.timing
         found.append({
-            "number": number, "outcome": str(rows[number].outcome), "first_us": first_us[number],
-            "us": rows[number].median_us, "visits": timing.visits if timing else None,
+            "number": number, "outcome": str(stored.trial.outcome), "first_us": first_us[number],
+            "us": timing.median_us if timing else None, "visits": timing.visits if timing else None,
             "samples": len(timing.samples_us) if timing else None, "place": places.get(stored.id),
         })  # fmt: skip
     return found

@@ -124,7 +124,7 @@ def test_only_the_best_lead() -> None:
     assert leaders.next(busy | {103}) is None
 
 
-@pytest.mark.parametrize("outcome", [Outcome.HUNG, Outcome.CRASHED])
+@pytest.mark.parametrize("outcome", [Outcome.HUNG, Outcome.CRASHED, Outcome.UNCOMPILABLE])
 def test_who_hangs_once_leads_no_more_but_keeps_its_time(outcome: Outcome) -> None:
     known = Known({0: timed(0, 7.0), 1: timed(1, 5.0)})
     leaders = known.leaders()

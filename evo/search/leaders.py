@@ -50,16 +50,19 @@ class Leaders:
         return number, self._trial(number).candidate, visits
 
     def again(self, number: int, visit: Trial) -> Trial:
-        """What is known of trial `number` after another visit: more of its time, or that it is not correct
-        after all; then it leads no more. Nor does one that hung or crashed, but as the machine may have had a
-        part in that, its trial stays as it is: CONFIRMED will see."""
+        """What is known of trial `number` after another visit: more of its time, or that it is RED after all;
+        then it leads no more. Nor does one that ended otherwise (it hung, say), but as the machine may have
+        had a part in that, its trial stays as it is: CONFIRMED will see."""
         earlier = self._trial(number)
         self._order = [entry for entry in self._order if entry[1] != number]
         self._known.pop(number, None)
         timing = _timing(earlier)
-        if visit.outcome in (Outcome.HUNG, Outcome.CRASHED):
-            return earlier
-        if visit.timing is None:
+        if visit.timing is not None:
+            more = joined(timing, visit.timing)
+            known = self._known[number] = replace(earlier, timing=more)
+            self._place(number, more.median_us)
+            return known
+        if visit.outcome is Outcome.RED:
             times = "once" if timing.visits == 1 else f"{timing.visits} times"
             return replace(
                 earlier,
@@ -70,10 +73,7 @@ class Leaders:
                 errors=visit.errors,
                 timing=None,
             )
-        more = joined(timing, visit.timing)
-        known = self._known[number] = replace(earlier, timing=more)
-        self._place(number, more.median_us)
-        return known
+        return earlier
 
     def _place(self, number: int, median_us: float) -> None:
         insort(self._order, (median_us, number))
