@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
@@ -18,8 +18,11 @@ Point = Mapping[str, Value]
 
 
 def canonical_json(value: object) -> str:
-    """`value` as JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """`value` as JSON with sorted keys and no spaces (an object: its fields): equal texts, equal values."""
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=vars)
 
 
 def digest_of(*parts: object) -> str:
@@ -150,7 +153,7 @@ class LaunchConfig:
 
     @cached_property
     def _json(self) -> str:
-        return canonical_json(asdict(self))
+        return canonical_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> LaunchConfig:

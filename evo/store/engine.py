@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -257,9 +257,8 @@ def _passing(error: DBAPIError) -> bool:
     return state in ("40001", "40P01") or error.connection_invalidated or "locked" in text or "busy" in text
 
 
-def _to_json(value: Any) -> str:
-    # in the order given: a problem's sizes and a point's parameters have one, and renders show it
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+# in the order given: a problem's sizes and a point's parameters have one, and renders show it
+_to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 @contextmanager

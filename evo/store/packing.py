@@ -1,51 +1,88 @@
-"""Sources and samples as bytes. Sources of one template are alike: one is stored against another."""
+"""Sources and samples as bytes. Sources of one template are alike: stored is what differs from another."""
 
 from __future__ import annotations
 
+import json
 import zlib
+from functools import lru_cache
 
 import numpy as np
 
-_CHUNK = 12 << 10
-_MARGIN = 8 << 10
-"""zlib looks back 32 KB: a chunk of the text and the part of the base around the same place fit into that."""
+_LINES = b"\0\0"
+"""How a source begins that is stored as lines: no chunk of the older form has no bytes."""
 
 
 def pack_source(source: str, base: str | None) -> bytes:
-    """`source`, compressed with the same region of `base` as the dictionary where there is one.
+    """`source`, compressed; where there is a `base`, only the lines that are not the base's.
 
     `unpack_source(pack_source(s, b), b) == s`.
     """
-    raw = source.encode()
     if base is None:
-        return zlib.compress(raw, 9)
-    dictionary = base.encode()
-    parts = []
-    for start in range(0, len(raw), _CHUNK):
-        packer = zlib.compressobj(9, zdict=_around(dictionary, start))
-        part = packer.compress(raw[start : start + _CHUNK]) + packer.flush()
-        parts.append(len(part).to_bytes(2, "little") + part)
-    return b"".join(parts)
+        return zlib.compress(source.encode(), 9)
+    parts = json.dumps(_difference(source.split("\n"), base), separators=(",", ":"))
+    return _LINES + zlib.compress(parts.encode(), 9)
 
 
 def unpack_source(packed: bytes, base: str | None) -> str:
     """The text that `pack_source` was given."""
     if base is None:
         return zlib.decompress(packed).decode()
-    dictionary = base.encode()
+    if not packed.startswith(_LINES):
+        return _unpack_chunks(packed, base.encode())
+    known, _ = _lines_of(base)
+    lines: list[str] = []
+    for part in json.loads(zlib.decompress(packed[len(_LINES) :])):
+        lines += [part] if isinstance(part, str) else known[part[0] : part[0] + part[1]]
+    return "\n".join(lines)
+
+
+def _difference(lines: list[str], base: str) -> list[str | list[int]]:
+    """`lines` in order: each itself, or for a run of the base's lines [the first one's number, how many]."""
+    known, numbers = _lines_of(base)
+    parts: list[str | list[int]] = []
+    run: list[int] = []
+    at = 0  # where the base would go on
+    for line in lines:
+        if at >= len(known) or known[at] != line:
+            run = []
+            found = numbers.get(line)
+            if found is None:
+                parts.append(line)
+                at += 1  # as if the base's line were replaced by this one
+                continue
+            at = found
+        if not run:
+            run = [at, 0]
+            parts.append(run)
+        run[1] += 1
+        at += 1
+    return parts
+
+
+@lru_cache(maxsize=16)
+def _lines_of(base: str) -> tuple[list[str], dict[str, int]]:
+    """The lines of a base, and where each one is."""
+    known = base.split("\n")
+    return known, {line: number for number, line in enumerate(known)}
+
+
+_CHUNK = 12 << 10
+_MARGIN = 8 << 10
+
+
+def _unpack_chunks(packed: bytes, dictionary: bytes) -> str:
+    """What older databases have: chunks of the text, each compressed with the base around the same place as
+    zlib's dictionary, behind its size in two bytes."""
     raw = b""
     at = start = 0
     while at < len(packed):
         size = int.from_bytes(packed[at : at + 2], "little")
-        unpacker = zlib.decompressobj(zdict=_around(dictionary, start))
+        around = dictionary[max(0, start - _MARGIN) : start + _CHUNK + _MARGIN]
+        unpacker = zlib.decompressobj(zdict=around)
         raw += unpacker.decompress(packed[at + 2 : at + 2 + size])
         at += 2 + size
         start += _CHUNK
     return raw.decode()
-
-
-def _around(dictionary: bytes, start: int) -> bytes:
-    return dictionary[max(0, start - _MARGIN) : start + _CHUNK + _MARGIN]
 
 
 def pack_samples(samples_us: tuple[float, ...]) -> bytes:

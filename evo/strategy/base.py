@@ -71,9 +71,8 @@ class Strategy(ABC):
         # the same proposals are under way question after question
         places = {id(p): self._places.get(id(p)) or (p, self._place(p)) for p in pending}
         self._places = places
-        for proposal, positions in places.values():
-            if proposal.template in self._fields:
-                self._fields[proposal.template].occupy(positions)
+        for name, field in self._fields.items():
+            field.occupy([at for p, at in places.values() if at is not None and p.template == name])
         try:
             rng = np.random.default_rng([self._seed % 2**63, number])
             fields = [field for field in self._fields.values() if field.open_count]

@@ -31,7 +31,8 @@ class Spread:
 
     def apart_from(self, other: Spread) -> Floats:
         """How far each point is from each of `other`: (n, m)."""
-        apart = self.squared @ (-2 * other.squared.T)
+        apart = self.squared @ other.squared.T
+        apart *= -2
         apart += self.norms[:, None]
         apart += other.norms
         np.maximum(apart, 0.0, out=apart)

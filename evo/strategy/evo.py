@@ -30,7 +30,8 @@ class Evo(Strategy):
     """Trials of a template before there is a model: far from each other."""
     VIEW = 8192
     """Points that are looked at for a pool; a pool of as many at random instead took a tenth more trials."""
-    POOL = 2048
+    POOL = 1024
+    """Points of a pool; with twice as many a search took as many trials."""
     NEAR = 4
     """One question in so many looks only next to the best trial."""
     CAP = 300
@@ -86,8 +87,7 @@ class Evo(Strategy):
             (_, best), *_ = field.best(1)
             near = np.where((mind.pool != best).sum(axis=1) == 1, hope, -math.inf)
             hope = near if near.max() > -math.inf else hope
-        wish: Positions = mind.pool[int(hope.argmax())]
-        return wish
+        return mind.wish(int(hope.argmax()))
 
     def _far(self, field: Field, rng: np.random.Generator) -> Positions:
         """An open point far from those that were tried."""
@@ -151,8 +151,9 @@ class Mind:
         self._model.fit(x[fitted], targets(memory.scores)[fitted])
         chosen = self._promising(x[fitted], memory.scores[fitted], memory.seen[:, self._columns])
         self.pool = memory.view[chosen]
+        self._columns_of_pool = memory.seen[chosen]
         self._found = field.find(self.pool)
-        self._model.condition(x, memory.seen[np.ix_(chosen, self._columns)], Evo.EVERY)
+        self._model.condition(x, self._columns_of_pool[:, self._columns], Evo.EVERY)
         self._told = memory.milestone
         self._under_way: dict[bytes, int] = {}
         """Rows of the model that are points under way."""
@@ -206,6 +207,12 @@ class Mind:
         hope = log_improvement(mean, deviation, float(y[known].min()))
         return np.where(field.open_among(self.pool, self._found), hope, -math.inf)
 
+    def wish(self, number: int) -> Positions:
+        """Point `number` of the pool, which will be under way soon."""
+        point: Positions = self.pool[number]
+        self._features.remember(point, self._columns_of_pool[number])
+        return point
+
     def _seen(self, points: Sequence[Positions] | Positions) -> Floats:
         return self._features(np.asarray(points))[:, self._columns]
 
@@ -217,8 +224,17 @@ def targets(scores: Floats) -> Floats:
     y = np.log(np.where(good, scores, 1.0))
     if not good.any():
         return np.zeros(len(scores))
-    slow = float(np.quantile(y[good], Evo.SLOW))
+    slow = _quantile(y[good], Evo.SLOW)
     return np.asarray(np.where(good, np.minimum(y, slow), slow))
+
+
+def _quantile(values: Floats, part: float) -> float:
+    """As np.quantile, in a tenth of the time."""
+    rank = part * (len(values) - 1)
+    below = int(rank)
+    above = min(below + 1, len(values) - 1)
+    ordered = np.partition(values, (below, above))
+    return float(ordered[below] + (rank - below) * (ordered[above] - ordered[below]))
 
 
 def milestone_before(count: int, start: int, every: int) -> int:

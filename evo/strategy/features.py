@@ -53,8 +53,14 @@ class Features:
 
         self._known: dict[bytes, Floats] = {}
 
+    def remember(self, point: Rows, columns: Floats) -> None:
+        """Takes note of the `columns` of a `point` that will be asked for."""
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+        self._known[point.tobytes()] = columns
+
     def of_few(self, points: Sequence[Rows]) -> Floats:
-        """(n, columns) for `points`, of which most were asked for a moment ago."""
+        """(n, columns) for `points`, of which most were asked for or noted a moment ago."""
         keys = [point.tobytes() for point in points]
         fresh = {key: point for key, point in zip(keys, points, strict=True) if key not in self._known}
         if fresh:

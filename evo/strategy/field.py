@@ -88,15 +88,18 @@ class Field:
             self._trials.append(self.frozen(self.tried[number], None if score == math.inf else score, number))
         return self._trials
 
-    def occupy(self, positions: Positions | None) -> None:
-        """Closes a point for the question at hand, until `vacate`; None is passed over."""
-        if positions is None:
+    def occupy(self, points: Sequence[Positions]) -> None:
+        """Closes points for the question at hand, until `vacate`."""
+        if not points:
             return
-        rank = self._rank(positions)
-        row = self._row(rank)
-        if self._close(rank, row):
-            self._taken.append((rank, row))
-            self.occupied.append(positions)
+        together = np.stack(points)
+        at, known = self.find(together)
+        ranks = together.astype(np.int64) @ self._strides
+        rows = [row if is_row else None for row, is_row in zip(at.tolist(), known.tolist(), strict=True)]
+        for point, rank, row in zip(points, ranks.tolist(), rows, strict=True):
+            if self._close(rank, row):
+                self._taken.append((rank, row))
+                self.occupied.append(point)
 
     def vacate(self) -> None:
         for rank, row in self._taken:

@@ -101,16 +101,17 @@ class Surrogate:
             self._v = np.pad(self._v, ((0, n + more), (0, 0)))
         inverse, v = self._inverse[:n, :n], self._v[:n]
         spread = self._metric.spread(points)
-        rows = inverse @ self._between(self._tried, spread)
-        rest = self._between(spread, spread) + self._noise * np.eye(more) - rows.T @ rows
+        self._tried, self._count = self._tried.with_rows(spread), n + more
+        k = self._between(self._tried, spread)
+        rows = inverse @ k[:n]
+        rest = k[n:] + self._noise * np.eye(more) - rows.T @ rows
         corner = np.linalg.inv(np.linalg.cholesky(rest))
-        end = n + more
+        end = self._count
         self._inverse[n:end, :n] = -corner @ (rows.T @ inverse)
         self._inverse[n:end, n:end] = corner
         fresh = corner @ (self._between(spread, self._pool) - rows.T @ v)
         self._v[n:end] = fresh
         self._explained += (fresh * fresh).sum(axis=0)
-        self._tried, self._count = self._tried.with_rows(spread), end
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at the pool, the tried points having the values `y` (n,); nan where a
