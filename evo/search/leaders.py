@@ -16,7 +16,7 @@ from evo.trial import Candidate, Outcome, Timing, Trial
 
 MOST = 32
 """Leaders: twice as many as CONFIRMED has contenders, for some of them change places or are one program."""
-ENOUGH = 512
+ENOUGH = 2048
 """Samples of a leader that has had its visits."""
 
 

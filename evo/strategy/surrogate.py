@@ -92,33 +92,20 @@ class Surrogate:
         self._inverse[:n, :n] = np.linalg.inv(np.linalg.cholesky(k))
         self._v[:n] = self._inverse[:n, :n] @ self._between(self._tried, self._pool)
         self._explained = (self._v[:n] * self._v[:n]).sum(axis=0)
+        self._late = x[:0]
 
     def add(self, points: Floats) -> None:
-        """More tried points (k, features): as many rows more of L, all at one reading of what there is."""
-        n, more = self._count, len(points)
-        if n + more > len(self._v):
-            self._inverse = np.pad(self._inverse, (0, n + more))
-            self._v = np.pad(self._v, ((0, n + more), (0, 0)))
-        inverse, v = self._inverse[:n, :n], self._v[:n]
-        spread = self._metric.spread(points)
-        self._tried, self._count = self._tried.with_rows(spread), n + more
-        k = self._between(self._tried, spread)
-        rows = inverse @ k[:n]
-        rest = k[n:] + self._noise * np.eye(more) - rows.T @ rows
-        corner = np.linalg.inv(np.linalg.cholesky(rest))
-        end = self._count
-        self._inverse[n:end, :n] = -corner @ (rows.T @ inverse)
-        self._inverse[n:end, n:end] = corner
-        fresh = corner @ (self._between(spread, self._pool) - rows.T @ v)
-        self._v[n:end] = fresh
-        self._explained += (fresh * fresh).sum(axis=0)
+        """More tried points (k, features): `predict` takes them in."""
+        self._late = np.concatenate([self._late, points])
 
     def predict(self, y: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at the pool, the tried points having the values `y` (n,); nan where a
         value is not there yet: it is taken to be `DISAPPOINTMENT` deviations above what is expected."""
+        before = self._count
+        rows, corner, beside = self._take_in()
+        n = self._count
         known = ~np.isnan(y)
         mean, scale = float(y[known].mean()), float(y[known].std()) or 1.0
-        n = self._count
         inverse, z = self._inverse[:n, :n], np.where(known, (y - mean) / scale, 0.0)
         white = inverse @ z
         if not known.all():
@@ -127,7 +114,31 @@ class Surrogate:
             doubt = np.linalg.inv(missing.T @ missing)
             expected = -doubt @ (missing.T @ white)
             white += missing @ (expected + DISAPPOINTMENT * np.sqrt(np.diag(doubt)))
-        return mean + scale * (white @ self._v[:n]), scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
+        # V is large: it is read once, for its own new rows and for the mean
+        products = np.concatenate([rows.T, white[None, :before]]) @ self._v[:before]
+        fresh = self._v[before:n] = corner @ (beside - products[:-1])
+        self._explained += (fresh * fresh).sum(axis=0)
+        mean_at_pool = mean + scale * (products[-1] + white[before:] @ fresh)
+        return mean_at_pool, scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
+
+    def _take_in(self) -> tuple[Floats, Floats, Floats]:
+        """Grows inv(L) by a row for each of the k late points. What the same rows of V follow from: as
+        `corner` (k, k) times (`beside` (k, m) less the transpose of `rows` (n, k) times V)."""
+        n, more = self._count, len(self._late)
+        spread = self._metric.spread(self._late)
+        self._late = self._late[:0]
+        self._tried, end = self._tried.with_rows(spread), n + more
+        if end > len(self._v):
+            self._inverse = np.pad(self._inverse, (0, end))
+            self._v = np.pad(self._v, ((0, end), (0, 0)))
+        self._count = end
+        inverse, k = self._inverse[:n, :n], self._between(self._tried, spread)
+        rows = inverse @ k[:n]
+        rest = k[n:] + self._noise * np.eye(more) - rows.T @ rows
+        corner = np.linalg.inv(np.linalg.cholesky(rest))
+        self._inverse[n:end, :n] = -corner @ (rows.T @ inverse)
+        self._inverse[n:end, n:end] = corner
+        return rows, corner, self._between(spread, self._pool)
 
     def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
         """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
