@@ -24,11 +24,11 @@ from evo.cli.explain import ended
 from evo.confirm import confirm, reserve_s
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.referee import RefereeProcess
-from evo.report.confirmed import confirmation_tables
+from evo.report.confirmed import confirmation_tables, unconfirmed_lines
 from evo.report.trial import trial_page
 from evo.search import Progress, search
 from evo.store import Confirmation, Store, Study
-from evo.timing.contest import Fallen
+from evo.timing.contest import IMPATIENT, Fallen
 from evo.timing.statistics import FEWEST_ROUNDS, LEVEL, standings
 from evo.trial import Candidate, Round
 
@@ -76,6 +76,7 @@ def test_the_best_are_gated_thoroughly_and_timed_beside_the_baselines(database: 
     assert set(found.baselines["warm"]) == {"cudnn", "flash", "math"}
     assert found.kernels == {"cudnn": ["cudnn_sdpa_kernel"]}
     assert found.skipped == {"flex": "does not compile"}
+    assert unconfirmed_lines(found) == ["baselines not timed: flex: does not compile"]
     with Store(database) as store:
         taken = store.confirmations.rounds(found, "warm")
         assert len(taken) == evo.confirm.ROUNDS["warm"]
@@ -190,6 +191,7 @@ def test_the_page_of_a_trial_says_what_confirmed_found(database: Path) -> None:
     assert "clean: memcheck" in page
     assert re.search(r"^beside it +cudnn 7\.\d+ µs, flash 8\.\d+ µs, math 6\d\.\d µs$", page, re.MULTILINE)
     assert re.search(r"^cudnn ran +cudnn_sdpa_kernel$", page, re.MULTILINE)
+    assert re.search(r"^not timed +flex: does not compile$", page, re.MULTILINE)
 
 
 # ---- killed, ended early, in a search
@@ -478,4 +480,5 @@ def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
     assert found.status == "finished"
     assert all(f.standings["warm"].median_us < f.standings["cold"].median_us * 1.02 for f in found.green)
     assert found.kernels["flash"]
-    assert not found.skipped
+    assert "flex" in found.skipped
+    assert set(found.skipped.values()) == {IMPATIENT}

@@ -38,7 +38,7 @@ def confirmation_record(found: Confirmation) -> dict[str, Any]:
 
 
 def unconfirmed_lines(found: Confirmation | None) -> list[str]:
-    """What a search says where its confirmation is not finished, or refused somebody."""
+    """What a search says where its confirmation is not finished, refused somebody, or left baselines out."""
     if found is None:
         return []
     lines = [
@@ -46,9 +46,18 @@ def unconfirmed_lines(found: Confirmation | None) -> list[str]:
         for f in found.finalists
         if f.outcome != "GREEN"
     ]
+    lines += [f"baselines not timed: {text}" for text in left_out(found)]
     if found.status != "finished":
         lines.append(f"CONFIRMED is not finished; go on with: evo confirm {found.study} --top {found.top}")
     return lines
+
+
+def left_out(found: Confirmation) -> list[str]:
+    """The baselines that were not timed, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in sorted(found.skipped.items()):
+        reasons.setdefault(why, []).append(name)
+    return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def _standings(found: Confirmation) -> Table:

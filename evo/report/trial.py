@@ -20,6 +20,7 @@ from evo.report import (
     ratio_text,
     score_text,
 )
+from evo.report.confirmed import left_out
 from evo.trial import LaunchConfig, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
@@ -120,6 +121,8 @@ def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[
     yield "beside it", ", ".join(f"{name} {microseconds(s.median_us)}" for name, s in beside)
     for name, ran in found.kernels.items():
         yield f"{name} ran", kernels_text(ran)
+    for text in left_out(found):
+        yield "not timed", text
     yield "sanitizer", finalist.sanitizer
 
 

@@ -29,6 +29,8 @@ SAMPLES = 6
 RETAKES = 3
 """How often a round at a throttled clock is taken again, before it is taken as it is (and says so)."""
 PROFILED_CALLS = 2
+IMPATIENT = "setting it up takes longer than this budget has left; `evo confirm` takes the time"
+"""Why a patient baseline is not timed where there is no patience."""
 
 
 class Fallen(Exception):
@@ -48,6 +50,9 @@ class Contest:
         self.skipped: dict[str, str] = {}
         """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
         self.baselines = task.baselines(problem, device.torch_device, patient)
+        if not patient:
+            every = task.baselines(problem, device.torch_device, True)
+            self.skipped = dict.fromkeys(every.keys() - self.baselines.keys(), IMPATIENT)
 
     def round(self, protocol: Literal["warm", "cold"], seed: int, finalists: Mapping[str, Green]) -> Round:
         """All finalists and baselines, timed in turns. Raises Fallen where a finalist is not correct."""
