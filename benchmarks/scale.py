@@ -208,6 +208,17 @@ def copy_up_to(database: Path, goal: int, points: Any, order: Any) -> None:
         connection.executemany("UPDATE trials SET point = ? WHERE study_id = 1 AND number = ?", fresh)
 
 
+def loop_s() -> float:
+    """How fast this machine is: CPU seconds of ten million additions in Python, the median of five times."""
+    took = []
+    for _ in range(5):
+        began, total = time.process_time(), 0
+        for number in range(10_000_000):
+            total += number
+        took.append(time.process_time() - began)
+    return round(statistics.median(took), 2)
+
+
 def write(options: argparse.Namespace, curve: list[dict[str, Any]]) -> None:
     """What is known so far, as JSON."""
     record = {
@@ -216,7 +227,7 @@ def write(options: argparse.Namespace, curve: list[dict[str, Any]]) -> None:
         "protocol": "medians over the second half of each checkpoint's trials, in a process of its own; cpu: "
         "seconds of that process alone, whatever else the machine did",
         "strategy": options.strategy, "cores": os.cpu_count(), "python": platform.python_version(),
-        "machine": platform.machine(), "curve": curve,
+        "machine": platform.machine(), "ten_million_additions_s": options.loop_s, "curve": curve,
     }  # fmt: skip
     options.out.write_text(json.dumps(record, indent=1) + "\n")
 
@@ -231,6 +242,7 @@ def main() -> int:
     parser.add_argument("--database", type=Path, default=Path("/tmp/evo-scale.db"))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    options.loop_s = loop_s()
     for end in ("", "-wal", "-shm"):
         Path(f"{options.database}{end}").unlink(missing_ok=True)
     template, feasible = ground()["flash_mma"].template, ground()["flash_mma"].feasible

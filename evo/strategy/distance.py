@@ -22,6 +22,9 @@ class Spread:
     plain: Floats
     norms: Floats
 
+    def rows(self, some: slice) -> Spread:
+        return Spread(self.squared[some], self.plain[some], self.norms[some])
+
     def with_rows(self, other: Spread) -> Spread:
         return Spread(
             np.concatenate([self.squared, other.squared]),

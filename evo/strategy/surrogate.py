@@ -16,6 +16,8 @@ from evo.strategy.distance import Bools, Floats, Metric, Spread
 
 NOISE = 0.03
 """Variance of what the features do not explain, before anything is known; of the values' own variance."""
+BLOCK = 512
+"""Points of a pool that are correlated at once: so many fit into a core's cache."""
 STEPS = 12
 """Steps of the ascent of a fit."""
 DISAPPOINTMENT = 0.5
@@ -71,7 +73,8 @@ class Surrogate:
         inverse = np.linalg.inv(full)
         alpha = inverse @ z
         power = float(z @ alpha) / len(z)
-        likelihood = -0.5 * len(z) * math.log(power) - 0.5 * float(np.linalg.slogdet(full)[1])
+        half_log_det = float(np.log(np.diag(np.linalg.cholesky(full))).sum())
+        likelihood = -0.5 * len(z) * math.log(power) - half_log_det
         inner = np.outer(alpha, alpha) / power - inverse
         slope = 0.5 * weights * np.tensordot(apart, inner * falls, axes=([1, 2], [0, 1]))
         return likelihood, np.append(slope, 0.5 * noise * np.trace(inner))
@@ -90,8 +93,11 @@ class Surrogate:
         self._v = np.empty((n + more, len(pool)))
         k = self._between(self._tried, self._tried) + self._noise * np.eye(n)
         self._inverse[:n, :n] = np.linalg.inv(np.linalg.cholesky(k))
-        self._v[:n] = self._inverse[:n, :n] @ self._between(self._tried, self._pool)
-        self._explained = (self._v[:n] * self._v[:n]).sum(axis=0)
+        self._explained = np.empty(len(pool))
+        for first in range(0, len(pool), BLOCK):
+            some = slice(first, first + BLOCK)
+            v = self._inverse[:n, :n] @ self._between(self._tried, self._pool.rows(some))
+            self._v[:n, some], self._explained[some] = v, (v * v).sum(axis=0)
         self._late = x[:0]
 
     def add(self, points: Floats) -> None:
@@ -166,11 +172,20 @@ class Surrogate:
     def _correlate(self, apart: Floats, slope: bool = False) -> tuple[Floats, Floats]:
         """The correlation, and with `slope` how it changes with what it is a function of."""
         if not self._smooth:
-            k = np.exp(-apart)
-            return k, -k
-        r = np.sqrt(5 * apart)
-        e = np.exp(-r)
-        return (1 + r + r * r / 3) * e, (-5 / 6 * (1 + r) * e if slope else e)
+            k = np.negative(apart)
+            np.exp(k, out=k)
+            return k, (-k if slope else k)
+        r = 5 * apart  # in place: most of the time goes into memory
+        np.sqrt(r, out=r)
+        e = np.negative(r)
+        np.exp(e, out=e)
+        k = 1 + r
+        falls = -5 / 6 * k * e if slope else e
+        r *= r
+        r /= 3
+        k += r
+        k *= e
+        return k, falls
 
 
 def log_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
