@@ -20,6 +20,7 @@ from evo.errors import Infeasible, MachineError, NothingFound, UnknownName, Usag
 from evo.gpu import KNOWN_GPUS, Gpu, Limits, known_gpu, target
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
+from evo.trial import GREEN_VISITS
 
 if TYPE_CHECKING:  # these bring torch and SQLAlchemy
     from evo.audit import Audited
@@ -253,15 +254,17 @@ class Replay:
         return self.rendered.digest == self.stored.digest
 
 
-def replay(stored: Candidate, spec: EvaluatorSpec) -> Replay:
+def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
     """Renders the trial's point again, and takes the *stored* source through the whole pipeline in this
-    process: compile, gate, timing."""
+    process: compile, gate, timing. A trial that was RED on a later visit meets the inputs of that visit."""
+    stored = trial.candidate
     task = load_task(spec.task, spec.folders)
     template = load_template(task, stored.template, spec.folders)
     rendered = template.candidate(stored.point, stored.problem)
     evaluator = spec.build()
     try:
-        return Replay(stored, rendered, evaluator.evaluate(stored))
+        visit = int(trial.counters.get(GREEN_VISITS, 0))
+        return Replay(stored, rendered, evaluator.evaluate(stored, visit=visit))
     finally:
         evaluator.close()
 

@@ -302,12 +302,17 @@ class Standing:
     verdict: str = ""
 
 
+GREEN_VISITS = "green_visits"
+"""The counter of a trial that was GREEN so often before it was RED: that visit's inputs follow from it."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One candidate and how its journey ended. A time that was not measured is None, never 0, -1 or NaN.
 
     `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
+    `counters` are numbers of a run; of a trial that is RED after all, GREEN_VISITS says on which visit.
     `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
     it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
     """

@@ -161,6 +161,11 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_war
     assert now["where"] == then["where"]  # the case with its seed, and the first wrong element
     assert re.search(r"seed=\d+ schedule=\w+ launch=\d+: o\[\d+, \d+, \d+, \d+\]$", then["where"])
     assert (now["reason"], now["detail"], now["errors"]) == (then["reason"], then["detail"], then["errors"])
+    rows(tmp_path, """UPDATE trials SET counters = '{"green_visits": 2}'""")
+    third = json.loads(run_evo(tmp_path, "replay", "attention-1/0", "--json").stdout)["now"]
+    seeds = {e["seed"] for e in now["errors"]}, {e["seed"] for e in third["errors"]}
+    assert third["outcome"] == "RED"
+    assert seeds[0].isdisjoint(seeds[1]), "a third visit's inputs"
 
 
 def test_a_budget_is_kept_to(tmp_path: Path) -> None:
@@ -271,7 +276,7 @@ def test_twenty_kills_lose_nothing(tmp_path: Path, workers: str) -> None:
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with contextlib.closing(sqlite3.connect(folder / "runs/evo.db")) as connection:
+    with contextlib.closing(sqlite3.connect(folder / "runs/evo.db")) as connection, connection:
         return connection.execute(query).fetchall()
 
 

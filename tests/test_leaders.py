@@ -143,7 +143,10 @@ def test_who_is_red_leads_no_more() -> None:
                   errors=errors, timing=None, seconds={"gate": 2.0})  # fmt: skip
     fallen = leaders.again(1, red)
     assert fallen == replace(
-        red, detail="(it had been GREEN 2 times before) two threads", seconds={"gate": 1.0}
+        red,
+        detail="(it had been GREEN 2 times before) two threads",
+        counters={"green_visits": 2.0},
+        seconds={"gate": 1.0},
     )
     assert leaders.next(()) == (0, known[0].candidate, 1)
     assert leaders.next({0}) is None
@@ -176,6 +179,7 @@ def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Groun
         trial = stored[number]
         assert (trial.candidate.point["rows"], trial.candidate.point["columns"]) == (128, 64)
         assert trial.detail == "(it had been GREEN 2 times before) two threads"
+        assert trial.counters["green_visits"] == 2
         twins = [row for row in rows.values() if row.same_as == number]
         assert all((row.outcome, row.reason, row.median_us) == ("RED", "race", None) for row in twins)
         assert [visit for n, visit in workers.revisited if n == number] == [1, 2]

@@ -141,7 +141,7 @@ def replay(
         study = store.study(stored.study)
     spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
     spec.prepare()
-    result = again(stored.trial.candidate, spec)
+    result = again(stored.trial, spec)
     if form_of(json) == "json":
         sys.stdout.write(as_json(replay_record(stored, result)))
     else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from evo.store import Row
 from evo.timing.statistics import joined
-from evo.trial import Candidate, Outcome, Timing, Trial
+from evo.trial import GREEN_VISITS, Candidate, Outcome, Timing, Trial
 
 MOST = 32
 """Leaders: twice as many as CONFIRMED has contenders, for some of them change places or are one program."""
@@ -71,6 +71,7 @@ class Leaders:
                 detail=f"(it had been GREEN {times} before) {visit.detail}".rstrip(),
                 where=visit.where,
                 errors=visit.errors,
+                counters={**earlier.counters, GREEN_VISITS: float(timing.visits)},
                 timing=None,
             )
         return earlier

@@ -61,7 +61,8 @@ _GOOD = ("TIMED", "GREEN")
 
 _REVISED = (
     "outcome", "reason", "detail", "location", "errors", "worst_error", "median_us", "low_us", "high_us",
-    "level", "protocol", "samples", "baselines", "speedup", "speedup_low", "speedup_high", "clocks",
+    "level", "protocol", "samples", "baselines", "speedup", "speedup_low", "speedup_high", "counters",
+    "clocks",
 )  # fmt: skip
 """The columns of a trial that another visit may change."""
 
