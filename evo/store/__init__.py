@@ -364,15 +364,15 @@ class Store:
     def _source(self, connection: Connection, trial: Trial) -> int:
         text, template = trial.candidate.source, trial.candidate.template
         digest = digest_of(text.encode())  # as text it would be escaped first, at the price of a commit
-        known = connection.execute(_SOURCE_OF, {"digest": digest}).scalar()
-        if known is not None:
-            return int(known)
         base = self._base(connection, template)
         if base is not None:
             packed = pack_source(text, base[1])
             if WORTHWHILE * len(packed) < len(text):
                 values = {"template": template, "base": base[0], "packed": packed}
                 return _insert_once(connection, sources, digest, values)
+        known = connection.execute(_SOURCE_OF, {"digest": digest}).scalar()
+        if known is not None:
+            return int(known)
         values = {"template": template, "base": None, "packed": pack_source(text, None)}
         number = _insert_once(connection, sources, digest, values)
         self._bases[template] = (number, text)
