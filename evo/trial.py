@@ -18,7 +18,7 @@ Point = Mapping[str, Value]
 
 
 def canonical_json(value: object) -> str:
-    """`value` as JSON with sorted keys and no spaces (an object: its fields): equal texts, equal values."""
+    """`value` (an object: its fields) as JSON, keys sorted, no spaces: equal values give equal text."""
     return _CANONICAL.encode(value)
 
 

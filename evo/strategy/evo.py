@@ -229,7 +229,7 @@ def targets(scores: Floats) -> Floats:
 
 
 def _quantile(values: Floats, part: float) -> float:
-    """As np.quantile, in a tenth of the time."""
+    """As np.quantile, in an eighth of the time: it was a twentieth of a proposal."""
     rank = part * (len(values) - 1)
     below = int(rank)
     above = min(below + 1, len(values) - 1)
