@@ -170,10 +170,10 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_war
 
 def test_a_budget_is_kept_to(tmp_path: Path) -> None:
     begin = time.monotonic()
-    done = run_evo(tmp_path, "search", "--budget", "8s", *SMALL)
+    done = run_evo(tmp_path, "search", "--budget", "20s", *SMALL)
     spent = float(re.search(r"in (\d+) s$", done.stderr.strip())[1])  # type: ignore[index]
     assert done.returncode == 0, done.stderr
-    assert 8 <= spent <= 8 + GRACE_S + 10  # what is under way gets a moment, a busy machine another
+    assert 20 <= spent <= 20 + GRACE_S + 10  # what is under way gets a moment, a busy machine another
     assert time.monotonic() - begin < 200  # building the emulator may come before the search
 
 
@@ -218,9 +218,8 @@ def test_ctrl_c_once_finishes_and_says_how_to_go_on(tmp_path: Path) -> None:
     before = trials(tmp_path)
     assert len(before) >= 3
     assert [status for (status,) in rows(tmp_path, "SELECT status FROM studies")] == ["interrupted"]
-    spent = rows(tmp_path, "SELECT spent_s FROM studies")[0][0]
-    done = run_evo(tmp_path, "resume", "attention-1", "--budget", f"{int(spent) + 6}s")
-    assert done.returncode == 0, done.stderr
+    with evo_running(tmp_path, "resume", "attention-1") as process:
+        wait_for_trials(tmp_path, len(before) + 1, process)
     after = trials(tmp_path)
     assert after[: len(before)] == before or set(before) < set(after)
     assert len({number for number, _ in after}) == len(after) > len(before)

@@ -15,7 +15,7 @@ from evo.space import FeasibleSet, Parameter, Space, rule
 from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
 from evo.strategy.distance import Metric
 from evo.strategy.features import Features
-from evo.strategy.surrogate import Surrogate
+from evo.strategy.surrogate import Surrogate, inverse_of_lower, lower_times
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Point, Problem
@@ -374,9 +374,60 @@ def test_distances_as_products_are_weighted_sums_over_features() -> None:
     gap = np.abs(x[:, None, :] - x[None, :, :])
     for squares, power in ((False, 1), (True, 2)):
         direct = np.where(labels, gap > 0, gap**power) @ weights
-        spread = Metric(weights, labels, [ladder, np.arange(4.0), None], squares).spread(x)
+        metric = Metric(labels, [ladder, np.arange(4.0), None], squares)
+        spread = metric.spread(x, weights)
         assert np.allclose(spread.apart_from(spread), direct)
-        assert np.allclose(spread.with_rows(spread).apart_from(spread)[40:], direct)
+        assert np.allclose(spread.with_points(spread).apart_from(spread)[40:], direct)
+        assert np.allclose(spread[:7].apart_from(spread[7:]), direct[:7, 7:])
+        single = metric.spread(np.asfortranarray(x), weights, np.float32)
+        assert single.apart_from(single).dtype == np.float32
+        assert np.allclose(single.apart_from(single), direct, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 31, 32, 33, 100, 161])
+def test_triangular_matrices_are_inverted_and_multiplied_by_parts(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    lower = np.tril(rng.normal(size=(rows, rows)) / rows) + np.eye(rows)
+    other = rng.normal(size=(rows, 5))
+    assert np.allclose(inverse_of_lower(lower) @ lower, np.eye(rows))
+    assert np.allclose(lower_times(lower, other), lower @ other)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_the_slope_of_the_likelihood_is_how_it_changes(smooth: bool) -> None:
+    rng = np.random.default_rng(2)
+    x = np.stack([rng.random(40), rng.integers(3, size=40), rng.random(40)], axis=1)
+    z = np.sin(4 * x[:, 0]) + (x[:, 1] == 2) + 0.1 * rng.normal(size=40)
+    model = Surrogate(np.array([False, True, False]), [None, np.arange(3.0), None], smooth)
+    apart = np.array([np.abs(np.subtract.outer(c, c)) ** (1 + smooth) for c in x.T])
+    apart[1] = apart[1] > 0
+    pairs = np.tri(40, k=-1, dtype=bool)
+
+    def likelihood(theta: Any) -> tuple[float, Any]:
+        return model._likelihood(theta, apart[:, pairs], pairs, z)
+
+    theta = np.array([0.3, -0.5, 0.1, -2.0])
+    r = np.sqrt(5 * np.tensordot(np.exp(theta[:-1]), apart, 1))
+    k = (1 + r + r * r / 3) * np.exp(-r) if smooth else np.exp(-r * r / 5)
+    k += np.exp(theta[-1]) * np.eye(40)
+    direct = -20 * math.log(z @ np.linalg.solve(k, z) / 40) - 0.5 * np.linalg.slogdet(k)[1]
+    value, slope = likelihood(theta)
+    assert value == pytest.approx(direct)
+    for i, step in enumerate(1e-5 * np.eye(4)):
+        change = (likelihood(theta + step)[0] - likelihood(theta - step)[0]) / 2e-5
+        assert slope[i] == pytest.approx(change, rel=1e-5)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_a_glance_sees_what_a_closer_look_does(smooth: bool) -> None:
+    model, x, y = modelled(smooth)
+    mean, deviation = model.predict(y[:20])
+    pool = np.concatenate([x[20:], np.zeros((1000, 3))])
+    quick = model.glance(x[:20], y[:20], pool)
+    assert quick[0].shape == quick[1].shape == (1014,)
+    np.testing.assert_allclose(quick[0][:14], mean[:14], rtol=1e-4)
+    np.testing.assert_allclose(quick[1][:14], deviation[:14], rtol=1e-3)
+    assert (quick[0][14:] == quick[0][14]).all(), "the same point"
 
 
 def test_features_that_are_remembered_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
+"""Of double precision, but for what is spread in single."""
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Points in coordinates `squared` (n, s), whose squared distances count, and `plain` (n, p), whose
-    distances do."""
+    """Points in coordinates whose squared distances count, and in `plain` ones (p, n), whose distances do.
+    `squared` (s + 2, n) are the first, then 1 and the sum of their squares."""
 
     squared: Floats
     plain: Floats
-    norms: Floats
 
-    def rows(self, some: slice) -> Spread:
-        return Spread(self.squared[some], self.plain[some], self.norms[some])
+    def __getitem__(self, some: slice) -> Spread:
+        return Spread(self.squared[:, some], self.plain[:, some])
 
-    def with_rows(self, other: Spread) -> Spread:
+    def with_points(self, other: Spread) -> Spread:
         return Spread(
-            np.concatenate([self.squared, other.squared]),
-            np.concatenate([self.plain, other.plain]),
-            np.concatenate([self.norms, other.norms]),
+            np.concatenate([self.squared, other.squared], axis=1),
+            np.concatenate([self.plain, other.plain], axis=1),
         )
 
     def apart_from(self, other: Spread) -> Floats:
         """How far each point is from each of `other`: (n, m)."""
-        apart = self.squared @ other.squared.T
-        apart *= -2
-        apart += self.norms[:, None]
-        apart += other.norms
+        # |a - b|^2 = -2 a b + |a|^2 1 + 1 |b|^2
+        mine = np.concatenate([-2 * self.squared[:-2], self.squared[:-3:-1]])
+        apart: Floats = mine.T @ other.squared
         np.maximum(apart, 0.0, out=apart)
-        for mine, theirs in zip(self.plain.T, other.plain.T, strict=True):
-            apart += np.abs(mine[:, None] - theirs)
+        for here, there in zip(self.plain, other.plain, strict=True):
+            apart += np.abs(here[:, None] - there)
         return apart
 
 
@@ -52,45 +49,48 @@ class Metric:
     what is wanted.
     """
 
-    def __init__(
-        self, weights: Floats, labels: Bools, levels: Sequence[Floats | None], squares: bool
-    ) -> None:
-        equal, above, square, plain = _Coordinates(), _Coordinates(), _Coordinates(), _Coordinates()
-        features = zip(weights.tolist(), labels.tolist(), levels, strict=True)
-        for i, (weight, label, values) in enumerate(features):
+    def __init__(self, labels: Bools, levels: Sequence[Floats | None], squares: bool) -> None:
+        each: list[list[tuple[int, float, float]]] = [[], [], [], []]
+        equal, above, square, plain = each
+        for i, (label, values) in enumerate(zip(labels.tolist(), levels, strict=True)):
             if label:
                 assert values is not None, "a label has levels"
-                equal.extend(i, values, np.full(len(values), math.sqrt(weight / 2)))
+                equal += [(i, value, 0.5) for value in values]
             elif squares:
-                square.extend(i, np.zeros(1), np.array([math.sqrt(weight)]))
+                square.append((i, 0.0, 1.0))
             elif values is not None:
-                above.extend(i, values[:-1], np.sqrt(weight * np.diff(values)))
+                above += [(i, value, step) for value, step in zip(values, np.diff(values), strict=False)]
             else:
-                plain.extend(i, np.zeros(1), np.array([weight]))
-        self._equal, self._above, self._square, self._plain = equal, above, square, plain
+                plain.append((i, 0.0, 1.0))
+        self._equal, self._above, self._square, self._plain = map(_Coordinates, each)
 
-    def spread(self, x: Floats) -> Spread:
-        """Points given as features (n, features)."""
-        equal, above = self._equal, self._above
+    def spread(self, x: Floats, weights: Floats, precision: type[np.floating] = np.float64) -> Spread:
+        """Points given as features (n, features), with the weights (features,) of these. Quickest where `x`
+        lies column by column."""
+        columns, equal, above, square, plain = x.T, self._equal, self._above, self._square, self._plain
+        roots = np.sqrt(weights)
         parts = [
-            (x[:, equal.features] == equal.levels) * equal.factors,
-            (x[:, above.features] > above.levels) * above.factors,
-            x[:, self._square.features] * self._square.factors,
+            (columns[equal.features] == equal.levels) * equal.factors(roots, precision),
+            (columns[above.features] > above.levels) * above.factors(roots, precision),
+            columns[square.features] * square.factors(roots, precision),
         ]
-        squared = np.concatenate(parts, axis=1)
-        plain = x[:, self._plain.features] * self._plain.factors
-        return Spread(squared, plain, (squared * squared).sum(axis=1))
+        norms = sum(np.einsum("ij,ij->j", part, part) for part in parts)
+        squared = np.concatenate(
+            [*parts, np.ones((1, len(x))), norms[None]], dtype=precision, casting="same_kind"
+        )
+        return Spread(squared, (columns[plain.features] * weights[plain.features, None]).astype(precision))
 
 
 class _Coordinates:
-    """Coordinates of one kind: what feature each is of, its level and its factor."""
+    """Coordinates of one kind: what feature each is of (n,), and its level (n, 1)."""
 
-    def __init__(self) -> None:
-        self.features = np.zeros(0, np.intp)
-        self.levels = np.zeros(0)
-        self.factors = np.zeros(0)
+    def __init__(self, each: Sequence[tuple[int, float, float]]) -> None:
+        """`each`: feature, level, and share of the feature's weight."""
+        self.features = np.array([feature for feature, _, _ in each], np.intp)
+        self.levels = np.array([level for _, level, _ in each])[:, None]
+        self._shares = np.sqrt([share for _, _, share in each])
 
-    def extend(self, feature: int, levels: Floats, factors: Floats) -> None:
-        self.features = np.append(self.features, np.full(len(levels), feature))
-        self.levels = np.append(self.levels, levels)
-        self.factors = np.append(self.factors, factors)
+    def factors(self, roots: Floats, precision: type[np.floating]) -> Floats:
+        """What a distance of 1 becomes (n, 1), given the square roots of the features' weights."""
+        factors: Floats = (self._shares * roots[self.features]).astype(precision)[:, None]
+        return factors

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from evo.strategy.base import Strategy
+from evo.strategy.distance import Floats
 from evo.strategy.features import Features, Rows
 from evo.strategy.field import Field, Positions
 from evo.strategy.surrogate import Surrogate, log_improvement
-
-Floats = npt.NDArray[np.float64]
 
 
 class Evo(Strategy):
@@ -39,7 +38,7 @@ class Evo(Strategy):
     FITTED = 160
     """Of these, the trials that its weights are fitted to."""
     EVERY = 150
-    """A surrogate is built anew, with a new pool, when its trials have grown by a seventh, or by so many."""
+    """A surrogate is built anew, with a new pool, when its trials have grown by a fifth, or by so many."""
     SLOW = 0.8
     """Trials slower than this quantile count as being there: how slow the slow ones are says little."""
 
@@ -149,7 +148,7 @@ class Mind:
         fitted = _worth_knowing(memory.scores, Evo.FITTED)
         self._model = Surrogate(features.labels[self._columns], levels, smooth)
         self._model.fit(x[fitted], targets(memory.scores)[fitted])
-        chosen = self._promising(x[fitted], memory.scores[fitted], memory.seen[:, self._columns])
+        chosen = self._promising(x[fitted], memory.scores[fitted], memory.seen.T[self._columns].T)
         self.pool = memory.view[chosen]
         self._columns_of_pool = memory.seen[chosen]
         self._found = field.find(self.pool)
@@ -163,9 +162,8 @@ class Mind:
         points `x` with their `scores`."""
         if len(view) <= Evo.POOL:
             return np.arange(len(view))
-        self._model.condition(x, view, 0)
         y = targets(scores)
-        hope = log_improvement(*self._model.predict(y), float(y.min())).round(6)
+        hope = log_improvement(*self._model.glance(x, y, view), float(y.min())).round(3)
         bound = np.partition(hope, -Evo.POOL)[-Evo.POOL]
         above, level = hope > bound, np.flatnonzero(hope == bound)
         above[level[: Evo.POOL - int(above.sum())]] = True
@@ -240,8 +238,8 @@ def _quantile(values: Floats, part: float) -> float:
 def milestone_before(count: int, start: int, every: int) -> int:
     """The last of the rising milestones that is not above `count`."""
     milestone = start
-    while milestone // 7 < every:
-        following = milestone + max(2, milestone // 7)
+    while milestone // 5 < every:
+        following = milestone + max(2, milestone // 5)
         if following > count:
             return milestone
         milestone = following

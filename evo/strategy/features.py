@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evo.space import FeasibleSet, Parameter
+from evo.strategy.distance import Floats
 
-Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.signedinteger]
 
 
@@ -42,7 +42,7 @@ class Features:
                 self._tables.append((i, np.arange(count, dtype=float)))
                 labels.append(True)
                 plain.append(not parameter.ordered)
-        others = self._others(feasible.indices[:1]).shape[1]
+        others = len(self._others(feasible.indices[:1]))
         self.levels: list[Floats | None] = [np.unique(table) for _, table in self._tables]
         """The values that each column has, ascending; None: any."""
         self.levels += [None] * others
@@ -71,16 +71,12 @@ class Features:
         return np.stack([self._known[key] for key in keys])
 
     def __call__(self, rows: Rows) -> Floats:
-        """(n, columns) for positions (n, parameters)."""
-        own = np.empty((len(rows), len(self._tables)))
-        for column, (i, table) in enumerate(self._tables):
-            own[:, column] = table[rows[:, i]]
-        return np.concatenate([own, self._others(rows)], axis=1)
+        """(n, columns) for positions (n, parameters); in memory each column lies in one piece."""
+        own = [table[rows[:, i]] for i, table in self._tables]
+        return np.array([*own, *self._others(rows)]).reshape(-1, len(rows)).T
 
-    def _others(self, rows: Rows) -> Floats:
-        columns = [column(rows) for column in self._more]
-        columns += modelled(self._feasible, rows)
-        return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 0))
+    def _others(self, rows: Rows) -> list[Floats]:
+        return [*(column(rows) for column in self._more), *modelled(self._feasible, rows)]
 
 
 def modelled(feasible: FeasibleSet, rows: Rows) -> list[Floats]:

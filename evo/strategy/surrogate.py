@@ -7,6 +7,7 @@ vector; only a new fit costs more.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -35,8 +36,8 @@ class Surrogate:
     def __init__(self, labels: Bools, levels: Sequence[Floats | None], smooth: bool) -> None:
         """`levels`: of each feature the values that it has, ascending; None: any."""
         self._labels = labels
-        self._levels = levels
         self._smooth = smooth
+        self._metric = Metric(labels, levels, smooth)
         # halves of a range correlate by about 0.7; that a label differs says less
         self._prior = np.append(np.where(labels & smooth, math.log(0.2), math.log(0.7)), math.log(NOISE))
         self._theta = self._prior
@@ -48,12 +49,15 @@ class Surrogate:
         Riedmiller and Braun 1993) from what is expected without trials."""
         if len(y) < 4 or y.std() == 0:
             return
-        apart = np.stack([self._gap(x[:, i], x[:, i], i) for i in range(x.shape[1])])
+        pairs = np.tri(len(y), k=-1, dtype=bool)  # each pair of points once, in a matrix of all
+        apart = np.array(
+            [self._gap(column, label)[pairs] for column, label in zip(x.T, self._labels, strict=True)]
+        )
         z = (y - y.mean()) / y.std()
         theta, best, self._theta = self._prior, -math.inf, self._prior
         step, before = np.full(len(theta), 0.2), np.zeros(len(theta))
         for _ in range(STEPS):
-            likelihood, slope = self._likelihood(theta, apart, z)
+            likelihood, slope = self._likelihood(theta, apart, pairs, z)
             away = (theta - self._prior) / 1.2
             # rounded: only orders and signs count, and they must not hang on the last bits of a product
             likelihood = round(likelihood - 0.5 * float(away @ away), 6)
@@ -65,19 +69,24 @@ class Surrogate:
             before = slope
             theta = np.clip(theta + step * np.sign(slope), -6.0, 4.0)
 
-    def _likelihood(self, theta: Floats, apart: Floats, z: Floats) -> tuple[float, Floats]:
-        """Log marginal likelihood (without its constant; the scale of the process is its best) and slope."""
+    def _likelihood(self, theta: Floats, apart: Floats, pairs: Bools, z: Floats) -> tuple[float, Floats]:
+        """Log marginal likelihood (without its constant; the scale of the process is its best) and slope.
+        `apart` (features, pairs): how far the two points of each of the `pairs` (n, n) are apart."""
         weights, noise = np.exp(theta[:-1]), math.exp(theta[-1])
-        k, falls = self._correlate(np.tensordot(weights, apart, 1), slope=True)
-        full = k + noise * np.eye(len(z))
-        inverse = np.linalg.inv(full)
+        k, falls = self._correlate(weights @ apart, slope=True)
+        full = (1 + noise) * np.eye(len(z))
+        full[pairs] = k
+        factor = np.linalg.cholesky(full)  # which reads the lower half
+        root = inverse_of_lower(factor)
+        inverse = root.T @ root
         alpha = inverse @ z
         power = float(z @ alpha) / len(z)
-        half_log_det = float(np.log(np.diag(np.linalg.cholesky(full))).sum())
+        half_log_det = float(np.log(np.diag(factor)).sum())
         likelihood = -0.5 * len(z) * math.log(power) - half_log_det
-        inner = np.outer(alpha, alpha) / power - inverse
-        slope = 0.5 * weights * np.tensordot(apart, inner * falls, axes=([1, 2], [0, 1]))
-        return likelihood, np.append(slope, 0.5 * noise * np.trace(inner))
+        inner = np.outer(alpha, alpha / power)[pairs] - inverse[pairs]
+        slope = weights * (apart @ (inner * falls))
+        trace = float(alpha @ alpha) / power - float(inverse.trace())
+        return likelihood, np.append(slope, 0.5 * noise * trace)
 
     # ---- predictions
 
@@ -85,19 +94,14 @@ class Surrogate:
         """Takes the points `x` (n, features) as tried and those of `pool` as the ones to predict, with room
         for `more` that are tried later."""
         n = self._count = len(x)
-        self._noise = math.exp(self._theta[-1])
-        self._metric = self._fitted_metric()
-        self._tried, self._pool = self._metric.spread(x), self._metric.spread(pool)
+        self._tried, self._pool = self._spread(x), self._spread(pool)
         # K = L L'; with V = inv(L) K(x, pool) the mean is (inv(L) y)' V and 1 - the sum of V^2 the variance
         self._inverse = np.zeros((n + more, n + more))
         self._v = np.empty((n + more, len(pool)))
-        k = self._between(self._tried, self._tried) + self._noise * np.eye(n)
-        self._inverse[:n, :n] = np.linalg.inv(np.linalg.cholesky(k))
-        self._explained = np.empty(len(pool))
-        for first in range(0, len(pool), BLOCK):
-            some = slice(first, first + BLOCK)
-            v = self._inverse[:n, :n] @ self._between(self._tried, self._pool.rows(some))
-            self._v[:n, some], self._explained[some] = v, (v * v).sum(axis=0)
+        inverse = self._inverse[:n, :n] = self._whitening(self._tried)
+        for some in _blocks(len(pool)):
+            self._v[:n, some] = lower_times(inverse, self._between(self._tried, self._pool[some]))
+        self._explained = np.einsum("ij,ij->j", self._v[:n], self._v[:n])
         self._late = x[:0]
 
     def add(self, points: Floats) -> None:
@@ -123,7 +127,7 @@ class Surrogate:
         # V is large: it is read once, for its own new rows and for the mean
         products = np.concatenate([rows.T, white[None, :before]]) @ self._v[:before]
         fresh = self._v[before:n] = corner @ (beside - products[:-1])
-        self._explained += (fresh * fresh).sum(axis=0)
+        self._explained += np.einsum("ij,ij->j", fresh, fresh)
         mean_at_pool = mean + scale * (products[-1] + white[before:] @ fresh)
         return mean_at_pool, scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
 
@@ -131,42 +135,64 @@ class Surrogate:
         """Grows inv(L) by a row for each of the k late points. What the same rows of V follow from: as
         `corner` (k, k) times (`beside` (k, m) less the transpose of `rows` (n, k) times V)."""
         n, more = self._count, len(self._late)
-        spread = self._metric.spread(self._late)
+        spread = self._spread(self._late)
         self._late = self._late[:0]
-        self._tried, end = self._tried.with_rows(spread), n + more
+        self._tried, end = self._tried.with_points(spread), n + more
         if end > len(self._v):
             self._inverse = np.pad(self._inverse, (0, end))
             self._v = np.pad(self._v, ((0, end), (0, 0)))
         self._count = end
         inverse, k = self._inverse[:n, :n], self._between(self._tried, spread)
         rows = inverse @ k[:n]
-        rest = k[n:] + self._noise * np.eye(more) - rows.T @ rows
+        rest = k[n:] + self._noise() * np.eye(more) - rows.T @ rows
         corner = np.linalg.inv(np.linalg.cholesky(rest))
         self._inverse[n:end, :n] = -corner @ (rows.T @ inverse)
         self._inverse[n:end, n:end] = corner
         return rows, corner, self._between(spread, self._pool)
 
+    def glance(self, x: Floats, y: Floats, points: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation at many `points` (m, features), from points `x` with values `y`, in
+        single precision: to choose a pool by."""
+        inverse = self._whitening(self._spread(x))
+        mean, scale = float(y.mean()), float(y.std()) or 1.0
+        white = (inverse @ ((y - mean) / scale)).astype(np.float32)
+        inverse, known = inverse.astype(np.float32), self._spread(x, np.float32)
+        means, explained = np.empty((2, len(points)))
+        spread = self._spread(points, np.float32)
+        for some in _blocks(len(points)):
+            v = lower_times(inverse, self._between(known, spread[some]))
+            means[some], explained[some] = white @ v, np.einsum("ij,ij->j", v, v)
+        return mean + scale * means, scale * np.sqrt(np.maximum(1.0 - explained, 1e-6))
+
     def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
         """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
-        metric = self._fitted_metric()
-        known = metric.spread(x)
-        k = self._between(known, known) + math.exp(self._theta[-1]) * np.eye(len(x))
+        known = self._spread(x)
+        k = self._between(known, known) + self._noise() * np.eye(len(x))
         mean = float(y.mean())
         alpha = np.linalg.solve(k, y - mean)
-        return lambda points: mean + self._between(metric.spread(points), known) @ alpha
+        return lambda points: mean + self._between(self._spread(points), known) @ alpha
 
     # ---- correlation
 
-    def _fitted_metric(self) -> Metric:
-        return Metric(np.exp(self._theta[:-1]), self._labels, self._levels, self._smooth)
+    def _noise(self) -> float:
+        return math.exp(self._theta[-1])
+
+    def _spread(self, x: Floats, precision: type[np.floating] = np.float64) -> Spread:
+        return self._metric.spread(x, np.exp(self._theta[:-1]), precision)
+
+    def _whitening(self, points: Spread) -> Floats:
+        """inv(L), where L L' are the correlations of tried points, noise included."""
+        k = self._between(points, points) + self._noise() * np.eye(points.squared.shape[1])
+        return inverse_of_lower(np.linalg.cholesky(k))
 
     def _between(self, a: Spread, b: Spread) -> Floats:
         return self._correlate(a.apart_from(b))[0]
 
-    def _gap(self, x: Floats, y: Floats, i: int) -> Floats:
-        if self._labels[i]:
-            return np.asarray(x[:, None] != y[None, :], float)
-        gap = x[:, None] - y[None, :]
+    def _gap(self, column: Floats, label: bool) -> Floats:
+        """How far points (n,) are apart in one feature: (n, n)."""
+        gap = np.subtract.outer(column, column)
+        if label:
+            return np.asarray(gap != 0, float)
         return np.asarray(gap * gap if self._smooth else np.abs(gap))
 
     def _correlate(self, apart: Floats, slope: bool = False) -> tuple[Floats, Floats]:
@@ -175,15 +201,13 @@ class Surrogate:
             k = np.negative(apart)
             np.exp(k, out=k)
             return k, (-k if slope else k)
-        r = 5 * apart  # in place: most of the time goes into memory
-        np.sqrt(r, out=r)
-        e = np.negative(r)
-        np.exp(e, out=e)
-        k = 1 + r
-        falls = -5 / 6 * k * e if slope else e
-        r *= r
-        r /= 3
+        k = 5 * apart  # in place: most of the time goes into memory
+        r = np.sqrt(k)
+        e = np.exp(-r)
+        falls = -5 / 6 * (1 + r) * e if slope else e
+        k /= 3
         k += r
+        k += 1
         k *= e
         return k, falls
 
@@ -202,3 +226,29 @@ def log_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
     far = np.minimum(u, -4.0)
     tail = -0.5 * far * far - 0.5 * math.log(2 * math.pi) - 2 * np.log(-far) + np.log1p(-3 / far**2)
     return np.asarray(np.log(deviation) + np.where(u < -4.0, tail, direct))
+
+
+def _blocks(count: int) -> list[slice]:
+    return [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
+
+
+def inverse_of_lower(lower: Floats) -> Floats:
+    """The inverse of a lower triangular matrix (n, n), by halves: a sixteenth of the time of
+    `numpy.linalg.inv` at 300 rows."""
+    n, half = len(lower), len(lower) // 2
+    if n <= 32:
+        return np.linalg.inv(lower)
+    inverse = np.zeros_like(lower)
+    inverse[:half, :half] = inverse_of_lower(lower[:half, :half])
+    inverse[half:, half:] = inverse_of_lower(lower[half:, half:])
+    inverse[half:, :half] = -inverse[half:, half:] @ (lower[half:, :half] @ inverse[:half, :half])
+    return inverse
+
+
+def lower_times(lower: Floats, other: Floats) -> Floats:
+    """A lower triangular matrix (n, n) times `other` (n, m), without three quarters of the zeros."""
+    product = np.empty_like(other)
+    ends = [len(lower) * quarter // 4 for quarter in range(5)]
+    for first, end in itertools.pairwise(ends):
+        np.matmul(lower[first:end, :end], other[:end], out=product[first:end])
+    return product

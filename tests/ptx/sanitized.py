@@ -21,7 +21,7 @@ from ptx.catalogue import programs
 from ptx.fuzz import attempt, mutant, seeds
 from ptx.running import answer
 
-FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS = ("-O0", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
 def main(seconds: float) -> int:
