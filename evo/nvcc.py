@@ -429,9 +429,8 @@ class _NvccCommands:
                 (root / str(i) / "candidate.cu").write_text(source)
                 steps = " && ".join(shlex.join(step) for step in self._commands(arch))
                 limited = shlex.join(["timeout", "-k", "1", f"{timeout_s:g}", "sh", "-c", steps])
-                commands.append(
-                    f"cd {i} && : > begun && {{ {limited}; echo $? > status; }} > log 2>&1; : > ended"
-                )
+                begin = f"cd {i} && export TMPDIR=$PWD && : > begun"
+                commands.append(f"{begin} && {{ {limited}; echo $? > status; }} > log 2>&1; : > ended")
             rules = [("step", "$command")]
             edges = [
                 (f"{i}/ended", "step", [f"{i}/candidate.cu"], {"command": c}) for i, c in enumerate(commands)
@@ -448,10 +447,11 @@ class _NvccCommands:
         return (_Built(False, log) if status else self._collect(folder, log)), seconds
 
     def _run(self, command: list[str], folder: Path, deadline: float, timeout_s: float) -> tuple[int, str]:
-        """Run to the end or to the deadline; then its whole process group is killed (nvcc has children)."""
+        """Run to the end or to the deadline; then its whole process group is killed (nvcc has children), and
+        what it leaves lies in `folder`."""
         with subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", start_new_session=True,
+            text=True, errors="replace", start_new_session=True, env={**os.environ, "TMPDIR": str(folder)},
         ) as child:  # fmt: skip
             self._running.add(child)
             try:

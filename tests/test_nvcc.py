@@ -232,7 +232,12 @@ def test_a_batch_keeps_order_and_failures(compiler: Compiler) -> None:
     assert compiler.compile_many([], jobs=2) == []
 
 
-def test_a_pathological_source_times_out(compiler: Compiler) -> None:
+def test_a_pathological_source_times_out(
+    compiler: Compiler, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
     compiler.timeout_s = 1.0
     begin = time.perf_counter()
     with pytest.raises(Uncompilable, match="compile timeout") as caught:
@@ -241,6 +246,7 @@ def test_a_pathological_source_times_out(compiler: Compiler) -> None:
     (in_batch,) = compiler.compile_many([(SLOW_TO_COMPILE, "slow", "sm_89")], jobs=1)
     assert isinstance(in_batch, Uncompilable)
     assert in_batch.reason == "compile timeout"
+    assert not list(scratch.iterdir()), "what a killed compiler left"
     assert time.perf_counter() - begin < 10
     compiler.timeout_s = 60.0
     assert compiler.compile(source(), "scale", "sm_89").ptx  # and it goes on
