@@ -38,7 +38,7 @@ class Evo(Strategy):
     FITTED = 160
     """Of these, the trials that its weights are fitted to."""
     EVERY = 150
-    """A surrogate is built anew, with a new pool, when its trials have grown by a fifth, or by so many."""
+    """A surrogate is built anew, with a new pool, when its trials have grown by a quarter, or by so many."""
     SLOW = 0.8
     """Trials slower than this quantile count as being there: how slow the slow ones are says little."""
 
@@ -238,8 +238,8 @@ def _quantile(values: Floats, part: float) -> float:
 def milestone_before(count: int, start: int, every: int) -> int:
     """The last of the rising milestones that is not above `count`."""
     milestone = start
-    while milestone // 5 < every:
-        following = milestone + max(2, milestone // 5)
+    while milestone // 4 < every:
+        following = milestone + max(2, milestone // 4)
         if following > count:
             return milestone
         milestone = following

@@ -233,8 +233,8 @@ def _blocks(count: int) -> list[slice]:
 
 
 def inverse_of_lower(lower: Floats) -> Floats:
-    """The inverse of a lower triangular matrix (n, n), by halves: a sixteenth of the time of
-    `numpy.linalg.inv` at 300 rows."""
+    """The inverse of a lower triangular matrix (n, n), by halves: `numpy.linalg.inv`, which does not know of
+    the zeros, took 5 to 15 times as long at 300 rows."""
     n, half = len(lower), len(lower) // 2
     if n <= 32:
         return np.linalg.inv(lower)
