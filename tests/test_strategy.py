@@ -375,11 +375,12 @@ def test_distances_as_products_are_weighted_sums_over_features() -> None:
     for squares, power in ((False, 1), (True, 2)):
         direct = np.where(labels, gap > 0, gap**power) @ weights
         metric = Metric(labels, [ladder, np.arange(4.0), None], squares)
-        spread = metric.spread(x, weights)
+        metric.weigh(weights)
+        spread = metric.spread(x)
         assert np.allclose(spread.apart_from(spread), direct)
         assert np.allclose(spread.with_points(spread).apart_from(spread)[40:], direct)
         assert np.allclose(spread[:7].apart_from(spread[7:]), direct[:7, 7:])
-        single = metric.spread(np.asfortranarray(x), weights, np.float32)
+        single = metric.spread(np.asfortranarray(x), np.float32)
         assert single.apart_from(single).dtype == np.float32
         assert np.allclose(single.apart_from(single), direct, atol=1e-5)
 

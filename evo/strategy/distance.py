@@ -64,33 +64,35 @@ class Metric:
                 plain.append((i, 0.0, 1.0))
         self._equal, self._above, self._square, self._plain = map(_Coordinates, each)
 
-    def spread(self, x: Floats, weights: Floats, precision: type[np.floating] = np.float64) -> Spread:
-        """Points given as features (n, features), with the weights (features,) of these. Quickest where `x`
-        lies column by column."""
-        columns, equal, above, square, plain = x.T, self._equal, self._above, self._square, self._plain
+    def weigh(self, weights: Floats) -> None:
+        """Gives the features their weights (features,)."""
         roots = np.sqrt(weights)
+        for coordinates in (self._equal, self._above, self._square):
+            coordinates.factors = (coordinates.shares * roots[coordinates.features])[:, None]
+        self._plain.factors = weights[self._plain.features, None]
+
+    def spread(self, x: Floats, precision: type[np.floating] = np.float64) -> Spread:
+        """Points given as features (n, features); quickest where these lie column by column."""
+        columns, equal, above, square, plain = x.T, self._equal, self._above, self._square, self._plain
         parts = [
-            (columns[equal.features] == equal.levels) * equal.factors(roots, precision),
-            (columns[above.features] > above.levels) * above.factors(roots, precision),
-            columns[square.features] * square.factors(roots, precision),
+            (columns[equal.features] == equal.levels) * equal.factors.astype(precision, copy=False),
+            (columns[above.features] > above.levels) * above.factors.astype(precision, copy=False),
+            columns[square.features] * square.factors,
         ]
         norms = sum(np.einsum("ij,ij->j", part, part) for part in parts)
         squared = np.concatenate(
             [*parts, np.ones((1, len(x))), norms[None]], dtype=precision, casting="same_kind"
         )
-        return Spread(squared, (columns[plain.features] * weights[plain.features, None]).astype(precision))
+        return Spread(squared, (columns[plain.features] * plain.factors).astype(precision))
 
 
 class _Coordinates:
-    """Coordinates of one kind: what feature each is of (n,), and its level (n, 1)."""
+    """Coordinates of one kind: what feature each is of (n,), its level and what a distance of 1 becomes in it
+    (n, 1), and the root of its share of the feature's weight (n,)."""
 
     def __init__(self, each: Sequence[tuple[int, float, float]]) -> None:
         """`each`: feature, level, and share of the feature's weight."""
         self.features = np.array([feature for feature, _, _ in each], np.intp)
         self.levels = np.array([level for _, level, _ in each])[:, None]
-        self._shares = np.sqrt([share for _, _, share in each])
-
-    def factors(self, roots: Floats, precision: type[np.floating]) -> Floats:
-        """What a distance of 1 becomes (n, 1), given the square roots of the features' weights."""
-        factors: Floats = (self._shares * roots[self.features]).astype(precision)[:, None]
-        return factors
+        self.shares = np.sqrt([share for _, _, share in each])
+        self.factors: Floats = self.shares[:, None]

@@ -41,6 +41,7 @@ class Surrogate:
         # halves of a range correlate by about 0.7; that a label differs says less
         self._prior = np.append(np.where(labels & smooth, math.log(0.2), math.log(0.7)), math.log(NOISE))
         self._theta = self._prior
+        self._metric.weigh(np.exp(self._theta[:-1]))
 
     # ---- weights
 
@@ -68,6 +69,7 @@ class Surrogate:
             step = np.clip(np.where(turn > 0, step * 1.3, np.where(turn < 0, step * 0.5, step)), 0.02, 0.8)
             before = slope
             theta = np.clip(theta + step * np.sign(slope), -6.0, 4.0)
+        self._metric.weigh(np.exp(self._theta[:-1]))
 
     def _likelihood(self, theta: Floats, apart: Floats, pairs: Bools, z: Floats) -> tuple[float, Floats]:
         """Log marginal likelihood (without its constant; the scale of the process is its best) and slope.
@@ -94,7 +96,7 @@ class Surrogate:
         """Takes the points `x` (n, features) as tried and those of `pool` as the ones to predict, with room
         for `more` that are tried later."""
         n = self._count = len(x)
-        self._tried, self._pool = self._spread(x), self._spread(pool)
+        self._tried, self._pool = self._metric.spread(x), self._metric.spread(pool)
         # K = L L'; with V = inv(L) K(x, pool) the mean is (inv(L) y)' V and 1 - the sum of V^2 the variance
         self._inverse = np.zeros((n + more, n + more))
         self._v = np.empty((n + more, len(pool)))
@@ -135,14 +137,14 @@ class Surrogate:
         """Grows inv(L) by a row for each of the k late points. What the same rows of V follow from: as
         `corner` (k, k) times (`beside` (k, m) less the transpose of `rows` (n, k) times V)."""
         n, more = self._count, len(self._late)
-        spread = self._spread(self._late)
+        spread = self._metric.spread(self._late)
         self._late = self._late[:0]
         self._tried, end = self._tried.with_points(spread), n + more
         if end > len(self._v):
             self._inverse = np.pad(self._inverse, (0, end))
             self._v = np.pad(self._v, ((0, end), (0, 0)))
         self._count = end
-        inverse, k = self._inverse[:n, :n], self._between(self._tried, spread)
+        inverse, k = self._inverse[:n, :n], self._between(spread, self._tried).T
         rows = inverse @ k[:n]
         rest = k[n:] + self._noise() * np.eye(more) - rows.T @ rows
         corner = np.linalg.inv(np.linalg.cholesky(rest))
@@ -153,12 +155,12 @@ class Surrogate:
     def glance(self, x: Floats, y: Floats, points: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at many `points` (m, features), from points `x` with values `y`, in
         single precision: to choose a pool by."""
-        inverse = self._whitening(self._spread(x))
+        inverse = self._whitening(self._metric.spread(x))
         mean, scale = float(y.mean()), float(y.std()) or 1.0
         white = (inverse @ ((y - mean) / scale)).astype(np.float32)
-        inverse, known = inverse.astype(np.float32), self._spread(x, np.float32)
+        inverse, known = inverse.astype(np.float32), self._metric.spread(x, np.float32)
         means, explained = np.empty((2, len(points)))
-        spread = self._spread(points, np.float32)
+        spread = self._metric.spread(points, np.float32)
         for some in _blocks(len(points)):
             v = lower_times(inverse, self._between(known, spread[some]))
             means[some], explained[some] = white @ v, np.einsum("ij,ij->j", v, v)
@@ -166,19 +168,16 @@ class Surrogate:
 
     def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
         """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
-        known = self._spread(x)
+        known = self._metric.spread(x)
         k = self._between(known, known) + self._noise() * np.eye(len(x))
         mean = float(y.mean())
         alpha = np.linalg.solve(k, y - mean)
-        return lambda points: mean + self._between(self._spread(points), known) @ alpha
+        return lambda points: mean + self._between(self._metric.spread(points), known) @ alpha
 
     # ---- correlation
 
     def _noise(self) -> float:
         return math.exp(self._theta[-1])
-
-    def _spread(self, x: Floats, precision: type[np.floating] = np.float64) -> Spread:
-        return self._metric.spread(x, np.exp(self._theta[:-1]), precision)
 
     def _whitening(self, points: Spread) -> Floats:
         """inv(L), where L L' are the correlations of tried points, noise included."""
