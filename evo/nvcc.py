@@ -429,7 +429,7 @@ class _NvccCommands:
                 (root / str(i) / "candidate.cu").write_text(source)
                 steps = " && ".join(shlex.join(step) for step in self._commands(arch))
                 limited = shlex.join(["timeout", "-k", "1", f"{timeout_s:g}", "sh", "-c", steps])
-                begin = f"cd {i} && export TMPDIR=$PWD && : > begun"
+                begin = f'cd {i} && export TMPDIR="$PWD" && : > begun'
                 commands.append(f"{begin} && {{ {limited}; echo $? > status; }} > log 2>&1; : > ended")
             rules = [("step", "$command")]
             edges = [

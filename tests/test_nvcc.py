@@ -235,7 +235,7 @@ def test_a_batch_keeps_order_and_failures(compiler: Compiler) -> None:
 def test_a_pathological_source_times_out(
     compiler: Compiler, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scratch = tmp_path_factory.mktemp("scratch")
+    scratch = tmp_path_factory.mktemp("scratch of a test")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
     compiler.timeout_s = 1.0
