@@ -99,6 +99,17 @@ class Parameter:
         known_values = ", ".join(str(v) for v in self.values)
         raise UsageError(f"parameter {self.name} cannot be {value!r}", f"one of {known_values}")
 
+    def position(self, value: Value) -> int:
+        """Which of the values `value` is; else UsageError."""
+        try:
+            return self._positions[isinstance(value, bool), value]
+        except (KeyError, TypeError):
+            raise UsageError(f"parameter {self.name} cannot be {value!r}", f"one of {self.values}") from None
+
+    @cached_property
+    def _positions(self) -> dict[tuple[bool, Value], int]:
+        return {(isinstance(v, bool), v): i for i, v in reversed(list(enumerate(self.values)))}
+
     @cached_property
     def column(self) -> npt.NDArray[Any]:
         """The values as an array; of objects where their types differ."""
@@ -270,7 +281,7 @@ class Space:
 
     def indices_of(self, point: Point) -> Indices:
         """The position of each value in its parameter's values: (parameters,)."""
-        return np.array([_position(p, point[p.name]) for p in self.parameters], np.intp)
+        return np.array([p.position(point[p.name]) for p in self.parameters], np.intp)
 
     def point_at(self, row: Indices) -> Point:
         """The point of one row of indices."""
@@ -299,13 +310,6 @@ class Space:
         for i in reversed(range(len(self.parameters))):
             ranks, rows[:, i] = np.divmod(ranks, len(self.parameters[i].values))
         return rows
-
-
-def _position(parameter: Parameter, value: Value) -> int:
-    for i, known in enumerate(parameter.values):
-        if _same(known, value):
-            return i
-    raise UsageError(f"parameter {parameter.name} cannot be {value!r}", f"one of {parameter.values}")
 
 
 @dataclass(frozen=True)

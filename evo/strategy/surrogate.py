@@ -117,7 +117,8 @@ class Surrogate:
         rows, corner, beside = self._take_in()
         n = self._count
         known = ~np.isnan(y)
-        mean, scale = float(y[known].mean()), float(y[known].std()) or 1.0
+        values = y[known]
+        mean, scale = float(values.mean()), float(values.std()) or 1.0
         inverse, z = self._inverse[:n, :n], np.where(known, (y - mean) / scale, 0.0)
         white = inverse @ z
         if not known.all():
