@@ -154,8 +154,7 @@ class Field:
     def _moves(self) -> list[list[list[int]]]:
         """Of each parameter and each of its positions those one step away."""
         return [
-            [[i for to in p.neighbours(at) for i, v in enumerate(p.values) if v is to] for at in p.values]
-            for p in self.space.parameters
+            [[p.position(to) for to in p.neighbours(at)] for at in p.values] for p in self.space.parameters
         ]
 
     def _some(self, rng: np.random.Generator) -> tuple[Positions, npt.NDArray[np.signedinteger]]:
