@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Device, Region
 from evo.device.emulator import EmulatorDevice, built_interpreter
 from evo.errors import CandidateError, Hung
 from evo.evaluate import versions_of
 from evo.gpu import KNOWN_GPUS, Gpu, Limits
-from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
 from evo.trial import Candidate, Point, Problem

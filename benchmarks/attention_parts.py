@@ -20,10 +20,10 @@ import torch
 from attention_rows import Bench, Row
 
 from evo.cache import Cache
+from evo.compile.nvcc import find_compiler
 from evo.device.cuda import CudaDevice
 from evo.errors import CandidateError
 from evo.gpu import Limits, target
-from evo.nvcc import find_compiler
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import body_of

@@ -35,12 +35,12 @@ import numpy as np
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import CandidateError, Red
 from evo.gate import check
 from evo.gpu import Limits, target
-from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
 from evo.template import Template, load_template
 from evo.timing import TimingSession

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from evo import __version__
-from evo.champions import promote
 from evo.confirm import SANITIZE_S, confirm, never
+from evo.confirm.champions import promote
 from evo.errors import EvoError
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import target

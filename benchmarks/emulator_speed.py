@@ -24,11 +24,11 @@ import numpy as np
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, built_interpreter, cpu_instructions
-from evo.device.interpreter import CHECK_ALL, CHECK_BOUNDS, Interpreter
+from evo.device.emulator.interpreter import CHECK_ALL, CHECK_BOUNDS, Interpreter
 from evo.gpu import KNOWN_GPUS, Limits
-from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate
@@ -109,7 +109,7 @@ def startup_ms(library: Path) -> dict[str, float]:
     """A fresh process: what it imports, loading the library, and all of it through the cache."""
     code = (
         "import time; a = time.perf_counter(); from evo.device.emulator import EmulatorDevice; "
-        "from evo.gpu import KNOWN_GPUS; from evo.device.interpreter import Interpreter; "
+        "from evo.gpu import KNOWN_GPUS; from evo.device.emulator.interpreter import Interpreter; "
         f"b = time.perf_counter(); library = Interpreter({str(library)!r}); "
         "EmulatorDevice(KNOWN_GPUS['H200'], interpreter=library); "
         "print(b - a, time.perf_counter() - b)"

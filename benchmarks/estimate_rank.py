@@ -24,12 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evo.cache import Cache
+from evo.compile.nvcc import find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice
-from evo.device.estimate import estimate
+from evo.device.emulator.estimate import estimate
 from evo.errors import CandidateError
 from evo.gpu import KNOWN_GPUS, Gpu
-from evo.nvcc import find_compiler
 from evo.store import Store
 from evo.task import load_task
 from evo.trial import Candidate, LaunchConfig, Outcome, Resources

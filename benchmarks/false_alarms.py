@@ -5,7 +5,7 @@
 Every template's default (that of flash_wgmma_split also without a maximum) and torch's own flash, cuDNN,
 memory-efficient and math kernels, in fp16 and bf16, at head dimensions 64 and 128, causal and not: each seed
 has fresh inputs of one family, in turn, at one of the lengths of the gate, in turn, and its output goes
-through the checks of `evo.gate.judging`, which a candidate's go through. A point serves all lengths that it
+through the checks of `evo.gate.tolerance`, which a candidate's go through. A point serves all lengths that it
 would meet in a search at 512. Written: how many were refused, and how near the line the worst one came.
 """
 
@@ -24,12 +24,12 @@ from typing import Any
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import Red
-from evo.gate.judging import Judgement, errors_of, line_of, refuse
+from evo.gate.tolerance import Judgement, errors_of, line_of, refuse
 from evo.gpu import Limits
-from evo.nvcc import Compiler, find_compiler
 from evo.task import Task, load_task
 from evo.template import list_templates, load_template
 from evo.trial import Candidate, Problem

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from estimate_rank import judged, spearman
 from scipy.optimize import least_squares
 
-from evo.device import estimate as model
+from evo.device.emulator import estimate as model
 from evo.gpu import KNOWN_GPUS, Gpu
 from evo.trial import LaunchConfig, Resources
 

@@ -33,10 +33,10 @@ from typing import Any
 from mutation_names import name_of
 
 from evo.cache import Cache
-from evo.gate.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
-from evo.gate.mutation import Mutant
-from evo.nvcc import find_compiler
+from evo.compile.nvcc import find_compiler
 from evo.rig import gpu_that_runs
+from evo.selftest.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
+from evo.selftest.mutation import Mutant
 from evo.task import load_task
 from evo.template import list_templates, load_template
 from evo.trial import Outcome

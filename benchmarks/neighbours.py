@@ -30,18 +30,18 @@ from pathlib import Path
 import numpy as np
 from probes import Probe
 
+from evo.confirm.rounds import Contest
 from evo.device.cuda import CudaDevice
-from evo.device.turns import turns_of
+from evo.device.gpu_lock import turns_of
 from evo.evaluate import Evaluator, EvaluatorSpec, Precompiler, trial_seed
+from evo.evaluate.pool import anonymous_bytes
 from evo.gate import Green
 from evo.rig import choose_device, limits_of
 from evo.task import load_task
 from evo.template import load_template
 from evo.timing import TimingSession, TimingSettings, bootstrap_ratio
-from evo.timing.contest import Contest
 from evo.timing.inputs import InputSets
 from evo.trial import Candidate
-from evo.workers import anonymous_bytes
 
 POINTS = 24
 """Random points that the neighbours turn over."""

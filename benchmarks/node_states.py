@@ -25,6 +25,7 @@ from typing import Any
 
 from probes import Probe
 
+from evo.confirm.rounds import Contest
 from evo.device.cuda import CudaDevice
 from evo.evaluate import EvaluatorSpec, trial_seed
 from evo.gpu import Limits
@@ -32,7 +33,6 @@ from evo.rig import real_gpu
 from evo.task import load_task
 from evo.template import load_template
 from evo.timing import TimingSession
-from evo.timing.contest import Contest
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Stopwatch, TimingSettings
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from evo.compile.nvcc import Compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
-from evo.nvcc import Compiler
 from evo.timing.stopwatch import Stopwatch, TimingSettings
 from evo.trial import BufferArg, LaunchConfig
 

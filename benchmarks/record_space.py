@@ -27,13 +27,13 @@ import numpy as np
 
 from evo import __version__
 from evo.cache import Cache
+from evo.evaluate.pool import Pool
 from evo.rig import choose_device, evaluator_of, folders_of, gpu_of, limits_of, task_of, templates_of
 from evo.search import Ground, Progress, search, survey
 from evo.space import FeasibleSet
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.trial import Outcome, Trial
-from evo.workers import Pool
 
 INVALIDITY = {
     Outcome.UNCOMPILABLE: "compile", Outcome.UNLAUNCHABLE: "runtime", Outcome.RED: "correctness",

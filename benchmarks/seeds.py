@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import NothingFound
+from evo.evaluate.pool import Pool
 from evo.rig import choose_device, evaluator_of, limits_of, templates_of
 from evo.search import Ground, Progress, search, survey
 from evo.store import Row, Store, Study
 from evo.task import load_task
 from evo.trial import Candidate, Value
-from evo.workers import Pool
 
 Step = tuple[float, Row]
 """A trial as it ended: the seconds that the search had taken, and what the trial gave."""

@@ -32,12 +32,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is there
 
 import evo
 from evo.errors import NothingFound
+from evo.evaluate.pool import Pool
 from evo.rig import choose_device, evaluator_of, folders_of, limits_of, task_of, templates_of
-from evo.search import Progress, convergence, search, survey
+from evo.search import Progress, search, survey
+from evo.search import stopping as convergence
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.trial import Trial, Value
-from evo.workers import Pool
 
 FAULTS: Mapping[str, tuple[str, str]] = {
     "scale": ("scores, scale_log2);", "scores, scale_log2 * 1.02f);"),

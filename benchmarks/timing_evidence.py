@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from evo.confirm import ROUNDS
+from evo.confirm.rounds import SAMPLES, Contest
 from evo.device.cuda import CudaDevice
-from evo.device.turns import turns_of
+from evo.device.gpu_lock import turns_of
 from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gate import Green
 from evo.gpu import Limits
@@ -37,7 +38,6 @@ from evo.rig import real_gpu
 from evo.task import Tunable, load_task
 from evo.template import load_template
 from evo.timing import TimingSession, time_variants
-from evo.timing.contest import SAMPLES, Contest
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import LEVEL, standings
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.errors import CandidateError
 from evo.gate import check
 from evo.gpu import Limits, target
-from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import LaunchConfig, Point, Problem, body_of

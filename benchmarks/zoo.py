@@ -21,12 +21,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from evo.cache import Cache
+from evo.compile.nvcc import find_compiler
 from evo.device.cuda import CudaDevice
 from evo.evaluate import versions_of
-from evo.gate.selftest import Finding
-from evo.nvcc import find_compiler
-from evo.report.trust import zoo_line, zoo_summary
+from evo.report.checks import zoo_line, zoo_summary
 from evo.rig import choose_device, try_zoo
+from evo.selftest.zoo import Finding
 
 
 def record(findings: Sequence[Finding], about: dict[str, Any]) -> dict[str, Any]:

@@ -23,14 +23,14 @@ from evo.template import Template, list_templates, load_template
 from evo.trial import GREEN_VISITS
 
 if TYPE_CHECKING:  # these bring torch and SQLAlchemy
-    from evo.audit import Audited
-    from evo.bench import Entrant
-    from evo.champions import Champion
+    from evo.compile.nvcc import Compiler
+    from evo.confirm.bench import Entrant
+    from evo.confirm.champions import Champion
+    from evo.confirm.worker import RefereeSpec
     from evo.device import Device
     from evo.evaluate import EvaluatorSpec
-    from evo.gate.selftest import Finding
-    from evo.nvcc import Compiler
-    from evo.referee import RefereeSpec
+    from evo.selftest.audit import Audited
+    from evo.selftest.zoo import Finding
     from evo.store import Store, Study
     from evo.trial import Candidate, Problem, Trial
 
@@ -161,7 +161,7 @@ def evaluator_of(study: Study, cache: Path, nvcc: Path | None) -> EvaluatorSpec:
 
 def referee_of(study: Study, cache: Path, nvcc: Path | None, patient: bool = True) -> RefereeSpec:
     """What makes the referee of the study's finalists, in a process of its own on this machine."""
-    from evo.referee import RefereeSpec
+    from evo.confirm.worker import RefereeSpec
 
     return RefereeSpec(evaluator_of(study, cache, nvcc), study.problem, patient)
 
@@ -170,8 +170,8 @@ def bench_referee(
     problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool
 ) -> RefereeSpec:
     """What makes the referee of a problem that belongs to no study."""
+    from evo.confirm.worker import RefereeSpec
     from evo.evaluate import EvaluatorSpec
-    from evo.referee import RefereeSpec
 
     spec = EvaluatorSpec(problem.task, device, gpu, limits_of(gpu, "", None), cache, nvcc=nvcc)
     return RefereeSpec(spec, problem, patient, hostile=False)
@@ -179,7 +179,7 @@ def bench_referee(
 
 def entrant_of(store: Store, name: str, gpu: Gpu) -> Entrant:
     """A stored trial's point, for any problem."""
-    from evo.bench import rendered
+    from evo.confirm.bench import rendered
 
     stored = store.trial(name)
     study, candidate = store.study(stored.study), stored.trial.candidate
@@ -191,8 +191,8 @@ def entrant_of(store: Store, name: str, gpu: Gpu) -> Entrant:
 def champion_for(problem: Problem, gpu: Gpu, found: Sequence[Champion]) -> tuple[str, Entrant]:
     """The champion that serves a problem on a GPU, and why it is the one; an entrant that cannot take part
     where there is none."""
-    from evo.bench import Entrant
-    from evo.champions import choose
+    from evo.confirm.bench import Entrant
+    from evo.confirm.champions import choose
 
     try:
         choice = choose(problem, limits_of(gpu, "", None), found)
@@ -275,7 +275,7 @@ def try_zoo(
     """The gate's test of itself; on a GPU in a process that may hang or die, and what passes there goes to
     the emulator, as finalists do. UsageError where `zoo` (default: the one that comes with evo) is not
     there."""
-    from evo.gate.selftest import load_zoo, self_test, self_test_isolated, try_finalist
+    from evo.selftest.zoo import load_zoo, self_test, self_test_isolated, try_finalist
 
     package = Path(__file__).parent
     own = package / "cheats"  # in a wheel
@@ -309,7 +309,7 @@ def audited(
     *, points: int, seed: int, jobs: int,
 ) -> Iterator[Audited]:  # fmt: skip
     """Random points of those templates (default: all of the problem's task) and what became of them."""
-    from evo.audit import audit
+    from evo.selftest.audit import audit
 
     made, compiler, task = _gate_tools(device, gpu, cache, nvcc)
     try:
@@ -320,9 +320,9 @@ def audited(
 
 
 def _gate_tools(device: str, gpu: Gpu, cache: Path, nvcc: Path | None) -> tuple[Device, Compiler, Task]:
+    from evo.compile.nvcc import find_compiler
     from evo.device.cuda import CudaDevice
     from evo.device.emulator import EmulatorDevice
-    from evo.nvcc import find_compiler
 
     compiler = find_compiler(nvcc, Cache(cache))
     made: Device

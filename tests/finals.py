@@ -18,11 +18,11 @@ import numpy as np
 from landscape import LandscapeWorkers, evaluate
 
 from evo.confirm import Step, confirm
+from evo.confirm.rounds import Fallen
+from evo.confirm.worker import Asking, Surroundings
 from evo.errors import Crashed, Red
 from evo.gpu import target
-from evo.referee import Asking, Surroundings
 from evo.store import Store
-from evo.timing.contest import Fallen
 from evo.trial import Candidate, CaseError, Round
 
 BASELINES = {"cudnn": 7.5, "flash": 8.2, "math": 65.0}
@@ -137,13 +137,13 @@ class SimulatedSpec:
 def command(seconds: float, words: list[str]) -> int:
     """An evo command on a study of the landscape; its referee is a process of its own, as always."""
     import evo.cli
+    import evo.evaluate.pool
     import evo.rig
-    import evo.workers
 
     evo.rig.gpu_of = lambda study: target("sm_89")  # noqa: ARG005
     evo.rig.evaluator_of = lambda *_: None  # type: ignore[assignment]
     evo.rig.referee_of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment]
-    evo.workers.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
+    evo.evaluate.pool.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
     return evo.cli.main(words)
 
 

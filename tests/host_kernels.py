@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import torch
 
+from evo.compile.ptxas import module_state
 from evo.device import LaunchReport, Region
 from evo.errors import Infeasible
 from evo.gate import Green, check
-from evo.gate.arena import GUARD_BYTES
+from evo.gate.memory import GUARD_BYTES
 from evo.gpu import Gpu, target
-from evo.ptxas import module_state
 from evo.task import load_task
 from evo.trial import Binary, BufferArg, LaunchConfig, Problem, Resources, Workspace
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import EvoError
+from evo.evaluate.pool import Pool
 from evo.gpu import Limits, target
 from evo.search import Ground, Progress, search, survey
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Interval, Outcome, Problem, Resources, Timing, Trial, digest_of
-from evo.workers import Pool
 
 TASK = load_task("attention")
 PROBLEM: Problem = TASK.example

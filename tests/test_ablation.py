@@ -11,16 +11,16 @@ import pytest
 from rich.console import Console
 
 from evo.cli import main
+from evo.compile.toolkit import toolkits
 from evo.errors import BadTemplate
 from evo.explain.ablation import Ablation, Worth, switches, verdict
-from evo.explain.kept import keep, kept
+from evo.explain.artifacts import keep, kept
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.ablation import ablation_text
 from evo.space import Parameter
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.template import load_template
-from evo.toolkit import toolkits
 from evo.trial import Interval, Outcome, Problem, Trial
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})

@@ -25,9 +25,9 @@ DOORS = {
     "alembic": {"store"},
     "jinja2": {"template"},
     "cuda": {"device"},
-    "ninja": {"building"},
+    "ninja": {"compile"},
     "typer": {"cli"},
-    "rich": {"cli", "progress", "report"},
+    "rich": {"cli", "report"},
 }
 """A third-party library -> the only modules of evo that import it."""
 

@@ -15,9 +15,9 @@ from landscape import PROBLEM, SPACE, evaluate, write_template
 from rich.console import Console
 from test_champions import kept
 
-from evo.bench import Entrant, Sheet, bench, rendered
 from evo.cli import main
-from evo.cli.words import parse_problems
+from evo.cli.parse import parse_problems
+from evo.confirm.bench import Entrant, Sheet, bench, rendered
 from evo.errors import Infeasible
 from evo.gpu import Limits, target
 from evo.report import as_json
@@ -143,7 +143,7 @@ def test_the_command_times_champions_and_the_best_trials(
     hopper = target("sm_90a")
     monkeypatch.setattr("evo.rig.choose_device", lambda *_: ("cuda:0", hopper))
     judges = SimulatedJudges(alike=5.0)
-    monkeypatch.setattr("evo.referee.RefereeProcess", lambda _: judges)
+    monkeypatch.setattr("evo.confirm.worker.RefereeProcess", lambda _: judges)
     kept(tmp_path / "kernels", "flash_wgmma_split", PROBLEM, "sm_90a", 4.0)
     words = ["bench", "--kernels", "kernels", "--shapes", "1,8,512,64", "--shapes", "1,8,2048,64"]
     assert main(words) == 0

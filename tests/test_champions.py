@@ -12,14 +12,14 @@ from finals import SimulatedJudges
 from landscape import LandscapeWorkers, ground_of, new_study
 
 from evo.cache import Cache
-from evo.champions import Champion, champions, choose, kernels_folder, promote
 from evo.cli import main
+from evo.compile.nvcc import find_compiler
 from evo.confirm import confirm
+from evo.confirm.champions import Champion, champions, choose, kernels_folder, promote
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.gpu import Limits, target
-from evo.nvcc import find_compiler
 from evo.search import search
 from evo.store import Confirmation, Finalist, Store, StoredTrial, Study
 from evo.task import load_task

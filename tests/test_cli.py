@@ -17,7 +17,7 @@ import pytest
 
 from evo import __version__
 from evo.cli import main
-from evo.cli.words import parse_budget, parse_bytes, parse_problem
+from evo.cli.parse import parse_budget, parse_bytes, parse_problem
 from evo.errors import UsageError
 from evo.store import Store, Study
 from evo.task import load_task

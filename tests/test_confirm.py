@@ -22,13 +22,13 @@ from test_timing import needs_gpu
 import evo.confirm
 from evo.cli.explain import ended
 from evo.confirm import confirm, reserve_s
+from evo.confirm.rounds import IMPATIENT, Fallen
+from evo.confirm.worker import RefereeProcess
 from evo.errors import Crashed, Hung, MachineError, Red
-from evo.referee import RefereeProcess
 from evo.report.confirmed import confirmation_tables, unconfirmed_lines
 from evo.report.trial import trial_page
 from evo.search import Progress, search
 from evo.store import Confirmation, Store, Study
-from evo.timing.contest import IMPATIENT, Fallen
 from evo.timing.statistics import FEWEST_ROUNDS, LEVEL, standings
 from evo.trial import Candidate, Round
 
@@ -459,13 +459,13 @@ def test_intervals_say_their_level_and_are_the_same_for_the_same_samples() -> No
 @needs_gpu
 @pytest.mark.slow
 def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
+    from evo.confirm.worker import RefereeSpec
     from evo.evaluate import EvaluatorSpec
+    from evo.evaluate.pool import Pool
     from evo.gpu import Limits
-    from evo.referee import RefereeSpec
     from evo.rig import real_gpu, templates_of
     from evo.search import survey
     from evo.task import load_task
-    from evo.workers import Pool
 
     gpu = real_gpu("cuda:0")
     spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), tmp_path / "cache", problem=PROBLEM)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice, gpu_names
 from evo.errors import Crashed, MachineError, Unlaunchable, UsageError
 from evo.gpu import known_gpu
-from evo.nvcc import Compiler, find_compiler
 from evo.trial import BufferArg, LaunchConfig, ScalarArg, TensorMapArg
 
 torch = pytest.importorskip("torch")
@@ -270,7 +270,7 @@ from evo.cache import Cache
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import Crashed
-from evo.nvcc import find_compiler
+from evo.compile.nvcc import find_compiler
 from evo.trial import BufferArg, LaunchConfig
 device = CudaDevice(0)
 source = 'extern "C" __global__ void k(int* y) {{ {body} }}'

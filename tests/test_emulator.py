@@ -17,7 +17,11 @@ from ptx.programs import entry
 from ptx.running import aligned, binary_of, h200, regions_of
 
 from evo.device import LaunchReport
-from evo.device.emulate import (
+from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
+from evo.device.emulator.estimate import estimate
+from evo.device.emulator.interpreter import CHECK_BOUNDS
+from evo.errors import Hung, Red, Unlaunchable, UsageError
+from evo.explain.emulation import (
     Emulation,
     as_json,
     emulate,
@@ -27,10 +31,6 @@ from evo.device.emulate import (
     parse_launch,
     told,
 )
-from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
-from evo.device.estimate import estimate
-from evo.device.interpreter import CHECK_BOUNDS
-from evo.errors import Hung, Red, Unlaunchable, UsageError
 from evo.gpu import KNOWN_GPUS
 from evo.trial import BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
@@ -273,7 +273,7 @@ except MachineError as error:
 
 def test_importing_builds_nothing_and_loads_little(tmp_path: Path) -> None:
     python(
-        "import sys, evo.device.emulate; assert not {'torch', 'ninja'} & set(sys.modules)",
+        "import sys, evo.explain.emulation; assert not {'torch', 'ninja'} & set(sys.modules)",
         HOME=str(tmp_path),
     )
     assert not list(tmp_path.iterdir())

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from evo.compile.toolkit import toolkits
 from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed, versions_of
+from evo.evaluate.pool import Pool
 from evo.gate import Green, check
-from evo.gate.visit import Between
+from evo.gate.run import Between
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.task import load_task
 from evo.template import load_template
-from evo.toolkit import toolkits
 from evo.trial import Candidate, Outcome, Problem, Trial, Value, body_of, digest_of
-from evo.workers import Pool
 
 pytestmark = [
     pytest.mark.nvcc,

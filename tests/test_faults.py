@@ -11,10 +11,10 @@ from faults import plant
 from ptx.running import Array, aligned, regions_of
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, verdict
 from evo.errors import CandidateError
 from evo.gpu import KNOWN_GPUS
-from evo.nvcc import Compiler, find_compiler
 from evo.trial import Argument, BufferArg, LaunchConfig, ScalarArg, TensorMapArg
 
 pytestmark = pytest.mark.nvcc

@@ -19,7 +19,7 @@ from host_kernels import (
 )
 
 from evo.errors import Red
-from evo.gate.judging import judge
+from evo.gate.tolerance import judge
 from evo.trial import Problem
 
 # ------------------------------------------------------------------------------------------- honest kernels

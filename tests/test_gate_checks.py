@@ -17,18 +17,20 @@ from typing import Any
 import pytest
 import torch
 
-from evo import gate
+import evo.gate.check as gate
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel
-from evo.device.interpreter import CHECK_ALL, CHECK_INIT, CHECK_RACE
+from evo.device.emulator.interpreter import CHECK_ALL, CHECK_INIT, CHECK_RACE
 from evo.errors import MachineError, Red
-from evo.gate import arena, judging, visit
-from evo.gate.arena import GUARD_BYTES, Arena
-from evo.gate.judging import Wrong
-from evo.gate.selftest import Finding, read_cheat, try_finalist, try_planted
+from evo.gate import memory as arena
+from evo.gate import run as visit
+from evo.gate import tolerance as judging
+from evo.gate.memory import GUARD_BYTES, Arena
+from evo.gate.tolerance import Wrong
 from evo.gpu import target
-from evo.nvcc import Compiler, find_compiler
+from evo.selftest.zoo import Finding, read_cheat, try_finalist, try_planted
 from evo.task import load_task
 from evo.trial import Binary, LaunchConfig
 

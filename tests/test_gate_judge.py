@@ -13,7 +13,7 @@ from host_kernels import (
 )
 
 from evo.errors import Red
-from evo.gate.judging import ROW_FLOOR, SMALL_FLOOR, SMALL_ROWS, judge
+from evo.gate.tolerance import ROW_FLOOR, SMALL_FLOOR, SMALL_ROWS, judge
 from evo.trial import Problem
 
 

@@ -17,9 +17,9 @@ from host_kernels import (
     verdict,
 )
 
+from evo.compile.ptxas import module_state
 from evo.errors import Red
-from evo.gate.arena import GUARD_BYTES
-from evo.ptxas import module_state
+from evo.gate.memory import GUARD_BYTES
 from evo.trial import Problem, Workspace
 
 

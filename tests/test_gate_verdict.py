@@ -27,7 +27,7 @@ from host_kernels import (
 from evo.device import LaunchReport
 from evo.errors import Infeasible, Red
 from evo.gate import Case, Green, case_seed, plan_boundary, plan_own, plan_ragged
-from evo.gate.arena import Arena
+from evo.gate.memory import Arena
 from evo.trial import Problem
 
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, load_interpreter
 from evo.errors import CandidateError, MachineError
 from evo.gpu import Limits, target
-from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Point, Problem, body_of

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from landscape import BEST_US, SIZE, LandscapeSpec, LandscapeWorkers, ground_of, new_study, sequence
 
+from evo.evaluate.pool import Pool
 from evo.search import Ground, search
 from evo.store import Store
 from evo.strategy import STRATEGIES
 from evo.trial import Outcome
-from evo.workers import Pool
 
 
 @pytest.fixture

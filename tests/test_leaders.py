@@ -12,7 +12,7 @@ import pytest
 from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, ground_of, new_study
 
 from evo.search import Ground, Progress, search
-from evo.search.leaders import ENOUGH, MOST, Leaders
+from evo.search.remeasure import ENOUGH, MOST, Leaders
 from evo.store import Row, Store
 from evo.timing.statistics import joined, median_interval
 from evo.trial import Candidate, CaseError, Interval, LaunchConfig, Outcome, Timing, Trial

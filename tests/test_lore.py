@@ -11,8 +11,8 @@ from landscape import LandscapeWorkers, ground_of, new_study
 
 from evo.errors import UnknownName, UsageError
 from evo.search import search
-from evo.search.convergence import EARLIEST, NOISE, PATIENCE, Convergence
-from evo.search.lore import earlier_trials, remembered
+from evo.search.stopping import EARLIEST, NOISE, PATIENCE, Convergence
+from evo.search.warm_start import earlier_trials, remembered
 from evo.store import Store, Study
 from evo.strategy import Strategy
 

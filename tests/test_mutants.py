@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from evo.audit import Audited, audit, summary
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile.ptxas import assemble, machine_code
 from evo.device.emulator import EmulatorDevice
 from evo.errors import Crashed, Infeasible, MachineError, Red, Uncompilable
-from evo.gate.mutants import Laboratory, Subject, Tried, record, score, try_mutants
-from evo.gate.mutation import Mutant, cuda_lines
-from evo.gate.sanitizing import read_verdict
+from evo.gate.sanitizer import read_verdict
 from evo.gpu import KNOWN_GPUS, Limits, target
-from evo.nvcc import Compiler, find_compiler
-from evo.ptxas import assemble, machine_code
+from evo.selftest.audit import Audited, audit, summary
+from evo.selftest.mutants import Laboratory, Subject, Tried, record, score, try_mutants
+from evo.selftest.mutation import Mutant, cuda_lines
 from evo.task import load_task
 from evo.template import load_template
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from evo.building import build_shared_library
 from evo.cache import Cache
+from evo.compile.ninja import build_shared_library
+from evo.compile.nvcc import Compiler, Part, find_compiler
+from evo.compile.toolkit import toolkits
 from evo.errors import MachineError, Uncompilable
-from evo.nvcc import Compiler, Part, find_compiler
-from evo.toolkit import toolkits
 from evo.trial import Binary
 
 KERNEL = """// a comment {comment}
@@ -292,7 +292,7 @@ def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     program = f"""
 import pathlib, time
 from evo.cache import Cache
-from evo.nvcc import find_compiler
+from evo.compile.nvcc import find_compiler
 compiler = find_compiler(None, Cache(pathlib.Path({str(tmp_path)!r})))
 print(compiler._backend._idle[0]._process.pid, flush=True)
 time.sleep(60)

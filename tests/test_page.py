@@ -18,8 +18,8 @@ import pytest
 
 from evo.cli import main
 from evo.explain.ablation import Ablation, Worth
-from evo.explain.kept import keep
-from evo.report.charts import (
+from evo.explain.artifacts import keep
+from evo.report.svg import (
     Mark,
     Scale,
     bar_chart,

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from evo.cli import main
+from evo.compile.toolkit import toolkits
 from evo.device.cuda import gpu_at, gpu_names
-from evo.doctor import tool_path
 from evo.errors import MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
-from evo.explain.kept import kept
+from evo.explain.artifacts import kept
 from evo.explain.profiling import (
     UNITS,
     Profile,
@@ -29,10 +29,10 @@ from evo.explain.profiling import (
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.profile import profile_text
 from evo.rig import evaluator_of
+from evo.selftest.doctor import tool_path
 from evo.store import Store, StoredTrial, Study
 from evo.task import load_task
 from evo.template import load_template
-from evo.toolkit import toolkits
 from evo.trial import Outcome, Problem, Trial
 
 FOLDER = Path(__file__).parent / "templates"

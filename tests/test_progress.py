@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from evo import progress as module
-from evo.progress import LiveView, PlainLines, lines, plain_line, usage_text, view_on
+from evo.report import live as module
+from evo.report.live import LiveView, PlainLines, lines, plain_line, usage_text, view_on
 from evo.search import Progress
 from evo.search.usage import Usage
 from evo.store import Row, Study

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from evo.confirm.worker import Referee, emulate
 from evo.device.cuda import CudaDevice
 from evo.errors import MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
-from evo.referee import Referee, emulate
 from evo.task import Task, load_task
 from evo.template import load_template
 from evo.trial import Candidate
@@ -84,7 +84,7 @@ class LuckyEvaluator:
 
 @pytest.fixture
 def referee(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Referee]:
-    monkeypatch.setattr("evo.referee.Contest", lambda *_: None)
+    monkeypatch.setattr("evo.confirm.worker.Contest", lambda *_: None)
     monkeypatch.setattr(Referee, "_sanitize", lambda *_: "not asked: no compute-sanitizer")
     device = object.__new__(CudaDevice)
     evaluator = LuckyEvaluator(replace(emulator.spec, device="cuda:0"), device)

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from evo import report
-from evo.doctor import Finding
 from evo.gpu import Limits, target
 from evo.report import Column, Table
 from evo.report.leaderboard import leaderboard_records, leaderboards
 from evo.report.overview import failures_table, findings_table, space_record, space_table, studies_table
 from evo.report.trial import trial_page, trial_record
+from evo.selftest.doctor import Finding
 from evo.space import Parameter, Space, rule
 from evo.store import Failure, Ranked, StoredTrial, Study
 from evo.trial import (

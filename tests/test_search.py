@@ -25,15 +25,15 @@ from landscape import (
     write_template,
 )
 
-import evo.search
+import evo.search.loop
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
+from evo.evaluate.pool import Pool
 from evo.search import Ground, Progress, dead_parameters, search, survey
-from evo.search.probes import Probes, key_of
+from evo.search.first_points import Probes, key_of
 from evo.store import Row, Store, Study
 from evo.strategy import Told, make_strategy
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
-from evo.workers import Pool
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_a_search_ends_when_nothing_more_is_expected(
     tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before everything is tried; with its optimum."""
-    monkeypatch.setattr("evo.search.convergence.EARLIEST", 60)
-    monkeypatch.setattr("evo.search.convergence.PATIENCE", 10)
+    monkeypatch.setattr("evo.search.stopping.EARLIEST", 60)
+    monkeypatch.setattr("evo.search.stopping.PATIENCE", 10)
     with Store(tmp_path / "evo.db") as store:
         result = search(store.create(new_study(workers=3)), store, ground, LandscapeWorkers(3))
         found = len(store.rows(result.study))
@@ -159,7 +159,7 @@ def test_a_trial_is_stored_before_anyone_hears_of_it(
             strategy.ask = checked  # type: ignore[method-assign]
             return strategy
 
-        monkeypatch.setattr(evo.search, "make_strategy", spying)
+        monkeypatch.setattr(evo.search.loop, "make_strategy", spying)
         search(study, store, ground, LandscapeWorkers(workers, 0.001))
         assert len(store.rows(study)) > 15
 
@@ -231,7 +231,7 @@ def test_a_budget_ends_a_search_and_more_of_it_continues(tmp_path: Path, ground:
 def test_a_search_does_not_wait_for_what_never_ends(
     tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evo.search, "GRACE_S", 0.3)
+    monkeypatch.setattr(evo.search.loop, "GRACE_S", 0.3)
     with Store(tmp_path / "evo.db") as store:
         began = time.monotonic()
         with pytest.raises(NothingFound):
@@ -268,7 +268,7 @@ def test_what_never_compiles_is_given_up(
             search(store.create(new_study()), store, ground, workers)
         assert "no such header" in caught.value.hint
         assert store.study("land-1").status == "failed"
-        assert len(store.rows(store.study("land-1"))) < evo.search.HOPELESS + 10
+        assert len(store.rows(store.study("land-1"))) < evo.search.loop.HOPELESS + 10
 
 
 def test_our_own_bug_stops_the_search(

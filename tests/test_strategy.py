@@ -13,9 +13,9 @@ from evo.errors import UnknownName
 from evo.gpu import Limits, target
 from evo.space import FeasibleSet, Parameter, Space, rule
 from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
-from evo.strategy.distance import Metric
-from evo.strategy.features import Features
-from evo.strategy.surrogate import Surrogate, inverse_of_lower, lower_times
+from evo.strategy.evolution.distance import Metric
+from evo.strategy.evolution.features import Features
+from evo.strategy.evolution.model import Surrogate, inverse_of_lower, lower_times
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Point, Problem
@@ -342,7 +342,7 @@ def test_what_is_under_way_takes_doubt_away_and_some_hope(monkeypatch: pytest.Mo
     assert mean.mean() > before[0].mean()
     assert (deviation <= before[1]).all()
     assert (deviation / before[1]).min() < 0.9
-    monkeypatch.setattr("evo.strategy.surrogate.DISAPPOINTMENT", 0.0)
+    monkeypatch.setattr("evo.strategy.evolution.model.DISAPPOINTMENT", 0.0)
     np.testing.assert_allclose(model.predict(values)[0], before[0], rtol=1e-9)
     values[22] = y[22]
     assert np.abs(model.predict(values)[0] - before[0]).max() > 1e-3
@@ -436,6 +436,6 @@ def test_features_that_are_remembered_are_the_same(monkeypatch: pytest.MonkeyPat
         Limits.of(target("sm_90")), load_task("attention").example
     )
     features, rows = Features(feasible), feasible.indices[:: len(feasible.indices) // 20].astype(np.intp)
-    monkeypatch.setattr("evo.strategy.features.REMEMBERED", 12)
+    monkeypatch.setattr("evo.strategy.evolution.features.REMEMBERED", 12)
     for few in (rows[:5], rows[3:9], rows, rows[-2:]):
         assert (features.of_few(list(few)) == features(few)).all()

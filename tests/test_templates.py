@@ -17,12 +17,12 @@ import pytest
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, load_interpreter
 from evo.errors import CandidateError, MachineError
-from evo.gate.judging import Judgement, judge
+from evo.gate.tolerance import Judgement, judge
 from evo.gpu import Limits, target
-from evo.nvcc import Compiler, find_compiler
 from evo.space import Filling
 from evo.task import load_task
 from evo.template import Template, load_template

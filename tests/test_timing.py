@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device.cuda import CudaDevice, gpu_names
 from evo.gpu import KNOWN_GPUS
-from evo.nvcc import Compiler, find_compiler
 from evo.task import Tunable, load_task
 from evo.timing import (
     Ready,

@@ -116,6 +116,6 @@ def test_a_wheel_from_the_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     assert (outside / "new.db").exists()
     zoo = {path.name for path in (ROOT / "tests/cheats").glob("*.cu")}
     assert {path.name for path in (site / "evo/cheats").glob("*.cu")} == zoo
-    assert {path.name for path in (site / "evo/device/ptx").iterdir()} == {
-        path.name for path in (ROOT / "evo/device/ptx").iterdir() if path.is_file()
+    assert {path.name for path in (site / "evo/device/emulator/ptx").iterdir()} == {
+        path.name for path in (ROOT / "evo/device/emulator/ptx").iterdir() if path.is_file()
     }

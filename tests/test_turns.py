@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evo.device.turns import Turns, turns_of
+from evo.device.gpu_lock import Turns, turns_of
 
 
 def _hold(folder: Path, how: str, held: Any) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from evo.errors import CandidateError, Crashed, MachineError, Red, Uncompilable
 from evo.evaluate import failed
+from evo.evaluate.pool import Pool, WorkerError
 from evo.trial import Candidate, LaunchConfig, Outcome, Problem, Trial
-from evo.workers import Pool, WorkerError
 
 PROBLEM = Problem("demo", {"N": 1}, "fp32")
 
@@ -380,7 +380,7 @@ SCRIPT = """
 import os, sys, time
 sys.path.insert(0, {tests!r})
 from test_workers import ObedientSpec, candidate
-from evo.workers import Pool
+from evo.evaluate.pool import Pool
 with Pool(ObedientSpec(), workers=2) as pool:
     try:
         for number in range(2):

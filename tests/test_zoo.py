@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device.emulator import EmulatorDevice
 from evo.errors import BadTemplate, MachineError
-from evo.gate.mutation import mutants, sample
-from evo.gate.selftest import (
+from evo.gpu import target
+from evo.selftest.mutation import mutants, sample
+from evo.selftest.zoo import (
     Planted,
     load_zoo,
     read_cheat,
@@ -21,8 +23,6 @@ from evo.gate.selftest import (
     try_finalist,
     try_planted,
 )
-from evo.gpu import target
-from evo.nvcc import Compiler, find_compiler
 from evo.task import load_task
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other

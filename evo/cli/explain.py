@@ -23,7 +23,7 @@ from evo.cli.options import (
     open_store,
     study_names,
 )
-from evo.cli.words import form_of, notice, stdout
+from evo.cli.parse import form_of, notice, stdout
 from evo.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def ablate(
       evo ablate mission-1/224 --markdown
     """
     from evo.explain.ablation import ablate as switch_off
-    from evo.explain.kept import keep
+    from evo.explain.artifacts import keep
     from evo.report.ablation import ablation_text
 
     form = form_of(json, markdown=markdown)
@@ -175,7 +175,7 @@ def profile(
       evo profile mission-1/224
       evo profile mission-1/224 --json | jq '.metrics'
     """
-    from evo.explain.kept import folder_of, keep
+    from evo.explain.artifacts import folder_of, keep
     from evo.explain.profiling import profile as look
     from evo.report.profile import profile_text
 
@@ -192,7 +192,7 @@ def profile(
 
 def _ncu(asked: Path | None, on_gpu: bool) -> tuple[Path | None, str]:
     """Nsight Compute, or why there are no counters."""
-    from evo.doctor import tool_path
+    from evo.selftest.doctor import tool_path
 
     if not on_gpu:
         return None, "the emulator has none: a GPU counts"
@@ -223,9 +223,9 @@ def report(
       evo report attention-1 -o report.html
     """
     from evo.explain.ablation import Ablation
-    from evo.explain.kept import kept
+    from evo.explain.artifacts import kept
     from evo.explain.profiling import Profile
-    from evo.report.page import Gathered, report_page
+    from evo.report.html import Gathered, report_page
 
     ablations, strange = kept(out, study, "ablation", Ablation.from_record)
     profiles, stranger = kept(out, study, "profile", Profile.from_record)

@@ -22,7 +22,7 @@ from evo.cli.options import (
     open_cache,
     open_store,
 )
-from evo.cli.words import form_of, stdout
+from evo.cli.parse import form_of, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def emulate(
     matters: normal uniform ones zeros arange poison, or a number.
     A TMA tensor map over a buffer: map:in:f16:512x64:64x64:128 (box, swizzle).
     """
-    from evo.device.emulate import as_json, emulate_candidate, emulate_file, told
+    from evo.compile.nvcc import find_compiler
     from evo.device.emulator import EmulatorDevice
-    from evo.nvcc import find_compiler
+    from evo.explain.emulation import as_json, emulate_candidate, emulate_file, told
     from evo.report import as_json as json_text
     from evo.rig import DEFAULT_GPU, gpu_named
 

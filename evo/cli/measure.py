@@ -24,12 +24,12 @@ from evo.cli.options import (
     open_store,
     study_names,
 )
-from evo.cli.words import form_of, notice, parse_problems, put
+from evo.cli.parse import form_of, notice, parse_problems, put
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
-    from evo.bench import Entrant
     from evo.confirm import Step
+    from evo.confirm.bench import Entrant
     from evo.trial import Problem
 
 
@@ -53,7 +53,7 @@ def confirm(
       evo confirm attention-1 --top 5
     """
     from evo.confirm import confirm as run
-    from evo.referee import RefereeProcess
+    from evo.confirm.worker import RefereeProcess
     from evo.report import as_json
     from evo.report.confirmed import confirmation_record, confirmation_tables
     from evo.rig import referee_of
@@ -116,9 +116,9 @@ def bench(
       evo bench --shapes seeds
       evo bench --shapes 1,8,512,64 --shapes 2,16,4096,128 --trial mission-1/224 --plot bench.svg
     """
-    from evo.bench import bench as run
-    from evo.champions import champions
-    from evo.referee import RefereeProcess
+    from evo.confirm.bench import bench as run
+    from evo.confirm.champions import champions
+    from evo.confirm.worker import RefereeProcess
     from evo.report import as_json
     from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
     from evo.rig import bench_referee, champion_for, choose_device, entrant_of, nearest_trial

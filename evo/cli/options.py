@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.cli.words import notice
+from evo.cli.parse import notice
 from evo.errors import EvoError
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from evo.compile.nvcc import Compiler
 from evo.device import LaunchReport, Region
 from evo.errors import CandidateError, Crashed, MachineError, Unlaunchable, UsageError
 from evo.gpu import Gpu, known_gpu
-from evo.nvcc import Compiler
 from evo.trial import Argument, Binary, BufferArg, LaunchConfig, ScalarArg, TensorMapArg
 
 PORTABLE_CLUSTER = 8

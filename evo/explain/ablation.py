@@ -21,13 +21,13 @@ import numpy as np
 
 from evo.errors import NothingFound, UsageError
 from evo.evaluate import EvaluatorSpec
+from evo.evaluate.pool import Pool
 from evo.gpu import Limits
 from evo.space import Parameter
 from evo.store import StoredTrial
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Interval, Point, Problem, Trial, Value
-from evo.workers import Pool
 
 RESAMPLES = 2000
 """Of the bootstrap."""

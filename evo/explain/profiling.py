@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.device.emulate import Emulation, emulate_candidate
 from evo.device.emulator import EmulatorDevice
-from evo.device.interpreter import Work
+from evo.device.emulator.interpreter import Work
 from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
+from evo.explain.emulation import Emulation, emulate_candidate
 from evo.gpu import Gpu
 from evo.store import StoredTrial
 from evo.task import load_task

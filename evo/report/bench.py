@@ -12,7 +12,7 @@ from evo.report import Column, Record, Table, kernels_text, microseconds, ratio_
 from evo.report.confirmed import kernels_table
 
 if TYPE_CHECKING:
-    from evo.bench import Sheet
+    from evo.confirm.bench import Sheet
 
 BAR, GAP, LEFT, WIDE = 14, 18, 250, 460
 """Pixels of the plot: height of a bar, room between shapes, room for names, longest bar."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from evo.report import Column, Table, duration
 
 if TYPE_CHECKING:  # these bring SQLAlchemy and more; who only renders does not wait for them
-    from evo.doctor import Finding
     from evo.search import DeadParameter
+    from evo.selftest.doctor import Finding
     from evo.space import FeasibleSet
     from evo.store import Failure, Study
 

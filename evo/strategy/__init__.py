@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from evo.errors import UnknownName
 from evo.space import FeasibleSet
 from evo.strategy.base import Proposal, Strategy, Told
-from evo.strategy.evo import Evo
+from evo.strategy.evolution.evo import Evo
 from evo.strategy.export import Exported, export
 from evo.strategy.importance import importances
 from evo.strategy.nsga2 import Nsga2

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from evo.space import FeasibleSet
-from evo.strategy.field import Field, Positions
+from evo.strategy.candidates import Field, Positions
 from evo.trial import Point
 
 

@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
-from evo.strategy.view import view
+from evo.strategy.optuna_view import view
 from evo.trial import Point, Value
 
 ENOUGH = 50

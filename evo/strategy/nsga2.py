@@ -8,8 +8,8 @@ from optuna.study import Study as OptunaStudy
 from optuna.trial import FrozenTrial
 
 from evo.strategy.base import Strategy
-from evo.strategy.field import Field, Positions
-from evo.strategy.view import sample, view
+from evo.strategy.candidates import Field, Positions
+from evo.strategy.optuna_view import sample, view
 
 
 class Nsga2(Strategy):

@@ -7,8 +7,8 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial
 
 from evo.strategy.base import Strategy
-from evo.strategy.field import Field, Positions
-from evo.strategy.view import sample, view
+from evo.strategy.candidates import Field, Positions
+from evo.strategy.optuna_view import sample, view
 
 
 class Tpe(Strategy):

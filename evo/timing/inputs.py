@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from evo.device import Region
 from evo.device.cuda import CudaDevice, CudaKernel
 from evo.errors import Red
-from evo.gate.judging import judge
+from evo.gate.tolerance import judge
 from evo.gpu import Gpu
 from evo.task import Baseline, Task
 from evo.timing.stopwatch import Call, TimingSettings

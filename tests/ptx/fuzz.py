@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from evo.device import interpreter as abi
+from evo.device.emulator import interpreter as abi
 from evo.device.emulator import load_interpreter
 from evo.trial import LaunchConfig
 from ptx.catalogue import programs

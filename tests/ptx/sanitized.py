@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from evo.device.emulator import EmulatorDevice, built_interpreter
-from evo.device.interpreter import Interpreter
+from evo.device.emulator.interpreter import Interpreter
 from evo.errors import CandidateError
 from evo.gpu import KNOWN_GPUS
 from ptx.catalogue import programs

@@ -1,0 +1,122 @@
+"""Words in, words out: every command parses what it was told, calls one function and prints the answer.
+
+stdout is data, stderr is progress. Errors say `error: …`, then `hint: …`; the exit codes are in `EPILOG`.
+What is heavy (torch, Optuna, SQLAlchemy) is imported inside the command that needs it, so that `evo --help`
+is there at once. The environment variables of evo are read in this package and nowhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from evo import __version__
+from evo.cli import champions as keep
+from evo.cli import checks as trust
+from evo.cli import explain, kernel, measure
+from evo.cli import results as look
+from evo.cli import search as run
+from evo.errors import EvoError, UsageError
+
+__all__ = ["main"]
+
+EPILOG = """Exit codes: 0 done; 1 a bug in evo, with its traceback; 2 the request is wrong; 3 the machine
+lacks something (compiler, GPU, permission, disk space); 4 no correct kernel; 130 interrupted. Environment:
+EVO_DATABASE and EVO_CACHE stand for --database and --cache, CUDA_HOME for --nvcc."""
+
+app = typer.Typer(
+    epilog=" ".join(EPILOG.split()),
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring as a help text: paragraphs fill whatever width there is; examples (after \\b) stay."""
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else " ".join(part.split()) for part in parts)
+
+
+_COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
+    "Searching": (run.search, run.resume, measure.confirm, run.space),
+    "Looking at what was found": (look.leaderboard, look.studies, look.show),
+    "Keeping what won": (keep.promote, keep.champion),
+    "Why the winner wins": (
+        explain.insights,
+        explain.ablate,
+        explain.profile,
+        explain.report,
+        explain.export,
+    ),
+    "Kernels and this machine": (
+        kernel.replay,
+        kernel.emulate,
+        measure.bench,
+        trust.gate,
+        trust.audit,
+        look.doctor,
+    ),
+}
+for _panel, _functions in _COMMANDS.items():
+    for _function in _functions:
+        app.command(rich_help_panel=_panel, help=_paragraphs(_function.__doc__ or ""))(_function)
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Say which evo this is.")] = False,
+) -> None:
+    """Search for the fastest correct CUDA kernel.
+
+    A search fills the holes of CUDA templates, compiles each candidate, checks it against a reference in
+    double precision, times it beside what it must beat, and keeps every trial in a database.
+
+    \b
+      evo search --budget 2m      attention, on the best device there is
+      evo leaderboard             the best kernels so far
+      evo show STUDY/NUMBER       one of them, with its source
+      evo doctor                  what this machine can do
+    """
+    if version:
+        print(f"evo {__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+app.callback(help=_paragraphs(_root.__doc__ or ""))(_root)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; its exit code. Whatever is raised and is no EvoError is a bug, and goes through."""
+    # NumPy, not loaded yet, has small matrices here: threads would wait for each other, many times longer on
+    # a busy machine; and one thread rounds alike wherever a search is resumed
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        return int(app(args=arguments, prog_name="evo", standalone_mode=False) or 0)
+    except typer.TyperException as error:  # what typer itself found wrong with the words
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "evo"
+        text = error.format_message()
+        return _complain(
+            UsageError((text[:1].lower() + text[1:]).rstrip("."), f"{path} --help says what there is")
+        )
+    except EvoError as error:
+        return _complain(error)
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:  # `evo leaderboard | head`: nobody reads on, which is no fault
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _complain(error: EvoError) -> int:
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    return error.exit_code

@@ -1,0 +1,165 @@
+"""The commands that only look: leaderboard, studies, show, doctor."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evo.cli.options import (
+    DATABASE,
+    CacheOption,
+    DatabaseOption,
+    JsonOption,
+    NvccOption,
+    gpu_names,
+    nvcc_or_environment,
+    open_cache,
+    open_store,
+    study_names,
+    task_names,
+    template_names,
+)
+from evo.cli.parse import form_of, notice, put, shape_text, stdout
+from evo.errors import MachineError, UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from evo.cache import Cache
+    from evo.store import Store
+    from evo.trial import Trial
+
+
+def studies(database: DatabaseOption = DATABASE, json: JsonOption = False) -> None:
+    """List the studies: how far each has come, and on what."""
+    from evo.report.overview import studies_table
+
+    with open_store(database) as store:
+        table = studies_table([(study, store.count(study)) for study in store.studies()])
+    put([table], form_of(json))
+
+
+def leaderboard(
+    *,
+    task: Annotated[str | None, typer.Option(autocompletion=task_names, help="Only this task.")] = None,
+    shape: Annotated[str | None, typer.Option(metavar="B,H,L,D", help="Only this shape.")] = None,
+    gpu: Annotated[str | None, typer.Option(autocompletion=gpu_names, help="Only GPUs of this name.")] = None,
+    study: Annotated[str | None, typer.Option(autocompletion=study_names, help="Only this study.")] = None,
+    template: Annotated[
+        str | None, typer.Option(autocompletion=template_names, help="Only this template.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows of a table at most.")] = 20,
+    json: JsonOption = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown.")] = False,
+    database: DatabaseOption = DATABASE,
+) -> None:
+    """Show the best correct kernels, one table for each problem and device.
+
+    Measured times come with their 95 % confidence interval and the ratio to the fastest baseline that was
+    timed beside them (above 1 is faster). Times written ~8.5 are the emulator's estimates for a named GPU.
+
+    \b
+      evo leaderboard --limit 5
+      evo leaderboard --shape 1,8,512,64 --gpu H200 --markdown
+      evo leaderboard --json | jq '.[0].point'
+    """
+    from evo.report.leaderboard import leaderboard_records, leaderboards
+
+    form = form_of(json, csv, markdown)
+    with open_store(database) as store:
+        keys: list[str] | list[None] = [None] if shape is None else _problems_of_shape(store, shape)
+        ranked = [
+            row
+            for key in keys
+            for row in store.leaderboard(
+                study=study, task=task, problem=key, gpu=gpu, template=template, limit=limit
+            )
+        ]
+    if form in ("json", "csv"):
+        put([leaderboard_records(ranked)], form)
+    elif ranked:
+        put(leaderboards(ranked), form)
+    else:
+        notice("no correct trial matches; `evo studies` lists what there is")
+
+
+def _problems_of_shape(store: Store, shape: str) -> list[str]:
+    """The keys of the problems of that shape, causal or not and of any dtype, that studies have."""
+    shapes = {study.problem.key: shape_text(study.problem) for study in store.studies()}
+    keys = [key for key, text in shapes.items() if text == shape.replace(" ", "")]
+    if not keys:
+        raise UnknownName.among("shape", shape, sorted(set(shapes.values())))
+    return keys
+
+
+def show(
+    *,
+    trial: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="STUDY/NUMBER from the leaderboard, or an id.")
+    ],
+    source: Annotated[bool, typer.Option("--source", help="Its CUDA source.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Its PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Its machine code, by nvdisasm.")] = False,
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    nvcc: NvccOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """Show one trial: how it ended and why, its time, resources and point; or its code.
+
+    \b
+      evo show mission-1/12
+      evo show mission-1/12 --source > kernel.cu && nvcc -arch=sm_89 -cubin kernel.cu
+    """
+    from evo.report import as_json
+    from evo.report.trial import trial_page, trial_record
+    from evo.rig import arch_of
+
+    if source + ptx + sass + json > 1:
+        raise UsageError("more than one of --source, --ptx, --sass and --json", "choose one")
+    with open_store(database) as store:
+        stored = store.trial(trial)
+        study = store.study(stored.study)
+        verdict = store.confirmations.verdict(stored.id)
+    if source:
+        sys.stdout.write(stored.trial.candidate.source)
+    elif ptx or sass:
+        sys.stdout.write(
+            _code(stored.trial, arch_of(study), sass, nvcc_or_environment(nvcc), open_cache(cache))
+        )
+    elif json:
+        sys.stdout.write(as_json(trial_record(stored)))
+    else:
+        sys.stdout.write(trial_page(stored, stdout(), verdict))
+
+
+def _code(trial: Trial, arch: str, sass: bool, nvcc: Path | None, cache: Cache) -> str:
+    """PTX or machine code of a stored trial, compiled again where the cache has lost it."""
+    from evo.compile.nvcc import disassemble, find_compiler
+
+    compiler = find_compiler(nvcc, cache)
+    try:
+        binary = compiler.compile(trial.candidate.source, trial.candidate.entry, arch)
+        return disassemble(binary, compiler.toolkit) if sass else binary.ptx
+    finally:
+        compiler.close()
+
+
+def doctor(
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    nvcc: NvccOption = None,
+    cache: CacheOption = None,
+) -> int:
+    """Check this machine: compiler, GPU, driver, tools, database; what works, and what to do about the rest.
+
+    Ends with 0 if a search can run here, on a GPU or on the emulator, and with 3 if none can.
+    """
+    from evo.report.overview import findings_table
+    from evo.selftest.doctor import Places, can_search, examine
+
+    findings = examine(Places(database, open_cache(cache).root, nvcc_or_environment(nvcc)))
+    put([findings_table(findings)], form_of(json))
+    return 0 if can_search(findings) else MachineError.exit_code

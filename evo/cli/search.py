@@ -1,0 +1,281 @@
+"""The commands that search: search, resume, space."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evo import __version__
+from evo.cli.options import (
+    DATABASE,
+    HOW,
+    CacheOption,
+    CausalOption,
+    DatabaseOption,
+    DeviceOption,
+    DtypeOption,
+    GpuOption,
+    JsonOption,
+    NvccOption,
+    RateOption,
+    SeedOption,
+    ShapeOption,
+    SmemOption,
+    StrategyOption,
+    TargetOption,
+    TaskArgument,
+    TemplateOption,
+    TemplatesOption,
+    WarmStartOption,
+    WorkersOption,
+    nvcc_or_environment,
+    open_cache,
+    open_store,
+    study_names,
+)
+from evo.cli.parse import form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
+from evo.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from evo.cache import Cache
+    from evo.search import Ground, SearchResult
+    from evo.store import Store, Study
+
+
+def search(
+    *,
+    task: TaskArgument = "attention",
+    budget: Annotated[
+        str,
+        typer.Option(metavar="14h|90m|$7", rich_help_panel=HOW, help="Time to search, or money at --rate."),
+    ],
+    rate: RateOption = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=HOW, help="Its name (default: TASK-N).")
+    ] = None,
+    shape: ShapeOption = None,
+    causal: CausalOption = False,
+    dtype: DtypeOption = None,
+    template: TemplateOption = None,
+    templates: TemplatesOption = None,
+    strategy: StrategyOption = "evo",
+    seed: SeedOption = 0,
+    warm_start: WarmStartOption = None,
+    workers: WorkersOption = None,
+    device: DeviceOption = "auto",
+    gpu: GpuOption = None,
+    target: TargetOption = None,
+    smem_limit: SmemOption = None,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Search for the fastest correct kernel of a task.
+
+    The holes of each template are filled again and again. What the rules of its space allow is compiled,
+    checked by the gate, and timed if it is right. Every trial is kept in the database; a study that ended,
+    however it ended, can be resumed. Without a GPU kernels run on an emulator and times are estimates.
+
+    \b
+      evo search --budget 2m
+      evo search attention --shape 1,8,512,64 --budget 5m
+      evo search --budget 14h --shape 2,16,4096,128 --causal --study long-one
+      evo search --budget '$7' --rate 0.51
+      evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
+    """
+    from evo.rig import choose_device, evaluator_of
+    from evo.search.warm_start import remembered
+    from evo.store import Study
+    from evo.strategy import STRATEGIES
+    from evo.task import load_task
+
+    budget_s = parse_budget(budget, rate)
+    if strategy not in STRATEGIES:
+        raise UnknownName.among("strategy", strategy, list(STRATEGIES))
+    folders = [folder.resolve() for folder in templates or ()]
+    problem = parse_problem(load_task(task, folders), shape, dtype, causal)
+    chosen, stands_for = choose_device(device, gpu, target)
+    asked = Study(
+        name=study or "",
+        problem=problem,
+        device=chosen,
+        gpu=stands_for.name,
+        templates=tuple(template or ()),
+        budget_s=budget_s,
+        strategy=strategy,
+        seed=seed,
+        workers=workers or os.cpu_count() or 1,
+        target=target or "",
+        smem_limit=parse_bytes(smem_limit) if smem_limit else None,
+        rate=rate,
+        settings={"templates": os.pathsep.join(str(folder) for folder in folders)},
+        versions={"evo": __version__},
+    )
+    grounds = _survey(asked)
+    tools = open_cache(cache), nvcc_or_environment(nvcc)
+    evaluator_of(
+        asked, tools[0].root, tools[1]
+    ).prepare()  # what the machine lacks is told before a study is made
+    with open_store(database, create=True) as store:
+        named = asked if study else replace(asked, name=store.unused_name(task))
+        named = replace(named, templates=tuple(grounds))
+        lore = remembered(store, named, warm_start or ())
+        created = store.create(replace(named, settings={**named.settings, "warm_start": lore}))
+        result = _run(created, store, grounds, *tools)
+    _conclude(result, json)
+
+
+def resume(
+    *,
+    study: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")],
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="+2h|3h|+$5", rich_help_panel=HOW, help="More time (+2h), or another total (3h)."
+        ),
+    ] = None,
+    rate: RateOption = None,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Go on with a study: after Ctrl-C, a crash or a power cut, or to give it more time.
+
+    No finished trial is lost and none is repeated. What the study was told to search stays as it was.
+
+    \b
+      evo resume attention-1
+      evo resume attention-1 --budget +2h
+    """
+    with open_store(database) as store:
+        found = store.study(study)
+        rate = rate or found.rate
+        if budget is not None:
+            more = found.budget_s if budget.startswith("+") else 0.0
+            store.set_budget(found, more + parse_budget(budget.removeprefix("+"), rate), rate)
+            found = store.study(study)
+        if not found.left_s:
+            raise UsageError(
+                f"study {study} has spent its budget of {found.budget_s:g} s",
+                f"give it more: evo resume {study} --budget +10m",
+            )
+        result = _run(found, store, _survey(found), open_cache(cache), nvcc_or_environment(nvcc))
+    _conclude(result, json)
+
+
+def space(
+    *,
+    task: TaskArgument = "attention",
+    shape: ShapeOption = None,
+    causal: CausalOption = False,
+    dtype: DtypeOption = None,
+    template: TemplateOption = None,
+    templates: TemplatesOption = None,
+    gpu: GpuOption = None,
+    target: TargetOption = None,
+    smem_limit: SmemOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say how many points there are to search, and how many each rule rejects, for one GPU or target.
+
+    \b
+      evo space
+      evo space --gpu H200 --shape 2,16,4096,128
+      evo space --target sm_89 --smem-limit 48K --template flash_mma
+    """
+    from evo.report import as_json
+    from evo.report.overview import space_record, space_table
+    from evo.rig import choose_device, limits_of, templates_of
+    from evo.task import load_task
+
+    folders = templates or []
+    loaded = load_task(task, folders)
+    problem = parse_problem(loaded, shape, dtype, causal)
+    _, stands_for = choose_device("emulator", gpu, target)
+    limits = limits_of(stands_for, target or "", parse_bytes(smem_limit) if smem_limit else None)
+    sets = {t.name: t.space.feasible(limits, problem) for t in templates_of(loaded, template or [], folders)}
+    if form_of(json) == "json":
+        sys.stdout.write(as_json([space_record(name, feasible) for name, feasible in sets.items()]))
+    else:
+        put([space_table(name, feasible) for name, feasible in sets.items()], "text")
+
+
+def _survey(study: Study) -> dict[str, Ground]:
+    """The feasible points of the study's templates; says on stderr what there is to search."""
+    from evo.report.overview import space_table
+    from evo.rig import folders_of, gpu_of, limits_of, task_of, templates_of
+    from evo.search import survey
+
+    limits = limits_of(gpu_of(study), study.target, study.smem_limit)
+    chosen = templates_of(task_of(study), study.templates, folders_of(study))
+    grounds = survey(chosen, limits, study.problem)
+    for name, ground in grounds.items():
+        notice(space_table(name, ground.feasible).render("text", stderr()).rstrip())
+    return grounds
+
+
+def _run(
+    study: Study, store: Store, grounds: dict[str, Ground], cache: Cache, nvcc: Path | None
+) -> SearchResult:
+    """Searches, and shows on stderr how it goes."""
+    from evo.confirm import PATIENT_S, reserve_s
+    from evo.confirm.worker import RefereeProcess, build_ahead
+    from evo.evaluate.pool import Pool
+    from evo.report.live import study_line, view_on
+    from evo.rig import evaluator_of, referee_of
+    from evo.search import search as run
+
+    notice(study_line(study))
+    workers = Pool(evaluator_of(study, cache.root, nvcc), study.workers)
+
+    def judges(left_s: float) -> RefereeProcess:
+        # by the reserve as well: a confirmation that goes on has the baselines that it began with
+        patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
+        return RefereeProcess(referee_of(study, cache.root, nvcc, patient=patient))
+
+    try:
+        with view_on(stderr()) as view:
+            on_gpu = study.device != "emulator"  # an estimate is a model's word: there is nothing to confirm
+            if on_gpu:
+                build_ahead(cache.root)
+            return run(study, store, grounds, workers, view.show, judges if on_gpu else None)
+    except KeyboardInterrupt:
+        notice(f"stopped at once; go on with: evo resume {study.name}")
+        raise
+
+
+def _conclude(result: SearchResult, json: bool) -> None:
+    from evo.report import duration
+    from evo.report.confirmed import unconfirmed_lines
+    from evo.report.leaderboard import leaderboard_records, leaderboards
+    from evo.report.overview import dead_parameters_text, failures_table
+
+    study, progress = result.study, result.progress
+    for line in unconfirmed_lines(result.confirmation):
+        notice(line)
+    if json:
+        put([leaderboard_records(result.best)], "json")
+    else:
+        put(leaderboards(result.best), "text")
+    if result.failures:
+        notice(failures_table(result.failures).render("text", stderr()).rstrip())
+    for line in dead_parameters_text(result.dead):
+        notice(line)
+    notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")
+    if result.stopped == "exhausted":
+        notice("every feasible point has been tried")
+    if result.stopped == "converged":
+        notice(
+            f"converged: no untried point is expected to be faster by more than the noise; "
+            f"to go on all the same: evo resume {study.name}"
+        )
+    if result.stopped == "interrupted":
+        notice(f"interrupted; go on with: evo resume {study.name}")
+        raise typer.Exit(130)

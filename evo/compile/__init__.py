@@ -1,0 +1,1 @@
+"""Compilers: CUDA source to cubin and PTX, and what ptxas says of it."""

@@ -1,0 +1,229 @@
+"""CONFIRMED: the best trials of a study, gated again thoroughly and timed again in a fresh process, in turns
+with each other and with every baseline, until it is known who is faster than whom.
+
+    contenders ── the best timed trials, each another program
+      gate       thoroughly, with fresh seeds, beside it on the emulator ── whoever fails is out, the next
+                 contender takes its place
+      rounds     warm, then cold: fresh inputs, buffers, graphs and order in each; stored one by one
+      sanitize   memcheck, initcheck and synccheck, as far as there is time
+      kernels    which kernels the baselines really ran, from the profiler
+      conclude   standings with simultaneous intervals (timing/statistics)
+
+Each step is in the database before the next: a confirmation that was killed goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evo.confirm.rounds import Fallen
+from evo.errors import CandidateError, Crashed, Hung, MachineError
+from evo.store import Confirmation, Finalist, Store, Study
+from evo.timing.statistics import FEWEST_ROUNDS, standings
+
+if TYPE_CHECKING:
+    from evo.confirm.worker import Asking, Judges
+
+TOP = 5
+ROUNDS = {"warm": 20, "cold": 10}
+"""Rounds of each protocol. Rank and verdict follow from `warm`."""
+SUBSTITUTES = 3
+"""Contenders that are tried for each place among the finalists."""
+LIVES = 3
+"""How often a round may take the process with it without anybody to blame."""
+ROUNDS_S = 6.0
+"""What all rounds of a small problem take, with the baselines' setting up (3 s on an H200): kept free while
+finalists are gated, for few finalists in many rounds say more than many in few."""
+SANITIZE_S = 20.0
+"""What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
+SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
+"""Of a search's budget: the share that is kept for CONFIRMED, and the most of it; from the last one on, the
+baselines that must be compiled first take part."""
+
+
+def reserve_s(budget_s: float) -> float:
+    """Seconds of a search's budget that are kept for CONFIRMED."""
+    return min(SHARE * budget_s, MOST_S)
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a confirmation has come, in words."""
+
+    text: str
+
+
+def never(_needs_s: float) -> bool:
+    """Nothing ends this confirmation early."""
+    return False
+
+
+def confirm(
+    study: Study,
+    store: Store,
+    judges: Judges,
+    *,
+    top: int = TOP,
+    afresh: bool = False,
+    over: Callable[[float], bool] = never,
+    watch: Callable[[Step], None] = lambda _: None,
+) -> Confirmation | None:
+    """Confirms the `top` trials of `study`, or goes on with the confirmation that was begun.
+
+    A finished one of the very same trials is given back as it is, unless `afresh`. `over` is asked between
+    steps whether there is no time for the seconds that the next one needs; where that ends the work before
+    FEWEST_ROUNDS, the confirmation stays unfinished. None if the study
+    has no timed trial. Raises MachineError where the process dies again and again with nobody to blame.
+    """
+    contenders = store.confirmations.contenders(study, SUBSTITUTES * top)
+    if not contenders:
+        return None
+    found = store.confirmations.newest(study)
+    if found and found.status == "finished" and not afresh and _covers(found, contenders, top):
+        return found
+    referred = judges.surroundings()
+    resumable = (
+        found is not None
+        and (found.status, found.top, found.device) == ("running", top, referred.device)
+        and found.versions == referred.versions
+        and _head(found, contenders)
+    )
+    if found is None or not resumable:
+        environment = store.environment(referred.device, referred.compiler, referred.versions)
+        seed = random.SystemRandom().randrange(1 << 31)  # fresh: what the search used is not used again
+        found = store.confirmations.begin(study, top, seed, environment)
+    return _Confirming(found, store, judges, over, watch).run(contenders)
+
+
+def _covers(found: Confirmation, contenders: list[int], top: int) -> bool:
+    """Whether a finished confirmation is of the trials that would be confirmed now."""
+    return {f.number for f in found.green} >= set(contenders[:top])
+
+
+def _head(found: Confirmation, contenders: list[int]) -> bool:
+    """Whether the finalists so far are the ones that would be chosen now."""
+    green = [f.number for f in found.green]
+    failed = {f.number for f in found.finalists} - set(green)
+    return green == [number for number in contenders if number not in failed][: len(green)]
+
+
+class _Confirming:
+    """One run of a confirmation."""
+
+    def __init__(
+        self, of: Confirmation, store: Store, judges: Judges, over: Callable[[float], bool],
+        watch: Callable[[Step], None],
+    ) -> None:  # fmt: skip
+        self._of, self._store, self._judges, self._over, self._watch = of, store, judges, over, watch
+
+    def run(self, contenders: list[int]) -> Confirmation:
+        self._gate(contenders)
+        for protocol, count in ROUNDS.items():
+            self._rounds(protocol, count)
+        self._sanitize()
+        return self._conclude()
+
+    # ---- gate
+
+    def _gate(self, contenders: list[int]) -> None:
+        """The first `top` contenders that pass become finalists; once rounds are held, nobody joins."""
+        if self._store.confirmations.rounds(self._of, "warm"):
+            return
+        known = {f.number for f in self._of.finalists}
+        ahead = [number for number in contenders[: self._of.top] if number not in known]
+        self._judges.expect([self._asking(number) for number in ahead])
+        for number in contenders:
+            green = len(self._of.green)
+            if green >= self._of.top or self._over(ROUNDS_S if green else 0.0):
+                return
+            if number not in known:
+                self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
+                self._add(number)
+
+    def _asking(self, number: int) -> Asking:
+        name = f"{self._of.study}/{number}"
+        return name, self._store.trial(name).trial.candidate, self._seed("gate", number)
+
+    def _add(self, number: int) -> None:
+        confirmations = self._store.confirmations
+        try:
+            passed = self._judges.gate(*self._asking(number), thorough=True)
+        except CandidateError as error:
+            self._of = confirmations.add_finalist(self._of, number, error)
+        else:
+            self._of = confirmations.add_finalist(self._of, number, passed)
+
+    def _seat(self) -> None:
+        """After a resume or a death: finalists pass the gate once more, quickly, before they are timed."""
+        while unseated := [f for f in self._of.green if f.name not in self._judges.seated]:
+            finalist = unseated[0]
+            candidate = self._store.trial(finalist.name).trial.candidate
+            try:
+                self._judges.gate(finalist.name, candidate, self._seed("seat", finalist.number), False)
+            except CandidateError as error:
+                self._of = self._store.confirmations.fell(self._of, finalist, error)
+
+    # ---- time
+
+    def _rounds(self, protocol: str, count: int) -> None:
+        done = len(self._store.confirmations.rounds(self._of, protocol))
+        lives = LIVES
+        while done < count and self._of.green and not self._over(0.0):
+            self._watch(Step(f"{protocol} round {done + 1} of {count}"))
+            try:
+                self._seat()
+                names = [f.name for f in self._of.green]
+                taken = self._judges.round(protocol, self._seed(protocol, done), names)
+            except Fallen as fallen:
+                self._of = self._store.confirmations.fell(self._of, self._named(fallen.name), fallen.error)
+            except (Hung, Crashed) as error:
+                lives -= 1
+                if not lives:
+                    raise MachineError(f"the referee dies in every round: {error}", error.detail) from error
+            else:
+                self._store.confirmations.add_round(self._of, done, taken)
+                done += 1
+
+    def _named(self, name: str) -> Finalist:
+        return next(f for f in self._of.green if f.name == name)
+
+    def _sanitize(self) -> None:
+        """Only for finalists that are timed: what it costs is better spent on rounds."""
+        self._seat()
+        for finalist in self._of.green:
+            if self._over(SANITIZE_S):
+                return
+            if finalist.sanitizer:
+                continue
+            self._watch(Step(f"asking compute-sanitizer about #{finalist.number}"))
+            try:
+                said = self._judges.sanitize(finalist.name)
+            except CandidateError as error:
+                self._of = self._store.confirmations.fell(self._of, finalist, error)
+            else:
+                self._of = self._store.confirmations.sanitized(self._of, finalist, said)
+
+    # ---- conclude
+
+    def _conclude(self) -> Confirmation:
+        """The standings, if there are rounds enough; what is left out is left unfinished."""
+        confirmations = self._store.confirmations
+        taken = {protocol: confirmations.rounds(self._of, protocol) for protocol in ROUNDS}
+        green = [f.name for f in self._of.green]
+        if green and len(taken["warm"]) < FEWEST_ROUNDS:
+            return self._of
+        self._watch(Step("asking the profiler which kernels the baselines run"))
+        skipped, kernels = (self._judges.skipped(), self._judges.kernels()) if green else ({}, {})
+        found = {}
+        for protocol, rounds in taken.items():
+            everywhere = set.intersection(*(set(r.samples_us) for r in rounds)) if rounds else set()
+            baselines = sorted(name for name in everywhere if "/" not in name)
+            found[protocol] = standings(rounds, green, baselines)
+        return confirmations.conclude(self._of, found, skipped, kernels)
+
+    def _seed(self, what: str, number: int) -> int:
+        """Seeds of a confirmation follow from its own, which is stored."""
+        return random.Random(f"{self._of.seed} {what} {number}").randrange(1 << 31)

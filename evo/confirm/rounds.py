@@ -1,0 +1,156 @@
+"""Many contestants in turns: finalists of a search, and all that they must beat, in one process.
+
+A contest is made of rounds. Each round has inputs, buffers and graphs of its own, at other addresses than the
+round before, and another order of contestants: what is luck of one round is not luck of all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from evo.device.cuda import CudaDevice, CudaKernel
+from evo.device.gpu_lock import turns_of
+from evo.errors import CandidateError
+from evo.gate import Green
+from evo.task import Task, Tunable
+from evo.timing import capture_baselines
+from evo.timing.inputs import InputSets
+from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
+from evo.trial import Problem, Round
+
+SAMPLES = 6
+"""Kept samples of a contestant in a round; one before them warms up."""
+RETAKES = 3
+"""How often a round at a throttled clock is taken again, before it is taken as it is (and says so)."""
+PROFILED_CALLS = 2
+IMPATIENT = "setting it up takes longer than this budget has left; `evo confirm` takes the time"
+"""Why a patient baseline is not timed where there is no patience."""
+
+
+class Fallen(Exception):
+    """A finalist turned out wrong while it was timed."""
+
+    def __init__(self, name: str, error: CandidateError) -> None:
+        super().__init__(name, error)
+        self.name = name
+        self.error = error
+
+
+class Contest:
+    """One problem on one GPU, and what the patient baselines need to run: they are set up once."""
+
+    def __init__(self, device: CudaDevice, task: Task, problem: Problem, patient: bool) -> None:
+        self.device, self.task, self.problem = device, task, problem
+        self.skipped: dict[str, str] = {}
+        """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
+        self.baselines = task.baselines(problem, device.torch_device, patient)
+        if not patient:
+            every = task.baselines(problem, device.torch_device, True)
+            self.skipped = dict.fromkeys(every.keys() - self.baselines.keys(), IMPATIENT)
+
+    def round(self, protocol: Literal["warm", "cold"], seed: int, finalists: Mapping[str, Green]) -> Round:
+        """All finalists and baselines, timed in turns. Raises Fallen where a finalist is not correct."""
+        import torch
+
+        with torch.no_grad(), turns_of(self.device.uuid).alone():
+            torch.cuda.empty_cache()
+            rng = random.Random(seed)
+            # what lies in front moves all buffers of this round
+            spacer = torch.empty(
+                rng.randrange(1, 64) << 20, dtype=torch.uint8, device=self.device.torch_device
+            )
+            try:
+                return self._round(protocol, seed, finalists, rng)
+            finally:
+                del spacer
+
+    def _round(
+        self, protocol: Literal["warm", "cold"], seed: int, finalists: Mapping[str, Green], rng: random.Random
+    ) -> Round:
+        settings = TimingSettings(protocol)
+        watch = Stopwatch(self.device, settings)
+        sets = InputSets(self.device, self.task, self.problem, settings, seed)
+        entering = {name: run for name, run in self.baselines.items() if name not in self.skipped}
+        replays, skipped = capture_baselines(watch, sets, entering)
+        self.skipped |= skipped
+        held: list[Sequence[Call]] = []  # launches hold the buffers that graphs write to
+        for name, green in finalists.items():
+            with _blame(name):
+                replays[name], calls = self._enter(green, watch, sets)
+                held.append(calls)
+        order = list(replays)
+        rng.shuffle(order)
+        samples, throttled = _sample([replays[name] for name in order], watch)
+        taken = {name: samples[order.index(name)] for name in replays}
+        for name in finalists:
+            with _blame(name):
+                sets.refuse_impossible(float(np.median(taken[name])))
+        rounded = {name: tuple(float(f"{s:.5g}") for s in taken[name]) for name in replays}
+        return Round(protocol, seed, rounded, watch.readings(0), throttled)
+
+    def _enter(self, green: Green, watch: Stopwatch, sets: InputSets) -> tuple[Replay, Sequence[Call]]:
+        """The graph of a finalist, replayed once by itself: its outputs are judged."""
+        kernel = green.kernel
+        assert isinstance(kernel, CudaKernel)
+        calls = sets.of_kernel(kernel, green.launch)
+        launches = launches_per_replay(watch.estimate(calls), watch.settings)
+        if watch.settings.protocol == "cold":
+            launches = max(launches, len(sets))
+        replay = watch.capture(sets.turned(calls, launches), launches)
+        sets.clear()
+        watch.sample([replay], 1)
+        sets.judge()
+        return replay, calls
+
+    def kernels(self) -> dict[str, list[str]]:
+        """The names of the kernels that each baseline really runs, as torch's profiler sees them, and behind
+        the last one which variant of a Tunable ran. Only after the last round: a profiler that
+        was on once may slow what runs after it."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        sets = InputSets(self.device, self.task, self.problem, replace(TimingSettings(), sets=1), 0)
+        found: dict[str, list[str]] = {}
+        with torch.no_grad():
+            for name, run in self.baselines.items():
+                if name in self.skipped:
+                    continue
+                call = sets.of_baseline(run)[0]
+                call()
+                torch.cuda.synchronize(self.device.index)
+                with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+                    for _ in range(PROFILED_CALLS):
+                        call()
+                    torch.cuda.synchronize(self.device.index)
+                names = [event.name for event in profiler.events() if event.device_type.name == "CUDA"]
+                found[name] = list(dict.fromkeys(names))
+                if found[name] and isinstance(run, Tunable) and run.chosen:
+                    found[name][-1] += f" [{run.chosen}]"
+        return found
+
+
+def _sample(replays: Sequence[Replay], watch: Stopwatch) -> tuple[list[list[float]], int]:
+    """Samples of each, µs a launch; and how often they were taken again for a throttled clock."""
+    throttled = 0
+    while True:
+        watch.settle()
+        watch.sample(replays, 1)
+        samples = watch.sample(replays, SAMPLES, lead=True)
+        if throttled == RETAKES or not watch.throttled():
+            return [list(map(float, own)) for own in samples], throttled
+        throttled += 1
+
+
+@contextmanager
+def _blame(name: str) -> Iterator[None]:
+    """Says whose fault a CandidateError is."""
+    try:
+        yield
+    except CandidateError as error:
+        raise Fallen(name, error) from error

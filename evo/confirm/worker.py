@@ -1,0 +1,392 @@
+"""Gates and times finalists in a process of its own: fresh, and free to hang or to die.
+
+`Referee` works in that process; `RefereeProcess` asks it from outside, with a deadline for each answer. After
+a hang or a death the next question goes to a new process, in which nobody is seated yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, Self
+
+from evo.compile.nvrtc import end_with
+from evo.confirm.rounds import Contest, Fallen
+from evo.device.cuda import CudaDevice
+from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError, Red
+from evo.evaluate import Evaluator, EvaluatorSpec
+from evo.evaluate.pool import WorkerError
+from evo.gate import Green
+from evo.gate.emulator_check import second_opinion
+from evo.gate.sanitizer import sanitize
+from evo.trial import Binary, Candidate, CaseError, Problem, Round
+
+ANSWER_S = 600.0
+"""How long an answer may take: the first round may compile baselines, a thorough gate launches thousands of
+kernels."""
+_LOG_BYTES = 2000
+EMULATED_FLOP = 2e10
+"""The most work in one independent piece of a problem for which the emulator is asked: a few seconds."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the times depend on besides the kernels."""
+
+    device: str
+    compiler: str
+    versions: Mapping[str, str]
+
+
+Asking = tuple[str, Candidate, int]
+"""A finalist's name, what it is, and the seed of its gate."""
+
+
+class Judges(Protocol):
+    """What a confirmation asks: of a RefereeProcess, or of a Referee in this process.
+
+    Every method may raise MachineError; Fallen and CandidateError where a finalist is to blame."""
+
+    @property
+    def seated(self) -> Sequence[str]:
+        """The finalists that are GREEN in the process as it is now."""
+        ...
+
+    def surroundings(self) -> Surroundings: ...
+
+    def expect(self, coming: Sequence[Asking]) -> None:
+        """Those will be asked for by `gate`, thoroughly: what can be done beside another's gate begins."""
+        ...
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
+        """Seats a finalist and says what it passed, or raises the CandidateError that stands in the way."""
+        ...
+
+    def sanitize(self, name: str) -> str:
+        """What compute-sanitizer and the emulator say of a seated finalist that is clean, or why they were
+        not asked."""
+        ...
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        """A round of those finalists and all baselines; Fallen where one of them is to blame, Hung or Crashed
+        where the process is lost and nobody can be blamed."""
+        ...
+
+    def skipped(self) -> Mapping[str, str]: ...
+
+    def kernels(self) -> Mapping[str, Sequence[str]]: ...
+
+    def close(self) -> None: ...
+
+
+class Referee:
+    """Seats GREEN finalists and holds rounds, on the GPU of this process."""
+
+    def __init__(self, evaluator: Evaluator, problem: Problem, patient: bool, hostile: bool = True) -> None:
+        assert isinstance(evaluator.device, CudaDevice)
+        self._evaluator = evaluator
+        self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
+        self._seated: dict[str, Green] = {}
+        self._asked: dict[str, tuple[Candidate, int]] = {}
+        self._emulators = Emulators(evaluator.spec) if hostile else None
+
+    @property
+    def seated(self) -> Sequence[str]:
+        return tuple(self._seated)
+
+    def surroundings(self) -> Surroundings:
+        evaluator = self._evaluator
+        return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
+
+    def expect(self, coming: Sequence[Asking]) -> None:
+        for asked in coming:
+            self._emulation(*asked)
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
+        """On the GPU; if `thorough` and the referee is hostile, beside it on the emulator too."""
+        emulation = self._emulation(name, candidate, seed) if thorough else None
+        green = self._evaluator.gate(candidate, seed, thorough)
+        if emulation is not None:
+            emulation.result()
+        self._seated[name] = green
+        self._asked[name] = candidate, seed
+        return green.errors
+
+    def sanitize(self, name: str) -> str:
+        said = self._sanitize(name)
+        # one that was seated anew after a resume is asked only now
+        emulation = self._emulation(name, *self._asked[name])
+        return f"{said}; {emulation.result()}" if emulation is not None else said
+
+    def _emulation(self, name: str, candidate: Candidate, seed: int) -> Future[str] | None:
+        return self._emulators.ask(name, candidate, seed) if self._emulators is not None else None
+
+    def _sanitize(self, name: str) -> str:
+        green, evaluator = self._seated[name], self._evaluator
+        assert isinstance(evaluator.device, CudaDevice)
+        index = evaluator.device.index
+        try:
+            binary = self._with_lines(self._asked[name][0], green.kernel.binary)
+            clean = sanitize(binary, green.launch, evaluator.task, green.problem, index=index, timeout_s=60)
+        except (MachineError, Hung) as error:  # a tool that is absent, or too slow for the problem
+            return f"not asked: {error.message}"
+        except Red as red:
+            if red.reason.startswith("memcheck"):
+                raise
+            # the others have been tried on too few templates for their word alone to refuse a winner
+            return f"complains: {red.message}"
+        return "clean: " + ", ".join(found.tool for found in clean)
+
+    def _with_lines(self, candidate: Candidate, timed: Binary) -> Binary:
+        """The instructions that are timed, with the lines of the source that a tool may name."""
+        with self._evaluator.spec.compiler(whole=True) as compiler:
+            binary = compiler.compile(candidate.source, candidate.entry, timed.arch)
+        return binary if binary.machine_code == timed.machine_code else timed
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        finalists = {name: self._seated[name] for name in names}
+        return self._contest.round("cold" if protocol == "cold" else "warm", seed, finalists)
+
+    def skipped(self) -> Mapping[str, str]:
+        return self._contest.skipped
+
+    def kernels(self) -> Mapping[str, Sequence[str]]:
+        return self._contest.kernels()
+
+    def close(self) -> None:
+        self._seated.clear()
+        self._evaluator.close()
+        if self._emulators is not None:
+            self._emulators.close()
+
+
+class Emulators:
+    """Asks the emulator about several finalists at once, each in a thread with an emulator of its own."""
+
+    def __init__(self, spec: EvaluatorSpec) -> None:
+        self._spec = replace(spec, device="emulator", problem=None)
+        self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2))
+        self._said: dict[str, Future[str]] = {}
+        self._idle: SimpleQueue[Evaluator] = SimpleQueue()
+
+    def ask(self, name: str, candidate: Candidate, seed: int) -> Future[str]:
+        """What the emulator says of a finalist that is clean, or why it was not asked; the CandidateError
+        of one that is not. Asked once."""
+        if name not in self._said:
+            self._said[name] = self._threads.submit(self._emulate, candidate, seed)
+        return self._said[name]
+
+    def _emulate(self, candidate: Candidate, seed: int) -> str:
+        try:
+            try:
+                emulator = self._idle.get_nowait()
+            except Empty:
+                emulator = self._spec.build()  # it may have to be compiled
+            try:
+                return emulate(emulator, candidate, seed)
+            finally:
+                self._idle.put(emulator)
+        except MachineError as error:
+            return f"the emulator was not asked: {error.message}"
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        while not self._idle.empty():
+            self._idle.get().close()
+
+
+def build_ahead(cache: Path) -> None:
+    """Has the emulator built while a search goes on, where the cache has none: its finalists will want it."""
+    program = (
+        "import os, sys; from pathlib import Path; sys.path[:] = sys.argv[2:]; os.nice(19);"
+        "from evo.device.emulator import built_interpreter; built_interpreter(Path(sys.argv[1]))"
+    )
+    nowhere = subprocess.DEVNULL
+    command = [sys.executable, "-c", program, str(cache), *sys.path]
+    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+
+
+def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
+    """What the emulator says of a finalist that passes the gate there too, where every access is checked,
+    under hostile but legal schedules. Raises Red, with the emulator's reason, if it does not pass;
+    MachineError if the emulator cannot run it."""
+    task, problem = emulator.task, candidate.problem
+    if task.flop(task.share(problem, 0.0)) > EMULATED_FLOP:
+        return "the emulator was not asked: the problem is too large for it"
+    green = second_opinion(lambda: emulator.gate(candidate, seed, thorough=False))
+    return f"clean on the emulator: {green.launches} launches, {len(emulator.device.schedules)} schedules"
+
+
+@dataclass(frozen=True)
+class RefereeSpec:
+    """What makes a Referee in any process of this machine; picklable. `patient`: with the baselines that take
+    seconds to set up. `hostile`: finalists must pass the emulator's schedules too."""
+
+    evaluator: EvaluatorSpec
+    problem: Problem
+    patient: bool = True
+    hostile: bool = True
+
+    def build(self) -> Referee:
+        # the evaluator's own timing session would hold memory and time for nothing
+        evaluator = replace(self.evaluator, problem=None).build()
+        return Referee(evaluator, self.problem, self.patient, self.hostile)
+
+
+class Builds(Protocol):
+    """Picklable; what a RefereeProcess needs to know."""
+
+    def build(self) -> Judges: ...
+
+
+class RefereeProcess:
+    """A referee in a process of its own, started with the first question. Hung or Crashed where it did not
+    survive one; then nobody is seated any more."""
+
+    def __init__(self, spec: Builds, answer_s: float = ANSWER_S) -> None:
+        self._packed = pickle.dumps(spec)
+        self._answer_s = answer_s
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection
+        self._seated: list[str] = []
+
+    @property
+    def seated(self) -> Sequence[str]:
+        return tuple(self._seated)
+
+    def surroundings(self) -> Surroundings:
+        found: Surroundings = self._ask("surroundings")
+        return found
+
+    def expect(self, coming: Sequence[Asking]) -> None:
+        self._ask("expect", tuple(coming))
+
+    def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
+        found: tuple[CaseError, ...] = self._ask("gate", name, candidate, seed, thorough)
+        self._seated.append(name)
+        return found
+
+    def sanitize(self, name: str) -> str:
+        return str(self._ask("sanitize", name))
+
+    def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        found: Round = self._ask("round", protocol, seed, tuple(names))
+        return found
+
+    def skipped(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._ask("skipped")
+        return found
+
+    def kernels(self) -> Mapping[str, Sequence[str]]:
+        found: Mapping[str, Sequence[str]] = self._ask("kernels")
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._end()
+        self._log.close()
+
+    def _ask(self, method: str, *words: Any) -> Any:
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((method, words))
+            if not self._connection.poll(self._answer_s):
+                self._end()
+                raise Hung("deadline", f"no answer within {self._answer_s:g} s")
+            kind, answer = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        if kind == "answer":
+            return answer
+        if isinstance(answer, CandidateError | Fallen):
+            fallen = answer.error if isinstance(answer, Fallen) else answer
+            if isinstance(fallen, Crashed):  # the CUDA context is gone
+                self._end()
+            raise answer
+        self._end()
+        raise answer if isinstance(answer, EvoError) else WorkerError(answer)
+
+    def _start(self) -> None:
+        program = (
+            "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
+            "from evo.confirm.worker import serve; serve(int(sys.argv[1]))"
+        )
+        self._seated.clear()
+        self._log.truncate(0)
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program, str(theirs.fileno()), json.dumps(sys.path)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+        with contextlib.suppress(OSError):  # if it died already, the first question will see it
+            self._connection.send_bytes(self._packed)
+
+    def _death(self) -> CandidateError | MachineError:
+        """What the end of the process means."""
+        assert self._process is not None
+        status = self._process.wait()
+        reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _LOG_BYTES))
+        last_words = self._log.read().decode(errors="replace").strip()
+        self._end()
+        return Crashed(reason, last_words)
+
+    def _end(self) -> None:
+        self._seated.clear()
+        if self._process is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def serve(fd: int) -> None:
+    """The life of a referee's process: make what `build` makes, then answer until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    end_with(os.getppid())
+    connection = Connection(fd)
+    try:
+        referee = None
+        while True:
+            if referee is None:
+                spec = pickle.loads(connection.recv_bytes())
+            method, words = connection.recv()
+            try:
+                referee = referee or spec.build()
+                answer = ("answer", getattr(referee, method)(*words))
+            except (EvoError, Fallen) as error:
+                answer = ("error", error)
+            except Exception:  # noqa: BLE001 - a bug of ours: the parent raises it, with this traceback
+                answer = ("error", traceback.format_exc())
+            connection.send(answer)
+    except (EOFError, OSError):  # the parent closed
+        pass
+    sys.stdout.flush()
+    os._exit(0)  # a dead CUDA context must not hold up the interpreter's end

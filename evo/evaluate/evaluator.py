@@ -1,0 +1,429 @@
+"""One candidate through the pipeline: compile, load, check, time. Returns a Trial and writes nothing.
+
+Only a CandidateError becomes a Trial; whatever else is raised is a bug or a broken machine, and is passed on.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache as once
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from evo import __version__
+from evo.cache import Cache
+from evo.compile.nvcc import PARTS, Compiler, Part, find_compiler
+from evo.device import Device, Kernel
+from evo.device.cuda import CudaDevice
+from evo.device.emulator import EmulatorDevice, load_interpreter
+from evo.device.emulator.estimate import estimate_us
+from evo.device.gpu_lock import turns_of
+from evo.errors import CandidateError, Infeasible, Red
+from evo.gate import Green, KernelFor, check
+from evo.gpu import Gpu, Limits
+from evo.task import Task, load_task
+from evo.template import Template, load_template
+from evo.timing import Ready, TimingSession, TimingSettings
+from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
+
+Watch = Callable[[str], None]
+"""Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
+one's turn on a GPU."""
+MOST_EVALUATORS = 4
+"""Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
+other, and most of a timing has the GPU alone."""
+COMPILERS_EACH = 4
+"""Workers for each of these processes: so many compile as fast as one evaluates."""
+LARGE_BYTES = 64 << 20
+"""Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
+
+
+def _nobody(_stage: str) -> None:
+    """Watches nothing."""
+
+
+@dataclass(frozen=True)
+class EvaluatorSpec:
+    """All that is needed to make the same Evaluator in any process of this machine; picklable.
+
+    `device` is "cuda:0" or "emulator", `gpu` the one at hand or the one that the emulator stands for;
+    `limits` are what the space was pruned by; `seed` is the study's: the gate's seeds follow from it.
+    """
+
+    task: str
+    device: str
+    gpu: Gpu
+    limits: Limits
+    cache: Path
+    seed: int = 0
+    folders: tuple[Path, ...] = ()
+    nvcc: Path | None = None
+    problem: Problem | None = None
+    """Whose baselines are captured when the evaluator is made; else with its first candidate."""
+    timing: TimingSettings = field(default_factory=TimingSettings)
+    compile_timeout_s: float = 60.0
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
+    def arch(self) -> str:
+        """What code is compiled for: the GPU at hand, or the one that the emulator stands for."""
+        return self.gpu.arch
+
+    def prepare(self) -> None:
+        """What every process needs and one should make first: a compiler that works, the built emulator.
+
+        Raises MachineError where something is missing."""
+        if not self.on_gpu:
+            load_interpreter(self.cache)
+        self.compiler().close()
+
+    def compiler(self, whole: bool = False, background: bool = False) -> Compiler:
+        """What gives the device what it runs: a GPU the cubin, the emulator the PTX; `whole`: both, and the
+        lines of the source, for tools that name them."""
+        runs: Part = "cubin" if self.on_gpu else "ptx"
+        return find_compiler(
+            self.nvcc,
+            Cache(self.cache),
+            timeout_s=self.compile_timeout_s,
+            parts=PARTS if whole else (runs,),
+            background=background,
+        )
+
+    def evaluators(self, workers: int) -> int:
+        """How many processes evaluate when `workers` may work: few on a GPU, where the others compile."""
+        if not self.on_gpu:
+            return workers
+        if self.problem and load_task(self.task, self.folders).nbytes(self.problem) > LARGE_BYTES:
+            return 1
+        return max(1, min(MOST_EVALUATORS, workers // COMPILERS_EACH))
+
+    def precompiler(self, workers: int) -> Precompiler | None:
+        """What compiles ahead of the evaluators; None where the evaluators do it themselves."""
+        return Precompiler(self) if self.on_gpu and workers > 0 else None
+
+    def build(self) -> Evaluator:
+        """The evaluator; imports torch and takes seconds."""
+        import torch
+
+        torch.set_num_threads(1)
+        compiler = self.compiler()
+        device: Device
+        if self.on_gpu:
+            device = CudaDevice(int(self.device.removeprefix("cuda:")), compiler)
+        else:
+            device = EmulatorDevice(self.gpu, cache=self.cache)
+        evaluator = Evaluator(self, device, compiler)
+        if self.problem is not None:
+            evaluator.get_ready(self.problem)
+        return evaluator
+
+
+class Program:
+    """A candidate's template and task, so that its point can be rendered for the gate's other problems."""
+
+    def __init__(self, spec: EvaluatorSpec) -> None:
+        self.spec = spec
+        self.task = load_task(spec.task, spec.folders)
+        self._template = once(lambda name: load_template(self.task, name, spec.folders))
+
+    def template(self, name: str) -> Template:
+        """The template of that name, loaded once."""
+        return self._template(name)
+
+    def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
+        """The same point for another problem; Infeasible where the template cannot serve it."""
+        if problem.key == candidate.problem.key:
+            return candidate
+        template = self.template(candidate.template)
+        if reason := template.supports(problem, self.spec.limits):
+            raise Infeasible(reason)
+        return template.sibling(candidate, problem)
+
+    def sources(self, candidate: Candidate) -> list[Candidate]:
+        """`candidate`, and those siblings that the gate will ask for whose code is another."""
+        template = self.template(candidate.template)
+        tiles = template.tiles(candidate.point, candidate.problem)
+        found = {body_of(candidate.source): candidate}
+        for problem in self.task.gate_problems(candidate.problem, tiles):
+            try:
+                sibling = self.sibling(candidate, problem)
+            except Infeasible:
+                continue
+            found.setdefault(body_of(sibling.source), sibling)
+        return list(found.values())
+
+
+class Precompiler:
+    """Compiles candidates ahead of a GPU's evaluator, into the cache they share; for many threads at once."""
+
+    def __init__(self, spec: EvaluatorSpec) -> None:
+        self._program = Program(spec)
+        # the processes that feed the GPU must not wait for a core
+        self._compiler = spec.compiler(background=True)
+        self._arch = spec.arch
+
+    def __call__(self, candidate: Candidate) -> Trial | None:
+        """Warms the cache with all that evaluating `candidate` will compile; its Trial if that fails."""
+        begin = time.perf_counter()
+        try:
+            for source in self._program.sources(candidate):
+                self._compiler.compile(source.source, source.entry, self._arch)
+        except CandidateError as error:
+            seconds = {"compile": time.perf_counter() - begin}
+            return failed(candidate, error, seconds=seconds, compiler=self._compiler.version)
+        return None
+
+    def close(self) -> None:
+        self._compiler.close()
+
+
+class Evaluator:
+    """Takes candidates of one task through the pipeline on one device. Not for several threads."""
+
+    def __init__(self, spec: EvaluatorSpec, device: Device, compiler: Compiler) -> None:
+        self.spec = spec
+        self.device = device
+        self.compiler = compiler
+        self._program = Program(spec)
+        self.versions = versions_of(device, self.task.packages)
+        self._session: TimingSession | None = None
+        self._last: Kernel | None = None
+        """The kernel that was evaluated last: unloaded in the next turn, not while another one is timed."""
+
+    @property
+    def task(self) -> Task:
+        return self._program.task
+
+    @property
+    def usable(self) -> bool:
+        """Whether the device still works; after a kernel killed its context only a new process helps."""
+        return not getattr(self.device, "dead", False)
+
+    def get_ready(self, problem: Problem) -> None:
+        """Does now what the first candidate of `problem` would wait for."""
+        if isinstance(self.device, CudaDevice):
+            self._session_for(self.device, problem)
+
+    def evaluate(self, candidate: Candidate, watch: Watch = _nobody, visit: int = 0) -> Trial:
+        """The candidate's journey, and how it ended. `visit`: how often it was here before."""
+        journey = _Journey(candidate, watch)
+        try:
+            with journey.stage("compile"):
+                binary = self._compile(candidate)
+            journey.binary = binary
+            with self._beside(journey):
+                with journey.stage("load"):
+                    kernel = self._last = self.device.load(binary, candidate.launch)
+                with journey.stage("gate"):
+                    seed = trial_seed(self.spec.seed, candidate, visit)
+                    green = self._check(candidate, kernel, seed, journey)
+                with journey.stage("timing"):
+                    ready = self._prepare(green, journey)
+            timing = self._time(ready, green.problem, journey)
+            estimate = None if timing else self._estimate(green)
+        except CandidateError as error:
+            return failed(
+                candidate, error, seconds=journey.seconds, compiler=self.compiler.version,
+                binary=journey.binary, device=self.device.name, versions=self.versions,
+            )  # fmt: skip
+        return Trial(
+            candidate,
+            Outcome.TIMED if timing else Outcome.GREEN,
+            resources=binary.resources,
+            machine_code=binary.machine_code,
+            compiler=binary.compiler,
+            errors=green.errors,
+            timing=timing,
+            estimate_us=estimate,
+            estimate_gpu="" if timing else self.device.gpu.name,
+            counters=_counters(green),
+            seconds=journey.seconds,
+            device=self.device.name,
+            versions=self.versions,
+        )
+
+    def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
+        """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
+        binary, journey = self._compile(candidate), _Journey(candidate, _nobody)
+        with self._beside(journey):
+            kernel = self.device.load(binary, candidate.launch)
+            return self._check(candidate, kernel, seed, journey, thorough)
+
+    @contextmanager
+    def _beside(self, journey: _Journey) -> Iterator[None]:
+        """On a GPU beside others, but never beside a timing; it has done all that it was given at the end."""
+        if not isinstance(self.device, CudaDevice):
+            yield
+            return
+        with ExitStack() as held:
+            with journey.stage("turn"):
+                held.enter_context(turns_of(self.device.uuid).beside())
+            self._last = None
+            yield
+            self.device.synchronize()
+
+    def close(self) -> None:
+        self._session = self._last = None
+        self.device.close()
+        self.compiler.close()
+
+    def _compile(self, candidate: Candidate) -> Binary:
+        return self.compiler.compile(candidate.source, candidate.entry, self.spec.arch)
+
+    def _check(
+        self, candidate: Candidate, kernel: Kernel, seed: int, journey: _Journey, thorough: bool = False
+    ) -> Green:
+        template = self._program.template(candidate.template)
+
+        def give_way(finish: Callable[[], None]) -> None:
+            if isinstance(self.device, CudaDevice):
+                turns_of(self.device.uuid).give_way(finish, partial(journey.stage, "turn"))
+
+        return check(
+            self._kernel_for(candidate, kernel),
+            self.device,
+            self.task,
+            candidate.problem,
+            template.tiles(candidate.point, candidate.problem),
+            seed=seed,
+            deterministic=template.deterministic,
+            thorough=thorough,
+            between=give_way,
+        )
+
+    def _kernel_for(self, candidate: Candidate, kernel: Kernel) -> KernelFor:
+        """The candidate's kernel for the gate's other problems: the same code wherever it is the same, so
+        that what is checked is what is timed. A program is compiled once, and loaded once for what its launch
+        needs."""
+        own = body_of(candidate.source)
+        binaries, kernels = {own: kernel.binary}, {(own, _needs(candidate.launch)): kernel}
+        found: dict[str, tuple[Kernel, LaunchConfig]] = {candidate.problem.key: (kernel, candidate.launch)}
+
+        def kernel_for(problem: Problem) -> tuple[Kernel, LaunchConfig]:
+            if problem.key not in found:
+                sibling = self._program.sibling(candidate, problem)
+                body, launch = body_of(sibling.source), sibling.launch
+                if body not in binaries:
+                    binaries[body] = self._compile(sibling)
+                needs = body, _needs(launch)
+                if needs not in kernels:
+                    kernels[needs] = self.device.load(binaries[body], launch)
+                found[problem.key] = kernels[needs], launch
+            return found[problem.key]
+
+        return kernel_for
+
+    def _prepare(self, green: Green, journey: _Journey) -> Ready | None:
+        """Captures the kernel beside others; None on the emulator, which has no time of its own."""
+        if not isinstance(self.device, CudaDevice):
+            return None
+        turns_of(self.device.uuid).give_way(self.device.synchronize, partial(journey.stage, "turn"))
+        return self._session_for(self.device, green.problem).prepare(green)
+
+    def _time(self, ready: Ready | None, problem: Problem, journey: _Journey) -> Timing | None:
+        if ready is None or not isinstance(self.device, CudaDevice):
+            return None
+        return self._session_for(self.device, problem).time(ready, journey.stage)
+
+    def _session_for(self, device: CudaDevice, problem: Problem) -> TimingSession:
+        if self._session is None or self._session.problem.key != problem.key:
+            self._session = None  # free the buffers of the last problem first
+            self._session = TimingSession(
+                device, self.task, problem, seed=self.spec.seed, settings=self.spec.timing
+            )
+        return self._session
+
+    def _estimate(self, green: Green) -> float:
+        resources, nbytes = green.kernel.binary.resources, self.task.nbytes(green.problem)
+        return estimate_us(green.report.counters, resources, green.launch, self.device.gpu, nbytes)
+
+
+class _Journey:
+    """How far a candidate has come, and the seconds it took by stage; one inside another interrupts it."""
+
+    def __init__(self, candidate: Candidate, watch: Watch) -> None:
+        self.candidate = candidate
+        self.binary: Binary | None = None
+        self.seconds: dict[str, float] = {}
+        self._watch = watch
+        self._stage, self._since = "", 0.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        outer = self._stage
+        self._enter(name)
+        try:
+            yield
+        finally:
+            self._enter(outer)
+
+    def _enter(self, name: str) -> None:
+        now = time.perf_counter()
+        if self._stage:
+            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+        self._stage, self._since = name, now
+        if name:
+            self._watch(name)
+
+
+def failed(
+    candidate: Candidate, error: CandidateError, *, seconds: Mapping[str, float], compiler: str = "",
+    binary: Binary | None = None, device: str = "", versions: Mapping[str, str] | None = None,
+) -> Trial:  # fmt: skip
+    """The Trial of a candidate whose journey ended with `error`."""
+    return Trial(
+        candidate,
+        Outcome(error.outcome),
+        reason=error.reason,
+        detail=error.detail,
+        where=error.where,
+        resources=binary.resources if binary else None,
+        machine_code=binary.machine_code if binary else "",
+        compiler=compiler,
+        errors=error.errors if isinstance(error, Red) else (),
+        seconds=dict(seconds),
+        device=device,
+        versions=dict(versions or {}),
+    )
+
+
+def trial_seed(study_seed: int, candidate: Candidate, visit: int = 0) -> int:
+    """The seed of a candidate's gate: it follows from the study's seed and the candidate alone, so that the
+    same candidate meets the same inputs in whatever order it is evaluated; and from the `visit`, so that
+    whoever is gated again meets others."""
+    again = [visit] if visit else []
+    return int(digest_of(study_seed, candidate.digest, *again)[:8], 16)
+
+
+def versions_of(device: Device, packages: Sequence[str] = ()) -> dict[str, str]:
+    """What a trial, or a time beside it, depends on besides its candidate: names and versions. `packages`:
+    more distributions, if they are installed."""
+    found = {"evo": __version__, "python": platform.python_version()}
+    for package in ("torch", "numpy", *packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    if isinstance(device, CudaDevice):
+        found["driver"] = device.driver_version
+    return found
+
+
+def _needs(launch: LaunchConfig) -> tuple[object, ...]:
+    """What a device grants when it loads a kernel."""
+    return launch.block, launch.smem_bytes, launch.cluster
+
+
+def _counters(green: Green) -> dict[str, float]:
+    counters = {name: float(value) for name, value in green.report.counters.items()}
+    if green.report.coverage is not None:
+        counters["coverage"] = green.report.coverage
+    return counters

@@ -1,0 +1,119 @@
+"""compute-sanitizer on one candidate: memcheck, initcheck, synccheck, restricted to the candidate's kernel.
+
+For finalists on a GPU: it takes seconds a tool, and finds accesses that guards cannot see (a read past the
+end whose value is not used, an uninitialised read that happens to do no harm). Not racecheck: it does not
+see what TMA writes, and reports races of raw bulk copies that are none.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import evo
+from evo.device.launch_once import Request
+from evo.errors import Crashed, Hung, MachineError, Red
+from evo.gate.memory import torch_dtype
+from evo.task import Task
+from evo.trial import Binary, LaunchConfig, Problem
+
+TOOLS = ("memcheck", "initcheck", "synccheck")
+_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer")
+_SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error")
+_FIRST = re.compile(
+    r"^=+ ((?:Invalid|Uninitialized|Barrier|Program hit|Error|Misaligned|Potential).*)$", re.M
+)
+_AT = re.compile(r"^=+\s+(?:at|by thread) (.*)$", re.M)
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A tool that found nothing, and how long it took."""
+
+    tool: str
+    seconds: float
+
+
+def find_sanitizer() -> Path:
+    """The compute-sanitizer of this machine; MachineError where there is none."""
+    found = shutil.which("compute-sanitizer") or next((p for p in _PLACES if Path(p).is_file()), None)
+    if found is None:
+        raise MachineError("no compute-sanitizer on this machine", "it comes with the CUDA toolkit")
+    return Path(found)
+
+
+def sanitize(
+    binary: Binary, launch: LaunchConfig, task: Task, problem: Problem,
+    *, seed: int = 0, index: int = 0, tools: Sequence[str] = TOOLS, timeout_s: float = 120.0,
+) -> tuple[Clean, ...]:  # fmt: skip
+    """One launch of `binary` for `problem` on GPU number `index`, under each of the `tools`, on fresh plain
+    inputs.
+
+    Raises Red with the tool's first complaint, Hung after `timeout_s` a tool, Crashed where the launch fails
+    without a complaint, MachineError where there is no compute-sanitizer or it cannot watch this GPU.
+    """
+    sanitizer = find_sanitizer()
+    with tempfile.TemporaryDirectory(prefix="evo-sanitize-") as name:
+        request = Path(name) / "request"
+        request.write_bytes(pickle.dumps(_request(binary, launch, task, problem, seed, index)))
+        return tuple(_watch(sanitizer, tool, binary.entry, request, timeout_s) for tool in tools)
+
+
+def _request(
+    binary: Binary, launch: LaunchConfig, task: Task, problem: Problem, seed: int, index: int
+) -> Request:
+    import torch
+
+    inputs = task.inputs(problem, task.families[0], seed, "cpu")
+    contents = {n: t.contiguous().view(torch.uint8).numpy().tobytes() for n, t in inputs.items()}
+    sizes = {}
+    for buffer in task.buffers(problem):
+        if buffer.role == "out":
+            sizes[buffer.name] = torch.Size(buffer.shape).numel() * torch_dtype(buffer.dtype).itemsize
+    for workspace in launch.workspaces:
+        if workspace.zeroed:
+            contents[workspace.name] = bytes(workspace.nbytes)
+        else:
+            sizes[workspace.name] = workspace.nbytes
+    return Request(index, binary, launch, contents, sizes)
+
+
+def _watch(sanitizer: Path, tool: str, entry: str, request: Path, timeout_s: float) -> Clean:
+    begin = time.perf_counter()
+    command = [
+        str(sanitizer), "--tool", tool, "--kernel-name", f"kernel_substring={entry}", "--print-limit", "4",
+        sys.executable, "-m", "evo.device.launch_once", str(request),
+    ]  # fmt: skip
+    here = Path(evo.__file__).parents[1]  # so that the child finds the evo that asks
+    try:
+        run = subprocess.run(
+            command, cwd=here, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        raise Hung(f"no answer under {tool}", f"after {timeout_s:g} s") from late
+    read_verdict(tool, run.stdout + run.stderr, run.returncode)
+    return Clean(tool, time.perf_counter() - begin)
+
+
+def read_verdict(tool: str, said: str, returncode: int) -> None:
+    """Raises unless the tool says that there were no errors, and the program ended well."""
+    summary = _SUMMARY.search(said)
+    if summary is None:
+        last = [line for line in said.splitlines() if line.strip()][-3:]
+        raise MachineError(f"compute-sanitizer ({tool}) gave no verdict", " | ".join(last))
+    if int(summary[1]):
+        first, at = _FIRST.search(said), _AT.search(said)
+        what = first[1].strip() if first else "error"
+        kind = re.sub(r"\s+(?:of size \d+.*|at .*|\(.*\))$", "", what)
+        raise Red(f"{tool}: {kind}", f"{summary[1]} errors, first: {what}", at[1].strip() if at else "")
+    if returncode:
+        last = [line for line in said.splitlines() if line.strip()][-1:]
+        raise Crashed(f"ended with {returncode} under {tool}", " ".join(last))

@@ -1,0 +1,105 @@
+"""What `evo gate` and `evo audit` show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from evo.report import Column, Facts, Table, duration
+
+if TYPE_CHECKING:
+    from evo.selftest.mutants import Tried
+    from evo.selftest.zoo import Finding as ZooFinding
+
+
+def zoo_line(finding: ZooFinding) -> str:
+    """How one planted or honest kernel ended at the gate; a line that begins with `ok` is as it should be."""
+    verdict = "ok   " if finding.reasoned else "other" if finding.right else "WRONG"
+    ended = f"{finding.outcome} {finding.reason}".strip()
+    return f"{verdict}  {finding.name:<44}  {ended:<32}  {finding.says}"
+
+
+def zoo_summary(findings: Sequence[ZooFinding]) -> str:
+    """The catch rate and the false alarms."""
+    honest = [f for f in findings if f.says == "nothing is wrong"]
+    planted = [f for f in findings if f.says != "nothing is wrong"]
+    caught, passed = sum(f.right for f in planted), sum(f.right for f in honest)
+    reasoned = sum(f.reasoned for f in planted)
+    late = sum(f.right and f.stage == "finalists" for f in planted)
+    return (
+        f"{caught} of {len(planted)} planted kernels refused ({reasoned} for the expected reason"
+        f"{f'; {late} of them only as finalists' if late else ''}), "
+        f"{passed} of {len(honest)} honest ones GREEN, in {duration(sum(f.seconds for f in findings))}"
+    )
+
+
+def mutant_line(tried: Tried) -> str:
+    """A mutant that the gate let through, and what more is known of it."""
+    if tried.thorough != "GREEN":
+        known = f"for finalists: {tried.thorough}"
+    elif tried.differs:
+        known = f"for finalists GREEN too, other bits in {tried.differs} of {tried.compared} launches"
+    else:
+        known = f"no other bit in {tried.compared} launches"
+    change = f"{tried.before} -> {tried.after or 'nothing'}".replace("\t", " ")
+    return (
+        f"survived  {tried.kind}, PTX line {tried.line}: {change}\n"
+        f"          CUDA line {tried.place or '?'}: {tried.text[:90]}\n"
+        f"          {known}"
+    )
+
+
+def mutants_summary(result: Mapping[str, Any]) -> str:
+    """The counts and the score."""
+    return (
+        f"{result['refused']} of {result['executed']} mutants refused: {result['score']:.1%}; without those "
+        f"that change no bit of any output {result['score_of_different']:.1%}, by the check for finalists "
+        f"{result['score_thorough']:.1%}\n"
+        f"not counted: {result['unchanged']} with the same machine code, {result['no_program']} no programs\n"
+    )
+
+
+def audit_page(result: Mapping[str, Any], console: Console) -> str:
+    """The rates, of each template and of all; why the rules were wrong; how good the models are."""
+    blocks: list[Table | Facts] = [_rates(result)]
+    wrong = [
+        {"what": what, "count": n, "reason": reason}
+        for what in ("false feasible", "false infeasible")
+        for reason, n in result[f"{what.replace(' ', '_')}_reasons"].items()
+    ]
+    if wrong:
+        columns = (
+            Column("", lambda r: str(r["what"])),
+            Column("points", lambda r: str(r["count"]), right=True),
+            Column("because", lambda r: str(r["reason"]), folds=True),
+        )
+        blocks.append(Table("Where rules and machine disagree", columns, tuple(wrong)))
+    registers, occupancy = result["register_model_error_median"], ""
+    if result["occupancy_asked"]:
+        occupancy = f"{result['occupancy_differs']} of {result['occupancy_asked']} differ from the driver"
+    models = "" if registers is None else f"off by {registers:g} at the median"
+    if models or occupancy:
+        blocks.append(Facts("Models", (("registers", models), ("occupancy", occupancy))))
+    return "\n".join(block.render("text", console) for block in blocks)
+
+
+def _rates(result: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("template", lambda r: str(r["template"])),
+        Column("false feasible", lambda r: f"{r['false_feasible']} of {r['feasible']}", right=True),
+        Column(
+            "false infeasible",
+            lambda r: f"{r['false_infeasible']} of {r['refused_by_hardware_rules']}",
+            right=True,
+        ),
+        Column("without spills", lambda r: str(r["false_infeasible_without_spills"]), right=True),
+    )
+    records = [{"template": name, **rates} for name, rates in result["templates"].items()]
+    title = f"{result['problem']} on {result['gpu']}, asked: {_asked(result['device'])}"
+    return Table(title, columns, (*records, {"template": "all", **result}))
+
+
+def _asked(device: str) -> str:
+    return "ptxas and the table of GPUs" if device == "emulator" else f"the driver ({device})"

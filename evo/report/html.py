@@ -1,0 +1,336 @@
+"""`evo report`: one HTML page about one study. It needs no network, no script and no colour; it prints.
+
+Made of f-strings and `html.escape`, charts by `evo.report.svg`: no template engine (Jinja's one door is
+evo/template.py, for CUDA), and no chart library (4 MB of script in every page, and nothing without it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from evo import __version__
+from evo.report import Facts, Table, plain, point_text, score_text
+from evo.report.ablation import ablation_table
+from evo.report.insights import parameters_table
+from evo.report.leaderboard import leaderboards
+from evo.report.overview import failures_table
+from evo.report.profile import conflicts_table, roofline_text
+from evo.report.svg import (
+    Mark,
+    bar_chart,
+    convergence_chart,
+    interval_chart,
+    parallel_chart,
+    roofline_chart,
+)
+
+if TYPE_CHECKING:
+    from evo.explain.ablation import Ablation
+    from evo.explain.insights import Insights, TemplateInsight
+    from evo.explain.profiling import Profile
+    from evo.store import Failure, Ranked, Row, StoredTrial, Study
+
+LINES = 400
+"""Lines of the parallel coordinates, at most: the fastest ones, and the others evenly from the rest."""
+POINTS = 3000
+"""Dots of the convergence, at most."""
+MANY = 9
+"""Columns of a table from which on a long last one stands below its row."""
+BEST_SHARE = 0.05
+"""Of the lines, drawn bold."""
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""A browser lets the page load nothing at all."""
+
+STYLE = """
+:root { color-scheme: light }
+body { font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; color: #111; background: #fff;
+  max-width: 980px; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem; margin-bottom: .2rem }
+h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; border-bottom: 1px solid #999; padding-bottom: .2rem }
+p, dl { margin: .4rem 0 }
+.note { color: #444 }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem }
+dt { color: #555 }
+dd { margin: 0 }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabular-nums }
+th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 }
+th, td { padding: .15rem .6rem .15rem 0; vertical-align: top; white-space: nowrap }
+td.r, th.r { text-align: right }
+td.f { white-space: normal; min-width: 8rem }
+tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: #f4f4f4 }
+.two tbody:nth-of-type(odd) td { background: none }
+svg { width: 100%; height: auto; display: block; margin: .5rem 0 }
+svg text { font-size: 12px; fill: #111 }
+svg .tick { font-size: 11px; fill: #333 }
+svg .halo { paint-order: stroke; stroke: #fff; stroke-width: 3px }
+.axis { stroke: #333; stroke-width: 1; fill: none }
+.grid { stroke: #ddd; stroke-width: 1 }
+.dot { fill: #888 }
+.line { fill: none; stroke: #0b3d91; stroke-width: 2 }
+.mark { stroke: #333; stroke-width: 1.2; stroke-dasharray: 6 4 }
+.bar { fill: #0b3d91 }
+.whisker { stroke: #111; stroke-width: 2 }
+.point { fill: #0b3d91 }
+.hollow { fill: #fff; stroke: #111; stroke-width: 1.5 }
+.roof { fill: none; stroke: #111; stroke-width: 2 }
+.thread { fill: none; stroke: #bbb; stroke-width: .6; stroke-opacity: .7 }
+.chosen { fill: none; stroke: #0b3d91; stroke-width: 1.8 }
+pre { font-size: 12px; background: #f6f6f6; border: 1px solid #ccc; padding: .7rem; overflow-x: auto }
+summary { cursor: pointer }
+@media print {
+  body { margin: 0; max-width: none }
+  pre { white-space: pre-wrap }
+  h2 { break-after: avoid }
+  svg, tr { break-inside: avoid }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that a page is made of."""
+
+    study: Study
+    rows: Sequence[Row]
+    insights: Insights
+    ranked: Sequence[Ranked]
+    failures: Sequence[Failure]
+    winner: StoredTrial | None
+    ablations: Sequence[Ablation]
+    profiles: Sequence[Profile]
+
+
+def report_page(found: Gathered) -> str:
+    """The whole page as HTML."""
+    title = f"{found.study.name} · {found.study.problem.key}"
+    parts = _sections(found)
+    sections = "".join(f"<section><h2>{escape(h)}</h2>{body}</section>\n" for h, body in parts)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style></head>\n'
+        f"<body><h1>{escape(found.study.name)}</h1>{_head(found)}\n{sections}</body></html>\n"
+    )
+
+
+def _sections(found: Gathered) -> Iterator[tuple[str, str]]:
+    best = found.insights.templates[0] if found.insights.templates else None
+    if found.ranked:
+        yield "The best kernels", "".join(_table(table, titled=True) for table in leaderboards(found.ranked))
+        yield "Convergence", _convergence(found)
+    if found.failures or found.rows:
+        yield "How trials ended", _outcomes(found)
+    if best is not None and best.best is not None:
+        yield f"What matters in {best.template}", _importance(found, best)
+        yield f"All points of {best.template}", _parallel(found, best)
+    if roofline := _roofline(found):
+        yield "Roofline", roofline
+    for ablation in found.ablations:
+        yield f"What each optimisation of trial {ablation.number} is worth", _ablation(ablation)
+    for profile in found.profiles:
+        yield f"What limits trial {profile.number}", _profile(profile)
+    if found.winner is not None:
+        yield "The winning source", _source(found.winner, found.ranked[0])
+
+
+# --------------------------------------------------------------------------------------------- the sections
+
+
+def _head(found: Gathered) -> str:
+    study, insights = found.study, found.insights
+    device = (
+        f"emulator; times are estimates for {study.gpu}"
+        if insights.estimated
+        else insights.context.machine.gpu
+    )
+    spent = f"{study.spent_s:.0f} s of {study.budget_s:.0f} s"
+    facts = Facts(
+        "",
+        (
+            ("problem", study.problem.key),
+            ("device", device),
+            ("trials", f"{len(found.rows)}, {sum(row.outcome.correct for row in found.rows)} correct"),
+            ("search", f"{study.strategy}, seed {study.seed}, {spent}, {study.status}"),
+            ("baselines", ", ".join(f"{n} {us:.3g} µs" for n, us in _baselines(found))),
+            ("versions", ", ".join(f"{n} {v}" for n, v in _versions(found))),
+            ("made", f"from a study of {study.created[:19].replace('T', ' ')} UTC, by evo {__version__}"),
+        ),
+    )  # fmt: skip
+    return _facts(facts)
+
+
+def _baselines(found: Gathered) -> list[tuple[str, float]]:
+    return sorted(found.study.baselines_us.items(), key=lambda item: item[1])
+
+
+def _versions(found: Gathered) -> list[tuple[str, str]]:
+    if found.winner is None:
+        return list(found.study.versions.items())
+    return [*found.winner.trial.versions.items(), ("compiler", found.winner.trial.compiler)]
+
+
+def _convergence(found: Gathered) -> str:
+    trials = [(row.number, row.score_us) for row in found.rows if row.score_us is not None]
+    step = max(1, len(trials) // POINTS)
+    best = {step.number for step in found.insights.history}
+    shown = [t for i, t in enumerate(trials) if i % step == 0 or t[0] in best]
+    marks = [Mark(name, us) for name, us in _baselines(found)]
+    unit = f"µs, estimated for {found.study.gpu}" if found.insights.estimated else "µs"
+    c = found.insights.convergence
+    within = ", ".join(f"within {share} from trial {n} on" for share, n in c.within.items())
+    words = f"The best was {within}; {c.since} trials since brought nothing."
+    return f"<p>{escape(words)}</p>{convergence_chart(shown, marks, unit)}"
+
+
+def _outcomes(found: Gathered) -> str:
+    counts: dict[str, int] = {}
+    for row in found.rows:
+        label = str(row.outcome) if row.outcome.correct else f"{row.outcome}: {row.reason}"
+        counts[label] = counts.get(label, 0) + 1
+    total = len(found.rows)
+    bars = [(_short(label), float(n), f"{n} ({100 * n / total:.0f} %)")
+            for label, n in sorted(counts.items(), key=lambda item: -item[1])[:20]]  # fmt: skip
+    table = _table(failures_table(found.failures)) if found.failures else "<p>No trial failed.</p>"
+    return bar_chart(bars, "Trials by outcome and reason", 320) + table
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 46 else f"{label[:45]}…"
+
+
+def _importance(found: Gathered, best: TemplateInsight) -> str:
+    known = [(p.name, p.importance or 0.0) for p in best.parameters if p.importance is not None]
+    bars = [(name, share, f"{100 * share:.0f} %") for name, share in known]
+    words = (
+        "Bars: what sets the best tenth of the trials apart (PED-ANOVA). The table: what a parameter alone "
+        "explains of the variance of log time, its best value with the trials that this rests on, and what a "
+        "value does where nothing else differs (time with another / time with it, pairs won)."
+    )
+    chart = bar_chart(bars, "Importance of each parameter") or "<p>Too few trials for importance.</p>"
+    return f'<p class="note">{words}</p>{chart}{_table(parameters_table(found.insights, best))}'
+
+
+def _parallel(found: Gathered, best: TemplateInsight) -> str:
+    rows = sorted(
+        (r for r in found.rows if r.template == best.template and r.score_us is not None),
+        key=lambda r: r.score_us or 0.0,
+    )
+    names = [p.name for p in best.parameters if len(p.values) > 1]
+    axes = []
+    for parameter in (p for p in best.parameters if p.name in names):
+        values = [v.value for v in parameter.values]
+        numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+        ordered = sorted(values, key=float) if numeric else sorted(values, key=str)
+        axes.append((parameter.name, [plain(v) for v in ordered]))
+    bold = max(1, round(BEST_SHARE * len(rows)))
+    rest = rows[bold:]
+    step = max(1, len(rest) // max(1, LINES - bold))
+    shown = rows[:bold] + rest[::step]
+    lines = [
+        ([labels.index(plain(row.point[name])) for name, labels in axes], row.score_us or 0.0)
+        for row in shown
+    ]
+    words = f"Each line is a correct trial; bold: the fastest {bold} of {len(rows)}; {len(shown)} are drawn."
+    unit = "~µs" if found.insights.estimated else "µs"
+    return f'<p class="note">{words}</p>{parallel_chart(axes, lines, unit, bold)}'
+
+
+def _roofline(found: Gathered) -> str:
+    context, machine = found.insights.context, found.insights.context.machine
+    best_us = found.insights.convergence.best_us
+    if best_us is None or not machine.tensor_tflops:
+        return ""
+    label = "~best" if found.insights.estimated else "best"
+    named = [(label, best_us), *_baselines(found)]
+    first = found.ranked[0] if found.ranked else None
+    if first is not None and first.kind == "confirmed" and first.median_us is not None:
+        beside = sorted(first.baselines_us.items(), key=lambda item: item[1])
+        named = [(f"{label}, CONFIRMED", first.median_us), *beside]
+    points = [(name, context.intensity, context.flop / us / 1e6) for name, us in named]
+    chart = roofline_chart(points, {"L2": machine.l2_gbps, "DRAM": machine.dram_gbps}, machine.tensor_tflops)
+    words = (
+        f"Work of the definition over the time; compulsory traffic {context.nbytes / 1e6:.3g} MB. "
+        f"No kernel is faster than {context.floor_us:.3g} µs ({context.bound}). Filled: the best trial; "
+        "hollow: baselines."
+    )
+    return f'<p class="note">{escape(words)}</p>{chart}'
+
+
+def _ablation(found: Ablation) -> str:
+    rows = [
+        (f"{r.name}: {plain(r.value)} → {plain(r.to)}", r.ratio,
+         r.interval.low if r.interval else r.ratio, r.interval.high if r.interval else r.ratio)
+        for r in found.rows if r.ratio is not None
+    ]  # fmt: skip
+    where = f"estimates for {found.gpu}" if found.estimated else f"measured on {found.device}, 95 % intervals"
+    words = f"Time without / time with, {where}: right of the dashed line the optimisation helps."
+    chart = interval_chart(rows, 1.0, "What each optimisation is worth")
+    return f'<p class="note">{escape(words)}</p>{chart}{_table(ablation_table(found))}'
+
+
+def _profile(found: Profile) -> str:
+    seen = "of its peak" if found.kind == "measured" else "of the longest pipe (a model)"
+    bars = [(name, percent, f"{percent:.0f} % {seen}") for name, percent in found.units.items()]
+    facts = Facts(
+        "",
+        (
+            ("verdict", found.verdict),
+            ("evidence", "; ".join(found.evidence)),
+            ("roofline", roofline_text(found.roofline) if found.roofline else ""),
+            ("no counters", found.absent),
+        ),
+    )
+    conflicts = _table(conflicts_table(found), titled=True) if found.conflicts else ""
+    return _facts(facts) + bar_chart(bars, "How busy each unit is") + conflicts
+
+
+def _source(winner: StoredTrial, row: Ranked) -> str:
+    trial = winner.trial
+    time = score_text(row.median_us, row.estimate_us) + (" CONFIRMED" if row.kind == "confirmed" else "")
+    point = point_text(trial.candidate.point)
+    words = f"Trial {winner.study}/{winner.number}, {time}: {point}. It compiles by itself."
+    source = escape(trial.candidate.source)
+    lines = trial.candidate.source.count("\n")
+    summary = f"<summary>{lines} lines of CUDA</summary>"
+    return f"<p>{escape(words)}</p><details>{summary}<pre>{source}</pre></details>"
+
+
+# ----------------------------------------------------------------------------------------- tables and facts
+
+
+def _table(table: Table, titled: bool = False) -> str:
+    """The columns that a wide terminal shows; of many, a last one that folds stands below its row."""
+    if not table.records:
+        return f"<p>{escape(table.empty)}</p>"
+    columns = table.columns
+    below = columns[-1] if len(columns) > MANY and columns[-1].folds else None
+    shown = columns[:-1] if below else columns
+    kinds = ["r" if column.right else "f" if column.folds else "" for column in shown]
+    head = "".join(
+        f'<th class="{kind}">{escape(column.heading)}</th>' for kind, column in zip(kinds, shown, strict=True)
+    )
+    rows = []
+    for record in table.records:
+        cells = "".join(
+            f'<td class="{kind}">{escape(column.cell(record))}</td>'
+            for kind, column in zip(kinds, shown, strict=True)
+        )
+        rows.append(f"<tr>{cells}</tr>")
+        if below:
+            words = f'<td class="f" colspan="{len(shown)}">{escape(below.cell(record))}</td>'
+            rows[-1] = f"<tbody>{rows[-1]}<tr>{words}</tr></tbody>"
+    title = f"<p>{escape(table.title)}</p>" if titled and table.title else ""
+    body = "".join(rows) if below else f"<tbody>{''.join(rows)}</tbody>"
+    two = ' class="two"' if below else ""
+    return f'{title}<div class="scroll"><table{two}><thead><tr>{head}</tr></thead>{body}</table></div>'
+
+
+def _facts(facts: Facts) -> str:
+    told = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in facts.lines if text)
+    return f"<dl>{told}</dl>"

@@ -1,0 +1,206 @@
+"""What this machine can do for a search, and what to do about the rest: one check a line, none of them fatal.
+
+Each check looks for one thing, says what it found, and where something is missing or broken, what to do.
+Nothing is imported or started before its check runs: a broken CUDA installation must not break `evo doctor`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from evo.errors import EvoError
+
+Status = Literal["works", "absent", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check came to: `found` says what is there, `advice` what to do unless it works."""
+
+    check: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to look: the same choices that a search would be given."""
+
+    database: str
+    cache: Path
+    nvcc: Path | None = None
+    cuda_home: Path | None = None
+
+
+def examine(places: Places) -> list[Finding]:
+    """Every check, in the order in which a search needs its subject."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _python,
+        lambda: _compiler(places),
+        _host_compiler,
+        _gpu,
+        _torch,
+        lambda: _tool(places, "ncu", "nsight-compute", "evo can then say what limits a kernel"),
+        lambda: _tool(places, "compute-sanitizer", "it", "finalists can then be checked by it too"),
+        lambda: _database(places.database),
+        lambda: _cache(places.cache),
+    )
+    return [check() for check in checks]
+
+
+def can_search(findings: Iterable[Finding]) -> bool:
+    """Whether a search can run here: compiler, database, cache, and a GPU or what builds the emulator."""
+    works = {finding.check for finding in findings if finding.status == "works"}
+    return {"compiler", "database", "cache"} <= works and bool({"gpu", "host compiler"} & works)
+
+
+def _python() -> Finding:
+    found = f"Python {sys.version.split()[0]} on {os.cpu_count()} cores"
+    return Finding("python", "works", found)
+
+
+def _compiler(places: Places) -> Finding:
+    from evo.cache import Cache
+    from evo.compile.nvcc import find_compiler
+
+    try:
+        compiler = find_compiler(places.nvcc, Cache(places.cache))
+    except EvoError as error:
+        return Finding("compiler", "absent", error.message, error.hint)
+    compiler.close()
+    return Finding("compiler", "works", f"{compiler.version} ({compiler.toolkit.origin})")
+
+
+def _host_compiler() -> Finding:
+    """The C++ compiler that builds the emulator, once."""
+    name = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
+    if name is None:
+        advice = "install one for the emulator: apt-get install g++ (Debian), dnf install gcc-c++ (Fedora)"
+        return Finding("host compiler", "absent", "no g++ and no clang++ on PATH", advice)
+    return Finding("host compiler", "works", _first_line([name, "--version"]))
+
+
+def _gpu() -> Finding:
+    """The GPU through NVML: names, memory, driver, and the limits that prune a space."""
+    try:
+        import pynvml
+    except ImportError as error:
+        return Finding(
+            "gpu", "absent", str(error), "pip install nvidia-ml-py; without a GPU use --device emulator"
+        )
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        found = f"no NVIDIA driver answers ({error})"
+        return Finding("gpu", "absent", found, "searches run on the emulator; their times are estimates")
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        names = [_gpu_text(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        return Finding("gpu", "broken", str(error), "see whether nvidia-smi works; a reboot mends most of it")
+    finally:
+        pynvml.nvmlShutdown()
+    if not names:
+        return Finding("gpu", "absent", f"driver {driver}, but no GPU", "searches run on the emulator")
+    return Finding("gpu", "works", f"{'; '.join(names)}; driver {driver}")
+
+
+def _gpu_text(handle: object) -> str:
+    import pynvml
+
+    from evo.gpu import known_gpu
+
+    name = str(pynvml.nvmlDeviceGetName(handle))
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    gpu = known_gpu(name)
+    limits = f", {gpu.smem_per_cta // 1024} KB shared memory a CTA" if gpu else ""
+    return f"{name} (sm_{major}{minor}, {memory:.0f} GiB{limits})"
+
+
+def _torch() -> Finding:
+    """Whether torch sees the GPU; without one, torch on the CPU is all that the emulator needs."""
+    import torch
+
+    if torch.cuda.is_available():
+        return Finding(
+            "torch", "works", f"torch {torch.__version__}, sees {torch.cuda.device_count()} GPU(s)"
+        )
+    if shutil.which("nvidia-smi"):
+        advice = "install a torch built for CUDA whose version the driver supports"
+        return Finding(
+            "torch", "broken", f"torch {torch.__version__} sees no GPU, though a driver is here", advice
+        )
+    return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
+
+
+def tool_path(name: str, cuda_home: Path | None = None) -> Path | None:
+    """An optional NVIDIA tool: on PATH, or below CUDA_HOME or the usual folders."""
+    if found := shutil.which(name):
+        return Path(found)
+    homes = [home / "bin" for home in (cuda_home, Path("/usr/local/cuda")) if home]
+    newest_first = sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)
+    return next((f / name for f in (*homes, *newest_first) if (f / name).is_file()), None)
+
+
+def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
+    path = tool_path(name, places.cuda_home)
+    if path is None:
+        advice = f"optional: install {package} (NVIDIA's CUDA toolkit has it); {gain}"
+        return Finding(name, "absent", "neither on PATH nor below CUDA_HOME", advice)
+    command = [str(path), "--version"]
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding(name, "broken", f"{path}: {error}", f"reinstall {package}")
+    version = re.search(r"\d+\.\d+[\d.]*", text)
+    return Finding(name, "works", f"{path} {version[0] if version else ''}".rstrip())
+
+
+def _database(database: str) -> Finding:
+    """An absent SQLite file is not made: it is enough that a search could make it."""
+    from evo.store import Store
+
+    if "://" not in database and not Path(database).exists():
+        above = next(folder for folder in Path(database).resolve().parents if folder.exists())
+        if above.is_dir() and os.access(above, os.W_OK):
+            return Finding("database", "works", f"{database}: none yet, the first search makes it")
+        advice = "choose another with --database or EVO_DATABASE"
+        return Finding("database", "broken", f"{database}: cannot be made below {above}", advice)
+    try:
+        with Store(database, create=False) as store:
+            count = len(store.studies())
+    except EvoError as error:
+        return Finding("database", "broken", error.message, error.hint)
+    return Finding("database", "works", f"{store.name}: {count} {'study' if count == 1 else 'studies'}")
+
+
+def _cache(cache: Path) -> Finding:
+    advice = "choose another folder with --cache or EVO_CACHE"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            free = shutil.disk_usage(cache).free / 2**30
+    except OSError as error:
+        return Finding("cache", "broken", f"{cache}: {error.strerror}", advice)
+    if free < 1:
+        return Finding("cache", "broken", f"{cache}: only {free:.1f} GiB free", advice)
+    return Finding("cache", "works", f"{cache}, {free:.0f} GiB free")
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{command[0]}: {error}"
+    return text.splitlines()[0] if text else command[0]

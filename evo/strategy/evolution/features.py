@@ -1,0 +1,105 @@
+"""A point as numbers, for models of what it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from evo.space import FeasibleSet, Parameter
+from evo.strategy.evolution.distance import Floats
+
+Rows = npt.NDArray[np.signedinteger]
+
+
+REMEMBERED = 1000
+"""Points whose features are kept, for questions to come."""
+
+
+class Features:
+    """Columns of numbers for points given as positions (n, parameters).
+
+    An ordered parameter is a column between 0 and 1, by the logarithm of its values where they are positive;
+    a parameter of more than two values, ordered or not, is also a label, of which only equality counts. Then
+    come what the template's models say (shared memory, threads, registers, waves of CTAs), and `more`:
+    columns from elsewhere, such as what an earlier study would expect.
+    """
+
+    def __init__(self, feasible: FeasibleSet, more: tuple[Callable[[Rows], Floats], ...] = ()) -> None:
+        self._feasible = feasible
+        self._more = more
+        self._tables: list[tuple[int, Floats]] = []
+        labels: list[bool] = []
+        plain: list[bool] = []
+        for i, parameter in enumerate(feasible.space.parameters):
+            count = len(parameter.values)
+            if parameter.ordered and count > 1:
+                self._tables.append((i, _ladder(parameter)))
+                labels.append(False)
+                plain.append(True)
+            if count > 2 or (count == 2 and not parameter.ordered):
+                self._tables.append((i, np.arange(count, dtype=float)))
+                labels.append(True)
+                plain.append(not parameter.ordered)
+        others = len(self._others(feasible.indices[:1]))
+        self.levels: list[Floats | None] = [np.unique(table) for _, table in self._tables]
+        """The values that each column has, ascending; None: any."""
+        self.levels += [None] * others
+        self.labels = np.array([*labels, *[False] * others], bool)
+        """Which columns are labels."""
+        self.plain = np.array([*plain, *[True] * others], bool)
+        """All columns but the labels of ordered parameters."""
+
+        self._known: dict[bytes, Floats] = {}
+
+    def remember(self, point: Rows, columns: Floats) -> None:
+        """Takes note of the `columns` of a `point` that will be asked for."""
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+        self._known[point.tobytes()] = columns
+
+    def of_few(self, points: Sequence[Rows]) -> Floats:
+        """(n, columns) for `points`, of which most were asked for or noted a moment ago."""
+        keys = [point.tobytes() for point in points]
+        fresh = {key: point for key, point in zip(keys, points, strict=True) if key not in self._known}
+        if fresh:
+            if len(self._known) > REMEMBERED:
+                self._known.clear()
+                return self.of_few(points)
+            self._known |= zip(fresh, self(np.stack(list(fresh.values()))), strict=True)
+        return np.stack([self._known[key] for key in keys])
+
+    def __call__(self, rows: Rows) -> Floats:
+        """(n, columns) for positions (n, parameters); in memory each column lies in one piece."""
+        own = [table[rows[:, i]] for i, table in self._tables]
+        return np.array([*own, *self._others(rows)]).reshape(-1, len(rows)).T
+
+    def _others(self, rows: Rows) -> list[Floats]:
+        return [*(column(rows) for column in self._more), *modelled(self._feasible, rows)]
+
+
+def modelled(feasible: FeasibleSet, rows: Rows) -> list[Floats]:
+    """What the template's models say of points, each about 1 wide; empty where there are no models."""
+    models = feasible.space.models
+    if models is None or not len(rows):
+        return []
+    p, problem, gpu = feasible.space.columns(rows), feasible.problem, feasible.limits.gpu
+    smem = np.asarray(models.smem_bytes(p, problem), float) / feasible.limits.smem_bytes
+    threads = np.asarray(models.threads(p, problem), float)
+    columns = [smem, np.log2(threads) / 3]
+    if models.registers is not None:
+        columns.append(np.asarray(models.registers(p, problem), float) / 256)
+    if models.grid is not None:
+        ctas = np.ones(len(rows))
+        for side in models.grid(p, problem):
+            ctas = ctas * np.asarray(side, float)
+        columns.append(np.log2(ctas / gpu.sms) / 4)
+    return [np.broadcast_to(column, len(rows)) for column in columns]
+
+
+def _ladder(parameter: Parameter) -> Floats:
+    numbers = np.array([float(v) for v in parameter.values])
+    if numbers.min() > 0:
+        numbers = np.log(numbers)
+    return np.asarray((numbers - numbers.min()) / (numbers.max() - numbers.min()))

@@ -1,0 +1,262 @@
+"""FAST: how long a GREEN kernel takes on a GPU, beside the baselines, in one process.
+
+A sample is one replay of a CUDA graph of chained launches between two events, divided by the launches: the
+host's launch path is not in it. Launches rotate among several sets of inputs. Candidate and best baseline
+take turns (A B, B A, …), so that a drift of the clock meets both. Sampling stops when the 95 % interval of
+the median is within ±0.5 %, at a cap of GPU time, or early when the candidate is a clear loser (racing).
+
+What is never recorded: a time below the roofline's floor, a run whose output is wrong afterwards (both Red),
+samples taken at a throttled clock (dropped and counted).
+
+`warm` rotates among few sets of inputs, which stay in the L2 cache if they fit; `cold` among so many that
+twice the L2 passes by before a set comes round again.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from evo.device.cuda import CudaDevice, CudaKernel
+from evo.device.gpu_lock import turns_of
+from evo.gate import Green
+from evo.task import Baseline, Task, Tunable
+from evo.timing.inputs import InputSets, floor_us
+from evo.timing.statistics import (
+    Samples,
+    bootstrap_median,
+    bootstrap_ratio,
+    clear_loser,
+    median_interval,
+    settled,
+)
+from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
+from evo.trial import Problem, Timing
+
+__all__ = [
+    "Ready",
+    "TimingSession",
+    "TimingSettings",
+    "bootstrap_median",
+    "bootstrap_ratio",
+    "capture_baselines",
+    "clear_loser",
+    "floor_us",
+    "launches_per_replay",
+    "median_interval",
+    "settled",
+    "time_variants",
+]
+
+Stage = Callable[[str], AbstractContextManager[object]]
+"""Entered with the name of what is done inside it."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel that can be timed at once: `calls` are its launches, one a set of inputs."""
+
+    calls: Sequence[Call]
+    replay: Replay
+    hopeless: bool
+    """Whether it seemed so slow that few and short samples will do."""
+
+
+class TimingSession:
+    """Inputs and baselines of one problem on one GPU, captured once, for many candidates.
+
+    `incumbent_us` is the best time so far: slower candidates are dropped early. `timed` counts candidates;
+    `skipped_baselines` says which cannot be captured into a graph, and why."""
+
+    def __init__(
+        self, device: CudaDevice, task: Task, problem: Problem, *, seed: int,
+        settings: TimingSettings | None = None,
+    ) -> None:  # fmt: skip
+        import torch
+
+        self.device = device
+        self.problem = problem
+        self.settings = settings or TimingSettings()
+        self.incumbent_us: float | None = None
+        self.timed = 0
+        self._rng = random.Random(seed)
+        self.watch = Stopwatch(device, self.settings)
+        turns = turns_of(device.uuid)
+        with torch.no_grad(), turns.beside():
+            self._sets = InputSets(device, task, problem, self.settings, seed)
+            baselines = task.baselines(problem, device.torch_device)
+            self._baselines, self.skipped_baselines = capture_baselines(self.watch, self._sets, baselines)
+        self.baselines_us: dict[str, float] = {}
+        self._refreshed = -math.inf
+        with turns.alone():
+            self._refresh_baselines()
+
+    def _refresh_baselines(self) -> None:
+        """Time all baselines, interleaved."""
+        if not self._baselines or time.monotonic() - self._refreshed < self.settings.refresh_s:
+            return
+        names = list(self._baselines)
+        replays = [self._baselines[name] for name in names]
+        self.watch.settle()
+        self.watch.sample(replays, 1)
+        taken = self.watch.sample(replays, 2 * self.settings.few, lead=True)
+        for name, samples in zip(names, taken, strict=True):
+            self.baselines_us[name] = float(np.median(samples))
+        self._refreshed = time.monotonic()
+
+    @property
+    def best_baseline(self) -> str | None:
+        """The name of the fastest baseline."""
+        return min(self.baselines_us, key=lambda name: self.baselines_us[name], default=None)
+
+    def measure(self, green: Green, stage: Stage = nullcontext) -> Timing:
+        """The time of a GREEN kernel of this session's problem: `prepare` and `time` in one."""
+        with turns_of(self.device.uuid).beside():
+            ready = self.prepare(green)
+        return self.time(ready, stage)
+
+    def prepare(self, green: Green) -> Ready:
+        """Captures a GREEN kernel of this session's problem. Most of that is the host's work, so others may
+        use the GPU meanwhile: what is estimated here decides how many launches a graph has, no more."""
+        import torch
+
+        if green.problem.key != self.problem.key:
+            raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
+        kernel, sets = green.kernel, self._sets
+        assert isinstance(kernel, CudaKernel)
+        with torch.no_grad():
+            calls = sets.of_kernel(kernel, green.launch)
+            sets.clear()
+            return self._captured(calls, self.watch.estimate(calls))
+
+    def time(self, ready: Ready, stage: Stage = nullcontext) -> Timing:
+        """The time of what was prepared last. Red if it is impossible, or an output of the timed runs is
+        wrong. Waits until it has the GPU alone, and has it no longer than it needs; `stage` is entered with
+        "turn" while it waits and with "timing" for the rest."""
+        import torch
+
+        turns = turns_of(self.device.uuid)
+        with ExitStack() as held:
+            with stage("turn"):
+                held.enter_context(turns.alone())
+            with stage("timing"), torch.no_grad():
+                self._refresh_baselines()
+                sampled = self._sample(ready)
+        with ExitStack() as held:
+            with stage("turn"):
+                held.enter_context(turns.beside())
+            with stage("timing"), torch.no_grad():
+                self._sets.judge()
+                self.device.synchronize()
+        with stage("timing"):
+            self._sets.refuse_impossible(float(np.median(sampled[0][0])))
+            timing = self._timing(*sampled)
+        self.timed += 1
+        if self.incumbent_us is None or timing.median_us < self.incumbent_us:
+            self.incumbent_us = timing.median_us
+        return timing
+
+    def _captured(self, calls: Sequence[Call], estimate_us: float) -> Ready:
+        hopeless = self._is_hopeless(estimate_us)
+        launches = launches_per_replay(estimate_us, self.settings)
+        if hopeless:
+            launches = max(1, launches // 3)
+        elif self.settings.protocol == "cold":
+            launches = max(launches, len(self._sets))
+        return Ready(calls, self.watch.capture(self._sets.turned(calls, launches), launches), hopeless)
+
+    def _is_hopeless(self, estimate_us: float) -> bool:
+        return self.incumbent_us is not None and estimate_us > self.settings.hopeless * self.incumbent_us
+
+    def _sample(self, ready: Ready) -> tuple[list[Samples], str | None, int]:
+        """Samples of the kernel and of the best baseline; that one's name; rounds that were dropped."""
+        baseline = self.best_baseline
+        others = [] if baseline is None else [self._baselines[baseline]]
+        self.watch.settle()
+        # the first round warms up and is not kept; it shows what the others' work did to the estimate
+        seen_us = float(self.watch.sample([ready.replay, *others], 1)[0][0])
+        enough = launches_per_replay(seen_us, self.settings) // (4 if ready.hopeless else 2)
+        if ready.replay.launches < enough:
+            ready = self._captured(ready.calls, seen_us)
+            self.watch.settle()
+            self.watch.sample([ready.replay, *others], 1)
+        few = 3 if ready.hopeless else self.settings.few
+        samples, throttled = self._sample_until_known([ready.replay, *others], few)
+        return samples, baseline, throttled
+
+    def _sample_until_known(self, pair: Sequence[Replay], few: int) -> tuple[list[Samples], int]:
+        """Rounds of samples until enough is known, and how many were dropped for a throttled clock."""
+        settings, bar = self.settings, self.incumbent_us
+        kept: list[Samples] = [np.empty(0) for _ in pair]
+        spent_ms, rounds, dropped = 0.0, few, 0
+        while True:
+            fresh = self.watch.sample(pair, rounds)
+            spent_ms += sum(float(s.sum()) * r.launches for s, r in zip(fresh, pair, strict=True)) / 1e3
+            if self.watch.throttled() and spent_ms < settings.cap_ms:
+                dropped += rounds
+                continue
+            kept = [np.concatenate(both) for both in zip(kept, fresh, strict=True)]
+            if clear_loser(kept[0], bar, settings.margin) or spent_ms >= settings.cap_ms:
+                return kept, dropped
+            if all(settled(samples, settings.half_width) for samples in kept):
+                return kept, dropped
+            rounds = max(few, len(kept[0]) // 2)
+
+    def _timing(self, samples: Sequence[Samples], baseline: str | None, throttled: int) -> Timing:
+        own = samples[0]
+        speedup, interval = None, None
+        baselines = dict(self.baselines_us)
+        seed = self._rng.randrange(2**32)
+        if baseline is not None:
+            baselines[baseline] = float(np.median(samples[1]))
+            speedup, interval = bootstrap_ratio(samples[1], own, seed)
+        return Timing(
+            samples_us=tuple(float(f"{s:.5g}") for s in own),
+            median_us=float(np.median(own)),
+            interval=bootstrap_median(own, seed),
+            protocol=self.settings.protocol,
+            baselines_us=baselines,
+            speedup=speedup,
+            speedup_interval=interval,
+            clocks=self.watch.readings(throttled),
+        )
+
+
+def capture_baselines(
+    watch: Stopwatch, sets: InputSets, baselines: Mapping[str, Baseline]
+) -> tuple[dict[str, Replay], dict[str, str]]:
+    """Baselines as graphs, by name; and those that cannot be captured, with the reason. One that is Tunable
+    is tuned first, once."""
+    captured, skipped = {}, {}
+    for name, run in baselines.items():
+        calls = sets.of_baseline(run)
+        try:
+            if isinstance(run, Tunable) and run.chosen is None:
+                times = time_variants(watch, sets, run)
+                run.choose(min(times, key=lambda variant: times[variant]))
+            watch.run([calls[0], *calls])  # once more: the first call sets libraries up
+            launches = launches_per_replay(watch.estimate(calls), watch.settings)
+            if watch.settings.protocol == "cold":
+                launches = max(launches, len(calls))
+            captured[name] = watch.capture(calls, launches)
+        except RuntimeError as error:
+            skipped[name] = (str(error).splitlines() or [type(error).__name__])[0]
+    return captured, skipped
+
+
+def time_variants(watch: Stopwatch, sets: InputSets, tunable: Tunable) -> dict[str, float]:
+    """µs a call, by variants, of those that run here: all captured, then sampled in turns. RuntimeError with
+    the first one's reason where none runs."""
+    replays, skipped = capture_baselines(watch, sets, tunable.variants)
+    if not replays:
+        raise RuntimeError(next(iter(skipped.values()), "no variants"))
+    watch.settle()
+    watch.sample(list(replays.values()), 1)
+    taken = watch.sample(list(replays.values()), 2 * watch.settings.few, lead=True)
+    return {name: float(np.median(samples)) for name, samples in zip(replays, taken, strict=True)}
