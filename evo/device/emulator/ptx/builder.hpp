@@ -22,19 +22,31 @@ class Builder {
   const Module& module_;
   std::unique_ptr<Program> p_;
   std::vector<const Function*> functions_;
-  struct Local { u32 offset, nbytes; };
+  struct Local {
+    u32 offset, nbytes;
+  };
   std::map<std::pair<const Function*, std::string>, Local> locals_;
   std::map<const Function*, std::vector<u32>> slots_;  // register -> byte offset, or predicate number
   std::map<const Function*, u32> start_;
   std::map<const Function*, std::vector<u32>> pc_of_;  // statement -> pc
-  struct Frame { u32 register_begin, register_end, predicate_begin, predicate_end, local_begin, local_end; };
+  struct Frame {
+    u32 register_begin, register_end, predicate_begin, predicate_end, local_begin, local_end;
+  };
   std::map<const Function*, Frame> frames_;
   std::map<const Function*, std::set<const Function*>> calls_;
   std::map<std::pair<u32, u64>, u32> constants_;
-  std::map<std::string, u32> shared_;                  // module-scope and function-scope shared variables -> offset
-  struct Fixup { u32 pc; const Function* function; i64 statement; };
+  std::map<std::string, u32> shared_;  // module-scope and function-scope shared variables -> offset
+  struct Fixup {
+    u32 pc;
+    const Function* function;
+    i64 statement;
+  };
   std::vector<Fixup> fixups_;
-  struct ExtFixup { u32 ext; const Function* function; i64 statement; };
+  struct ExtFixup {
+    u32 ext;
+    const Function* function;
+    i64 statement;
+  };
   std::vector<ExtFixup> ext_fixups_;
   std::vector<std::pair<u32, const Function*>> code_fills_;
   std::map<const Function*, std::vector<const Row*>> rows_;

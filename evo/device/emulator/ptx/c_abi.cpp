@@ -43,7 +43,8 @@ void fill_error(evo_ptx_report& r) {
   const Outcome& o = r.outcome;
   evo_ptx_error& e = r.error;
   e.kind = o.kind;
-  e.text = o.text.c_str(), e.message = o.message.c_str(), e.kernel = o.kernel.c_str(), e.file = o.file.c_str();
+  e.text = o.text.c_str(), e.message = o.message.c_str(), e.kernel = o.kernel.c_str(),
+  e.file = o.file.c_str();
   e.line = o.line, e.ptx_line = o.ptx_line, e.ptx_text = o.ptx_text.c_str();
   std::copy(o.cta, o.cta + 3, e.cta);
   std::copy(o.thread, o.thread + 3, e.thread);
@@ -52,7 +53,8 @@ void fill_error(evo_ptx_report& r) {
   e.offset = o.offset, e.access_nbytes = o.nbytes, e.other = o.other.c_str();
 }
 
-// What every instruction did, and every line: only where somebody asks, for it takes as long as a small launch.
+// What every instruction did, and every line: only where somebody asks, for it takes as long as a small
+// launch.
 void fill_work(evo_ptx_report& r) {
   if (!r.program || r.outcome.counts.empty() || !r.instructions.empty()) return;
   const Program& p = *r.program;
@@ -90,7 +92,8 @@ void fill_work(evo_ptx_report& r) {
   for (auto& [key, w] : by_line) r.lines.push_back(w);
 }
 
-const evo_ptx_work* work_of(evo_ptx_report* r, std::vector<evo_ptx_work> evo_ptx_report::* which, uint32_t* count) {
+const evo_ptx_work* work_of(evo_ptx_report* r, std::vector<evo_ptx_work> evo_ptx_report::* which,
+                            uint32_t* count) {
   if (count) *count = 0;
   if (!r) return nullptr;
   try {
@@ -102,14 +105,18 @@ const evo_ptx_work* work_of(evo_ptx_report* r, std::vector<evo_ptx_work> evo_ptx
   return (r->*which).data();
 }
 
-constexpr const char* CLASS_COUNTERS[] = {"inst_int", "inst_fp32", "inst_fp16", "inst_fp64", "inst_mufu", "inst_convert", "inst_move", "inst_predicate", "inst_control", "inst_load_global",
-                                          "inst_store_global", "inst_load_shared", "inst_store_shared", "inst_load_local", "inst_store_local", "inst_load_const", "inst_atomic", "inst_async_copy",
-                                          "inst_matrix_move", "inst_tensor", "inst_warp", "inst_barrier", "inst_special"};
+constexpr const char* CLASS_COUNTERS[] = {
+    "inst_int",          "inst_fp32",        "inst_fp16",         "inst_fp64",        "inst_mufu",
+    "inst_convert",      "inst_move",        "inst_predicate",    "inst_control",     "inst_load_global",
+    "inst_store_global", "inst_load_shared", "inst_store_shared", "inst_load_local",  "inst_store_local",
+    "inst_load_const",   "inst_atomic",      "inst_async_copy",   "inst_matrix_move", "inst_tensor",
+    "inst_warp",         "inst_barrier",     "inst_special"};
 static_assert(std::size(CLASS_COUNTERS) == static_cast<size_t>(Class::COUNT));
 
 void fill_counters(evo_ptx_report& r) {
   const Program& p = *r.program;
-  double by_class[static_cast<size_t>(Class::COUNT)] = {}, instructions = 0, threads = 0, tensor = 0, flop = 0, exp2 = 0, mufu = 0, wavefronts = 0, ideal = 0;
+  double by_class[static_cast<size_t>(Class::COUNT)] = {}, instructions = 0, threads = 0, tensor = 0,
+         flop = 0, exp2 = 0, mufu = 0, wavefronts = 0, ideal = 0;
   for (size_t i = 0; i < p.code.size(); i++) {
     const Source& s = p.sources[p.code[i].source];
     const Count& c = r.outcome.counts[i];
@@ -143,7 +150,8 @@ extern "C" {
 uint32_t evo_ptx_abi_version(void) { return EVO_PTX_ABI_VERSION; }
 const char* evo_ptx_build(void) { return tensor_path(); }
 
-evo_ptx_module* evo_ptx_parse(const char* text, size_t nbytes, char* error, size_t error_nbytes, uint32_t* error_line) {
+evo_ptx_module* evo_ptx_parse(const char* text, size_t nbytes, char* error, size_t error_nbytes,
+                              uint32_t* error_line) {
   if (error_line) *error_line = 0;
   try {
     auto m = std::make_unique<evo_ptx_module>();
@@ -165,7 +173,9 @@ void evo_ptx_module_free(evo_ptx_module* m) { delete m; }
 const char* evo_ptx_target(const evo_ptx_module* m) { return m ? m->module.target.c_str() : ""; }
 const char* evo_ptx_version(const evo_ptx_module* m) { return m ? m->module.version.c_str() : ""; }
 
-uint32_t evo_ptx_entry_count(const evo_ptx_module* m) { return m ? static_cast<uint32_t>(m->programs.size()) : 0; }
+uint32_t evo_ptx_entry_count(const evo_ptx_module* m) {
+  return m ? static_cast<uint32_t>(m->programs.size()) : 0;
+}
 int evo_ptx_entry_get(const evo_ptx_module* m, uint32_t index, evo_ptx_entry* out) {
   if (!m || !out || index >= m->programs.size()) return -1;
   const Program& p = *m->programs[index];
@@ -209,7 +219,9 @@ int evo_ptx_tensor_map_encode(const evo_ptx_tensor_map* map, void* out128, char*
 }
 
 const char* evo_ptx_kind_name(int32_t kind) {
-  static const char* const names[] = {"ok", "refused", "unsupported", "out of bounds", "misaligned", "uninitialised", "race", "proxy", "sync", "deadlock", "runaway", "trap", "bad operand", "aborted", "internal"};
+  static const char* const names[] = {
+      "ok",   "refused",  "unsupported", "out of bounds", "misaligned",  "uninitialised", "race",    "proxy",
+      "sync", "deadlock", "runaway",     "trap",          "bad operand", "aborted",       "internal"};
   return kind >= 0 && kind < static_cast<int32_t>(std::size(names)) ? names[kind] : "unknown";
 }
 
@@ -250,11 +262,16 @@ const evo_ptx_counter* evo_ptx_report_counters(const evo_ptx_report* r, uint32_t
 }
 double evo_ptx_report_coverage(const evo_ptx_report* r) {
   if (!r || r->outcome.counts.empty()) return 1;
-  const auto ran = std::count_if(r->outcome.counts.begin(), r->outcome.counts.end(), [](const Count& c) { return c.executed > 0; });
+  const auto ran = std::count_if(r->outcome.counts.begin(), r->outcome.counts.end(),
+                                 [](const Count& c) { return c.executed > 0; });
   return static_cast<double>(ran) / static_cast<double>(r->outcome.counts.size());
 }
-const evo_ptx_work* evo_ptx_report_instructions(evo_ptx_report* r, uint32_t* count) { return work_of(r, &evo_ptx_report::instructions, count); }
-const evo_ptx_work* evo_ptx_report_lines(evo_ptx_report* r, uint32_t* count) { return work_of(r, &evo_ptx_report::lines, count); }
+const evo_ptx_work* evo_ptx_report_instructions(evo_ptx_report* r, uint32_t* count) {
+  return work_of(r, &evo_ptx_report::instructions, count);
+}
+const evo_ptx_work* evo_ptx_report_lines(evo_ptx_report* r, uint32_t* count) {
+  return work_of(r, &evo_ptx_report::lines, count);
+}
 
 const evo_ptx_row* evo_ptx_table(uint32_t* count) {
   static const std::vector<evo_ptx_row> rows = [] {

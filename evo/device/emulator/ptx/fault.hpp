@@ -17,7 +17,7 @@ struct Fault {
   std::string buffer;
   i64 offset = 0;
   u32 nbytes = 0;
-  i64 other_pc = -1;       // races: the other access
+  i64 other_pc = -1;  // races: the other access
   std::string other_who;
 
   Fault(int kind, std::string text, int lane = -1) : kind(kind), text(std::move(text)), lane(lane) {}

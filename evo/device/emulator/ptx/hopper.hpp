@@ -8,22 +8,24 @@ namespace ptx {
 
 // Rows of a copy: where a run of bytes comes from and goes to. Shared addresses carry their rank.
 struct BulkPiece {
-  u64 from, to;   // global: host address; shared: shared address
+  u64 from, to;  // global: host address; shared: shared address
   u32 nbytes;
-  bool fill;      // out of the tensor's range: nothing is read, `fill_value` is written (loads) or nothing at all (stores)
+  bool fill;  // out of the tensor's range: nothing is read, `fill_value` is written (loads) or nothing at all
+              // (stores)
 };
 struct BulkCopy {
   bool to_shared = false, from_shared = false, landed = false;
-  Warp* warp = nullptr;        // cp.async.mbarrier.arrive: whose copies, up to `group` of `lane`, have to land first
-  int reduction = -1;      // Operation, -1: plain copy
-  u32 element = 0;         // type for reductions
-  u32 fill_value = 0;      // pattern of 4 bytes
+  Warp* warp =
+      nullptr;         // cp.async.mbarrier.arrive: whose copies, up to `group` of `lane`, have to land first
+  int reduction = -1;  // Operation, -1: plain copy
+  u32 element = 0;     // type for reductions
+  u32 fill_value = 0;  // pattern of 4 bytes
   u32 lane = 0, pc = 0, group = 0;
-  u32 clock_value = 0;         // of the mbarrier's agent at issue
-  u32 nbytes = 0;          // counted on the mbarrier
+  u32 clock_value = 0;  // of the mbarrier's agent at issue
+  u32 nbytes = 0;       // counted on the mbarrier
   std::vector<BulkPiece> pieces;
-  std::vector<u8> immediate;   // st.async: the bytes themselves
-  std::vector<u32> clock;      // of the issuer at issue
+  std::vector<u8> immediate;  // st.async: the bytes themselves
+  std::vector<u32> clock;     // of the issuer at issue
 };
 
 Mbarrier& mbarrier_at(Warp& w, u32 address, u32 lane);

@@ -7,8 +7,10 @@
 
 namespace ptx {
 
-// What a value of type T lies in: 16-bit values live zero-extended in 32-bit slots, so results are cut to T's width.
-template <class T> using slot_t = std::conditional_t<sizeof(T) == 8, u64, u32>;
+// What a value of type T lies in: 16-bit values live zero-extended in 32-bit slots, so results are cut to T's
+// width.
+template <class T>
+using slot_t = std::conditional_t<sizeof(T) == 8, u64, u32>;
 
 template <class D, class A, class B, class C, auto F, bool ALL>
 void lanes(Warp& w, const Ins& I, u32 m) {
@@ -44,7 +46,7 @@ inline u32 select(bool c, u32 x, u32 y) {  // branch-free, keeps the loops vecto
   return (x & k) | (y & ~k);
 }
 
-// ------------------------------------------------------------------------------------------ 16-bit floats, branch-free
+// ---- 16-bit floats, branch-free
 inline float half_to_float(u32 h) {
   const u32 mag = h & 0x7fffu, sign = (h & 0x8000u) << 16;
   const float scaled = bits<float>(mag << 13) * 0x1p112f;  // also right for subnormals
@@ -56,7 +58,8 @@ inline u32 float_to_half(float f) {  // round to nearest even
   const u32 normal = (mag + 0xc8000fffu + (mag >> 13 & 1)) >> 13;  // rebias by -112 and round
   const u32 tiny = bits<u32>(bits<float>(mag) + 0.5f) - 0x3f000000u;
   u32 r = select(mag < 0x38800000u, tiny, normal);
-  r = select(mag >= 0x47800000u, 0x7c00u, r);   // too large: infinity (values that round up to it come out so by themselves)
+  r = select(mag >= 0x47800000u, 0x7c00u,
+             r);  // too large: infinity (values that round up to it come out so by themselves)
   r = select(mag > 0x7f800000u, 0x7fffu, r);
   return select(mag > 0x7f800000u, 0x7fffu, r | sign);
 }

@@ -14,7 +14,9 @@ const char* space_name(Space s) {
 }
 
 namespace {
-bool word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c == '%'; }
+bool word_start(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c == '%';
+}
 bool digit(char c) { return c >= '0' && c <= '9'; }
 bool word_char(char c) { return word_start(c) || digit(c); }
 }  // namespace
@@ -52,7 +54,8 @@ std::vector<Token> tokenize(std::string_view text) {
     } else if (digit(c)) {
       size_t e = i + 1;
       while (e < n && (word_char(text[e]) || (text[e] == '.' && e + 1 < n && digit(text[e + 1])))) {
-        const bool exponent = (text[e] == 'e' || text[e] == 'E') && e + 1 < n && (text[e + 1] == '-' || text[e + 1] == '+') &&
+        const bool exponent = (text[e] == 'e' || text[e] == 'E') && e + 1 < n &&
+                              (text[e + 1] == '-' || text[e + 1] == '+') &&
                               !(text[i] == '0' && i + 1 < n && !digit(text[i + 1]) && text[i + 1] != '.');
         e += exponent ? 2 : 1;
       }
@@ -66,7 +69,8 @@ std::vector<Token> tokenize(std::string_view text) {
       while (e < n && word_char(text[e])) e++;
       emit(Token::WORD, e);
     } else {
-      if (static_cast<u8>(c) < 32 || static_cast<u8>(c) > 126) throw SyntaxError(line, "unexpected byte " + std::to_string(static_cast<u8>(c)));
+      if (static_cast<u8>(c) < 32 || static_cast<u8>(c) > 126)
+        throw SyntaxError(line, "unexpected byte " + std::to_string(static_cast<u8>(c)));
       emit(Token::PUNCT, i + 1);
     }
   }

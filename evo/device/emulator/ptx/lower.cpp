@@ -6,9 +6,11 @@
 namespace ptx {
 
 const char* class_name(Class c) {
-  static const char* const names[] = {"int", "fp32", "fp16", "fp64", "mufu", "convert", "move", "predicate", "control", "load_global",
-                                      "store_global", "load_shared", "store_shared", "load_local", "store_local", "load_const", "atomic",
-                                      "async_copy", "matrix_move", "tensor", "warp", "barrier", "special"};
+  static const char* const names[] = {
+      "int",          "fp32",       "fp16",        "fp64",        "mufu",         "convert",
+      "move",         "predicate",  "control",     "load_global", "store_global", "load_shared",
+      "store_shared", "load_local", "store_local", "load_const",  "atomic",       "async_copy",
+      "matrix_move",  "tensor",     "warp",        "barrier",     "special"};
   static_assert(std::size(names) == static_cast<size_t>(Class::COUNT));
   return names[static_cast<size_t>(c)];
 }
@@ -53,7 +55,7 @@ bool is_param_variable(const Function& f, const std::string& name) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------ Builder
+// ---- Builder
 std::unique_ptr<Program> Builder::build() {
   const Function& entry = *p_->entry;
   parameters(entry);
@@ -91,7 +93,8 @@ u32 Builder::symbol(const Function& f, const Operand& o, u32 width) {
     if (n == "WARP_SZ") return constant(width, 32);
     return special(n, width);
   }
-  if (auto it = shared_.find(n); it != shared_.end()) return fill(Fill::SHARED_ADDRESS, width, it->second + off, 0);
+  if (auto it = shared_.find(n); it != shared_.end())
+    return fill(Fill::SHARED_ADDRESS, width, it->second + off, 0);
   if (f.entry)
     for (auto& p : p_->params)
       if (p.name == n) return fill(Fill::PARAM_ADDRESS, width, p.offset + off, 0);
@@ -134,10 +137,12 @@ std::vector<const Function*> Builder::reach(const Function& entry) {
       for (auto& o : s.operands) {
         if (o.kind != Operand::SYMBOL) continue;
         auto it = module_.function_index.find(o.symbol);
-        if (it != module_.function_index.end() && module_.functions[it->second].defined) calls.insert(&module_.functions[it->second]);
+        if (it != module_.function_index.end() && module_.functions[it->second].defined)
+          calls.insert(&module_.functions[it->second]);
       }
       if (s.words[0] == "call" && !s.operands.empty()) {
-        const Operand& target = s.operands[s.operands[0].kind == Operand::LIST && s.operands.size() > 1 ? 1 : 0];
+        const Operand& target =
+            s.operands[s.operands[0].kind == Operand::LIST && s.operands.size() > 1 ? 1 : 0];
         if (target.kind == Operand::REG)
           for (auto& g : module_.functions)
             if (!g.entry && g.defined) calls.insert(&g);
@@ -167,9 +172,11 @@ void Builder::match() {
       const Row* row = find_row(s);
       if (!row) throw Unsupported(place_of(module_, s) + ": unsupported instruction `" + s.op + "`");
       rows.push_back(row);
-      if (s.words[0] == "wgmma" || (s.words[0] == "cp" && s.words.size() > 2 && (s.words[2] == "bulk" || s.words[1] == "reduce")))
+      if (s.words[0] == "wgmma" ||
+          (s.words[0] == "cp" && s.words.size() > 2 && (s.words[2] == "bulk" || s.words[1] == "reduce")))
         p_->async_proxy = true;
-      if (s.words[0] == "mbarrier" || s.op.find("mbarrier") != std::string::npos || s.words[0] == "st" || s.words[0] == "red")
+      if (s.words[0] == "mbarrier" || s.op.find("mbarrier") != std::string::npos || s.words[0] == "st" ||
+          s.words[0] == "red")
         p_->mbarriers |= s.op.find("mbarrier") != std::string::npos;
     }
   }
@@ -244,7 +251,9 @@ void Builder::emit_all() {
     }
     pcs.push_back(static_cast<u32>(p_->code.size()));
   }
-  for (auto& x : fixups_) p_->code[x.pc].imm = static_cast<i32>(x.statement < 0 ? start_.at(x.function) : pc_of_.at(x.function).at(static_cast<size_t>(x.statement)));
+  for (auto& x : fixups_)
+    p_->code[x.pc].imm = static_cast<i32>(
+        x.statement < 0 ? start_.at(x.function) : pc_of_.at(x.function).at(static_cast<size_t>(x.statement)));
   for (auto& x : ext_fixups_) p_->ext[x.ext] = pc_of_.at(x.function).at(static_cast<size_t>(x.statement));
   for (auto& [fill, f] : code_fills_) {
     auto it = start_.find(f);
@@ -268,8 +277,10 @@ void Builder::emit(const Function& f, Ins ins, Source source) {
   p_->code.push_back(ins);
 }
 
-// ------------------------------------------------------------------------------------------ Lower
-bool Lower::has(std::string_view w) const { return std::find(s.words.begin() + 1, s.words.end(), w) != s.words.end(); }
+// ---- Lower
+bool Lower::has(std::string_view w) const {
+  return std::find(s.words.begin() + 1, s.words.end(), w) != s.words.end();
+}
 const Operand& Lower::operand(size_t i) const { return s.operands.at(i); }
 Program& Lower::program() { return *builder_.p_; }
 u32 Lower::here() const { return static_cast<u32>(builder_.p_->ext.size()); }
@@ -278,13 +289,17 @@ u32 Lower::push(u32 v) {
   return here() - 1;
 }
 u32 Lower::constant(u32 width, u64 value) { return builder_.constant(width, value); }
-u32 Lower::width(const Operand& o) const { return o.kind == Operand::REG ? function_.registers[static_cast<size_t>(o.reg)].width : 0; }
+u32 Lower::width(const Operand& o) const {
+  return o.kind == Operand::REG ? function_.registers[static_cast<size_t>(o.reg)].width : 0;
+}
 
 u32 Lower::to(const Operand& o, std::string_view type) {
   if (o.kind == Operand::SINK) return builder_.scratch();
   if (o.kind != Operand::REG) unsupported("the destination is not a register");
   const u32 want = width_of(type), have = width(o);
-  if (have == 1 || (want == 64) != (have == 64)) unsupported("register `" + function_.registers[static_cast<size_t>(o.reg)].name + "` has the wrong width for ." + std::string(type));
+  if (have == 1 || (want == 64) != (have == 64))
+    unsupported("register `" + function_.registers[static_cast<size_t>(o.reg)].name +
+                "` has the wrong width for ." + std::string(type));
   return builder_.slots_.at(&function_)[static_cast<size_t>(o.reg)];
 }
 
@@ -322,7 +337,8 @@ u32 Lower::predicate_to(const Operand& o) {
 }
 u64 Lower::immediate(size_t i) const {
   const Operand& o = operand(i);
-  if (o.kind != Operand::IMM || o.is_float) unsupported("operand " + std::to_string(i) + " must be an integer constant");
+  if (o.kind != Operand::IMM || o.is_float)
+    unsupported("operand " + std::to_string(i) + " must be an integer constant");
   return o.imm;
 }
 
@@ -377,6 +393,8 @@ u32 Lower::function_index(const std::string& name) const {
   return it == builder_.module_.function_index.end() ? ~0u : it->second;
 }
 
-std::unique_ptr<Program> lower_entry(const Module& module, const Function& entry) { return Builder(module, entry).build(); }
+std::unique_ptr<Program> lower_entry(const Module& module, const Function& entry) {
+  return Builder(module, entry).build();
+}
 
 }  // namespace ptx

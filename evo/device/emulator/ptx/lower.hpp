@@ -1,4 +1,5 @@
-// From statements to instructions: the row of the table that a statement matches, and what its factory may ask for.
+// From statements to instructions: the row of the table that a statement matches, and what its factory may
+// ask for.
 #pragma once
 #include <span>
 #include <string>
@@ -37,7 +38,8 @@ inline u32 width_of(std::string_view type) {  // of a type word such as "f32"; p
   const size_t d = type.find_first_of("0123456789");
   if (d == std::string_view::npos) return 0;
   u32 v = 0;
-  for (size_t i = d; i < type.size() && type[i] >= '0' && type[i] <= '9'; i++) v = v * 10 + static_cast<u32>(type[i] - '0');
+  for (size_t i = d; i < type.size() && type[i] >= '0' && type[i] <= '9'; i++)
+    v = v * 10 + static_cast<u32>(type[i] - '0');
   return type.starts_with("bf16") ? 16 : v;
 }
 
@@ -46,7 +48,8 @@ class Builder;
 // The view of one statement that a factory gets.
 class Lower {
  public:
-  Lower(Builder& builder, const Function& function, const Statement& s) : s(s), function_(function), builder_(builder) {}
+  Lower(Builder& builder, const Function& function, const Statement& s)
+      : s(s), function_(function), builder_(builder) {}
   const Statement& s;
   Ins ins;
   Source source;
@@ -64,17 +67,17 @@ class Lower {
   u32 from(const Operand& o, std::string_view type);
   u32 from(size_t i, std::string_view type) { return from(operand(i), type); }
   u32 constant(u32 width, u64 value);
-  u32 width(const Operand& o) const;            // of a register; 0 for anything else
+  u32 width(const Operand& o) const;                         // of a register; 0 for anything else
   u32 predicate(const Operand& o, bool* negated = nullptr);  // number; constants 0/1 included
-  u32 predicate_to(const Operand& o);           // number to write; a scratch one for `_`
+  u32 predicate_to(const Operand& o);                        // number to write; a scratch one for `_`
   u64 immediate(size_t i) const;
-  u32 tracked(const Operand& o) const;          // number + 1 of a register that wgmma uses; 0 if it is none
+  u32 tracked(const Operand& o) const;  // number + 1 of a register that wgmma uses; 0 if it is none
   bool is_immediate(size_t i) const { return operand(i).kind == Operand::IMM; }
   // Address operand [base + offset]: sets ins.a, ins.imm and flag ADDRESS_WIDE (64-bit slot).
   void address(const Operand& o);
-  u32 push(u32 value);                          // onto Program::ext, returns its index
+  u32 push(u32 value);  // onto Program::ext, returns its index
   void push_all(const Operand& o, std::string_view type, bool destination);
-  u32 here() const;                             // next index of Program::ext
+  u32 here() const;  // next index of Program::ext
 
   // For ld/st of parameters and calls.
   bool local_variable(const std::string& name, u32& offset, u32& nbytes) const;
@@ -97,6 +100,8 @@ class Lower {
 enum InsFlag : u8 { ADDRESS_WIDE = 1 };
 
 // Call plumbing that the control family emits through the builder.
-struct CopyParam { u32 from, to, nbytes; };
+struct CopyParam {
+  u32 from, to, nbytes;
+};
 
 }  // namespace ptx

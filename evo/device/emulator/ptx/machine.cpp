@@ -102,8 +102,8 @@ void pick_other(Warp& w) {
   w.pc = best, w.active = mask, w.limit = next;
 }
 
-// `m` has arrived at a collective. Returns the lanes for which it may run now; 0 if they have to wait (and others run).
-// `rest` receives the lanes to go on with after it.
+// `m` has arrived at a collective. Returns the lanes for which it may run now; 0 if they have to wait (and
+// others run). `rest` receives the lanes to go on with after it.
 u32 gather(Warp& w, const Ins& I, u32 m) {
   const Program& p = *w.worker->launch->program;
   const bool members = I.flow == Flow::MEMBERS;
@@ -113,22 +113,27 @@ u32 gather(Warp& w, const Ins& I, u32 m) {
   if (members) {
     each_lane(m, [&](u32 l) {
       const u32 mask = w.u(I.members)[l];
-      if (!(mask >> l & 1)) throw Fault(EVO_PTX_SYNC, "lane " + std::to_string(l) + " executes the instruction, but its member mask " + hex(mask) + " does not name it", static_cast<int>(l));
+      if (!(mask >> l & 1))
+        throw Fault(EVO_PTX_SYNC,
+                    "lane " + std::to_string(l) + " executes the instruction, but its member mask " +
+                        hex(mask) + " does not name it",
+                    static_cast<int>(l));
       if (mask != named) group &= ~(1u << l);
     });
   }
   u32 here = group;
   each_lane(w.blocked, [&](u32 l) {
     const Ins& J = p.code[w.lane_pc[l]];
-    if ((w.lane_pc[l] == w.pc || (anywhere(I) && anywhere(J))) && (!members || w.u(J.members)[l] == named)) here |= 1u << l;
+    if ((w.lane_pc[l] == w.pc || (anywhere(I) && anywhere(J))) && (!members || w.u(J.members)[l] == named))
+      here |= 1u << l;
   });
   const u32 need = named & w.live;
   return (need & ~here) == 0 ? here & need : 0;
 }
 
-// Registers that a wgmma uses: none may be touched while it is in flight, and whoever touches them must put a wgmma.fence
-// before the next wgmma. What is copied keeps what happened to it: the compiler is free to name a value anew. A constant
-// is free to be put anywhere.
+// Registers that a wgmma uses: none may be touched while it is in flight, and whoever touches them must put a
+// wgmma.fence before the next wgmma. What is copied keeps what happened to it: the compiler is free to name a
+// value anew. A constant is free to be put anywhere.
 void watch(Warp& w) {
   const Program& p = *w.worker->launch->program;
   const u32* t = &p.tracked_lists[p.track[w.pc]];
@@ -137,14 +142,19 @@ void watch(Warp& w) {
   if (!w.worker->launch->race) return;
   const u32 *read = t + 3, *written = read + reads;
   for (u32 i = 0; i < reads; i++) {
-    if (w.pending[read[i]] & AS_ACCUMULATOR) throw Fault(EVO_PTX_PROXY, "read of an accumulator of a wgmma that has not been waited for (wgmma.wait_group)");
+    if (w.pending[read[i]] & AS_ACCUMULATOR)
+      throw Fault(EVO_PTX_PROXY,
+                  "read of an accumulator of a wgmma that has not been waited for (wgmma.wait_group)");
     if (!move) w.touched[read[i]] |= READ;
   }
   for (u32 i = 0; i < wrote; i++) {
     const u32 r = written[i];
-    if (w.pending[r]) throw Fault(EVO_PTX_PROXY, "write to a register that a wgmma in flight uses (wgmma.wait_group is missing or too lax)");
+    if (w.pending[r])
+      throw Fault(EVO_PTX_PROXY,
+                  "write to a register that a wgmma in flight uses (wgmma.wait_group is missing or too lax)");
     if (!move) w.touched[r] |= WRITTEN;
-    else if (reads) w.touched[r] = w.touched[*read] | (w.touched[r] & READ), w.accumulated[r] = w.accumulated[*read];
+    else if (reads)
+      w.touched[r] = w.touched[*read] | (w.touched[r] & READ), w.accumulated[r] = w.accumulated[*read];
     else w.touched[r] &= READ;
   }
 }
@@ -217,7 +227,9 @@ void run_warp(Warp& w, u64 quantum) {
           break;
         }
         each_lane(m, [&](u32 l) {
-          if (w.returns[l].size() > 65536) throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: calls nested too deeply", static_cast<int>(l));
+          if (w.returns[l].size() > 65536)
+            throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: calls nested too deeply",
+                        static_cast<int>(l));
           w.returns[l].push_back(w.pc + 1);
         });
         park(w, w.active & ~m, w.pc + 1);
@@ -268,7 +280,8 @@ void run_warp(Warp& w, u64 quantum) {
           w.active = run;
           I.part(w, I, run);
           w.blocked &= ~run;
-          each_lane(run, [&](u32 l) { w.lane_pc[l] = anywhere(I) && !(m >> l & 1) ? w.lane_pc[l] + 1 : w.pc + 1; });
+          each_lane(
+              run, [&](u32 l) { w.lane_pc[l] = anywhere(I) && !(m >> l & 1) ? w.lane_pc[l] + 1 : w.pc + 1; });
         }
         pick(w);
         if (w.status != Status::READY) return;

@@ -1,5 +1,6 @@
-// The state of a launch: launch > worker > cluster > CTA > warp. A worker runs clusters one after another (or several in
-// turns, when CTAs wait for each other through global memory); a cluster's warps take turns, each running until it blocks.
+// The state of a launch: launch > worker > cluster > CTA > warp. A worker runs clusters one after another (or
+// several in turns, when CTAs wait for each other through global memory); a cluster's warps take turns, each
+// running until it blocks.
 #pragma once
 #include <array>
 #include <atomic>
@@ -21,7 +22,7 @@ constexpr u32 SHARED_BASE = 1024, RANK_SHIFT = 24, RANK_MASK = 0xff000000u;
 constexpr u32 MAX_SHARED = 1u << 20;
 // Generic windows, far from host pointers.
 constexpr u64 SHARED_WINDOW = u64(1) << 60, LOCAL_WINDOW = u64(2) << 60, WINDOW_MASK = u64(15) << 60;
-constexpr u32 LOCAL_BASE = 256;  // local addresses start here, so that null is outside
+constexpr u32 LOCAL_BASE = 256;      // local addresses start here, so that null is outside
 constexpr u32 MBARRIER_AGENTS = 32;  // mbarriers told apart by the race detector, a CTA
 
 struct Worker;
@@ -30,11 +31,12 @@ struct Warp;
 struct Cta;
 struct Launch;
 
-// Clocks of other clusters that a warp has acquired through global memory: cluster -> clock of its agents. Immutable.
+// Clocks of other clusters that a warp has acquired through global memory: cluster -> clock of its agents.
+// Immutable.
 using Foreign = std::unordered_map<u64, std::vector<u32>>;
 using ForeignPtr = std::shared_ptr<const Foreign>;
 
-// ------------------------------------------------------------------------------------------ memory
+// ---- memory
 // One cell for 4 bytes of shared memory: the last write.
 struct Cell {
   u32 clock = 0;
@@ -47,8 +49,9 @@ struct Read {
   u32 clock = 0;  // clock << 4 | bytes read
   u32 pc : 26 = 0, lane : 6 = 0;
 };
-// Which lane of a warp an access is of, beside 0 to 31: one that belongs to all (a fragment of a matrix, of which nobody
-// says what lies where), one that is not told apart, several (parts of one cell); ANY_LANE reads what all wrote.
+// Which lane of a warp an access is of, beside 0 to 31: one that belongs to all (a fragment of a matrix, of
+// which nobody says what lies where), one that is not told apart, several (parts of one cell); ANY_LANE reads
+// what all wrote.
 constexpr u32 PC_BITS = (1u << 26) - 1, LANE_BITS = 63;
 enum Lane : u32 { ALL_LANES = 32, NO_LANE = 33, SEVERAL_LANES = 34, ANY_LANE = 35 };
 
@@ -71,10 +74,10 @@ struct SyncVariable {
   ForeignPtr released;
 };
 
-// ------------------------------------------------------------------------------------------ asynchronous work
+// ---- asynchronous work
 struct AsyncCopy {  // one cp.async of a warp
   u32 lanes, nbytes, pc;
-  AsyncCopy() {}  // the arrays are filled for the lanes that copy, and not before
+  AsyncCopy() {}                         // the arrays are filled for the lanes that copy, and not before
   std::array<u32, 32> to, group, valid;  // valid: bytes taken from the source, the rest is zero
   std::array<u64, 32> from;
 };
@@ -86,19 +89,21 @@ struct Mbarrier {
   u32 address = 0;
   i64 expected = 0, pending = 0, tx = 0;
   u64 phase = 0;
-  u32 agent = 0;              // async writes that complete here
+  u32 agent = 0;  // async writes that complete here
   u32 init_agent = 0, init_clock = 0, init_pc = 0;
   bool fenced = false, alive = false;
-  u64 announced = 0;  // the cluster barrier phase (from 1) whose arrival followed the fence: who waited for it may use this
+  // The cluster barrier phase (from 1) whose arrival followed the fence: a warp that has waited for that
+  // phase may use the mbarrier.
+  u64 announced = 0;
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   ForeignPtr foreign;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
-  Warp* copier = nullptr;     // who issued the last copy that completes here, where, and the agent's clock of it
+  Warp* copier = nullptr;  // who issued the last copy that completes here, where, and the agent's clock of it
   u32 copy_lane = 0, copy_pc = 0, copy_clock = 0;
 };
 
-// ------------------------------------------------------------------------------------------ threads
-enum Touched : u8 { WRITTEN = 1, READ = 2 };                // by ordinary instructions
+// ---- threads
+enum Touched : u8 { WRITTEN = 1, READ = 2 };             // by ordinary instructions
 enum InUse : u8 { AS_ACCUMULATOR = 1, AS_OPERAND = 2 };  // by a wgmma
 enum class Status : u8 { READY, AT_BARRIER, AT_CLUSTER_BARRIER, AT_REGISTERS, DONE };
 
@@ -108,8 +113,8 @@ struct Warp {
   const u32* ext = nullptr;
   Cta* cta = nullptr;
   Worker* worker = nullptr;
-  Read* reads = nullptr; // this warp's reads in its own CTA's shared memory, once there are any
-  u32* clock = nullptr;  // [agents] happens-before clock, then (async proxy) [agents] proxy clock
+  Read* reads = nullptr;  // this warp's reads in its own CTA's shared memory, once there are any
+  u32* clock = nullptr;   // [agents] happens-before clock, then (async proxy) [agents] proxy clock
 
   u32 pc = 0, active = 0, live = 0, limit = ~0u;  // limit: lowest pc of the parked lanes that can run
   u32 blocked = 0;                                // lanes waiting for others of the warp
@@ -122,32 +127,36 @@ struct Warp {
   const Ins* barrier_ins = nullptr;
   u64 cluster_phase = 0, cluster_passed = 0;  // the phase arrived at; phases waited for
   bool cluster_arrived = false;
-  u32 owned = 0, wanted = 0;                  // registers a thread: has, and asks for at a setmaxnreg.inc; 0: not known
+  u32 owned = 0, wanted = 0;  // registers a thread: has, and asks for at a setmaxnreg.inc; 0: not known
   u32 adjusted = 0, adjusted_pc = 0, adjusted_clock = 0;  // setmaxnregs so far; the last one
 
   std::vector<AsyncCopy> copies;
   std::array<u32, 32> group{};
-  std::vector<std::shared_ptr<BulkCopy>> bulk;      // bulk groups of the warp's threads
+  std::vector<std::shared_ptr<BulkCopy>> bulk;  // bulk groups of the warp's threads
   std::array<u32, 32> bulk_group{};
-  std::vector<std::unique_ptr<WgmmaOp>> wgmma;      // not waited for
+  std::vector<std::unique_ptr<WgmmaOp>> wgmma;  // not waited for
   u32 wgmma_group = 0;
-  bool fenced_wgmma = false;                        // there was a wgmma.fence
-  std::vector<u8> touched, pending;                 // per tracked register: Touched since wgmma.fence; InUse by a wgmma in flight
-  std::vector<u16> accumulated;                     // the shape of the wgmma that had it as accumulator since wgmma.fence; 0: none
-  std::vector<u32> returns[32];                     // call stack of every lane
-  std::vector<std::vector<u8>> saved;               // frames saved by recursive calls
-  std::vector<u32> fence_clock;                     // clock at the last fence of gpu scope: what a relaxed atomic releases
+  bool fenced_wgmma = false;  // there was a wgmma.fence
+  // Per tracked register: Touched since wgmma.fence; InUse by a wgmma in flight; the shape of the wgmma that
+  // had it as an accumulator since wgmma.fence, 0 if none had.
+  std::vector<u8> touched, pending;
+  std::vector<u16> accumulated;
+  std::vector<u32> returns[32];        // call stack of every lane
+  std::vector<std::vector<u8>> saved;  // frames saved by recursive calls
+  std::vector<u32> fence_clock;        // clock at the last fence of gpu scope: what a relaxed atomic releases
   ForeignPtr foreign, fence_foreign;
 
   u32* u(u32 slot) { return reinterpret_cast<u32*>(registers + slot); }
   u64* w(u32 slot) { return reinterpret_cast<u64*>(registers + slot); }
   float* f(u32 slot) { return reinterpret_cast<float*>(registers + slot); }
-  void set_predicate(u32 p, u32 lanes, u32 value) { predicates[p] = (predicates[p] & ~lanes) | (value & lanes); }
+  void set_predicate(u32 p, u32 lanes, u32 value) {
+    predicates[p] = (predicates[p] & ~lanes) | (value & lanes);
+  }
 };
 
-struct Barrier {  // bar.sync 0..15
-  u32 expected = 0;  // threads; 0: every live warp
-  u32 arrived = 0;   // threads
+struct Barrier {      // bar.sync 0..15
+  u32 expected = 0;   // threads; 0: every live warp
+  u32 arrived = 0;    // threads
   u64 warps[2] = {};  // that wait here
   u32 waiting = 0;
   std::vector<u32> clock;
@@ -162,22 +171,23 @@ struct Cta {
   u64 linear = 0;
   u32 shared_bytes = 0, base = 0;  // base: shared address of byte 0
   std::vector<u8> shared;
-  std::vector<u16> shared_init;    // a bit a byte
+  std::vector<u16> shared_init;  // a bit a byte
   std::vector<Cell> cells;
   std::vector<std::vector<Read>> reads;  // per agent, empty until it reads here
   std::vector<u32> readers;              // agents with a non-empty list
   std::vector<Warp> warps;
   u32 warps_done = 0;
-  u32 free_registers[4] = {};      // that setmaxnreg.dec gave back, by the quarter of the SM: warp % 4
+  u32 free_registers[4] = {};  // that setmaxnreg.dec gave back, by the quarter of the SM: warp % 4
   Barrier barriers[16];
   std::vector<std::unique_ptr<Mbarrier>> mbarriers;
-  std::vector<u16> mbarrier_at;    // per 8 bytes: index + 1
+  std::vector<u16> mbarrier_at;  // per 8 bytes: index + 1
   std::vector<u8> local, local_init;
   bool done() const { return warps_done == warps.size(); }
 };
 
-// A read of shared memory that nobody has written yet is put aside until the CTA ends: if somebody writes there without
-// being ordered after the read, the barrier between is what is missing, and that is the better thing to report.
+// A read of shared memory that nobody has written yet is put aside until the CTA ends: if somebody writes
+// there without being ordered after the read, the barrier between is what is missing, and that is the better
+// thing to report.
 struct Deferred {
   Fault fault;
   const Warp* warp;
@@ -190,25 +200,26 @@ struct Cluster {
   u64 linear = 0;
   u32 agents = 0, clock_words = 0;  // clock_words: 2 * agents with the async proxy
   u32 base_clock = 1;
-  std::vector<u32> agent_clock;     // of the mbarrier agents
+  std::vector<u32> agent_clock;  // of the mbarrier agents
   std::vector<Cta> ctas;
   u32 barrier_arrived = 0;
   u64 barrier_phase = 0;
   std::vector<u32> barrier_clock, barrier_done;
   ForeignPtr barrier_foreign, barrier_foreign_done;
-  bool progress = false;            // since the scheduler last looked
+  bool progress = false;  // since the scheduler last looked
   u64 seed = 0;
   u64 instructions = 0;
-  std::vector<u8> frames;           // registers of all warps
+  std::vector<u8> frames;  // registers of all warps
   std::vector<u32> predicates, clocks;
 };
 
-// ------------------------------------------------------------------------------------------ counting
+// ---- counting
 struct Count {  // of one static instruction
   u64 executed = 0, lanes = 0, wavefronts = 0, ideal = 0, sectors = 0, bytes = 0;
 };
 struct Totals {
-  u64 shared_read = 0, shared_written = 0, global_read = 0, global_written = 0, sectors_read = 0, sectors_written = 0;
+  u64 shared_read = 0, shared_written = 0, global_read = 0, global_written = 0, sectors_read = 0,
+      sectors_written = 0;
   u64 async_bytes = 0, barrier_waits = 0, mbarrier_waits = 0, divergent = 0;
   u32 max_resident = 0;
 };
@@ -217,10 +228,10 @@ struct Worker {
   Launch* launch = nullptr;
   std::vector<Count> counts;  // per pc
   Totals totals;
-  u64 spent = 0;              // instructions not yet reported to the launch
+  u64 spent = 0;  // instructions not yet reported to the launch
   size_t last_region = 0;
   u64 recent_address = 0, recent_nbytes = 0;  // of the last region without a shadow
-  u64 clock = 0;              // %clock
+  u64 clock = 0;                              // %clock
 };
 
 struct Launch {
@@ -229,14 +240,14 @@ struct Launch {
   u32 cluster_shape[3] = {1, 1, 1};
   u32 threads_per_cta = 0, warps_per_cta = 0, ctas_per_cluster = 1;
   u32 shared_bytes = 0;
-  u32 registers = 0;                   // of a thread at its start; 0: not known
+  u32 registers = 0;  // of a thread at its start; 0: not known
   bool bounds = true, init = true, race = true, late_copies = false, late_wgmma = false;
   std::vector<u8> params;
-  u64 param_address = 0;               // of the parameter block, aligned to 128
+  u64 param_address = 0;  // of the parameter block, aligned to 128
   std::vector<std::vector<u8>> symbol_memory;
-  std::vector<GlobalRegion> regions;   // sorted by address
-  std::vector<u64> symbol_address;     // per Module::variables
-  bool shadowed = false;               // some region has a shadow
+  std::vector<GlobalRegion> regions;  // sorted by address
+  std::vector<u64> symbol_address;    // per Module::variables
+  bool shadowed = false;              // some region has a shadow
   std::atomic<u64> next_cluster{0}, first_bad{~u64(0)}, spent{0}, finished{0};
   u64 clusters = 0;
   std::mutex sync_mutex;
@@ -248,7 +259,7 @@ struct Launch {
 // Runs `w` until it blocks, yields or has executed `quantum` instructions. Throws Fault.
 void run_warp(Warp& w, u64 quantum);
 
-// ------------------------------------------------------------------------------------------ small services
+// ---- small services
 inline void join(u32* a, const u32* b, u32 n) {
   for (u32 i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
 }

@@ -7,33 +7,45 @@ namespace ptx {
 std::string agent_name(const Cluster& c, u32 agent) {
   const u32 per = c.agents / static_cast<u32>(c.ctas.size());
   const u32 rank = agent / per, k = agent % per, warps = static_cast<u32>(c.ctas[0].warps.size());
-  std::string s = k < warps ? "warp " + std::to_string(k) : "an asynchronous copy (mbarrier " + std::to_string(k - warps) + ")";
+  std::string s = k < warps ? "warp " + std::to_string(k)
+                            : "an asynchronous copy (mbarrier " + std::to_string(k - warps) + ")";
   if (c.ctas.size() > 1) s += " of CTA rank " + std::to_string(rank);
   return s;
 }
 
-// ------------------------------------------------------------------------------------------ shared: faults
+// ---- shared: faults
 static Fault shared_fault(const Warp& w, int kind, u32 address, u32 n, const std::string& text) {
   Fault f(kind, text);
-  f.at(Space::SHARED, address, n, "shared memory", static_cast<i64>(static_cast<i32>(address & ~RANK_MASK)) - SHARED_BASE);
+  f.at(Space::SHARED, address, n, "shared memory",
+       static_cast<i64>(static_cast<i32>(address & ~RANK_MASK)) - SHARED_BASE);
   (void)w;
   return f;
 }
 void bad_shared(const Warp& w, u32 address, u32 n, const char* what) {
   const bool misaligned = what[0] == 'm';
   throw shared_fault(w, misaligned ? EVO_PTX_MISALIGNED : EVO_PTX_OUT_OF_BOUNDS, address, n,
-                     "shared memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " + (misaligned ? "is misaligned" : what[0] == 'n' || what[0] == 'l' ? what : "is out of bounds") +
-                         " (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes from " + hex(w.cta->base) + ")");
+                     "shared memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " +
+                         (misaligned                         ? "is misaligned"
+                          : what[0] == 'n' || what[0] == 'l' ? what
+                                                             : "is out of bounds") +
+                         " (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes from " +
+                         hex(w.cta->base) + ")");
 }
 void uninitialised_shared(Warp& w, u32 address, u32 n, int lane) {
-  Fault f = shared_fault(w, EVO_PTX_UNINITIALISED, address, n, "read of " + std::to_string(n) + " bytes of shared memory that nobody has written, at offset " + std::to_string((address & ~RANK_MASK) - SHARED_BASE));
+  Fault f = shared_fault(w, EVO_PTX_UNINITIALISED, address, n,
+                         "read of " + std::to_string(n) +
+                             " bytes of shared memory that nobody has written, at offset " +
+                             std::to_string((address & ~RANK_MASK) - SHARED_BASE));
   f.lane = lane;
   if (!w.worker->launch->race) throw f;
   Cluster& c = *w.cta->cluster;
   if (!c.deferred) c.deferred = std::make_unique<Deferred>(Deferred{f, &w, w.pc, w.active});
 }
-void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc, bool proxy) {
-  Fault f = shared_fault(w, proxy ? EVO_PTX_PROXY : EVO_PTX_RACE, c.base + offset, n, std::string(proxy ? "" : "race in shared memory at offset ") + (proxy ? "" : std::to_string(offset) + ": ") + what);
+void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc,
+                 bool proxy) {
+  Fault f = shared_fault(w, proxy ? EVO_PTX_PROXY : EVO_PTX_RACE, c.base + offset, n,
+                         std::string(proxy ? "" : "race in shared memory at offset ") +
+                             (proxy ? "" : std::to_string(offset) + ": ") + what);
   f.against(agent_name(*w.cta->cluster, agent), pc);
   throw f;
 }
@@ -61,10 +73,15 @@ void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane) 
   for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
     const Cell& cell = c.cells[i];
     if (!(cell.bytes & bytes)) continue;
-    if (cell.flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes", cell.agent, cell.pc);
-    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG))) shared_race(w, c, offset, n, "read not ordered after a write", cell.agent, cell.pc);
-    if (cell.agent == w.agent && cell.clock == w.clock[w.agent] && !is_strong && !(cell.flags & CELL_STRONG) && apart(cell.lane, lane))
-      shared_race(w, c, offset, n, "read of what another lane of the warp has written: __syncwarp is missing", cell.agent, cell.pc);
+    if (cell.flags & CELL_IN_FLIGHT)
+      shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes",
+                  cell.agent, cell.pc);
+    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG)))
+      shared_race(w, c, offset, n, "read not ordered after a write", cell.agent, cell.pc);
+    if (cell.agent == w.agent && cell.clock == w.clock[w.agent] && !is_strong &&
+        !(cell.flags & CELL_STRONG) && apart(cell.lane, lane))
+      shared_race(w, c, offset, n, "read of what another lane of the warp has written: __syncwarp is missing",
+                  cell.agent, cell.pc);
   }
 }
 
@@ -76,14 +93,19 @@ void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
       if (is_strong) continue;
       const Read& r = c.reads[u][i];
       if (u == w.agent && (r.clock >> 4) == w.clock[u] && (r.clock & bytes) && apart(r.lane, lane))
-        shared_race(w, c, offset, n, "write over what another lane of the warp has read: __syncwarp is missing", u, r.pc);
+        shared_race(w, c, offset, n,
+                    "write over what another lane of the warp has read: __syncwarp is missing", u, r.pc);
       if (u == w.agent) continue;
-      if ((r.clock >> 4) > w.clock[u] && (r.clock & bytes)) shared_race(w, c, offset, n, "write not ordered after a read", u, r.pc);
+      if ((r.clock >> 4) > w.clock[u] && (r.clock & bytes))
+        shared_race(w, c, offset, n, "write not ordered after a read", u, r.pc);
     }
     const Cell& cell = c.cells[i];
     if (!(cell.bytes & bytes)) continue;
-    if (cell.flags & CELL_IN_FLIGHT) shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes", cell.agent, cell.pc);
-    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG))) shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
+    if (cell.flags & CELL_IN_FLIGHT)
+      shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes",
+                  cell.agent, cell.pc);
+    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG)))
+      shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
   }
 }
 
@@ -91,11 +113,13 @@ void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what) {
   const u32* fenced = w.clock + w.cta->cluster->clock_words / 2;
   for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
     const Cell& cell = c.cells[i];
-    if (cell.bytes && !(cell.flags & CELL_ASYNC_PROXY) && cell.clock > fenced[cell.agent] && cell.clock <= w.clock[cell.agent]) shared_race(w, c, offset, n, what, cell.agent, cell.pc, true);
+    if (cell.bytes && !(cell.flags & CELL_ASYNC_PROXY) && cell.clock > fenced[cell.agent] &&
+        cell.clock <= w.clock[cell.agent])
+      shared_race(w, c, offset, n, what, cell.agent, cell.pc, true);
   }
 }
 
-// ------------------------------------------------------------------------------------------ global
+// ---- global
 namespace {
 
 struct Stamp {  // packed into the 64 bits of a shadow cell
@@ -105,9 +129,13 @@ struct Stamp {  // packed into the 64 bits of a shadow cell
 };
 constexpr u64 MAX_CLUSTERS = (1u << 21) - 2;
 
-u64 pack(const Stamp& s) { return u64(s.clock & 0x7ffffff) | u64(s.is_strong) << 27 | u64(s.agent & 0x7ff) << 28 | s.cluster << 39 | u64(s.bytes) << 60; }
+u64 pack(const Stamp& s) {
+  return u64(s.clock & 0x7ffffff) | u64(s.is_strong) << 27 | u64(s.agent & 0x7ff) << 28 | s.cluster << 39 |
+         u64(s.bytes) << 60;
+}
 Stamp unpack(u64 v) {
-  return {static_cast<u32>(v & 0x7ffffff), static_cast<u32>(v >> 28 & 0x7ff), static_cast<u32>(v >> 60), v >> 39 & 0x1fffff, (v >> 27 & 1) != 0};
+  return {static_cast<u32>(v & 0x7ffffff), static_cast<u32>(v >> 28 & 0x7ff), static_cast<u32>(v >> 60),
+          v >> 39 & 0x1fffff, (v >> 27 & 1) != 0};
 }
 
 bool ordered(const Warp& w, const Stamp& s) {
@@ -118,12 +146,16 @@ bool ordered(const Warp& w, const Stamp& s) {
   return it != w.foreign->end() && s.agent < it->second.size() && s.clock <= it->second[s.agent];
 }
 
-[[noreturn]] void global_race(const Warp& w, const GlobalRegion& r, u64 address, u32 n, const Stamp& s, const char* what) {
+[[noreturn]] void global_race(const Warp& w, const GlobalRegion& r, u64 address, u32 n, const Stamp& s,
+                              const char* what) {
   const u64 cluster = s.cluster - 1;
   const bool same = cluster == w.cta->cluster->linear;
-  Fault f(EVO_PTX_RACE, "race in global memory, `" + r.name + "` + " + std::to_string(address - r.address) + ": " + what);
+  Fault f(EVO_PTX_RACE,
+          "race in global memory, `" + r.name + "` + " + std::to_string(address - r.address) + ": " + what);
   f.at(r.space, address, n, r.name, static_cast<i64>(address - r.address));
-  f.against(same ? agent_name(*w.cta->cluster, s.agent) : (w.cta->cluster->ctas.size() > 1 ? "cluster " : "CTA ") + std::to_string(cluster), -1);
+  f.against(same ? agent_name(*w.cta->cluster, s.agent)
+                 : (w.cta->cluster->ctas.size() > 1 ? "cluster " : "CTA ") + std::to_string(cluster),
+            -1);
   throw f;
 }
 
@@ -132,7 +164,8 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
   const u64 offset = address - r.address;
   const u64 first = offset >> 2, last = (offset + n - 1) >> 2;
   const bool race = launch.race && launch.clusters <= MAX_CLUSTERS && r.writable;
-  std::atomic<u64>*write = r.shadow.writes.get(), *read = r.shadow.reads.get();
+  std::atomic<u64>* write = r.shadow.writes.get();
+  std::atomic<u64>* read = r.shadow.reads.get();
   const Stamp mine{w.clock[w.agent], w.agent, 0, w.cta->cluster->linear + 1, strong(access)};
   for (u64 c = first; c <= last; c++) {
     const u32 lo = c == first ? offset & 3 : 0, hi = c == last ? (offset + n - 1) & 3 : 3;
@@ -141,26 +174,31 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
     const Stamp old = unpack(raw);
     if (!writes(access) || access == Access::ATOMIC) {
       if (!r.initialised && launch.init && (old.bytes & bytes) != bytes) {
-        Fault f(EVO_PTX_UNINITIALISED, "read of " + std::to_string(n) + " bytes of `" + r.name + "` that nobody has written, at offset " + std::to_string(offset));
+        Fault f(EVO_PTX_UNINITIALISED, "read of " + std::to_string(n) + " bytes of `" + r.name +
+                                           "` that nobody has written, at offset " + std::to_string(offset));
         f.at(r.space, address, n, r.name, static_cast<i64>(offset));
         throw f;
       }
     }
     if (race && raw && old.clock && !(strong(access) && old.is_strong) && !ordered(w, old))
-      global_race(w, r, address, n, old, writes(access) ? "write not ordered after another write" : "read not ordered after a write");
+      global_race(
+          w, r, address, n, old,
+          writes(access) ? "write not ordered after another write" : "read not ordered after a write");
     if (writes(access)) {
       if (race) {
         const u64 seen = read[c].load(std::memory_order_relaxed);
         if (seen) {
           const Stamp reader = unpack(seen);
-          if ((reader.bytes & bytes) && !(strong(access) && reader.is_strong) && !ordered(w, reader)) global_race(w, r, address, n, reader, "write not ordered after a read");
+          if ((reader.bytes & bytes) && !(strong(access) && reader.is_strong) && !ordered(w, reader))
+            global_race(w, r, address, n, reader, "write not ordered after a read");
         }
       }
       Stamp s = mine;
-      // Bytes ever written are kept for the initialisation check. A neighbour's half of the cell loses its clock; a race
-      // on it is still found through the other bytes of the access or under another warp order.
+      // Bytes ever written are kept for the initialisation check. A neighbour's half of the cell loses its
+      // clock; a race on it is still found through the other bytes of the access or under another warp order.
       s.bytes = old.bytes | bytes;
-      if (raw && (old.bytes & bytes) != bytes && old.cluster != s.cluster && n < 4) s.clock = 0;  // two owners: not tracked
+      if (raw && (old.bytes & bytes) != bytes && old.cluster != s.cluster && n < 4)
+        s.clock = 0;  // two owners: not tracked
       write[c].store(pack(s), std::memory_order_relaxed);
     } else if (race) {
       Stamp s = mine;
@@ -168,7 +206,8 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
       const u64 seen = read[c].load(std::memory_order_relaxed);
       if (seen) {
         const Stamp old_reader = unpack(seen);
-        if (old_reader.cluster == s.cluster && old_reader.agent == s.agent && old_reader.clock == s.clock) s.bytes |= old_reader.bytes;
+        if (old_reader.cluster == s.cluster && old_reader.agent == s.agent && old_reader.clock == s.clock)
+          s.bytes |= old_reader.bytes;
       }
       read[c].store(pack(s), std::memory_order_relaxed);
     }
@@ -182,17 +221,21 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
   const GlobalRegion* best = nullptr;
   u64 distance = ~u64(0);
   for (auto& r : regions) {
-    const u64 d = address < r.address ? r.address - address : address >= r.address + r.nbytes ? address - (r.address + r.nbytes) : 0;
+    const u64 d = address < r.address               ? r.address - address
+                  : address >= r.address + r.nbytes ? address - (r.address + r.nbytes)
+                                                    : 0;
     if (d < distance) distance = d, best = &r;
   }
   if (best && distance < (u64(1) << 32)) {
     const i64 offset = static_cast<i64>(address - best->address);
-    near = "; nearest is `" + best->name + "` (" + std::to_string(best->nbytes) + " bytes), at its offset " + std::to_string(offset);
+    near = "; nearest is `" + best->name + "` (" + std::to_string(best->nbytes) + " bytes), at its offset " +
+           std::to_string(offset);
     f.at(best->space, address, n, best->name, offset);
   } else {
     f.at(Space::GLOBAL, address, n, "", 0);
   }
-  f.text = "global " + std::string(write ? "store" : "load") + " of " + std::to_string(n) + " bytes at " + hex(address) + " is outside every buffer" + near;
+  f.text = "global " + std::string(write ? "store" : "load") + " of " + std::to_string(n) + " bytes at " +
+           hex(address) + " is outside every buffer" + near;
   throw f;
 }
 
@@ -205,7 +248,8 @@ static u8* global_checked(Warp& w, u64 address, u32 n, Access access) {
   size_t k = w.worker->last_region;
   GlobalRegion* r = &regions[k];
   if (address - r->address >= r->nbytes) {
-    auto it = std::upper_bound(regions.begin(), regions.end(), address, [](u64 a, const GlobalRegion& g) { return a < g.address; });
+    auto it = std::upper_bound(regions.begin(), regions.end(), address,
+                               [](u64 a, const GlobalRegion& g) { return a < g.address; });
     if (it == regions.begin()) outside(w, address, n, writes(access));
     k = static_cast<size_t>(it - regions.begin()) - 1;
     r = &regions[k];
@@ -214,11 +258,14 @@ static u8* global_checked(Warp& w, u64 address, u32 n, Access access) {
   const u64 offset = address - r->address;
   if (offset >= r->nbytes || n > r->nbytes - offset) outside(w, address, n, writes(access));
   if (address & (std::bit_ceil(n) - 1)) {
-    Fault f(EVO_PTX_MISALIGNED, "global " + std::string(writes(access) ? "store" : "load") + " of " + std::to_string(n) + " bytes at " + hex(address) + " (`" + r->name + "` + " + std::to_string(offset) + ") is misaligned");
+    Fault f(EVO_PTX_MISALIGNED, "global " + std::string(writes(access) ? "store" : "load") + " of " +
+                                    std::to_string(n) + " bytes at " + hex(address) + " (`" + r->name +
+                                    "` + " + std::to_string(offset) + ") is misaligned");
     throw f.at(r->space, address, n, r->name, static_cast<i64>(offset));
   }
   if (writes(access) && !r->writable) {
-    Fault f(EVO_PTX_OUT_OF_BOUNDS, "store to `" + r->name + "` + " + std::to_string(offset) + ", which is read-only");
+    Fault f(EVO_PTX_OUT_OF_BOUNDS,
+            "store to `" + r->name + "` + " + std::to_string(offset) + ", which is read-only");
     throw f.at(r->space, address, n, r->name, static_cast<i64>(offset));
   }
   if (r->shadow.cells) check_shadow(w, *r, address, n, access);
@@ -238,19 +285,22 @@ u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane) {
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane) {
   const u32 per = w.worker->launch->program->local_bytes;
   auto fault = [&](int kind, const std::string& what) {
-    Fault f(kind, "local memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " + what, static_cast<int>(lane));
+    Fault f(kind, "local memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " + what,
+            static_cast<int>(lane));
     return f.at(Space::LOCAL, address, n, "local memory", static_cast<i64>(address) - LOCAL_BASE);
   };
-  if (address < LOCAL_BASE || address >= per || n > per - address || w.cta->local.empty()) throw fault(EVO_PTX_OUT_OF_BOUNDS, "is out of bounds");
+  if (address < LOCAL_BASE || address >= per || n > per - address || w.cta->local.empty())
+    throw fault(EVO_PTX_OUT_OF_BOUNDS, "is out of bounds");
   if (address & (n - 1)) throw fault(EVO_PTX_MISALIGNED, "is misaligned");
   const size_t at = (size_t(w.id) * 32 + lane) * per + address;
   u8* known = w.cta->local_init.data() + at;
   if (write) std::memset(known, 1, n);
-  else if (w.worker->launch->init && std::memchr(known, 0, n)) throw fault(EVO_PTX_UNINITIALISED, "reads bytes that the thread has not written");
+  else if (w.worker->launch->init && std::memchr(known, 0, n))
+    throw fault(EVO_PTX_UNINITIALISED, "reads bytes that the thread has not written");
   return w.cta->local.data() + at;
 }
 
-// ------------------------------------------------------------------------------------------ ordering through memory
+// ---- ordering through memory
 ForeignPtr join(const ForeignPtr& a, const ForeignPtr& b) {
   if (!b || a == b) return a;
   if (!a) return b;
@@ -295,11 +345,13 @@ void acquire(Warp& w, u64 key) {
   }
   if (!released || released == w.foreign) return;
   auto own = released->find(w.cta->cluster->linear);
-  if (own != released->end()) join(w.clock, own->second.data(), static_cast<u32>(std::min<size_t>(own->second.size(), w.cta->cluster->agents)));
+  if (own != released->end())
+    join(w.clock, own->second.data(),
+         static_cast<u32>(std::min<size_t>(own->second.size(), w.cta->cluster->agents)));
   w.foreign = join(w.foreign, released);
 }
 
-// ------------------------------------------------------------------------------------------ counters
+// ---- counters
 void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
   Count& count = w.worker->counts[w.pc];
   const u32 total = static_cast<u32>(std::popcount(lanes)) * n;
@@ -320,7 +372,8 @@ void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
       return;
     }
   }
-  // 16-byte accesses go a quarter of a warp at a time, 8-byte ones a half; each pass is as long as its busiest bank.
+  // 16-byte accesses go a quarter of a warp at a time, 8-byte ones a half; each pass is as long as its
+  // busiest bank.
   const u32 step = n >= 16 ? 8 : n == 8 ? 16 : 32;
   u32 wavefronts = 0, words_all = 0;
   for (u32 begin = 0; begin < 32; begin += step) {

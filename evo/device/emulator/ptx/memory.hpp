@@ -1,25 +1,36 @@
-// Every access of a kernel to memory: where it lands, whether it may, and what the race detector remembers of it.
+// Every access of a kernel to memory: where it lands, whether it may, and what the race detector remembers of
+// it.
 //
-// Races are found by vector clocks. Agents are the warps of the cluster and, for asynchronous writes, the mbarrier on
-// which they complete. An earlier access by agent u at u's clock t is ordered before warp w iff t <= w.clock[u].
+// Races are found by vector clocks. Agents are the warps of the cluster and, for asynchronous writes, the
+// mbarrier on which they complete. An earlier access by agent u at u's clock t is ordered before warp w iff t
+// <= w.clock[u].
 #pragma once
 #include "machine.hpp"
 
 namespace ptx {
 
-enum class Access : u8 { READ, WRITE, STRONG_READ, STRONG_WRITE, ATOMIC };  // strong: volatile, relaxed, acquire, release
-constexpr bool writes(Access a) { return a == Access::WRITE || a == Access::STRONG_WRITE || a == Access::ATOMIC; }
+enum class Access : u8 {
+  READ,
+  WRITE,
+  STRONG_READ,
+  STRONG_WRITE,
+  ATOMIC
+};  // strong: volatile, relaxed, acquire, release
+constexpr bool writes(Access a) {
+  return a == Access::WRITE || a == Access::STRONG_WRITE || a == Access::ATOMIC;
+}
 constexpr bool strong(Access a) { return a >= Access::STRONG_READ; }
 
-// ------------------------------------------------------------------------------------------ faults (memory.cpp)
+// ---- faults (memory.cpp)
 [[noreturn]] void bad_shared(const Warp& w, u32 address, u32 n, const char* what);
 void uninitialised_shared(Warp& w, u32 address, u32 n, int lane = -1);  // may return: see Deferred
-[[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc, bool proxy = false);
+[[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent,
+                              u32 pc, bool proxy = false);
 // The async proxy reads or overwrites what the generic proxy wrote: was there a fence.proxy.async on the way?
 void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what);
 std::string agent_name(const Cluster& c, u32 agent);
 
-// ------------------------------------------------------------------------------------------ shared memory
+// ---- shared memory
 inline Cta& cta_of(Warp& w, u32 address) {
   const u32 rank = address >> RANK_SHIFT;
   if (rank == w.cta->rank) return *w.cta;
@@ -29,7 +40,8 @@ inline Cta& cta_of(Warp& w, u32 address) {
   return c;
 }
 
-// The byte offset in c.shared of `n` bytes at `address`; checks bounds and alignment (n a power of two up to 16).
+// The byte offset in c.shared of `n` bytes at `address`; checks bounds and alignment (n a power of two up to
+// 16).
 inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
   const u32 o = address - c.base;
   if (u64(o) + n > c.shared_bytes) bad_shared(w, address, n, "out of bounds");
@@ -37,24 +49,29 @@ inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
   return o;
 }
 
-inline u8 cell_bytes(u32 offset, u32 n) { return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3)); }
+inline u8 cell_bytes(u32 offset, u32 n) {
+  return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3));
+}
 
 // The slow halves: find out what is wrong, and say it. They return if nothing is.
 void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane);
 void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane);
 Read* open_reads(Warp& w, Cta& c);
 
-// The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before? Lanes of one warp have one clock;
-// what another lane wrote since it last rose (at a barrier, be it __syncwarp) is not ordered either.
+// The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before? Lanes of one warp have
+// one clock; what another lane wrote since it last rose (at a barrier, be it __syncwarp) is not ordered
+// either.
 inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false, u32 lane = NO_LANE) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const Cell* cell = &c.cells[first];
   u32& own = w.clock[w.agent];
   const u32 clock = own--;  // so that the warp's own writes since then are looked at, too
   u32 bad = 0;
-  for (u32 i = 0; i < cells; i++) bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
+  for (u32 i = 0; i < cells; i++)
+    bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
   own = clock;
-  if (bad) [[unlikely]] explain_read(w, c, offset, n, is_strong, lane);
+  if (bad) [[unlikely]]
+    explain_read(w, c, offset, n, is_strong, lane);
   Read* r = (c.rank == w.cta->rank && w.reads ? w.reads : open_reads(w, c)) + first;
   const u32 now = clock << 4, pc = w.pc;
   if (n >= 4) {
@@ -62,7 +79,8 @@ inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false
   } else {
     const Read old = *r;
     const bool again = (old.clock & ~15u) == now;
-    *r = {again ? old.clock | cell_bytes(offset, n) : now | cell_bytes(offset, n), pc & PC_BITS, (again && old.lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane) & LANE_BITS};
+    *r = {again ? old.clock | cell_bytes(offset, n) : now | cell_bytes(offset, n), pc & PC_BITS,
+          (again && old.lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane) & LANE_BITS};
   }
 }
 
@@ -80,12 +98,19 @@ inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 fla
     for (u32 i = 0; i < cells; i++) bad |= static_cast<u32>(r[i].clock > seen);
   }
   own++;
-  for (u32 i = 0; i < cells; i++) bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
-  if (bad) [[unlikely]] explain_write(w, c, offset, n, flags, lane);
+  for (u32 i = 0; i < cells; i++)
+    bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
+  if (bad) [[unlikely]]
+    explain_write(w, c, offset, n, flags, lane);
   for (u32 i = 0; i < cells; i++) {
     const bool again = n < 4 && cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags;
     const u32 who = again && cell[i].lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane;
-    cell[i] = {t, w.pc & PC_BITS, who & LANE_BITS, static_cast<u16>(as), again ? static_cast<u8>(cell[i].bytes | bytes) : bytes, flags};
+    cell[i] = {t,
+               w.pc & PC_BITS,
+               who & LANE_BITS,
+               static_cast<u16>(as),
+               again ? static_cast<u8>(cell[i].bytes | bytes) : bytes,
+               flags};
   }
 }
 
@@ -107,14 +132,16 @@ inline u8* shared_at(Warp& w, u32 address, u32 n, u32 lane = NO_LANE) {
   return c.shared.data() + o;
 }
 
-// ------------------------------------------------------------------------------------------ global memory
+// ---- global memory
 u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane = ~0u);
 // The host bytes of `n` bytes at `address`, checked.
 inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane) {
   const Worker& worker = *w.worker;
   // The region of the last access, if it is only read: no shadow, nothing else to check.
   const u64 offset = address - worker.recent_address;
-  if (!writes(access) && offset < worker.recent_nbytes && n <= worker.recent_nbytes - offset && !(address & (std::bit_ceil(n) - 1))) return reinterpret_cast<u8*>(address);
+  if (!writes(access) && offset < worker.recent_nbytes && n <= worker.recent_nbytes - offset &&
+      !(address & (std::bit_ceil(n) - 1)))
+    return reinterpret_cast<u8*>(address);
   return global_slow(w, address, n, access, lane);
 }
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane);
@@ -128,21 +155,25 @@ inline u8* generic_at(Warp& w, u64 address, u32 n, u32 lane) {
   }
 }
 
-// Ordering through memory (flags, counters): what a strong write after a fence publishes, a strong read acquires.
+// Ordering through memory (flags, counters): what a strong write after a fence publishes, a strong read
+// acquires.
 void fence(Warp& w);
 void publish(Warp& w, u64 key);
 void acquire(Warp& w, u64 key);
-inline u64 sync_key(const Warp& w, u64 address, bool shared) { return shared ? SHARED_WINDOW | w.cta->cluster->linear << 28 | (address & 0xfffffff) : address; }
+inline u64 sync_key(const Warp& w, u64 address, bool shared) {
+  return shared ? SHARED_WINDOW | w.cta->cluster->linear << 28 | (address & 0xfffffff) : address;
+}
 
-// ------------------------------------------------------------------------------------------ reductions (atom, red, bulk copies)
+// ---- reductions (atom, red, bulk copies)
 enum Operation : u8 { ADD, MIN, MAX, INC, DEC, AND, OR, XOR, EXCH, CAS };
 constexpr const char* OPERATIONS[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"};
 enum ValueType : u8 { T_U32, T_S32, T_U64, T_S64, T_F32, T_F64, T_F16, T_BF16, T_F16X2, T_BF16X2, T_B16 };
 ValueType value_type(const std::string& word);
 u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c);
 
-// ------------------------------------------------------------------------------------------ counters
-// Wavefronts of a shared access of `n` bytes by each of `lanes`: real ones with bank conflicts, and the fewest possible.
+// ---- counters
+// Wavefronts of a shared access of `n` bytes by each of `lanes`: real ones with bank conflicts, and the
+// fewest possible.
 void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write);
 void count_global(Warp& w, const u64* address, u32 lanes, u32 n, bool write);
 

@@ -42,7 +42,8 @@ void land_copies(Warp& w, u32 lanes, const u32* before) {
 
 namespace {
 
-void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slot or ~0; n: bytes; ext: flags (1 wide to), from offset, ignore predicate + 1
+void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slot or ~0; n: bytes; ext: flags
+                                           // (1 wide to), from offset, ignore predicate + 1
   const Launch& launch = *w.worker->launch;
   const u32* e = w.ext + I.ext;
   if (w.copies.capacity() == 0) w.copies.reserve(64);
@@ -53,12 +54,16 @@ void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slo
   u64 from[32];
   u32 reading = 0;
   each_lane(m, [&](u32 l) {
-    const u32 d = to[l] = (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
+    const u32 d = to[l] =
+        (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
     from[l] = w.w(I.b)[l] + static_cast<u64>(static_cast<i64>(static_cast<i32>(e[1])));
     u32 valid = I.n;
     if (I.c != ~0u) {
       valid = w.u(I.c)[l];
-      if (valid > I.n) throw Fault(EVO_PTX_BAD_OPERAND, "cp.async: source size " + std::to_string(valid) + " is larger than the copy", static_cast<int>(l));
+      if (valid > I.n)
+        throw Fault(EVO_PTX_BAD_OPERAND,
+                    "cp.async: source size " + std::to_string(valid) + " is larger than the copy",
+                    static_cast<int>(l));
     }
     if (ignore >> l & 1) valid = 0;
     if (valid) reading |= 1u << l;
@@ -68,7 +73,10 @@ void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slo
     const u8* source = nullptr;
     if (valid) {
       if (from[l] & (I.n - 1u)) {
-        Fault f(EVO_PTX_MISALIGNED, "cp.async: source address " + hex(from[l]) + " is not aligned to the copy's " + std::to_string(I.n) + " bytes", static_cast<int>(l));
+        Fault f(EVO_PTX_MISALIGNED,
+                "cp.async: source address " + hex(from[l]) + " is not aligned to the copy's " +
+                    std::to_string(I.n) + " bytes",
+                static_cast<int>(l));
         throw f.at(Space::GLOBAL, from[l], valid, "", 0);
       }
       // The whole source must be readable where all of it is taken; with zero fill only the part that is.
@@ -125,20 +133,26 @@ void make_copy(Lower& x) {
   x.set(copy);
 }
 void commit(Lower& x) {
-  x.set([](Warp& w, const Ins&, u32 m) { for (u32 l = 0; l < 32; l++) w.group[l] += m >> l & 1; });
+  x.set([](Warp& w, const Ins&, u32 m) {
+    for (u32 l = 0; l < 32; l++) w.group[l] += m >> l & 1;
+  });
 }
 void wait(Lower& x) {  // imm: groups that may stay in flight; -1: none, committed or not
   x.ins.imm = x.has("wait_all") ? -1 : static_cast<i32>(std::min<u64>(x.immediate(0), 1 << 20));
   x.set([](Warp& w, const Ins& I, u32 m) {
     if (w.copies.empty()) return;
     u32 before[32];
-    for (u32 l = 0; l < 32; l++) before[l] = I.imm < 0 ? FULL : w.group[l] > static_cast<u32>(I.imm) ? w.group[l] - static_cast<u32>(I.imm) : 0;
+    for (u32 l = 0; l < 32; l++)
+      before[l] = I.imm < 0                              ? FULL
+                  : w.group[l] > static_cast<u32>(I.imm) ? w.group[l] - static_cast<u32>(I.imm)
+                                                         : 0;
     land_copies(w, m, before);
   });
 }
 
-// ------------------------------------------------------------------------------------------ matrices of 8 x 8 halves
-void count_rows(Warp& w, const u32* at, u32 matrices, bool write) {  // each matrix is one wavefront if its rows meet no bank twice
+// ---- matrices of 8 x 8 halves
+void count_rows(Warp& w, const u32* at, u32 matrices,
+                bool write) {  // each matrix is one wavefront if its rows meet no bank twice
   Count& c = w.worker->counts[w.pc];
   for (u32 i = 0; i < matrices; i++) {
     u32 groups = 0;
@@ -161,7 +175,8 @@ void count_rows(Warp& w, const u32* at, u32 matrices, bool write) {  // each mat
   (write ? w.worker->totals.shared_written : w.worker->totals.shared_read) += u64(matrices) * 128;
 }
 inline void row_addresses(Warp& w, const Ins& I, u32 matrices, u32* at) {
-  for (u32 l = 0; l < matrices * 8; l++) at[l] = (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
+  for (u32 l = 0; l < matrices * 8; l++)
+    at[l] = (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
 }
 template <bool TRANS>
 void ldmatrix(Warp& w, const Ins& I, u32) {  // n: matrices; ext: destinations
@@ -170,7 +185,8 @@ void ldmatrix(Warp& w, const Ins& I, u32) {  // n: matrices; ext: destinations
   row_addresses(w, I, I.n, at);
   count_rows(w, at, I.n, false);
   for (u32 i = 0; i < I.n; i++) {
-    for (u32 r = 0; r < 8; r++) std::memcpy(&out[i][r * 4], shared_at<Access::READ>(w, at[i * 8 + r], 16, ANY_LANE), 16);
+    for (u32 r = 0; r < 8; r++)
+      std::memcpy(&out[i][r * 4], shared_at<Access::READ>(w, at[i * 8 + r], 16, ANY_LANE), 16);
     if (TRANS) transpose8x8(out[i]);
   }
   for (u32 i = 0; i < I.n; i++) std::memcpy(w.u(w.ext[I.ext + i]), out[i], 128);
@@ -190,7 +206,8 @@ void stmatrix(Warp& w, const Ins& I, u32) {
         for (u32 b = 0; b < 8; b++) t[b][a] = in[a][b];
       std::memcpy(rows, t, 128);
     }
-    for (u32 r = 0; r < 8; r++) std::memcpy(shared_at<Access::WRITE>(w, at[i * 8 + r], 16, ALL_LANES), &rows[r * 4], 16);
+    for (u32 r = 0; r < 8; r++)
+      std::memcpy(shared_at<Access::WRITE>(w, at[i * 8 + r], 16, ALL_LANES), &rows[r * 4], 16);
   }
 }
 void matrix(Lower& x) {
@@ -209,12 +226,15 @@ void matrix(Lower& x) {
 }
 
 const Row ROWS[] = {
-    {"cp .async .ca|cg .shared|shared::cta .global ?L2::cache_hint ?L2::64B|L2::128B|L2::256B", Class::ASYNC_COPY, 0, make_copy},
+    {"cp .async .ca|cg .shared|shared::cta .global ?L2::cache_hint ?L2::64B|L2::128B|L2::256B",
+     Class::ASYNC_COPY, 0, make_copy},
     {"cp .async .commit_group", Class::ASYNC_COPY, 0, commit},
     {"cp .async .wait_group", Class::ASYNC_COPY, 0, wait},
     {"cp .async .wait_all", Class::ASYNC_COPY, 0, wait},
-    {"ldmatrix .sync .aligned .m8n8 .x1|x2|x4 ?trans ?shared|shared::cta .b16", Class::MATRIX_MOVE, 1, matrix},
-    {"stmatrix .sync .aligned .m8n8 .x1|x2|x4 ?trans ?shared|shared::cta .b16", Class::MATRIX_MOVE, 0, matrix},
+    {"ldmatrix .sync .aligned .m8n8 .x1|x2|x4 ?trans ?shared|shared::cta .b16", Class::MATRIX_MOVE, 1,
+     matrix},
+    {"stmatrix .sync .aligned .m8n8 .x1|x2|x4 ?trans ?shared|shared::cta .b16", Class::MATRIX_MOVE, 0,
+     matrix},
 };
 }  // namespace
 

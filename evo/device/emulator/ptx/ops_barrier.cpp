@@ -16,7 +16,7 @@ u32 live_threads(const Cta& c) {
   return n;
 }
 
-// ------------------------------------------------------------------------------------------ bar
+// ---- bar
 void release(Cta& c, Barrier& b) {
   const u32 words = c.cluster->clock_words;
   for (auto& w : c.warps) {
@@ -41,13 +41,16 @@ void check(Cta& c, Barrier& b) {
   if (!b.in_use) return;
   if (b.expected) {
     if (b.arrived == b.expected) release(c, b);
-    else if (b.arrived > b.expected) throw Fault(EVO_PTX_SYNC, "barrier: " + std::to_string(b.arrived) + " threads arrived where " + std::to_string(b.expected) + " were expected");
+    else if (b.arrived > b.expected)
+      throw Fault(EVO_PTX_SYNC, "barrier: " + std::to_string(b.arrived) + " threads arrived where " +
+                                    std::to_string(b.expected) + " were expected");
   } else if (b.arrived >= live_threads(c)) {
     release(c, b);
   }
 }
 
-// a: barrier number slot; b: thread count slot + 1; flags: 1 arrive only, 2 predicate negated; n: reduction; c: its predicate
+// a: barrier number slot; b: thread count slot + 1; flags: 1 arrive only, 2 predicate negated; n: reduction;
+// c: its predicate
 void bar(Warp& w, const Ins& I, u32 m) {
   Cta& c = *w.cta;
   const u32 lane = static_cast<u32>(std::countr_zero(m));
@@ -55,11 +58,14 @@ void bar(Warp& w, const Ins& I, u32 m) {
   if (id >= 16) throw Fault(EVO_PTX_BAD_OPERAND, "barrier number " + std::to_string(id) + " is not below 16");
   const u32 expected = I.b ? w.u(I.b - 1)[lane] : 0;
   if (I.b && (expected == 0 || expected % 32 || expected > c.warps.size() * 32)) {
-    throw Fault(EVO_PTX_SYNC, "barrier " + std::to_string(id) + ": the thread count " + std::to_string(expected) + " is not a multiple of 32 up to the CTA's size");
+    throw Fault(EVO_PTX_SYNC, "barrier " + std::to_string(id) + ": the thread count " +
+                                  std::to_string(expected) + " is not a multiple of 32 up to the CTA's size");
   }
   Barrier& b = c.barriers[id];
   if (b.in_use && b.expected != expected)
-    throw Fault(EVO_PTX_SYNC, "barrier " + std::to_string(id) + " is used with " + std::to_string(expected) + " threads while others wait for " + (b.expected ? std::to_string(b.expected) : "all threads"));
+    throw Fault(EVO_PTX_SYNC, "barrier " + std::to_string(id) + " is used with " + std::to_string(expected) +
+                                  " threads while others wait for " +
+                                  (b.expected ? std::to_string(b.expected) : "all threads"));
   const u32 words = c.cluster->clock_words;
   if (!b.in_use) b.clock.assign(words, 0);
   b.in_use = true;
@@ -89,7 +95,8 @@ void bar(Warp& w, const Ins& I, u32 m) {
   check(c, b);
 }
 void make_bar(Lower& x) {
-  // bar{.cta}.sync a{, b}; .arrive a, b; .red.popc.u32 d, a{, b}, {!}p; .red.{and,or}.pred p, a{, b}, {!}q; barrier.* the same
+  // bar{.cta}.sync a{, b}; .arrive a, b; .red.popc.u32 d, a{, b}, {!}p; .red.{and,or}.pred p, a{, b}, {!}q;
+  // barrier.* the same
   const bool red = x.has("red"), arrive = x.has("arrive");
   size_t at = 0;
   x.ins.flow = Flow::ALIGNED;
@@ -111,12 +118,13 @@ void make_bar(Lower& x) {
   x.set(bar);
 }
 
-// ------------------------------------------------------------------------------------------ barrier.cluster
+// ---- barrier.cluster
 void cluster_check(Cluster& c) {
   if (!c.barrier_arrived) return;
   u32 pending = 0;
   for (auto& cta : c.ctas)
-    for (auto& w : cta.warps) pending += w.status != Status::DONE && !(w.cluster_arrived && w.cluster_phase == c.barrier_phase);
+    for (auto& w : cta.warps)
+      pending += w.status != Status::DONE && !(w.cluster_arrived && w.cluster_phase == c.barrier_phase);
   if (pending) return;
   c.barrier_phase++;
   c.barrier_arrived = 0;
@@ -136,12 +144,15 @@ void cluster_check(Cluster& c) {
 }
 void cluster_arrive(Warp& w, const Ins& I, u32) {  // n: 1 relaxed
   Cluster& c = *w.cta->cluster;
-  if (w.cluster_arrived) throw Fault(EVO_PTX_SYNC, "barrier.cluster.arrive twice without a barrier.cluster.wait between");
+  if (w.cluster_arrived)
+    throw Fault(EVO_PTX_SYNC, "barrier.cluster.arrive twice without a barrier.cluster.wait between");
   w.cluster_arrived = true;
   w.cluster_phase = c.barrier_phase;
   c.barrier_arrived++;
-  for (auto& b : w.cta->mbarriers)  // fence.mbarrier_init is a release: even a relaxed arrival after it announces
-    if (b->alive && b->fenced && !b->announced && b->init_agent == w.agent) b->announced = w.cluster_phase + 1;
+  // fence.mbarrier_init is a release: even a relaxed arrival after it announces the mbarrier.
+  for (auto& b : w.cta->mbarriers)
+    if (b->alive && b->fenced && !b->announced && b->init_agent == w.agent)
+      b->announced = w.cluster_phase + 1;
   if (!I.n) {
     join(c.barrier_clock.data(), w.clock, c.clock_words);
     c.barrier_foreign = join(c.barrier_foreign, w.foreign);
@@ -152,7 +163,8 @@ void cluster_arrive(Warp& w, const Ins& I, u32) {  // n: 1 relaxed
 }
 void cluster_wait(Warp& w, const Ins& I, u32) {
   Cluster& c = *w.cta->cluster;
-  if (!w.cluster_arrived) throw Fault(EVO_PTX_SYNC, "barrier.cluster.wait without a barrier.cluster.arrive before it");
+  if (!w.cluster_arrived)
+    throw Fault(EVO_PTX_SYNC, "barrier.cluster.wait without a barrier.cluster.arrive before it");
   w.worker->totals.barrier_waits++;
   if (c.barrier_phase != w.cluster_phase) {
     w.cluster_arrived = false;
@@ -171,13 +183,14 @@ void make_cluster(Lower& x) {
   x.set(x.has("arrive") ? cluster_arrive : cluster_wait);
 }
 
-// ------------------------------------------------------------------------------------------ fences
+// ---- fences
 void fence_scope(Lower& x) {
   const bool wide = x.has("gpu") || x.has("sys") || x.has("gl") || x.has("cluster") || x.has("cta");
   if (!wide) x.unsupported("fence without a scope");
   x.set([](Warp& w, const Ins&, u32) { fence(w); });
 }
-void proxy_fence(Warp& w, const Ins&, u32) {  // everything ordered before the warp is now visible to the async proxy
+// Everything that is ordered before the warp is now visible to the async proxy.
+void proxy_fence(Warp& w, const Ins&, u32) {
   const Cluster& c = *w.cta->cluster;
   if (!w.worker->launch->race || !w.worker->launch->program->async_proxy) return;
   const u32 half = c.clock_words / 2;
@@ -185,7 +198,8 @@ void proxy_fence(Warp& w, const Ins&, u32) {  // everything ordered before the w
   w.clock[w.agent]++;
 }
 void make_proxy_fence(Lower& x) {
-  if (x.has("async") || x.has("async::generic") || x.has("async.shared::cta") || x.has("async.global")) x.set(proxy_fence);
+  if (x.has("async") || x.has("async::generic") || x.has("async.shared::cta") || x.has("async.global"))
+    x.set(proxy_fence);
   else x.set([](Warp&, const Ins&, u32) {});
 }
 void mbarrier_fence(Lower& x) {
@@ -198,10 +212,12 @@ void nop(Lower& x) {
   x.set([](Warp&, const Ins&, u32) {});
 }
 
-// ------------------------------------------------------------------------------------------ mbarriers
+// ---- mbarriers
 constexpr i64 MAX_COUNT = (1 << 20) - 1;
 
-u32 address_at(Warp& w, const Ins& I, u32 l) { return (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm); }
+u32 address_at(Warp& w, const Ins& I, u32 l) {
+  return (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
+}
 
 void init(Warp& w, const Ins& I, u32 m) {  // b: count slot
   const Cluster& cl = *w.cta->cluster;
@@ -209,7 +225,11 @@ void init(Warp& w, const Ins& I, u32 m) {  // b: count slot
   each_lane(m, [&](u32 l) {
     const u32 address = address_at(w, I, l);
     const i64 count = w.u(I.b)[l];
-    if (count < 1 || count > MAX_COUNT) throw Fault(EVO_PTX_BAD_OPERAND, "mbarrier.init: count " + std::to_string(count) + " is not in 1.." + std::to_string(MAX_COUNT), static_cast<int>(l));
+    if (count < 1 || count > MAX_COUNT)
+      throw Fault(
+          EVO_PTX_BAD_OPERAND,
+          "mbarrier.init: count " + std::to_string(count) + " is not in 1.." + std::to_string(MAX_COUNT),
+          static_cast<int>(l));
     std::memset(shared_at<Access::WRITE>(w, address, 8), 0, 8);
     Cta& c = cta_of(w, address);
     u16& at = c.mbarrier_at[(address - c.base) >> 3];
@@ -224,7 +244,8 @@ void init(Warp& w, const Ins& I, u32 m) {  // b: count slot
     b.alive = true;
     b.address = address;
     b.expected = b.pending = count;
-    b.agent = c.rank * (cl.agents / static_cast<u32>(cl.ctas.size())) + L.warps_per_cta + index % MBARRIER_AGENTS;
+    b.agent =
+        c.rank * (cl.agents / static_cast<u32>(cl.ctas.size())) + L.warps_per_cta + index % MBARRIER_AGENTS;
     b.init_agent = w.agent, b.init_clock = w.clock[w.agent], b.init_pc = w.pc;
     b.current.assign(cl.clock_words, 0), b.done.assign(cl.clock_words, 0);
   });
@@ -241,11 +262,20 @@ void inval(Warp& w, const Ins& I, u32 m) {
 
 void add_tx(Mbarrier& b, i64 bytes, u32 lane) {
   b.tx += bytes;
-  if (b.tx > MAX_COUNT || b.tx < -MAX_COUNT) throw Fault(EVO_PTX_SYNC, "mbarrier: the transaction count leaves its range", static_cast<int>(lane));
+  if (b.tx > MAX_COUNT || b.tx < -MAX_COUNT)
+    throw Fault(EVO_PTX_SYNC, "mbarrier: the transaction count leaves its range", static_cast<int>(lane));
 }
 u64 token(const Mbarrier& b) { return b.phase << 20 | static_cast<u64>(b.pending & MAX_COUNT); }
 
-enum Arrive : u8 { EXPECT = 1, DROP = 2, NO_COMPLETE = 4, RELAXED = 8, TX_ONLY = 16, COMPLETE = 32, REMOTE = 64 };
+enum Arrive : u8 {
+  EXPECT = 1,
+  DROP = 2,
+  NO_COMPLETE = 4,
+  RELAXED = 8,
+  TX_ONLY = 16,
+  COMPLETE = 32,
+  REMOTE = 64
+};
 // d: state slot + 1; b: tx slot + 1; c: count slot + 1; n: Arrive bits
 void arrive(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
@@ -253,13 +283,19 @@ void arrive(Warp& w, const Ins& I, u32 m) {
   each_lane(m, [&](u32 l) {
     Mbarrier& b = mbarrier_at(w, address_at(w, I, l), l);
     const u64 state = token(b);
-    if (I.b) add_tx(b, I.n & COMPLETE ? -static_cast<i64>(w.u(I.b - 1)[l]) : static_cast<i64>(w.u(I.b - 1)[l]), l);
+    if (I.b)
+      add_tx(b, I.n & COMPLETE ? -static_cast<i64>(w.u(I.b - 1)[l]) : static_cast<i64>(w.u(I.b - 1)[l]), l);
     if (!(I.n & (TX_ONLY | COMPLETE))) {
       const i64 count = I.c ? w.u(I.c - 1)[l] : 1;
-      if (count < 1 || count > b.pending) throw Fault(EVO_PTX_SYNC, "mbarrier: more arrivals than the phase expects (" + std::to_string(count) + " arrive, " + std::to_string(b.pending) + " are pending of " + std::to_string(b.expected) + ")", static_cast<int>(l));
+      if (count < 1 || count > b.pending)
+        throw Fault(EVO_PTX_SYNC,
+                    "mbarrier: more arrivals than the phase expects (" + std::to_string(count) + " arrive, " +
+                        std::to_string(b.pending) + " are pending of " + std::to_string(b.expected) + ")",
+                    static_cast<int>(l));
       if (I.n & DROP) b.expected -= count;
       b.pending -= count;
-      if ((I.n & NO_COMPLETE) && b.pending == 0) throw Fault(EVO_PTX_SYNC, "mbarrier.arrive.noComplete completes the phase", static_cast<int>(l));
+      if ((I.n & NO_COMPLETE) && b.pending == 0)
+        throw Fault(EVO_PTX_SYNC, "mbarrier.arrive.noComplete completes the phase", static_cast<int>(l));
       if (race && !(I.n & RELAXED)) {
         join(b.current.data(), w.clock, cl.clock_words);
         b.foreign = join(b.foreign, w.foreign);
@@ -271,14 +307,15 @@ void arrive(Warp& w, const Ins& I, u32 m) {
   if (race) w.clock[w.agent]++;
 }
 
-// cp.async.mbarrier.arrive: an arrival triggered when the copies of the thread so far have landed. Late: when somebody
-// asks for the phase; until then the copies stay in flight.
+// cp.async.mbarrier.arrive: an arrival triggered when the copies of the thread so far have landed. Late: when
+// somebody asks for the phase; until then the copies stay in flight.
 void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
   each_lane(m, [&](u32 l) {
     Mbarrier& b = mbarrier_at(w, address_at(w, I, l), l);
     if (!I.n) b.pending++;  // without .noinc the pending count grows by one first
-    if (b.pending < 1) throw Fault(EVO_PTX_SYNC, "mbarrier: more arrivals than the phase expects", static_cast<int>(l));
+    if (b.pending < 1)
+      throw Fault(EVO_PTX_SYNC, "mbarrier: more arrivals than the phase expects", static_cast<int>(l));
     auto copy = std::make_shared<BulkCopy>();
     copy->lane = l, copy->pc = w.pc;
     copy->warp = &w;
@@ -350,7 +387,8 @@ void make_mbarrier(Lower& x) {
     x.address(x.operand(at++));
     if (x.has("expect_tx")) x.ins.b = x.from(at++, "u32") + 1;
     if (at < x.count()) x.ins.c = x.from(at, "u32") + 1;
-    x.ins.n = static_cast<u8>((what == "arrive_drop" ? DROP : 0) | (x.has("noComplete") ? NO_COMPLETE : 0) | (x.has("relaxed") ? RELAXED : 0));
+    x.ins.n = static_cast<u8>((what == "arrive_drop" ? DROP : 0) | (x.has("noComplete") ? NO_COMPLETE : 0) |
+                              (x.has("relaxed") ? RELAXED : 0));
     x.set(arrive);
   }
 }
@@ -360,10 +398,10 @@ void make_arrive_after_copies(Lower& x) {
   x.set(arrive_after_copies);
 }
 
-// ------------------------------------------------------------------------------------------ setmaxnreg
-// A CTA owns what it was launched with and no more: a warp that asks for more than others have given back waits. Seen on
-// an H200: each quarter of an SM has registers of its own, so warps share with those of the same number modulo 4; and
-// what a warp has when it exits stays with the CTA, out of reach.
+// ---- setmaxnreg
+// A CTA owns what it was launched with and no more: a warp that asks for more than others have given back
+// waits. Seen on an H200: each quarter of an SM has registers of its own, so warps share with those of the
+// same number modulo 4; and what a warp has when it exits stays with the CTA, out of reach.
 void hand_out(Cta& c) {
   for (auto& w : c.warps) {
     const u32 more = (w.wanted - w.owned) * 32;
@@ -384,11 +422,17 @@ void setmaxnreg(Warp& w, const Ins& I, u32) {  // imm: registers a thread; n: 1 
   if (!w.owned) return;
   const u32 asked = static_cast<u32>(I.imm);
   if (I.n ? asked < w.owned : asked > w.owned)
-    throw Fault(EVO_PTX_BAD_OPERAND, "setmaxnreg." + std::string(I.n ? "inc" : "dec") + " to " + std::to_string(asked) + " registers a thread, of which the warp has " + std::to_string(w.owned));
+    throw Fault(EVO_PTX_BAD_OPERAND,
+                "setmaxnreg." + std::string(I.n ? "inc" : "dec") + " to " + std::to_string(asked) +
+                    " registers a thread, of which the warp has " + std::to_string(w.owned));
   if (w.worker->launch->race) {
     each_of_warpgroup(w, [&](const Warp& other) {
-      if (other.adjusted < w.adjusted || (other.adjusted == w.adjusted && w.adjusted && other.adjusted_clock > w.clock[other.agent]))
-        throw Fault(EVO_PTX_SYNC, "setmaxnreg again, and warp " + std::to_string(other.id) + " of the warpgroup is not known to have passed the last one: a barrier between is missing");
+      if (other.adjusted < w.adjusted ||
+          (other.adjusted == w.adjusted && w.adjusted && other.adjusted_clock > w.clock[other.agent]))
+        throw Fault(
+            EVO_PTX_SYNC,
+            "setmaxnreg again, and warp " + std::to_string(other.id) +
+                " of the warpgroup is not known to have passed the last one: a barrier between is missing");
     });
     w.adjusted_clock = w.clock[w.agent]++;
   }
@@ -405,7 +449,8 @@ void setmaxnreg(Warp& w, const Ins& I, u32) {  // imm: registers a thread; n: 1 
 }
 void make_setmaxnreg(Lower& x) {
   const u64 asked = x.immediate(0);
-  if (asked < 24 || asked > 256 || asked % 8) x.unsupported("a register count is a multiple of 8 from 24 to 256");
+  if (asked < 24 || asked > 256 || asked % 8)
+    x.unsupported("a register count is a multiple of 8 from 24 to 256");
   x.ins.flow = Flow::ALIGNED;
   x.ins.imm = static_cast<i32>(asked);
   x.ins.n = x.has("inc");
@@ -415,8 +460,10 @@ void make_setmaxnreg(Lower& x) {
 #define SEMANTICS "?release|relaxed|acquire ?cta|cluster"
 #define SHARED "?shared|shared::cta|shared::cluster"
 const Row ROWS[] = {
-    {"bar ?cta .sync|arrive ?aligned", Class::BARRIER, 0, make_bar, "all live lanes of a warp must arrive together"},
-    {"barrier ?cta .sync|arrive ?aligned", Class::BARRIER, 0, make_bar, "all live lanes of a warp must arrive together"},
+    {"bar ?cta .sync|arrive ?aligned", Class::BARRIER, 0, make_bar,
+     "all live lanes of a warp must arrive together"},
+    {"barrier ?cta .sync|arrive ?aligned", Class::BARRIER, 0, make_bar,
+     "all live lanes of a warp must arrive together"},
     {"bar ?cta .red .popc ?aligned .u32", Class::BARRIER, 1, make_bar},
     {"bar ?cta .red .and|or ?aligned .pred", Class::BARRIER, 1, make_bar},
     {"barrier ?cta .red .popc ?aligned .u32", Class::BARRIER, 1, make_bar},
@@ -426,17 +473,26 @@ const Row ROWS[] = {
     {"membar .cta|gl|sys", Class::BARRIER, 0, fence_scope},
     {"fence ?sc|acq_rel|acquire|release .cta|cluster|gpu|sys", Class::BARRIER, 0, fence_scope},
     {"fence .mbarrier_init .release .cluster", Class::BARRIER, 0, mbarrier_fence},
-    {"fence .proxy .async|async::generic|alias|tensormap::generic ?acquire|release ?global|shared::cta|shared::cluster ?sync_restrict::shared::cta|sync_restrict::shared::cluster ?cta|cluster|gpu|sys", Class::BARRIER, 0, make_proxy_fence},
+    {"fence .proxy .async|async::generic|alias|tensormap::generic ?acquire|release "
+     "?global|shared::cta|shared::cluster ?sync_restrict::shared::cta|sync_restrict::shared::cluster "
+     "?cta|cluster|gpu|sys",
+     Class::BARRIER, 0, make_proxy_fence},
     {"mbarrier .init " SHARED " .b64", Class::BARRIER, 0, make_mbarrier},
     {"mbarrier .inval " SHARED " .b64", Class::BARRIER, 0, make_mbarrier},
-    {"mbarrier .arrive|arrive_drop ?expect_tx " SEMANTICS " " SHARED " .b64", Class::BARRIER, 1, make_mbarrier},
-    {"mbarrier .arrive|arrive_drop .noComplete " SEMANTICS " " SHARED " .b64", Class::BARRIER, 1, make_mbarrier},
-    {"mbarrier .expect_tx|complete_tx ?relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 0, make_mbarrier},
-    {"mbarrier .test_wait|try_wait ?parity ?acquire|relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 1, make_mbarrier, "a time limit is ignored; a wait that fails lets other warps run"},
+    {"mbarrier .arrive|arrive_drop ?expect_tx " SEMANTICS " " SHARED " .b64", Class::BARRIER, 1,
+     make_mbarrier},
+    {"mbarrier .arrive|arrive_drop .noComplete " SEMANTICS " " SHARED " .b64", Class::BARRIER, 1,
+     make_mbarrier},
+    {"mbarrier .expect_tx|complete_tx ?relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 0,
+     make_mbarrier},
+    {"mbarrier .test_wait|try_wait ?parity ?acquire|relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 1,
+     make_mbarrier, "a time limit is ignored; a wait that fails lets other warps run"},
     {"mbarrier .pending_count .b64", Class::BARRIER, 1, make_mbarrier},
     {"cp .async .mbarrier .arrive ?noinc " SHARED " .b64", Class::BARRIER, 0, make_arrive_after_copies},
-    {"setmaxnreg .inc|dec .sync .aligned .u32", Class::BARRIER, 0, make_setmaxnreg, "no effect where the registers at entry are not known"},
-    {"nanosleep .u32", Class::SPECIAL, 0, [](Lower& x) { x.set([](Warp& w, const Ins&, u32) { w.polling = true; }); }, "no time passes"},
+    {"setmaxnreg .inc|dec .sync .aligned .u32", Class::BARRIER, 0, make_setmaxnreg,
+     "no effect where the registers at entry are not known"},
+    {"nanosleep .u32", Class::SPECIAL, 0,
+     [](Lower& x) { x.set([](Warp& w, const Ins&, u32) { w.polling = true; }); }, "no time passes"},
     {"griddepcontrol .launch_dependents|wait", Class::SPECIAL, 0, nop, "no effect: launches do not overlap"},
 };
 }  // namespace
@@ -459,7 +515,10 @@ void check_warpgroups(Cta& c) {
     each_of_warpgroup(w, [&](const Warp& other) {
       if (other.adjusted >= w.adjusted) return;
       w.pc = w.adjusted_pc;
-      throw std::pair<Fault, Warp*>(Fault(EVO_PTX_SYNC, "setmaxnreg is for whole warpgroups: warp " + std::to_string(other.id) + " has not executed it"), &w);
+      throw std::pair<Fault, Warp*>(
+          Fault(EVO_PTX_SYNC, "setmaxnreg is for whole warpgroups: warp " + std::to_string(other.id) +
+                                  " has not executed it"),
+          &w);
     });
 }
 

@@ -21,14 +21,15 @@ void copy_params(Warp& w, const Ins& I, u32 lanes) {  // ext: n, then (from, to,
   });
 }
 
-// Recursion: the frame of the caller is put aside for the lanes that call. ext: register begin, end, predicate begin,
-// end, local begin, end, then (with the result copies) n and triples.
+// Recursion: the frame of the caller is put aside for the lanes that call. ext: register begin, end,
+// predicate begin, end, local begin, end, then (with the result copies) n and triples.
 constexpr size_t MAX_SAVED = 64u << 20;
 
 void save_frame(Warp& w, const Ins& I, u32 lanes) {
   const u32* e = w.ext + I.ext;
   const u32 per = w.worker->launch->program->local_bytes;
-  if (w.saved.size() > 4096) throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: recursion deeper than the interpreter allows");
+  if (w.saved.size() > 4096)
+    throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: recursion deeper than the interpreter allows");
   std::vector<u8> frame(4 + (e[1] - e[0]) + 4 * (e[3] - e[2]) + size_t(64) * (e[5] - e[4]));
   u8* p = frame.data();
   std::memcpy(p, &lanes, 4), p += 4;
@@ -46,7 +47,8 @@ u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {  // returns the lanes it 
   const u32* e = w.ext + I.ext;
   const u32* results = e + 6;
   const u32 per = w.worker->launch->program->local_bytes;
-  // Lanes that called together return here together or one group after another: the newest frame that holds them.
+  // Lanes that called together return here together or one group after another: the newest frame that holds
+  // them.
   size_t k = w.saved.size();
   u32 owners = 0;
   while (k > 0) {
@@ -63,15 +65,17 @@ u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {  // returns the lanes it 
     u8* base = w.cta->local.data() + (size_t(w.id) * 32 + l) * per;
     u8* known = w.cta->local_init.data() + (size_t(w.id) * 32 + l) * per;
     std::vector<std::vector<u8>> kept;
-    for (u32 i = 0; i < results[0]; i++) kept.emplace_back(base + results[1 + 3 * i], base + results[1 + 3 * i] + results[3 + 3 * i]);
+    for (u32 i = 0; i < results[0]; i++)
+      kept.emplace_back(base + results[1 + 3 * i], base + results[1 + 3 * i] + results[3 + 3 * i]);
     std::memcpy(base + e[4], locals + size_t(l) * 2 * size, size);
     std::memcpy(known + e[4], locals + size_t(l) * 2 * size + size, size);
     for (u32 i = 0; i < results[0]; i++) {
       std::memcpy(base + results[2 + 3 * i], kept[i].data(), kept[i].size());
       std::memset(known + results[2 + 3 * i], 1, kept[i].size());
     }
-    // 32-bit and 64-bit slots: which one a byte belongs to does not matter for copying whole lanes of 4-byte columns,
-    // because both kinds are multiples of 128 bytes; 64-bit slots are copied lane by lane through the width table.
+    // 32-bit and 64-bit slots: which one a byte belongs to does not matter for copying whole lanes of 4-byte
+    // columns, because both kinds are multiples of 128 bytes; 64-bit slots are copied lane by lane through
+    // the width table.
     for (u32 s = e[0]; s < e[1];) {
       const bool wide = w.ext[results[1 + 3 * results[0]] + (s - e[0]) / 128] == 64;
       const u32 size_of_lane = wide ? 8 : 4;
@@ -90,7 +94,8 @@ u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {  // returns the lanes it 
   if (!owners) w.saved.erase(w.saved.begin() + static_cast<long>(k));
   return restored;
 }
-void restore_frame(Warp& w, const Ins& I, u32 lanes) {  // lanes that return together may have called separately
+// Lanes that return together may have called separately.
+void restore_frame(Warp& w, const Ins& I, u32 lanes) {
   while (lanes) lanes &= ~restore_newest(w, I, lanes);
 }
 
@@ -98,7 +103,10 @@ void jump_index(Warp& w, const Ins& I, u32 lanes) {  // ext: n, targets
   const u32* e = w.ext + I.ext;
   each_lane(lanes, [&](u32 l) {
     const u32 k = w.u(I.a)[l];
-    if (k >= e[0]) throw Fault(EVO_PTX_BAD_OPERAND, "brx.idx: index " + std::to_string(k) + " is past the end of the branch table", static_cast<int>(l));
+    if (k >= e[0])
+      throw Fault(EVO_PTX_BAD_OPERAND,
+                  "brx.idx: index " + std::to_string(k) + " is past the end of the branch table",
+                  static_cast<int>(l));
     w.lane_pc[l] = e[1 + k];
   });
 }
@@ -114,7 +122,8 @@ void brx(Lower& x) {
   x.ins.a = x.from(0, "u32");
   Builder& b = x.builder();
   for (u32 scope = x.s.scope; scope != ~0u; scope = x.function().scope_parent[scope])
-    if (auto it = x.function().branch_targets.find({scope, x.operand(1).symbol}); it != x.function().branch_targets.end()) {
+    if (auto it = x.function().branch_targets.find({scope, x.operand(1).symbol});
+        it != x.function().branch_targets.end()) {
       x.ins.ext = x.push(static_cast<u32>(it->second.size()));
       for (auto& name : it->second) {
         b.ext_fixups_.push_back({x.here(), &x.function(), x.label(name)});
@@ -139,7 +148,8 @@ void trap(Lower& x) {
 }
 void nop(Lower& x) { x.set(nothing); }
 
-// [copy arguments] call [copy results], with the caller's frame saved around it where the callee can call it again.
+// [copy arguments] call [copy results], with the caller's frame saved around it where the callee can call it
+// again.
 void call(Lower& x) {
   Builder& b = x.builder();
   const Module& m = b.module_;
@@ -167,18 +177,22 @@ void call(Lower& x) {
         x.set([](Warp& w, const Ins& I, u32 lanes) {
           const u32 per = w.worker->launch->program->local_bytes;
           each_lane(lanes, [&](u32 l) {
-            std::memset(w.cta->local.data() + (size_t(w.id) * 32 + l) * per + w.ext[I.ext], 0, w.ext[I.ext + 1]);
-            std::memset(w.cta->local_init.data() + (size_t(w.id) * 32 + l) * per + w.ext[I.ext], 1, w.ext[I.ext + 1]);
+            std::memset(w.cta->local.data() + (size_t(w.id) * 32 + l) * per + w.ext[I.ext], 0,
+                        w.ext[I.ext + 1]);
+            std::memset(w.cta->local_init.data() + (size_t(w.id) * 32 + l) * per + w.ext[I.ext], 1,
+                        w.ext[I.ext + 1]);
           });
         });
       }
       return;
     }
-    if (i == ~0u || !m.functions[i].defined) x.unsupported("call of `" + target.symbol + "`, which this module does not define");
+    if (i == ~0u || !m.functions[i].defined)
+      x.unsupported("call of `" + target.symbol + "`, which this module does not define");
     callee = &m.functions[i];
   }
-  // An indirect call passes its arguments by position; all candidates share the layout of their prototype, so copies
-  // are resolved against every function that could be meant: only supported when there is one candidate per shape.
+  // An indirect call passes its arguments by position; all candidates share the layout of their prototype, so
+  // copies are resolved against every function that could be meant: only supported when there is one
+  // candidate per shape.
   if (!callee) x.unsupported("indirect call");
   auto pairs = [&](const Operand& list, const std::vector<Variable>& formal, bool into) {
     std::vector<CopyParam> out;
@@ -187,7 +201,8 @@ void call(Lower& x) {
       u32 off, size;
       const Operand& a = list.parts[i];
       if (a.kind == Operand::SINK) continue;
-      if (a.kind != Operand::SYMBOL || !x.local_variable(a.symbol, off, size)) x.unsupported("call argument is not a .param variable");
+      if (a.kind != Operand::SYMBOL || !x.local_variable(a.symbol, off, size))
+        x.unsupported("call argument is not a .param variable");
       auto& formal_at = b.locals_.at({callee, formal[i].name});
       const u32 n = std::min(size, formal_at.nbytes);
       if (into) out.push_back({off, formal_at.offset, n});
@@ -200,7 +215,8 @@ void call(Lower& x) {
     for (auto& c : list) x.push(c.from), x.push(c.to), x.push(c.nbytes);
     return at;
   };
-  const std::vector<CopyParam> in = pairs(*arguments, callee->params, true), out = pairs(*results, callee->results, false);
+  const std::vector<CopyParam> in = pairs(*arguments, callee->params, true),
+                               out = pairs(*results, callee->results, false);
   // Can the callee reach this function again?
   std::set<const Function*> seen{callee};
   std::vector<const Function*> todo{callee};
@@ -222,7 +238,8 @@ void call(Lower& x) {
     std::map<u32, u32> width_at;
     auto& slots = b.slots_.at(&x.function());
     for (size_t r = 0; r < slots.size(); r++)
-      if (slots[r] != ~0u && x.function().registers[r].width != 1) width_at[slots[r]] = x.function().registers[r].width == 64 ? 64 : 32;
+      if (slots[r] != ~0u && x.function().registers[r].width != 1)
+        width_at[slots[r]] = x.function().registers[r].width == 64 ? 64 : 32;
     for (u32 s = f.register_begin; s < f.register_end; s += 128) x.push(width_at.count(s) ? width_at[s] : 32);
   }
   auto extra = [&](Fn fn, u32 ext) {
@@ -253,7 +270,8 @@ void call(Lower& x) {
 const Row ROWS[] = {
     {"bra ?uni", Class::CONTROL, 0, bra},
     {"brx .idx ?uni", Class::CONTROL, 0, brx},
-    {"call ?uni", Class::CONTROL, 0, call, "direct calls, recursion included; indirect calls are not supported; printf prints nothing"},
+    {"call ?uni", Class::CONTROL, 0, call,
+     "direct calls, recursion included; indirect calls are not supported; printf prints nothing"},
     {"ret ?uni", Class::CONTROL, 0, ret},
     {"exit", Class::CONTROL, 0, exit_},
     {"trap", Class::CONTROL, 0, trap},

@@ -1,5 +1,5 @@
-// cvt and cvta. A conversion goes source -> (i64, u64, double) -> destination with one rounding; the frequent ones have
-// vectorised handlers of their own.
+// cvt and cvta. A conversion goes source -> (i64, u64, double) -> destination with one rounding; the frequent
+// ones have vectorised handlers of their own.
 #include <cfenv>
 
 #include "lanes.hpp"
@@ -8,7 +8,8 @@ namespace ptx {
 namespace {
 
 enum Kind : u8 { U8K, S8K, U16K, S16K, U32K, S32K, U64K, S64K, F16K, BF16K, F32K, F64K };
-constexpr const char* KINDS[] = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"};
+constexpr const char* KINDS[] = {"u8",  "s8",  "u16", "s16",  "u32", "s32",
+                                 "u64", "s64", "f16", "bf16", "f32", "f64"};
 enum Rounding : u8 { RN, RZ, RM, RP, RNA };
 
 Kind kind_of(Lower& x, const std::string& t) {
@@ -27,7 +28,8 @@ double round_integral(double v, Rounding r) {
   }
 }
 
-// `v` to a float format of `mantissa` explicit bits and least normal exponent `emin`, rounded once; the value as double.
+// `v` to a float format of `mantissa` explicit bits and least normal exponent `emin`, rounded once; the value
+// as double.
 double round_to(double v, int mantissa, int emin, Rounding r) {
   if (v == 0 || v != v || std::isinf(v)) return v;
   int e;
@@ -49,8 +51,13 @@ double overflow(double v, double largest, Rounding r) {
   const bool to_largest = r == RZ || (r == RM && v > 0) || (r == RP && v < 0);
   return std::copysign(to_largest ? largest : INFINITY, v);
 }
-u32 to_half(double v, Rounding r) { return float_to_half(static_cast<float>(std::isinf(v) ? v : overflow(round_to(v, 10, -14, r), 65504.0, r))); }
-u32 to_bf16(double v, Rounding r) { return float_to_bf16(static_cast<float>(std::isinf(v) ? v : overflow(round_to(v, 7, -126, r), 0x1.fep127, r))); }
+u32 to_half(double v, Rounding r) {
+  return float_to_half(static_cast<float>(std::isinf(v) ? v : overflow(round_to(v, 10, -14, r), 65504.0, r)));
+}
+u32 to_bf16(double v, Rounding r) {
+  return float_to_bf16(
+      static_cast<float>(std::isinf(v) ? v : overflow(round_to(v, 7, -126, r), 0x1.fep127, r)));
+}
 float to_float(double v, Rounding r) {
   if (r == RN) return static_cast<float>(v);
   return static_cast<float>(std::isinf(v) ? v : overflow(round_to(v, 23, -126, r), 0x1.fffffep127, r));
@@ -93,8 +100,15 @@ struct How {
   bool sat, ftz, integral, relu, source_wide, target_wide;
 };
 How unpack(u32 imm, u8 flags) {
-  return {static_cast<Kind>(imm & 15), static_cast<Kind>(imm >> 4 & 15), static_cast<Rounding>(imm >> 8 & 7), (flags & 1) != 0, (flags & 2) != 0,
-          (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0, (flags & 32) != 0};
+  return {static_cast<Kind>(imm & 15),
+          static_cast<Kind>(imm >> 4 & 15),
+          static_cast<Rounding>(imm >> 8 & 7),
+          (flags & 1) != 0,
+          (flags & 2) != 0,
+          (flags & 4) != 0,
+          (flags & 8) != 0,
+          (flags & 16) != 0,
+          (flags & 32) != 0};
 }
 
 u64 clamp_signed(i64 v, int width, bool to_signed) {
@@ -109,7 +123,8 @@ u64 clamp_unsigned(u64 v, int width, bool to_signed) {
 u64 double_to_int(double v, int width, bool is_signed, bool from_f64) {
   // PTX ISA, cvt: NaN is the top bit alone where either side has 64 bits
   if (v != v) return width == 64 || from_f64 ? u64(1) << (width - 1) : 0;
-  const double lo = is_signed ? -std::ldexp(1.0, width - 1) : 0, hi = std::ldexp(1.0, is_signed ? width - 1 : width);
+  const double lo = is_signed ? -std::ldexp(1.0, width - 1) : 0,
+               hi = std::ldexp(1.0, is_signed ? width - 1 : width);
   if (v <= lo) return is_signed ? static_cast<u64>(width == 64 ? INT64_MIN : -(i64(1) << (width - 1))) : 0;
   if (v >= hi) return is_signed ? (u64(1) << (width - 1)) - 1 : width == 64 ? ~u64(0) : (u64(1) << width) - 1;
   return is_signed ? static_cast<u64>(static_cast<i64>(v)) : static_cast<u64>(v);
@@ -125,7 +140,8 @@ u64 convert(u64 raw, const How& h) {
     const u64 u = raw & mask;
     const i64 s = static_cast<i64>(u << (64 - from_width)) >> (64 - from_width);
     if (!is_float(h.to)) {
-      if (h.sat) return from_signed ? clamp_signed(s, to_width, to_signed) : clamp_unsigned(u, to_width, to_signed);
+      if (h.sat)
+        return from_signed ? clamp_signed(s, to_width, to_signed) : clamp_unsigned(u, to_width, to_signed);
       return from_signed ? static_cast<u64>(s) : u;
     }
     if (from_width == 64 && h.to == F64K) {
@@ -153,8 +169,11 @@ u64 convert(u64 raw, const How& h) {
     if (h.to == F32K) return bits<u32>(to_float(d, h.r));
     return h.to == F16K ? to_half(d, h.r) : to_bf16(d, h.r);
   }
-  double v = h.from == F64K ? bits<double>(raw) : h.from == F32K ? static_cast<double>(h.ftz ? flush(bits<float>(static_cast<u32>(raw))) : bits<float>(static_cast<u32>(raw)))
-             : h.from == F16K ? half_to_float(static_cast<u32>(raw) & 0xffff) : bf16_to_float(static_cast<u32>(raw) & 0xffff);
+  double v = h.from == F64K   ? bits<double>(raw)
+             : h.from == F32K ? static_cast<double>(h.ftz ? flush(bits<float>(static_cast<u32>(raw)))
+                                                          : bits<float>(static_cast<u32>(raw)))
+             : h.from == F16K ? half_to_float(static_cast<u32>(raw) & 0xffff)
+                              : bf16_to_float(static_cast<u32>(raw) & 0xffff);
   if (!is_float(h.to)) return double_to_int(round_integral(v, h.r), to_width, to_signed, h.from == F64K);
   if (h.integral) v = std::copysign(round_integral(v, h.r), v);
   const Rounding r = h.integral ? RN : h.r;
@@ -200,7 +219,8 @@ void cvt(Lower& x) {
   const bool source_wide = a.kind == Operand::REG ? wide_a : width_of(from) == 64;
   x.ins.imm = static_cast<i32>(static_cast<u32>(kt) | static_cast<u32>(kf) << 4 | static_cast<u32>(r) << 8);
   const bool integral = x.has("rni") || x.has("rzi") || x.has("rmi") || x.has("rpi");
-  x.ins.flags = static_cast<u8>((sat ? 1 : 0) | (z ? 2 : 0) | (integral ? 4 : 0) | (relu ? 8 : 0) | (source_wide ? 16 : 0) | (wide_d ? 32 : 0));
+  x.ins.flags = static_cast<u8>((sat ? 1 : 0) | (z ? 2 : 0) | (integral ? 4 : 0) | (relu ? 8 : 0) |
+                                (source_wide ? 16 : 0) | (wide_d ? 32 : 0));
   x.ins.n = static_cast<u8>(have_d == 16 ? 16 : 32);
   x.set(convert_lanes);
   if (sat || relu || (z && kf != F32K)) return;
@@ -220,9 +240,12 @@ void cvt(Lower& x) {
   } else if (r == RN && !integral) {
     if (kt == F32K && kf == S32K) x.set(op<float, i32, u32, u32, LANES(float(a))>());
     else if (kt == F32K && kf == U32K) x.set(op<float, u32, u32, u32, LANES(float(a))>());
-    else if (kt == F32K && kf == F16K && !d16) x.set(op<float, u32, u32, u32, LANES(half_to_float(a & 0xffff))>());
+    else if (kt == F32K && kf == F16K && !d16)
+      x.set(op<float, u32, u32, u32, LANES(half_to_float(a & 0xffff))>());
     else if (kt == F32K && kf == BF16K) x.set(op<float, u32, u32, u32, LANES(bf16_to_float(a & 0xffff))>());
-    else if (kt == F16K && kf == F32K) z ? x.set(op<u32, float, u32, u32, LANES(float_to_half(flush(a)))>()) : x.set(op<u32, float, u32, u32, LANES(float_to_half(a))>());
+    else if (kt == F16K && kf == F32K)
+      z ? x.set(op<u32, float, u32, u32, LANES(float_to_half(flush(a)))>())
+        : x.set(op<u32, float, u32, u32, LANES(float_to_half(a))>());
     else if (kt == BF16K && kf == F32K) x.set(op<u32, float, u32, u32, LANES(float_to_bf16(a))>());
     else if (kt == F64K && kf == F32K && !z) x.set(op<double, float, u32, u32, LANES(double(a))>());
     else if (kt == F32K && kf == F64K && !z) x.set(op<float, double, u32, u32, LANES(float(a))>());
@@ -231,19 +254,33 @@ void cvt(Lower& x) {
 
 inline float relu(float v) { return v < 0 ? 0.f : v; }
 template <int R>
-u32 half_rounded(float f) { return to_half(f, static_cast<Rounding>(R)); }
+u32 half_rounded(float f) {
+  return to_half(f, static_cast<Rounding>(R));
+}
 template <int R>
-u32 bf16_rounded(float f) { return to_bf16(f, static_cast<Rounding>(R)); }
+u32 bf16_rounded(float f) {
+  return to_bf16(f, static_cast<Rounding>(R));
+}
 void cvt_pack(Lower& x) {  // d.hi = a, d.lo = b
   const std::string& to = x.word(x.s.words.size() - 2);
   x.ins.d = x.to(0, "b32"), x.ins.a = x.from(1, "f32"), x.ins.b = x.from(2, "f32");
   const bool half = to == "f16x2", rl = x.has("relu"), rz = x.has("rz");
   if (rz) {
-    if (half) rl ? x.set(op<u32, float, float, u32, LANES(half_rounded<RZ>(relu(a)) << 16 | half_rounded<RZ>(relu(b)))>()) : x.set(op<u32, float, float, u32, LANES(half_rounded<RZ>(a) << 16 | half_rounded<RZ>(b))>());
-    else rl ? x.set(op<u32, float, float, u32, LANES(bf16_rounded<RZ>(relu(a)) << 16 | bf16_rounded<RZ>(relu(b)))>()) : x.set(op<u32, float, float, u32, LANES(bf16_rounded<RZ>(a) << 16 | bf16_rounded<RZ>(b))>());
+    if (half)
+      rl ? x.set(op<u32, float, float, u32,
+                    LANES(half_rounded<RZ>(relu(a)) << 16 | half_rounded<RZ>(relu(b)))>())
+         : x.set(op<u32, float, float, u32, LANES(half_rounded<RZ>(a) << 16 | half_rounded<RZ>(b))>());
+    else
+      rl ? x.set(op<u32, float, float, u32,
+                    LANES(bf16_rounded<RZ>(relu(a)) << 16 | bf16_rounded<RZ>(relu(b)))>())
+         : x.set(op<u32, float, float, u32, LANES(bf16_rounded<RZ>(a) << 16 | bf16_rounded<RZ>(b))>());
   } else {
-    if (half) rl ? x.set(op<u32, float, float, u32, LANES(float_to_half(relu(a)) << 16 | float_to_half(relu(b)))>()) : x.set(op<u32, float, float, u32, LANES(float_to_half(a) << 16 | float_to_half(b))>());
-    else rl ? x.set(op<u32, float, float, u32, LANES(float_to_bf16(relu(a)) << 16 | float_to_bf16(relu(b)))>()) : x.set(op<u32, float, float, u32, LANES(float_to_bf16(a) << 16 | float_to_bf16(b))>());
+    if (half)
+      rl ? x.set(op<u32, float, float, u32, LANES(float_to_half(relu(a)) << 16 | float_to_half(relu(b)))>())
+         : x.set(op<u32, float, float, u32, LANES(float_to_half(a) << 16 | float_to_half(b))>());
+    else
+      rl ? x.set(op<u32, float, float, u32, LANES(float_to_bf16(relu(a)) << 16 | float_to_bf16(relu(b)))>())
+         : x.set(op<u32, float, float, u32, LANES(float_to_bf16(a) << 16 | float_to_bf16(b))>());
   }
 }
 void cvt_tf32(Lower& x) {
@@ -259,34 +296,57 @@ void cvt_to_fp8(Lower& x) {
   x.ins.d = x.to(0, "b16");
   if (x.type() == "f32") {
     x.ins.a = x.from(1, "f32"), x.ins.b = x.from(2, "f32");
-    if (e5) rl ? x.set(op<u32, float, float, u32, LANES(to_fp8(relu(a), true) << 8 | to_fp8(relu(b), true))>()) : x.set(op<u32, float, float, u32, LANES(to_fp8(a, true) << 8 | to_fp8(b, true))>());
-    else rl ? x.set(op<u32, float, float, u32, LANES(to_fp8(relu(a), false) << 8 | to_fp8(relu(b), false))>()) : x.set(op<u32, float, float, u32, LANES(to_fp8(a, false) << 8 | to_fp8(b, false))>());
+    if (e5)
+      rl ? x.set(op<u32, float, float, u32, LANES(to_fp8(relu(a), true) << 8 | to_fp8(relu(b), true))>())
+         : x.set(op<u32, float, float, u32, LANES(to_fp8(a, true) << 8 | to_fp8(b, true))>());
+    else
+      rl ? x.set(op<u32, float, float, u32, LANES(to_fp8(relu(a), false) << 8 | to_fp8(relu(b), false))>())
+         : x.set(op<u32, float, float, u32, LANES(to_fp8(a, false) << 8 | to_fp8(b, false))>());
   } else {
     if (rl) x.unsupported("relu");
     x.ins.a = x.from(1, "f16x2");
-    e5 ? x.set(op<u32, u32, u32, u32, LANES(to_fp8(half_to_float(a >> 16), true) << 8 | to_fp8(half_to_float(a & 0xffff), true))>())
-       : x.set(op<u32, u32, u32, u32, LANES(to_fp8(half_to_float(a >> 16), false) << 8 | to_fp8(half_to_float(a & 0xffff), false))>());
+    e5 ? x.set(
+             op<u32, u32, u32, u32,
+                LANES(to_fp8(half_to_float(a >> 16), true) << 8 | to_fp8(half_to_float(a & 0xffff), true))>())
+       : x.set(op<u32, u32, u32, u32,
+                  LANES(to_fp8(half_to_float(a >> 16), false) << 8 |
+                        to_fp8(half_to_float(a & 0xffff), false))>());
   }
 }
 void cvt_from_fp8(Lower& x) {
   x.ins.d = x.to(0, "f16x2"), x.ins.a = x.from(1, "b16");
-  x.has("e5m2x2") ? x.set(op<u32, u32, u32, u32, LANES(float_to_half(from_fp8(a >> 8 & 255, true)) << 16 | float_to_half(from_fp8(a & 255, true)))>())
-                  : x.set(op<u32, u32, u32, u32, LANES(float_to_half(from_fp8(a >> 8 & 255, false)) << 16 | float_to_half(from_fp8(a & 255, false)))>());
+  x.has("e5m2x2") ? x.set(op<u32, u32, u32, u32,
+                             LANES(float_to_half(from_fp8(a >> 8 & 255, true)) << 16 |
+                                   float_to_half(from_fp8(a & 255, true)))>())
+                  : x.set(op<u32, u32, u32, u32,
+                             LANES(float_to_half(from_fp8(a >> 8 & 255, false)) << 16 |
+                                   float_to_half(from_fp8(a & 255, false)))>());
 }
-u32 saturate_pack(i32 v, int width, bool is_signed) { return static_cast<u32>(clamp_signed(v, width, is_signed)) & ((1u << width) - 1); }
-void cvt_pack_int(Lower& x) {  // cvt.pack.sat.{u8,s8,u16,s16}.s32.b32 d, a, b, c  (8 bits: previous bytes from c)
+u32 saturate_pack(i32 v, int width, bool is_signed) {
+  return static_cast<u32>(clamp_signed(v, width, is_signed)) & ((1u << width) - 1);
+}
+void cvt_pack_int(
+    Lower& x) {  // cvt.pack.sat.{u8,s8,u16,s16}.s32.b32 d, a, b, c  (8 bits: previous bytes from c)
   const std::string& to = x.word(3);
   x.ins.d = x.to(0, "b32"), x.ins.a = x.from(1, "s32"), x.ins.b = x.from(2, "s32");
   if (x.count() > 3) x.ins.c = x.from(3, "b32");
-  if (to == "u16") x.set(op<u32, i32, i32, u32, LANES(saturate_pack(a, 16, false) << 16 | saturate_pack(b, 16, false))>());
-  else if (to == "s16") x.set(op<u32, i32, i32, u32, LANES(saturate_pack(a, 16, true) << 16 | saturate_pack(b, 16, true))>());
-  else if (to == "u8") x.set(op<u32, i32, i32, u32, LANES(c << 16 | saturate_pack(a, 8, false) << 8 | saturate_pack(b, 8, false))>());
-  else x.set(op<u32, i32, i32, u32, LANES(c << 16 | saturate_pack(a, 8, true) << 8 | saturate_pack(b, 8, true))>());
+  if (to == "u16")
+    x.set(op<u32, i32, i32, u32, LANES(saturate_pack(a, 16, false) << 16 | saturate_pack(b, 16, false))>());
+  else if (to == "s16")
+    x.set(op<u32, i32, i32, u32, LANES(saturate_pack(a, 16, true) << 16 | saturate_pack(b, 16, true))>());
+  else if (to == "u8")
+    x.set(op<u32, i32, i32, u32,
+             LANES(c << 16 | saturate_pack(a, 8, false) << 8 | saturate_pack(b, 8, false))>());
+  else
+    x.set(op<u32, i32, i32, u32,
+             LANES(c << 16 | saturate_pack(a, 8, true) << 8 | saturate_pack(b, 8, true))>());
 }
 
-// Generic addresses: global, const and param memory are host addresses already; shared and local have windows.
+// Generic addresses: global, const and param memory are host addresses already; shared and local have
+// windows.
 void cvta(Lower& x) {
-  const bool to = x.has("to"), shared = x.has("shared") || x.has("shared::cta") || x.has("shared::cluster"), local = x.has("local");
+  const bool to = x.has("to"), shared = x.has("shared") || x.has("shared::cta") || x.has("shared::cluster"),
+             local = x.has("local");
   if (width_of(x.type()) != 64) x.unsupported("32-bit generic addresses");
   x.ins.d = x.to(0, "u64"), x.ins.a = x.from(1, "u64");
   if (to) {

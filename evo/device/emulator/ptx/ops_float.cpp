@@ -1,6 +1,7 @@
-// fp32 and fp64 arithmetic. Rounding follows PTX: .rn by the host's default, .rz .rm .rp by switching its rounding mode
-// around the loop. The .approx functions stay within their documented errors (ex2 and lg2: 2 ulp; rcp, rsqrt, sqrt, div:
-// correctly rounded; sin, cos, tanh: libm), so their last bits may differ from a GPU's.
+// fp32 and fp64 arithmetic. Rounding follows PTX: .rn by the host's default, .rz .rm .rp by switching its
+// rounding mode around the loop. The .approx functions stay within their documented errors (ex2 and lg2: 2
+// ulp; rcp, rsqrt, sqrt, div: correctly rounded; sin, cos, tanh: libm), so their last bits may differ from a
+// GPU's.
 #include <cfenv>
 
 #include "lanes.hpp"
@@ -19,7 +20,8 @@ inline float exp2_approx(float x) {  // branch-free so that it vectorises; 0.91 
   p = __builtin_fmaf(p, f, 6.931472028550421e-1f);
   p = __builtin_fmaf(p, f, 1.f);
   const i32 e = static_cast<i32>(x == x ? n : 0.f), h = e >> 1;
-  const float r = p * bits<float>(static_cast<u32>(h + 127) << 23) * bits<float>(static_cast<u32>(e - h + 127) << 23);
+  const float r =
+      p * bits<float>(static_cast<u32>(h + 127) << 23) * bits<float>(static_cast<u32>(e - h + 127) << 23);
   return bits<float>(select(x != x, bits<u32>(x), select(x > 128.f, 0x7f800000u, bits<u32>(r))));
 }
 
@@ -51,45 +53,72 @@ void operands(Lower& x, const char* type, size_t n) {
 inline float saturate(float v) { return v > 0.f ? (v > 1.f ? 1.f : v) : 0.f; }
 
 // One fp32 expression with .ftz and .sat applied where the opcode has them.
-#define FP32(EXPRESSION)                                                                                                                   \
-  {                                                                                                                                        \
-    const bool z = x.has("ftz"), s = x.has("sat");                                                                                         \
-    if (s && z) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {               \
-      constexpr bool Z = true; a = ftz<Z>(a), b = ftz<Z>(b), c = ftz<Z>(c); return saturate(ftz<Z>(EXPRESSION)); }>(x));                   \
-    else if (s) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {               \
-      return saturate(EXPRESSION); }>(x));                                                                                                 \
-    else if (z) x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {               \
-      constexpr bool Z = true; a = ftz<Z>(a), b = ftz<Z>(b), c = ftz<Z>(c); return ftz<Z>(EXPRESSION); }>(x));                             \
-    else x.set(rounding<float, float, float, float, [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) { return EXPRESSION; }>(x)); \
+#define FP32(EXPRESSION)                                                                                    \
+  {                                                                                                         \
+    const bool z = x.has("ftz"), s = x.has("sat");                                                          \
+    if (s && z)                                                                                             \
+      x.set(rounding<float, float, float, float,                                                            \
+                     [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {                      \
+                       constexpr bool Z = true;                                                             \
+                       a = ftz<Z>(a), b = ftz<Z>(b), c = ftz<Z>(c);                                         \
+                       return saturate(ftz<Z>(EXPRESSION));                                                 \
+                     }>(x));                                                                                \
+    else if (s)                                                                                             \
+      x.set(rounding<float, float, float, float,                                                            \
+                     [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {                      \
+                       return saturate(EXPRESSION);                                                         \
+                     }>(x));                                                                                \
+    else if (z)                                                                                             \
+      x.set(rounding<float, float, float, float,                                                            \
+                     [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) {                      \
+                       constexpr bool Z = true;                                                             \
+                       a = ftz<Z>(a), b = ftz<Z>(b), c = ftz<Z>(c);                                         \
+                       return ftz<Z>(EXPRESSION);                                                           \
+                     }>(x));                                                                                \
+    else                                                                                                    \
+      x.set(                                                                                                \
+          rounding<float, float, float, float,                                                              \
+                   [](float a, [[maybe_unused]] float b, [[maybe_unused]] float c) { return EXPRESSION; }>( \
+              x));                                                                                          \
   }
-#define FP64(EXPRESSION) \
-  x.set(rounding<double, double, double, double, [](double a, [[maybe_unused]] double b, [[maybe_unused]] double c) { return EXPRESSION; }>(x));
+#define FP64(EXPRESSION)                                                                                     \
+  x.set(rounding<double, double, double, double,                                                             \
+                 [](double a, [[maybe_unused]] double b, [[maybe_unused]] double c) { return EXPRESSION; }>( \
+      x));
 
-#define ARITHMETIC(NAME, N, E32, E64)                            \
-  void NAME(Lower& x) {                                          \
-    if (x.type() == "f64") {                                     \
-      x.source.cls = Class::FP64;                                \
-      operands(x, "f64", N);                                     \
-      FP64(E64)                                                  \
-    } else {                                                     \
-      operands(x, "f32", N);                                     \
-      x.source.lane_flop = N == 3 ? 2 : 1;                       \
-      FP32(E32)                                                  \
-    }                                                            \
+#define ARITHMETIC(NAME, N, E32, E64)      \
+  void NAME(Lower& x) {                    \
+    if (x.type() == "f64") {               \
+      x.source.cls = Class::FP64;          \
+      operands(x, "f64", N);               \
+      FP64(E64)                            \
+    } else {                               \
+      operands(x, "f32", N);               \
+      x.source.lane_flop = N == 3 ? 2 : 1; \
+      FP32(E32)                            \
+    }                                      \
   }
 ARITHMETIC(add, 2, a + b, a + b)
 ARITHMETIC(sub, 2, a - b, a - b)
-ARITHMETIC(mul, 2, a * b, a * b)
+ARITHMETIC(mul, 2, a* b, a* b)
 ARITHMETIC(fma_, 3, __builtin_fmaf(a, b, c), __builtin_fma(a, b, c))
 ARITHMETIC(div, 2, a / b, a / b)
 ARITHMETIC(rcp, 1, 1.f / a, 1.0 / a)
 ARITHMETIC(sqrt_, 1, __builtin_sqrtf(a), __builtin_sqrt(a))
 #undef ARITHMETIC
 
-inline double max_double(double a, double b) { return a != a ? b : b != b ? a : a > b ? a : b > a ? b : bits<double>(bits<u64>(a) & bits<u64>(b)); }
-inline double min_double(double a, double b) { return a != a ? b : b != b ? a : a < b ? a : b < a ? b : bits<double>(bits<u64>(a) | bits<u64>(b)); }
-inline float nan_or(float a, float b, float r) { return bits<float>(select((a != a) | (b != b), 0x7fffffffu, bits<u32>(r))); }
-inline float xorsign_abs(float a, float b, float r) { return bits<float>((bits<u32>(r) & 0x7fffffffu) | ((bits<u32>(a) ^ bits<u32>(b)) & 0x80000000u)); }
+inline double max_double(double a, double b) {
+  return a != a ? b : b != b ? a : a > b ? a : b > a ? b : bits<double>(bits<u64>(a) & bits<u64>(b));
+}
+inline double min_double(double a, double b) {
+  return a != a ? b : b != b ? a : a < b ? a : b < a ? b : bits<double>(bits<u64>(a) | bits<u64>(b));
+}
+inline float nan_or(float a, float b, float r) {
+  return bits<float>(select((a != a) | (b != b), 0x7fffffffu, bits<u32>(r)));
+}
+inline float xorsign_abs(float a, float b, float r) {
+  return bits<float>((bits<u32>(r) & 0x7fffffffu) | ((bits<u32>(a) ^ bits<u32>(b)) & 0x80000000u));
+}
 inline float magnitude(float a) { return bits<float>(bits<u32>(a) & 0x7fffffffu); }
 
 void max_min(Lower& x) {
@@ -97,8 +126,7 @@ void max_min(Lower& x) {
   if (x.type() == "f64") {
     x.source.cls = Class::FP64;
     operands(x, "f64", 2);
-    if (is_max) FP64(max_double(a, b)) else FP64(min_double(a, b))
-    return;
+    if (is_max) FP64(max_double(a, b)) else FP64(min_double(a, b)) return;
   }
   x.source.lane_flop = 1;
   if (x.count() == 4) {
@@ -164,7 +192,8 @@ void mufu(Lower& x) {
   if (x.type() == "f64") {
     x.source.cls = Class::FP64;
     operands(x, "f64", 1);
-    if (o == "rsqrt") FP64(1.0 / __builtin_sqrt(a)) else FP64(1.0 / a)  // rcp.approx.ftz.f64 keeps 20 bits; more is allowed
+    if (o == "rsqrt") FP64(1.0 / __builtin_sqrt(a))
+    else FP64(1.0 / a)  // rcp.approx.ftz.f64 keeps 20 bits; more is allowed
     return;
   }
   operands(x, "f32", 1);
@@ -185,8 +214,12 @@ void testp_lanes(Warp& w, const Ins& I, u32 m) {
   u32 r = 0;
   each_lane(m, [&](u32 l) {
     const int c = std::fpclassify(a[l]);
-    const bool t = I.n == 0 ? c != FP_NAN && c != FP_INFINITE : I.n == 1 ? c == FP_INFINITE : I.n == 2 ? c != FP_NAN : I.n == 3 ? c == FP_NAN
-                   : I.n == 4 ? c == FP_NORMAL || c == FP_ZERO : c == FP_SUBNORMAL;
+    const bool t = I.n == 0   ? c != FP_NAN && c != FP_INFINITE
+                   : I.n == 1 ? c == FP_INFINITE
+                   : I.n == 2 ? c != FP_NAN
+                   : I.n == 3 ? c == FP_NAN
+                   : I.n == 4 ? c == FP_NORMAL || c == FP_ZERO
+                              : c == FP_SUBNORMAL;
     r |= static_cast<u32>(t) << l;
   });
   w.set_predicate(I.d, m, r);

@@ -9,11 +9,17 @@ namespace {
 using i128 = __int128;
 using u128 = unsigned __int128;
 
-template <class T> constexpr u32 WIDTH = sizeof(T) * 8;
-template <class T> inline slot_t<T> put(T x) { return static_cast<slot_t<T>>(static_cast<std::make_unsigned_t<T>>(x)); }
-template <class T> using wide_t = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, i32, u32>,
-                                  std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, i64, u64>,
-                                                     std::conditional_t<std::is_signed_v<T>, i128, u128>>>;
+template <class T>
+constexpr u32 WIDTH = sizeof(T) * 8;
+template <class T>
+inline slot_t<T> put(T x) {
+  return static_cast<slot_t<T>>(static_cast<std::make_unsigned_t<T>>(x));
+}
+template <class T>
+using wide_t =
+    std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, i32, u32>,
+                       std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, i64, u64>,
+                                          std::conditional_t<std::is_signed_v<T>, i128, u128>>>;
 
 // F over values of type T in slots of any width.
 template <class T, auto F, bool ALL>
@@ -25,7 +31,8 @@ void typed(Warp& w, const Ins& I, u32 m) {
   const S* c = reinterpret_cast<const S*>(w.registers + I.c);
 #pragma GCC ivdep
   for (int l = 0; l < 32; l++)
-    if (ALL || (m >> l & 1)) d[l] = put<T>(static_cast<T>(F(static_cast<T>(a[l]), static_cast<T>(b[l]), static_cast<T>(c[l]))));
+    if (ALL || (m >> l & 1))
+      d[l] = put<T>(static_cast<T>(F(static_cast<T>(a[l]), static_cast<T>(b[l]), static_cast<T>(c[l]))));
 }
 template <class T, auto F>
 Handlers in_type() {
@@ -53,12 +60,16 @@ void operands(Lower& x, size_t n) {
 }
 
 // The arithmetic below is on unsigned types, where wrapping is defined.
-#define BINARY(NAME, EXPRESSION)                                                                             \
-  void NAME(Lower& x) {                                                                                      \
-    operands(x, 2);                                                                                          \
-    by_type(x, x.type(), [&]<class T>(T) {                                                                   \
-      x.set(in_type<T, [](T a, T b, T) { using U = std::make_unsigned_t<T>; (void)sizeof(U); return EXPRESSION; }>()); \
-    });                                                                                                      \
+#define BINARY(NAME, EXPRESSION)           \
+  void NAME(Lower& x) {                    \
+    operands(x, 2);                        \
+    by_type(x, x.type(), [&]<class T>(T) { \
+      x.set(in_type<T, [](T a, T b, T) {   \
+        using U = std::make_unsigned_t<T>; \
+        (void)sizeof(U);                   \
+        return EXPRESSION;                 \
+      }>());                               \
+    });                                    \
   }
 BINARY(add, T(U(U(a) + U(b))))
 BINARY(sub, T(U(U(a) - U(b))))
@@ -67,38 +78,51 @@ BINARY(div, T(b == 0 ? T(~U(0)) : (std::is_signed_v<T> && b == T(-1)) ? T(U(0) -
 BINARY(rem, T(b == 0 ? a : (std::is_signed_v<T> && b == T(-1)) ? T(0) : T(a % b)))
 BINARY(min_, T(a < b ? a : b))
 BINARY(max_, T(a > b ? a : b))
-BINARY(and_, T(a & b))
+BINARY(and_, T(U(a) & U(b)))
 BINARY(or_, T(a | b))
 BINARY(xor_, T(a ^ b))
 BINARY(mul_hi, T(wide_t<T>(a) * wide_t<T>(b) >> WIDTH<T>))
 #undef BINARY
 
-#define UNARY(NAME, EXPRESSION)                                                                          \
-  void NAME(Lower& x) {                                                                                  \
-    operands(x, 1);                                                                                      \
-    by_type(x, x.type(), [&]<class T>(T) {                                                               \
-      x.set(in_type<T, [](T a, T, T) { using U = std::make_unsigned_t<T>; return EXPRESSION; }>());      \
-    });                                                                                                  \
+#define UNARY(NAME, EXPRESSION)            \
+  void NAME(Lower& x) {                    \
+    operands(x, 1);                        \
+    by_type(x, x.type(), [&]<class T>(T) { \
+      x.set(in_type<T, [](T a, T, T) {     \
+        using U = std::make_unsigned_t<T>; \
+        return EXPRESSION;                 \
+      }>());                               \
+    });                                    \
   }
 UNARY(neg, T(U(0) - U(a)))
 UNARY(not_, T(~U(a)))
 UNARY(cnot, T(U(a) == 0))
 UNARY(abs_, T(a < 0 ? T(U(0) - U(a)) : a))
-UNARY(brev, [](U v) { U r = 0; for (u32 i = 0; i < WIDTH<U>; i++) r = U(r | U(U(v >> i & 1) << (WIDTH<U> - 1 - i))); return T(r); }(U(a)))
+UNARY(brev, [](U v) {
+  U r = 0;
+  for (u32 i = 0; i < WIDTH<U>; i++) r = U(r | U(U(v >> i & 1) << (WIDTH<U> - 1 - i)));
+  return T(r);
+}(U(a)))
 #undef UNARY
 
 void mad_lo(Lower& x) {
   operands(x, 3);
   by_type(x, x.type(), [&]<class T>(T) {
     using U = std::make_unsigned_t<T>;
-    x.set(in_type<T, [](T a, T b, T c) { using W = std::make_unsigned_t<T>; return T(wide_t<W>(W(a)) * W(b) + W(c)); }>());
+    x.set(in_type<T, [](T a, T b, T c) {
+      using W = std::make_unsigned_t<T>;
+      return T(wide_t<W>(W(a)) * W(b) + W(c));
+    }>());
     (void)sizeof(U);
   });
 }
 void mad_hi(Lower& x) {
   operands(x, 3);
   by_type(x, x.type(), [&]<class T>(T) {
-    x.set(in_type<T, [](T a, T b, T c) { using U = std::make_unsigned_t<T>; return T(U(wide_t<T>(a) * wide_t<T>(b) >> WIDTH<T>) + U(c)); }>());
+    x.set(in_type<T, [](T a, T b, T c) {
+      using U = std::make_unsigned_t<T>;
+      return T(U(wide_t<T>(a) * wide_t<T>(b) >> WIDTH<T>) + U(c));
+    }>());
   });
 }
 void add_sat(Lower& x) {
@@ -136,15 +160,23 @@ void mul24(Lower& x) {
   const bool mad = x.s.words[0] == "mad24", hi = x.has("hi"), is_signed = x.type() == "s32";
   operands(x, mad ? 3 : 2);
   if (!mad) x.ins.c = x.constant(32, 0);
-  if (hi) is_signed ? x.set(op<i32, i32, i32, i32, LANES(i32((i64(i32(u32(a) << 8) >> 8) * (i32(u32(b) << 8) >> 8)) >> 16) + c)>())
-                    : x.set(op<u32, u32, u32, u32, LANES(u32(u64(a & 0xffffff) * (b & 0xffffff) >> 16) + c)>());
-  else is_signed ? x.set(op<u32, i32, i32, u32, LANES(u32(i64(i32(u32(a) << 8) >> 8) * (i32(u32(b) << 8) >> 8)) + c)>())
-                 : x.set(op<u32, u32, u32, u32, LANES(u32(u64(a & 0xffffff) * (b & 0xffffff)) + c)>());
+  if (hi)
+    is_signed ? x.set(op<i32, i32, i32, i32,
+                         LANES(i32((i64(i32(u32(a) << 8) >> 8) * (i32(u32(b) << 8) >> 8)) >> 16) + c)>())
+              : x.set(op<u32, u32, u32, u32, LANES(u32(u64(a & 0xffffff) * (b & 0xffffff) >> 16) + c)>());
+  else
+    is_signed
+        ? x.set(
+              op<u32, i32, i32, u32, LANES(u32(i64(i32(u32(a) << 8) >> 8) * (i32(u32(b) << 8) >> 8)) + c)>())
+        : x.set(op<u32, u32, u32, u32, LANES(u32(u64(a & 0xffffff) * (b & 0xffffff)) + c)>());
 }
 void sad(Lower& x) {
   operands(x, 3);
   by_type(x, x.type(), [&]<class T>(T) {
-    x.set(in_type<T, [](T a, T b, T c) { using U = std::make_unsigned_t<T>; return T(U(c) + (a < b ? U(U(b) - U(a)) : U(U(a) - U(b)))); }>());
+    x.set(in_type<T, [](T a, T b, T c) {
+      using U = std::make_unsigned_t<T>;
+      return T(U(c) + (a < b ? U(U(b) - U(a)) : U(U(a) - U(b))));
+    }>());
   });
 }
 
@@ -186,8 +218,10 @@ void mad_carry(Warp& w, const Ins& I, u32 m) {  // n: 1 carry in, 2 carry out; f
   u32 cc = w.predicates[I.c], out = 0;
   using S = std::make_signed_t<T>;
   each_lane(m, [&](u32 l) {
-    const u128 p = I.flags ? static_cast<u128>(static_cast<i128>(static_cast<S>(a[l])) * static_cast<S>(b[l])) : static_cast<u128>(a[l]) * b[l];
-    const u128 r = static_cast<u128>(static_cast<T>(HI ? p >> WIDTH<T> : p)) + c[l] + ((I.n & 1) ? cc >> l & 1 : 0);
+    const u128 p = I.flags ? static_cast<u128>(static_cast<i128>(static_cast<S>(a[l])) * static_cast<S>(b[l]))
+                           : static_cast<u128>(a[l]) * b[l];
+    const u128 r =
+        static_cast<u128>(static_cast<T>(HI ? p >> WIDTH<T> : p)) + c[l] + ((I.n & 1) ? cc >> l & 1 : 0);
     d[l] = static_cast<T>(r);
     out |= static_cast<u32>(r >> WIDTH<T> & 1) << l;
   });
@@ -203,7 +237,8 @@ void mad_cc(Lower& x) {
   if (width_of(x.type()) == 64) x.set(hi ? mad_carry<u64, true> : mad_carry<u64, false>);
   else x.set(hi ? mad_carry<u32, true> : mad_carry<u32, false>);
 }
-u32 condition_code(Lower& x) {  // predicate 0 and 1 are constants; the condition code follows at a fixed place
+// The predicate that holds the condition code. It is given a number when an instruction first needs it.
+u32 condition_code(Lower& x) {
   Program& p = x.program();
   for (auto& s : p.specials)
     if (s.name == "%cc") return s.slot;
@@ -237,21 +272,26 @@ void shr(Lower& x) {
 void shf(Lower& x) {  // funnel shift of b:a
   operands(x, 3);
   const bool left = x.has("l"), wrap = x.has("wrap");
-  if (left) wrap ? x.set(op<u32, u32, u32, u32, LANES(u32((u64(b) << 32 | a) << (c & 31) >> 32))>())
-                 : x.set(op<u32, u32, u32, u32, LANES(u32((c >= 32 ? a : u32((u64(b) << 32 | a) << (c & 31) >> 32))))>());
-  else wrap ? x.set(op<u32, u32, u32, u32, LANES(u32((u64(b) << 32 | a) >> (c & 31)))>())
-            : x.set(op<u32, u32, u32, u32, LANES(u32(c >= 32 ? b : u32((u64(b) << 32 | a) >> (c & 31))))>());
+  if (left)
+    wrap ? x.set(op<u32, u32, u32, u32, LANES(u32((u64(b) << 32 | a) << (c & 31) >> 32))>())
+         : x.set(op<u32, u32, u32, u32,
+                    LANES(u32((c >= 32 ? a : u32((u64(b) << 32 | a) << (c & 31) >> 32))))>());
+  else
+    wrap ? x.set(op<u32, u32, u32, u32, LANES(u32((u64(b) << 32 | a) >> (c & 31)))>())
+         : x.set(op<u32, u32, u32, u32, LANES(u32(c >= 32 ? b : u32((u64(b) << 32 | a) >> (c & 31))))>());
 }
 
 void popc(Lower& x) {
   x.ins.d = x.to(0, "u32");
   x.ins.a = x.from(1, x.type());
-  width_of(x.type()) == 64 ? x.set(op<u32, u64, u32, u32, LANES(u32(std::popcount(a)))>()) : x.set(op<u32, u32, u32, u32, LANES(u32(std::popcount(a)))>());
+  width_of(x.type()) == 64 ? x.set(op<u32, u64, u32, u32, LANES(u32(std::popcount(a)))>())
+                           : x.set(op<u32, u32, u32, u32, LANES(u32(std::popcount(a)))>());
 }
 void clz(Lower& x) {
   x.ins.d = x.to(0, "u32");
   x.ins.a = x.from(1, x.type());
-  width_of(x.type()) == 64 ? x.set(op<u32, u64, u32, u32, LANES(u32(std::countl_zero(a)))>()) : x.set(op<u32, u32, u32, u32, LANES(u32(std::countl_zero(a)))>());
+  width_of(x.type()) == 64 ? x.set(op<u32, u64, u32, u32, LANES(u32(std::countl_zero(a)))>())
+                           : x.set(op<u32, u32, u32, u32, LANES(u32(std::countl_zero(a)))>());
 }
 template <class U>
 u32 find_top(U v, bool shift) {
@@ -264,10 +304,18 @@ void bfind(Lower& x) {
   x.ins.a = x.from(1, x.type());
   const std::string& t = x.type();
   const bool shift = x.has("shiftamt");
-  if (t == "u32") x.set(shift ? op<u32, u32, u32, u32, LANES(find_top(a, true))>() : op<u32, u32, u32, u32, LANES(find_top(a, false))>());
-  else if (t == "s32") x.set(shift ? op<u32, i32, u32, u32, LANES(find_top(u32(a < 0 ? ~a : a), true))>() : op<u32, i32, u32, u32, LANES(find_top(u32(a < 0 ? ~a : a), false))>());
-  else if (t == "u64") x.set(shift ? op<u32, u64, u32, u32, LANES(find_top(a, true))>() : op<u32, u64, u32, u32, LANES(find_top(a, false))>());
-  else x.set(shift ? op<u32, i64, u32, u32, LANES(find_top(u64(a < 0 ? ~a : a), true))>() : op<u32, i64, u32, u32, LANES(find_top(u64(a < 0 ? ~a : a), false))>());
+  if (t == "u32")
+    x.set(shift ? op<u32, u32, u32, u32, LANES(find_top(a, true))>()
+                : op<u32, u32, u32, u32, LANES(find_top(a, false))>());
+  else if (t == "s32")
+    x.set(shift ? op<u32, i32, u32, u32, LANES(find_top(u32(a < 0 ? ~a : a), true))>()
+                : op<u32, i32, u32, u32, LANES(find_top(u32(a < 0 ? ~a : a), false))>());
+  else if (t == "u64")
+    x.set(shift ? op<u32, u64, u32, u32, LANES(find_top(a, true))>()
+                : op<u32, u64, u32, u32, LANES(find_top(a, false))>());
+  else
+    x.set(shift ? op<u32, i64, u32, u32, LANES(find_top(u64(a < 0 ? ~a : a), true))>()
+                : op<u32, i64, u32, u32, LANES(find_top(u64(a < 0 ? ~a : a), false))>());
 }
 u32 nth_set(u32 mask, u32 base, i32 offset) {  // fns
   if (base > 31) return ~0u;
@@ -333,7 +381,8 @@ void bfi(Lower& x) {
 void bmsk(Lower& x) {
   operands(x, 2);
   x.has("wrap") ? x.set(op<u32, u32, u32, u32, LANES(u32(((u64(1) << (b & 31)) - 1) << (a & 31)))>())
-                : x.set(op<u32, u32, u32, u32, LANES(a >= 32 ? 0u : u32((b >= 32 ? ~u64(0) : (u64(1) << b) - 1) << a))>());
+                : x.set(op<u32, u32, u32, u32,
+                           LANES(a >= 32 ? 0u : u32((b >= 32 ? ~u64(0) : (u64(1) << b) - 1) << a))>());
 }
 
 template <bool SIGNED, bool WRAP>
@@ -345,8 +394,12 @@ u32 extend(u32 a, u32 b) {  // the low b bits of a
 void szext(Lower& x) {
   operands(x, 2);
   const bool wrap = x.has("wrap");
-  if (x.type() == "s32") wrap ? x.set(op<u32, u32, u32, u32, LANES((extend<true, true>(a, b)))>()) : x.set(op<u32, u32, u32, u32, LANES((extend<true, false>(a, b)))>());
-  else wrap ? x.set(op<u32, u32, u32, u32, LANES((extend<false, true>(a, b)))>()) : x.set(op<u32, u32, u32, u32, LANES((extend<false, false>(a, b)))>());
+  if (x.type() == "s32")
+    wrap ? x.set(op<u32, u32, u32, u32, LANES((extend<true, true>(a, b)))>())
+         : x.set(op<u32, u32, u32, u32, LANES((extend<true, false>(a, b)))>());
+  else
+    wrap ? x.set(op<u32, u32, u32, u32, LANES((extend<false, true>(a, b)))>())
+         : x.set(op<u32, u32, u32, u32, LANES((extend<false, false>(a, b)))>());
 }
 
 u32 permute(u32 a, u32 b, u32 selector) {
@@ -362,12 +415,19 @@ u32 permute(u32 a, u32 b, u32 selector) {
 }
 template <int MODE>
 u32 permute_mode(u32 a, u32 b, u32 c) {
-  static constexpr u8 f4e[4][4] = {{0, 1, 2, 3}, {1, 2, 3, 4}, {2, 3, 4, 5}, {3, 4, 5, 6}}, b4e[4][4] = {{0, 7, 6, 5}, {1, 0, 7, 6}, {2, 1, 0, 7}, {3, 2, 1, 0}},
-                      ecl[4][4] = {{0, 1, 2, 3}, {1, 1, 2, 3}, {2, 2, 2, 3}, {3, 3, 3, 3}}, ecr[4][4] = {{0, 0, 0, 0}, {0, 1, 1, 1}, {0, 1, 2, 2}, {0, 1, 2, 3}};
+  static constexpr u8 f4e[4][4] = {{0, 1, 2, 3}, {1, 2, 3, 4}, {2, 3, 4, 5}, {3, 4, 5, 6}},
+                      b4e[4][4] = {{0, 7, 6, 5}, {1, 0, 7, 6}, {2, 1, 0, 7}, {3, 2, 1, 0}},
+                      ecl[4][4] = {{0, 1, 2, 3}, {1, 1, 2, 3}, {2, 2, 2, 3}, {3, 3, 3, 3}},
+                      ecr[4][4] = {{0, 0, 0, 0}, {0, 1, 1, 1}, {0, 1, 2, 2}, {0, 1, 2, 3}};
   u32 sel = 0;
   for (u32 i = 0; i < 4; i++) {
     const u32 k = c & 3;
-    const u32 s = MODE == 0 ? f4e[k][i] : MODE == 1 ? b4e[k][i] : MODE == 2 ? k : MODE == 3 ? ecl[k][i] : MODE == 4 ? ecr[k][i] : 2 * (k & 1) + (i & 1);
+    const u32 s = MODE == 0   ? f4e[k][i]
+                  : MODE == 1 ? b4e[k][i]
+                  : MODE == 2 ? k
+                  : MODE == 3 ? ecl[k][i]
+                  : MODE == 4 ? ecr[k][i]
+                              : 2 * (k & 1) + (i & 1);
     sel |= s << (4 * i);
   }
   return permute(a, b, sel);
@@ -391,8 +451,8 @@ void lop3_lanes(Warp& w, const Ins& I, u32 m) {  // imm: the truth table
   alignas(64) u32 r[32];
   for (u32 l = 0; l < 32; l++) {
     const u32 x = a[l], y = b[l], z = c[l];
-    r[l] = (k[0] & ~x & ~y & ~z) | (k[1] & ~x & ~y & z) | (k[2] & ~x & y & ~z) | (k[3] & ~x & y & z) | (k[4] & x & ~y & ~z) |
-           (k[5] & x & ~y & z) | (k[6] & x & y & ~z) | (k[7] & x & y & z);
+    r[l] = (k[0] & ~x & ~y & ~z) | (k[1] & ~x & ~y & z) | (k[2] & ~x & y & ~z) | (k[3] & ~x & y & z) |
+           (k[4] & x & ~y & ~z) | (k[5] & x & ~y & z) | (k[6] & x & y & ~z) | (k[7] & x & y & z);
   }
   for (u32 l = 0; l < 32; l++)
     if (m >> l & 1) d[l] = r[l];
@@ -407,7 +467,8 @@ void lop3(Lower& x) {
 template <bool SA, bool SB>
 u32 dot4(u32 a, u32 b, u32 c) {
   for (u32 i = 0; i < 4; i++) {
-    const i32 x = SA ? i32(i8(a >> (8 * i))) : i32(u8(a >> (8 * i))), y = SB ? i32(i8(b >> (8 * i))) : i32(u8(b >> (8 * i)));
+    const i32 x = SA ? i32(i8(a >> (8 * i))) : i32(u8(a >> (8 * i))),
+              y = SB ? i32(i8(b >> (8 * i))) : i32(u8(b >> (8 * i)));
     c += static_cast<u32>(x * y);
   }
   return c;
@@ -426,16 +487,24 @@ void dp4a(Lower& x) {
   x.ins.d = x.to(0, "b32");
   x.ins.a = x.from(1, "b32"), x.ins.b = x.from(2, "b32"), x.ins.c = x.from(3, "b32");
   const bool sa = x.s.words[1][0] == 's', sb = x.s.words[2][0] == 's';
-  if (sa) sb ? x.set(op<u32, u32, u32, u32, LANES((dot4<true, true>(a, b, c)))>()) : x.set(op<u32, u32, u32, u32, LANES((dot4<true, false>(a, b, c)))>());
-  else sb ? x.set(op<u32, u32, u32, u32, LANES((dot4<false, true>(a, b, c)))>()) : x.set(op<u32, u32, u32, u32, LANES((dot4<false, false>(a, b, c)))>());
+  if (sa)
+    sb ? x.set(op<u32, u32, u32, u32, LANES((dot4<true, true>(a, b, c)))>())
+       : x.set(op<u32, u32, u32, u32, LANES((dot4<true, false>(a, b, c)))>());
+  else
+    sb ? x.set(op<u32, u32, u32, u32, LANES((dot4<false, true>(a, b, c)))>())
+       : x.set(op<u32, u32, u32, u32, LANES((dot4<false, false>(a, b, c)))>());
 }
 void dp2a(Lower& x) {
   x.ins.d = x.to(0, "b32");
   x.ins.a = x.from(1, "b32"), x.ins.b = x.from(2, "b32"), x.ins.c = x.from(3, "b32");
   const bool hi = x.has("hi"), sa = x.s.words[2][0] == 's', sb = x.s.words[3][0] == 's';
   auto pick = [&]<bool H>(std::bool_constant<H>) {
-    if (sa) sb ? x.set(op<u32, u32, u32, u32, LANES((dot2<true, true, H>(a, b, c)))>()) : x.set(op<u32, u32, u32, u32, LANES((dot2<true, false, H>(a, b, c)))>());
-    else sb ? x.set(op<u32, u32, u32, u32, LANES((dot2<false, true, H>(a, b, c)))>()) : x.set(op<u32, u32, u32, u32, LANES((dot2<false, false, H>(a, b, c)))>());
+    if (sa)
+      sb ? x.set(op<u32, u32, u32, u32, LANES((dot2<true, true, H>(a, b, c)))>())
+         : x.set(op<u32, u32, u32, u32, LANES((dot2<true, false, H>(a, b, c)))>());
+    else
+      sb ? x.set(op<u32, u32, u32, u32, LANES((dot2<false, true, H>(a, b, c)))>())
+         : x.set(op<u32, u32, u32, u32, LANES((dot2<false, false, H>(a, b, c)))>());
   };
   hi ? pick(std::true_type{}) : pick(std::false_type{});
 }

@@ -7,15 +7,19 @@
 namespace ptx {
 
 ValueType value_type(const std::string& t) {
-  static const std::pair<const char*, ValueType> names[] = {{"s32", T_S32}, {"u64", T_U64}, {"b64", T_U64}, {"s64", T_S64}, {"f32", T_F32}, {"f64", T_F64}, {"f16", T_F16},
-                                                            {"bf16", T_BF16}, {"f16x2", T_F16X2}, {"bf16x2", T_BF16X2}, {"b16", T_B16}};
+  static const std::pair<const char*, ValueType> names[] = {
+      {"s32", T_S32},     {"u64", T_U64},       {"b64", T_U64}, {"s64", T_S64},
+      {"f32", T_F32},     {"f64", T_F64},       {"f16", T_F16}, {"bf16", T_BF16},
+      {"f16x2", T_F16X2}, {"bf16x2", T_BF16X2}, {"b16", T_B16}};
   for (auto& [name, type] : names)
     if (t == name) return type;
   return T_U32;
 }
 
 template <class F>
-static u32 per_half(u32 a, u32 b, F f) { return f(a & 0xffff, b & 0xffff) | f(a >> 16, b >> 16) << 16; }
+static u32 per_half(u32 a, u32 b, F f) {
+  return f(a & 0xffff, b & 0xffff) | f(a >> 16, b >> 16) << 16;
+}
 
 u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c) {
   switch (o) {
@@ -30,16 +34,25 @@ u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c) {
   }
   auto real = [&](auto x, auto y) -> decltype(x) {
     if (o == ADD) return x + y;
-    return o == MIN ? static_cast<decltype(x)>(y != y || x < y ? x : y) : static_cast<decltype(x)>(y != y || x > y ? x : y);
+    return o == MIN ? static_cast<decltype(x)>(y != y || x < y ? x : y)
+                    : static_cast<decltype(x)>(y != y || x > y ? x : y);
   };
   auto half = [&](u32 x, u32 y) { return float_to_half(real(half_to_float(x), half_to_float(y))); };
   auto bfloat = [&](u32 x, u32 y) { return float_to_bf16(real(bf16_to_float(x), bf16_to_float(y))); };
   const u32 a32 = static_cast<u32>(old), b32 = static_cast<u32>(b);
   switch (t) {
     case T_U32: return o == ADD ? a32 + b32 : o == MIN ? std::min(a32, b32) : std::max(a32, b32);
-    case T_S32: return o == ADD ? a32 + b32 : static_cast<u32>(o == MIN ? std::min<i32>(static_cast<i32>(a32), static_cast<i32>(b32)) : std::max<i32>(static_cast<i32>(a32), static_cast<i32>(b32)));
+    case T_S32:
+      return o == ADD
+                 ? a32 + b32
+                 : static_cast<u32>(o == MIN ? std::min<i32>(static_cast<i32>(a32), static_cast<i32>(b32))
+                                             : std::max<i32>(static_cast<i32>(a32), static_cast<i32>(b32)));
     case T_U64: return o == ADD ? old + b : o == MIN ? std::min(old, b) : std::max(old, b);
-    case T_S64: return o == ADD ? old + b : static_cast<u64>(o == MIN ? std::min<i64>(static_cast<i64>(old), static_cast<i64>(b)) : std::max<i64>(static_cast<i64>(old), static_cast<i64>(b)));
+    case T_S64:
+      return o == ADD
+                 ? old + b
+                 : static_cast<u64>(o == MIN ? std::min<i64>(static_cast<i64>(old), static_cast<i64>(b))
+                                             : std::max<i64>(static_cast<i64>(old), static_cast<i64>(b)));
     case T_F32: return bits<u32>(real(bits<float>(a32), bits<float>(b32)));
     case T_F64: return bits<u64>(real(bits<double>(old), bits<double>(b)));
     case T_F16: return half(a32 & 0xffff, b32 & 0xffff);
@@ -52,7 +65,14 @@ u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c) {
 
 namespace {
 
-enum Flag : u8 { SIGNED = 2, ACQUIRES = 4, RELEASES = 8, NARROW = 16, WIDE = 32, POLLS = 64 };  // NARROW, WIDE: 16- or 64-bit registers
+enum Flag : u8 {
+  SIGNED = 2,
+  ACQUIRES = 4,
+  RELEASES = 8,
+  NARROW = 16,
+  WIDE = 32,
+  POLLS = 64
+};  // NARROW, WIDE: 16- or 64-bit registers
 
 Space space_of(Lower& x) {
   for (auto& w : x.s.words) {
@@ -104,7 +124,9 @@ void count(Warp& w, const u64* at, u32 lanes, u32 n, bool write) {
   }
 }
 
-inline bool is_shared(u64 address, Space s) { return s == Space::SHARED || (s == Space::GENERIC && (address & WINDOW_MASK) == SHARED_WINDOW); }
+inline bool is_shared(u64 address, Space s) {
+  return s == Space::SHARED || (s == Space::GENERIC && (address & WINDOW_MASK) == SHARED_WINDOW);
+}
 
 template <Space S, Access A>
 void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; ext: vector length, registers
@@ -123,7 +145,8 @@ void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; ext: vecto
       }
       u64 x = 0;
       std::memcpy(&x, p, es);
-      if ((I.flags & SIGNED) && es < 8) x = static_cast<u64>(static_cast<i64>(x << (64 - 8 * es)) >> (64 - 8 * es));
+      if ((I.flags & SIGNED) && es < 8)
+        x = static_cast<u64>(static_cast<i64>(x << (64 - 8 * es)) >> (64 - 8 * es));
       if (I.flags & WIDE) w.w(r[v])[l] = x;
       else w.u(r[v])[l] = I.flags & NARROW ? static_cast<u16>(x) : static_cast<u32>(x);
     }
@@ -151,7 +174,8 @@ void store(Warp& w, const Ins& I, u32 m) {
   });
 }
 
-// The common case: a whole warp loads or stores 4-byte words or 16-byte vectors in shared memory, checks included above.
+// The common case: a whole warp loads or stores 4-byte words or 16-byte vectors in shared memory, checks
+// included above.
 Fn pick(Space s, bool is_store, bool is_strong) {
   auto choose = [&]<Space S>(std::integral_constant<Space, S>) -> Fn {
     if (is_store) return is_strong ? store<S, Access::STRONG_WRITE> : store<S, Access::WRITE>;
@@ -183,7 +207,8 @@ bool load_param(Lower& x, const Operand& reg, const Operand& mem, u32 es, bool i
   const Program::Param* p = x.kernel_param(base.symbol);
   if (!p) return false;
   const size_t nbytes = es * std::max<size_t>(1, reg.parts.size());
-  if (mem.imm > p->nbytes || nbytes > p->nbytes - mem.imm) x.unsupported("load outside of parameter `" + base.symbol + "`");
+  if (mem.imm > p->nbytes || nbytes > p->nbytes - mem.imm)
+    x.unsupported("load outside of parameter `" + base.symbol + "`");
   x.source.cls = Class::LOAD_CONST;
   auto slot = [&](const Operand& r, u32 k) {
     const u32 width = x.width(r) == 64 ? 64 : 32;
@@ -200,7 +225,10 @@ bool load_param(Lower& x, const Operand& reg, const Operand& mem, u32 es, bool i
     x.set([](Warp& w, const Ins& I, u32 m) {
       const u32* e = w.ext + I.ext;
       for (u32 k = 0; k < e[0]; k++)
-        each_lane(m, [&](u32 l) { std::memcpy(w.registers + e[1 + 3 * k] + l * e[3 + 3 * k], w.registers + e[2 + 3 * k] + l * e[3 + 3 * k], e[3 + 3 * k]); });
+        each_lane(m, [&](u32 l) {
+          std::memcpy(w.registers + e[1 + 3 * k] + l * e[3 + 3 * k],
+                      w.registers + e[2 + 3 * k] + l * e[3 + 3 * k], e[3 + 3 * k]);
+        });
     });
     return true;
   }
@@ -225,7 +253,8 @@ void ld_st(Lower& x) {
     if (!is_store && load_param(x, reg, mem, es, is_signed)) return;
     u32 off, size;  // of a .func, or of the space where arguments of a call are built: local memory
     const Operand& base = mem.parts.at(0);
-    if (base.kind == Operand::SYMBOL && !x.local_variable(base.symbol, off, size)) x.unsupported("unknown parameter `" + base.symbol + "`");
+    if (base.kind == Operand::SYMBOL && !x.local_variable(base.symbol, off, size))
+      x.unsupported("unknown parameter `" + base.symbol + "`");
     s = Space::GENERIC;
   }
   if (s == Space::CONST && is_store) x.unsupported("store to constant memory");
@@ -249,7 +278,12 @@ void ld_st(Lower& x) {
   const std::string register_type = width == 64 ? "b64" : "b32";
   x.ins.ext = x.push(vn);
   if (is_store) {
-    auto source = [&](const Operand& o) { return o.kind == Operand::IMM ? x.from(o, width == 64 ? (t[0] == 'f' ? "f64" : "b64") : es == 2 ? "b16" : t) : x.from(o, register_type); };
+    auto source = [&](const Operand& o) {
+      return o.kind == Operand::IMM ? x.from(o, width == 64 ? (t[0] == 'f' ? "f64" : "b64")
+                                                : es == 2   ? "b16"
+                                                            : t)
+                                    : x.from(o, register_type);
+    };
     if (reg.kind == Operand::VECTOR) {
       std::vector<u32> slots;
       for (auto& r : reg.parts) slots.push_back(source(r));
@@ -260,15 +294,18 @@ void ld_st(Lower& x) {
   } else {
     x.push_all(reg, register_type, true);
   }
-  const bool is_strong = x.has("volatile") || x.has("relaxed") || x.has("acquire") || x.has("release") || x.has("mmio");
-  if (is_strong && !is_store) x.ins.flags |= static_cast<u8>(ACQUIRES | (s == Space::GLOBAL || s == Space::GENERIC || s == Space::SHARED ? POLLS : 0));
+  const bool is_strong =
+      x.has("volatile") || x.has("relaxed") || x.has("acquire") || x.has("release") || x.has("mmio");
+  if (is_strong && !is_store)
+    x.ins.flags |= static_cast<u8>(
+        ACQUIRES | (s == Space::GLOBAL || s == Space::GENERIC || s == Space::SHARED ? POLLS : 0));
   if (x.has("release")) x.ins.flags |= RELEASES;
   x.set(pick(s, is_store, is_strong));
 }
 
-// ------------------------------------------------------------------------------------------ atomics
-// ext: b registers (vector length first), then c. n: element bytes. imm: address offset. c: operation | type << 8 |
-// space << 16 | has destination << 24
+// ---- atomics
+// ext: b registers (vector length first), then c. n: element bytes. imm: address offset. c: operation | type
+// << 8 | space << 16 | has destination << 24
 void atomic(Warp& w, const Ins& I, u32 m) {
   u64 at[32];
   addresses(w, I, at);
@@ -283,7 +320,7 @@ void atomic(Warp& w, const Ins& I, u32 m) {
   else count<Space::GENERIC>(w, at, m, es * vn, true);
   each_lane(m, [&](u32 l) {
     const bool shared = is_shared(at[l], s);
-    u8* p = s == Space::SHARED ? shared_at<Access::ATOMIC>(w, static_cast<u32>(at[l]), es * vn)
+    u8* p = s == Space::SHARED   ? shared_at<Access::ATOMIC>(w, static_cast<u32>(at[l]), es * vn)
             : s == Space::GLOBAL ? global_at(w, at[l], es * vn, Access::ATOMIC, l)
                                  : generic_at<Access::ATOMIC>(w, at[l], es * vn, l);
     const u64 key = sync_key(w, at[l], shared);
@@ -291,7 +328,8 @@ void atomic(Warp& w, const Ins& I, u32 m) {
     publish(w, key);
     {
       std::unique_lock<std::mutex> lock;
-      if (!shared && w.worker->launch->config.threads > 1) lock = std::unique_lock(w.worker->launch->atomic_mutex[at[l] >> 4 & 63]);
+      if (!shared && w.worker->launch->config.threads > 1)
+        lock = std::unique_lock(w.worker->launch->atomic_mutex[at[l] >> 4 & 63]);
       for (u32 v = 0; v < vn; v++, p += es) {
         u64 old = 0;
         std::memcpy(&old, p, es);
@@ -344,7 +382,8 @@ void atom_red(Lower& x) {
   if (!red) each(x.operand(0), true);
   x.ins.ext = x.here();
   for (u32 v : words) x.push(v);
-  x.ins.c = static_cast<u32>(o) | static_cast<u32>(type) << 8 | static_cast<u32>(s) << 16 | (red ? 0u : 1u) << 24;
+  x.ins.c =
+      static_cast<u32>(o) | static_cast<u32>(type) << 8 | static_cast<u32>(s) << 16 | (red ? 0u : 1u) << 24;
   if (x.has("release") || x.has("acq_rel")) x.ins.flags |= RELEASES;
   x.set(atomic);
 }
@@ -376,21 +415,42 @@ void nop(Lower& x) {
 
 #define SCOPES ".cta|cluster|gpu|sys"
 #define SPACES ".global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
-#define CACHES "?ca|cg|cs|lu|cv|wb|wt|nc ?L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate ?L2::evict_first|L2::evict_last|L2::evict_normal ?L2::cache_hint ?L2::64B|L2::128B|L2::256B"
+#define CACHES                                                                            \
+  "?ca|cg|cs|lu|cv|wb|wt|nc "                                                             \
+  "?L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate " \
+  "?L2::evict_first|L2::evict_last|L2::evict_normal ?L2::cache_hint ?L2::64B|L2::128B|L2::256B"
 #define TYPES ".b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64|f16|bf16|f16x2|bf16x2"
 const Row ROWS[] = {
-    {"ld ?weak|volatile|relaxed|acquire|mmio ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func " CACHES " ?v2|v4|v8 " TYPES, Class::LOAD_GLOBAL, 1, ld_st},
+    {"ld ?weak|volatile|relaxed|acquire|mmio ?cta|cluster|gpu|sys "
+     "?global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func " CACHES
+     " ?v2|v4|v8 " TYPES,
+     Class::LOAD_GLOBAL, 1, ld_st},
     {"ldu ?global ?v2|v4 " TYPES, Class::LOAD_GLOBAL, 1, ld_st},
-    {"st ?weak|volatile|relaxed|release|mmio ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster|local|param|param::func " CACHES " ?v2|v4|v8 " TYPES, Class::STORE_GLOBAL, 0, ld_st},
-    {"atom ?relaxed|acquire|release|acq_rel ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster .add|min|max|inc|dec|and|or|xor|exch|cas ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES, Class::ATOMIC, 1, atom_red},
-    {"red ?relaxed|release ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster .add|min|max|inc|dec|and|or|xor ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES, Class::ATOMIC, 0, atom_red},
-    {"isspacep .global|shared|shared::cta|shared::cluster|local|const|param|param::entry", Class::INT, 1, isspacep},
-    {"prefetch ?global|local|const|param ?L1|L2 ?L2::evict_last|L2::evict_normal ?tensormap", Class::SPECIAL, 0, nop},
+    {"st ?weak|volatile|relaxed|release|mmio ?cta|cluster|gpu|sys "
+     "?global|shared|shared::cta|shared::cluster|local|param|param::func " CACHES " ?v2|v4|v8 " TYPES,
+     Class::STORE_GLOBAL, 0, ld_st},
+    {"atom ?relaxed|acquire|release|acq_rel ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster "
+     ".add|min|max|inc|dec|and|or|xor|exch|cas ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES,
+     Class::ATOMIC, 1, atom_red},
+    {"red ?relaxed|release ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster "
+     ".add|min|max|inc|dec|and|or|xor ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES,
+     Class::ATOMIC, 0, atom_red},
+    {"isspacep .global|shared|shared::cta|shared::cluster|local|const|param|param::entry", Class::INT, 1,
+     isspacep},
+    {"prefetch ?global|local|const|param ?L1|L2 ?L2::evict_last|L2::evict_normal ?tensormap", Class::SPECIAL,
+     0, nop},
     {"prefetchu .L1", Class::SPECIAL, 0, nop},
     {"discard ?global .L2", Class::SPECIAL, 0, nop, "ignored"},
     {"applypriority ?global .L2::evict_normal", Class::SPECIAL, 0, nop, "ignored"},
-    {"createpolicy .fractional|range ?global .L2::evict_first|L2::evict_last|L2::evict_normal|L2::evict_unchanged ?L2::evict_first|L2::evict_unchanged .b64", Class::SPECIAL, 1,
-     [](Lower& x) { x.ins.d = x.to(0, "b64"), x.ins.a = x.constant(64, 0); x.set(op<u64, u64, u64, u64, LANES(a)>()); }, "policies have no effect"},
+    {"createpolicy .fractional|range ?global "
+     ".L2::evict_first|L2::evict_last|L2::evict_normal|L2::evict_unchanged "
+     "?L2::evict_first|L2::evict_unchanged .b64",
+     Class::SPECIAL, 1,
+     [](Lower& x) {
+       x.ins.d = x.to(0, "b64"), x.ins.a = x.constant(64, 0);
+       x.set(op<u64, u64, u64, u64, LANES(a)>());
+     },
+     "policies have no effect"},
 };
 }  // namespace
 

@@ -4,10 +4,11 @@
 namespace ptx {
 namespace {
 
-// ------------------------------------------------------------------------------------------ predicates
+// ---- predicates
 template <auto F>
 void predicate_op(Warp& w, const Ins& I, u32 m) {
-  w.set_predicate(I.d, m, F(w.predicates[I.a] ^ (I.n & 1 ? FULL : 0), w.predicates[I.b] ^ (I.n & 2 ? FULL : 0)));
+  w.set_predicate(I.d, m,
+                  F(w.predicates[I.a] ^ (I.n & 1 ? FULL : 0), w.predicates[I.b] ^ (I.n & 2 ? FULL : 0)));
 }
 void predicates(Lower& x) {
   const std::string& o = x.s.words[0];
@@ -23,7 +24,7 @@ void predicates(Lower& x) {
   else x.set(predicate_op<[](u32 a, u32) { return a; }>);
 }
 
-// ------------------------------------------------------------------------------------------ comparisons
+// ---- comparisons
 using Compare = u32 (*)(const Warp&, u32, u32);
 
 template <class T>
@@ -63,7 +64,9 @@ Compare compare_of(const std::string& type, const std::string& c, bool z) {
   if (type == "s32") return compare_int<i32>(c);
   if (type == "u64" || type == "b64") return compare_int<u64>(c);
   if (type == "s64") return compare_int<i64>(c);
-  if (type == "f32") return z ? compare_real<float, [](float v) { return flush(v); }>(c) : compare_real<float, [](float v) { return v; }>(c);
+  if (type == "f32")
+    return z ? compare_real<float, [](float v) { return flush(v); }>(c)
+             : compare_real<float, [](float v) { return v; }>(c);
   if (type == "f64") return compare_real<double, [](double v) { return v; }>(c);
   if (type == "f16") return compare_real<u32, [](u32 v) { return half_to_float(v); }>(c);
   if (type == "bf16") return compare_real<u32, [](u32 v) { return bf16_to_float(v); }>(c);
@@ -72,8 +75,11 @@ Compare compare_of(const std::string& type, const std::string& c, bool z) {
 
 u32 combine(u32 how, u32 t, u32 q) { return how == 1 ? t & q : how == 2 ? t | q : how == 3 ? t ^ q : t; }
 
-// ext: pointer (two words), second destination + 1, boolean source + 1, how (1 and, 2 or, 3 xor; 8: source negated)
-Compare compare_at(const Warp& w, u32 e) { return reinterpret_cast<Compare>(u64(w.ext[e]) | u64(w.ext[e + 1]) << 32); }
+// ext: pointer (two words), second destination + 1, boolean source + 1, how (1 and, 2 or, 3 xor; 8: source
+// negated)
+Compare compare_at(const Warp& w, u32 e) {
+  return reinterpret_cast<Compare>(u64(w.ext[e]) | u64(w.ext[e + 1]) << 32);
+}
 void setp_lanes(Warp& w, const Ins& I, u32 m) {
   const u32* e = w.ext + I.ext;
   const u32 t = compare_at(w, I.ext)(w, I.a, I.b), how = e[4] & 7;
@@ -167,16 +173,22 @@ void slct(Lower& x) {
   x.ins.a = x.from(1, t), x.ins.b = x.from(2, t);
   x.ins.c = x.from(3, x.type());
   const bool f = x.type() == "f32";
-  if (width_of(t) == 64) f ? x.set(op<u64, u64, u64, float, LANES(c >= 0 ? a : b)>()) : x.set(op<u64, u64, u64, i32, LANES(c >= 0 ? a : b)>());
-  else f ? x.set(op<u32, u32, u32, float, LANES(c >= 0 ? a : b)>()) : x.set(op<u32, u32, u32, i32, LANES(c >= 0 ? a : b)>());
+  if (width_of(t) == 64)
+    f ? x.set(op<u64, u64, u64, float, LANES(c >= 0 ? a : b)>())
+      : x.set(op<u64, u64, u64, i32, LANES(c >= 0 ? a : b)>());
+  else
+    f ? x.set(op<u32, u32, u32, float, LANES(c >= 0 ? a : b)>())
+      : x.set(op<u32, u32, u32, i32, LANES(c >= 0 ? a : b)>());
 }
 
-// ------------------------------------------------------------------------------------------ moves
-void pack(Warp& w, const Ins& I, u32 m) {  // ext: parts; n: bits of a part; imm: how many; flags: 64-bit destination
+// ---- moves
+void pack(Warp& w, const Ins& I,
+          u32 m) {  // ext: parts; n: bits of a part; imm: how many; flags: 64-bit destination
   const u32* e = w.ext + I.ext;
   each_lane(m, [&](u32 l) {
     u64 v = 0;
-    for (i32 i = 0; i < I.imm; i++) v |= u64(w.u(e[i])[l] & (I.n == 32 ? FULL : (1u << I.n) - 1)) << (I.n * i);
+    for (i32 i = 0; i < I.imm; i++)
+      v |= u64(w.u(e[i])[l] & (I.n == 32 ? FULL : (1u << I.n) - 1)) << (I.n * i);
     if (I.flags) w.w(I.d)[l] = v;
     else w.u(I.d)[l] = static_cast<u32>(v);
   });
@@ -185,12 +197,23 @@ void unpack(Warp& w, const Ins& I, u32 m) {
   const u32* e = w.ext + I.ext;
   each_lane(m, [&](u32 l) {
     const u64 v = I.flags ? w.w(I.a)[l] : w.u(I.a)[l];
-    for (i32 i = 0; i < I.imm; i++) w.u(e[i])[l] = static_cast<u32>(v >> (I.n * i)) & (I.n == 32 ? FULL : (1u << I.n) - 1);
+    for (i32 i = 0; i < I.imm; i++)
+      w.u(e[i])[l] = static_cast<u32>(v >> (I.n * i)) & (I.n == 32 ? FULL : (1u << I.n) - 1);
   });
 }
-void clock_low(Warp& w, const Ins& I, u32 m) { each_lane(m, [&](u32 l) { w.u(I.d)[l] = static_cast<u32>(w.worker->clock + w.cta->cluster->instructions) * (I.n ? I.n : 1); }); }
-void clock_high(Warp& w, const Ins& I, u32 m) { each_lane(m, [&](u32 l) { w.u(I.d)[l] = static_cast<u32>((w.worker->clock + w.cta->cluster->instructions) >> 32); }); }
-void clock_wide(Warp& w, const Ins& I, u32 m) { each_lane(m, [&](u32 l) { w.w(I.d)[l] = w.worker->clock + w.cta->cluster->instructions; }); }
+void clock_low(Warp& w, const Ins& I, u32 m) {
+  each_lane(m, [&](u32 l) {
+    w.u(I.d)[l] = static_cast<u32>(w.worker->clock + w.cta->cluster->instructions) * (I.n ? I.n : 1);
+  });
+}
+void clock_high(Warp& w, const Ins& I, u32 m) {
+  each_lane(m, [&](u32 l) {
+    w.u(I.d)[l] = static_cast<u32>((w.worker->clock + w.cta->cluster->instructions) >> 32);
+  });
+}
+void clock_wide(Warp& w, const Ins& I, u32 m) {
+  each_lane(m, [&](u32 l) { w.w(I.d)[l] = w.worker->clock + w.cta->cluster->instructions; });
+}
 
 void mov(Lower& x) {
   const std::string& t = x.type();
@@ -212,7 +235,8 @@ void mov(Lower& x) {
   x.ins.d = x.to(d, t);
   if (a.kind == Operand::SYMBOL) {
     const std::string& n = a.symbol;
-    if (n == "%clock" || n == "%clock_hi" || n == "%clock64" || n == "%globaltimer" || n == "%globaltimer_lo" || n == "%globaltimer_hi") {
+    if (n == "%clock" || n == "%clock_hi" || n == "%clock64" || n == "%globaltimer" ||
+        n == "%globaltimer_lo" || n == "%globaltimer_hi") {
       x.set(bits_ == 64 ? clock_wide : n.ends_with("hi") ? clock_high : clock_low);
       return;
     }
@@ -237,7 +261,8 @@ const Row ROWS[] = {
     {"set " COMPARISONS " ?and|or|xor ?ftz .u32|s32|f32 " ALL_TYPES, Class::PREDICATE, 1, set_},
     {"selp " ALL_TYPES, Class::INT, 1, selp},
     {"slct ?ftz .b32|b64|u32|u64|s32|s64|f32|f64 .s32|f32", Class::INT, 1, slct},
-    {"mov .b16|b32|b64|u16|u32|u64|s16|s32|s64|f16|bf16|f16x2|bf16x2|f32|f64", Class::MOVE, 1, mov, "%clock counts executed warp instructions"},
+    {"mov .b16|b32|b64|u16|u32|u64|s16|s32|s64|f16|bf16|f16x2|bf16x2|f32|f64", Class::MOVE, 1, mov,
+     "%clock counts executed warp instructions"},
     {"mov .pred", Class::PREDICATE, 1, mov_pred},
 };
 }  // namespace

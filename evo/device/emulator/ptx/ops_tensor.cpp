@@ -1,7 +1,8 @@
 // mma.sync and the wmma instructions of the CUDA C++ WMMA API.
 //
-// Stated error: a real tensor core aligns the products of a step and truncates below a few extra bits before it adds;
-// here they are summed by fp32 FMAs in the order of k. Both keep fp32 accumulators; they differ in the last bits.
+// Stated error: a real tensor core aligns the products of a step and truncates below a few extra bits before
+// it adds; here they are summed by fp32 FMAs in the order of k. Both keep fp32 accumulators; they differ in
+// the last bits.
 #include <algorithm>
 
 #include "lanes.hpp"
@@ -25,12 +26,14 @@ void mma_k16(Warp& w, const Ins& I, u32) {  // ext: d[4] a[4] b[2] c[4]
   for (int i = 0; i < 4; i++) std::memcpy(w.f(e[i]), c[i], 128);
 }
 
-// ------------------------------------------------------------------------------------------ any other shape
+// ---- any other shape
 using Type = TensorType;
 struct Shape {
   u32 m, n, k;
 };
-bool parse_shape(const std::string& s, Shape& out) { return std::sscanf(s.c_str(), "m%un%uk%u", &out.m, &out.n, &out.k) == 3; }
+bool parse_shape(const std::string& s, Shape& out) {
+  return std::sscanf(s.c_str(), "m%un%uk%u", &out.m, &out.n, &out.k) == 3;
+}
 
 constexpr u32 MAX_MN = 32, MAX_K = 32;
 struct Matrices {
@@ -44,13 +47,15 @@ void multiply(Matrices& x, Shape s, bool integer, bool saturate) {
       for (u32 j = 0; j < s.n; j++) {
         i64 sum = x.ci[i][j];
         for (u32 k = 0; k < s.k; k++) sum += static_cast<i64>(x.a[i][k]) * static_cast<i64>(x.b[k][j]);
-        x.ci[i][j] = saturate ? std::clamp<i64>(sum, INT32_MIN, INT32_MAX) : static_cast<i32>(static_cast<u32>(sum));
+        x.ci[i][j] =
+            saturate ? std::clamp<i64>(sum, INT32_MIN, INT32_MAX) : static_cast<i32>(static_cast<u32>(sum));
       }
     return;
   }
   for (u32 i = 0; i < s.m; i++)
     for (u32 k = 0; k < s.k; k++)
-      for (u32 j = 0; j < s.n; j++) x.c[i][j] = __builtin_fmaf(static_cast<float>(x.a[i][k]), static_cast<float>(x.b[k][j]), x.c[i][j]);
+      for (u32 j = 0; j < s.n; j++)
+        x.c[i][j] = __builtin_fmaf(static_cast<float>(x.a[i][k]), static_cast<float>(x.b[k][j]), x.c[i][j]);
 }
 
 struct Config {  // packed into ext: the first words of a general mma
@@ -59,10 +64,23 @@ struct Config {  // packed into ext: the first words of a general mma
   u32 na, nb, nc, nd, saturate;
 };
 constexpr u32 CONFIG_WORDS = 12;
-Config config_at(const u32* e) { return {{e[0], e[1], e[2]}, static_cast<Type>(e[3]), static_cast<Type>(e[4]), static_cast<Type>(e[5]), static_cast<Type>(e[6]), e[7], e[8], e[9], e[10], e[11]}; }
+Config config_at(const u32* e) {
+  return {{e[0], e[1], e[2]},
+          static_cast<Type>(e[3]),
+          static_cast<Type>(e[4]),
+          static_cast<Type>(e[5]),
+          static_cast<Type>(e[6]),
+          e[7],
+          e[8],
+          e[9],
+          e[10],
+          e[11]};
+}
 void push_config(Lower& x, const Config& c) {
   x.ins.ext = x.push(c.shape.m);
-  for (u32 v : {c.shape.n, c.shape.k, u32(c.ta), u32(c.tb), u32(c.tc), u32(c.td), c.na, c.nb, c.nc, c.nd, c.saturate}) x.push(v);
+  for (u32 v :
+       {c.shape.n, c.shape.k, u32(c.ta), u32(c.tb), u32(c.tc), u32(c.td), c.na, c.nb, c.nc, c.nd, c.saturate})
+    x.push(v);
 }
 
 // Accumulators of a 16 x 8 tile: f32/s32 in four registers, f16 in two.
@@ -76,9 +94,12 @@ void mma_general(Warp& w, const Ins& I, u32) {
   for (u32 l = 0; l < 32; l++) {
     const u32 g = l >> 2, t = l & 3;
     for (u32 i = 0; i < f.na; i++)
-      for (u32 s = 0; s < pa; s++) x.a[g + 8 * (i & 1)][t * pa + s + 4 * pa * (i >> 1)] = decode(f.ta, w.u(a[i])[l] >> (32 / pa * s % 32) & mask);
+      for (u32 s = 0; s < pa; s++)
+        x.a[g + 8 * (i & 1)][t * pa + s + 4 * pa * (i >> 1)] =
+            decode(f.ta, w.u(a[i])[l] >> (32 / pa * s % 32) & mask);
     for (u32 i = 0; i < f.nb; i++)
-      for (u32 s = 0; s < pa; s++) x.b[t * pa + s + 4 * pa * i][g] = decode(f.tb, w.u(b[i])[l] >> (32 / pa * s % 32) & mask);
+      for (u32 s = 0; s < pa; s++)
+        x.b[t * pa + s + 4 * pa * i][g] = decode(f.tb, w.u(b[i])[l] >> (32 / pa * s % 32) & mask);
     for (u32 i = 0; i < 4; i++) {
       const u32 row = g + 8 * (i >> 1), col = 2 * t + (i & 1);
       if (f.tc == F16) x.c[row][col] = half_to_float(w.u(c[i >> 1])[l] >> (16 * (i & 1)) & 0xffff);
@@ -126,7 +147,8 @@ void mma(Lower& x) {  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
   const auto& words = x.s.words;
   if (!parse_shape(x.word(3), f.shape)) x.unsupported("unknown shape");
   const size_t n = words.size();
-  f.td = type_of(words[n - 4]), f.ta = type_of(words[n - 3]), f.tb = type_of(words[n - 2]), f.tc = type_of(words[n - 1]);
+  f.td = type_of(words[n - 4]), f.ta = type_of(words[n - 3]), f.tb = type_of(words[n - 2]),
+  f.tc = type_of(words[n - 1]);
   f.saturate = x.has("satfinite");
   x.ins.flow = Flow::ALIGNED;
   x.source.tensor_flop = 2 * f.shape.m * f.shape.n * f.shape.k;
@@ -140,15 +162,21 @@ void mma(Lower& x) {  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
   }
   if (f.shape.m != 16 || f.shape.n != 8) x.unsupported("unsupported shape");
   const u32 eb = element_bits(f.ta);
-  if (element_bits(f.tb) != eb || ((f.ta == F16 || f.ta == BF16 || f.ta == TF32) && f.ta != f.tb)) x.unsupported("operand types differ");
+  if (element_bits(f.tb) != eb || ((f.ta == F16 || f.ta == BF16 || f.ta == TF32) && f.ta != f.tb))
+    x.unsupported("operand types differ");
   const bool integer = f.ta == S8 || f.ta == U8T;
-  const bool k_ok = eb == 16 ? f.shape.k == 8 || f.shape.k == 16 : eb == 32 ? f.shape.k == 4 || f.shape.k == 8 : f.shape.k == 16 || f.shape.k == 32;
+  const bool k_ok = eb == 16   ? f.shape.k == 8 || f.shape.k == 16
+                    : eb == 32 ? f.shape.k == 4 || f.shape.k == 8
+                               : f.shape.k == 16 || f.shape.k == 32;
   if (!k_ok) x.unsupported("unsupported shape for the type");
-  if (f.tc != f.td || (integer ? f.tc != S32 : f.tc != F32 && !(f.tc == F16 && (f.ta == F16 || f.ta >= E4M3)))) x.unsupported("unsupported accumulator type");
+  if (f.tc != f.td ||
+      (integer ? f.tc != S32 : f.tc != F32 && !(f.tc == F16 && (f.ta == F16 || f.ta >= E4M3))))
+    x.unsupported("unsupported accumulator type");
   f.na = 16 * f.shape.k * eb / 1024, f.nb = 8 * f.shape.k * eb / 1024, f.nc = f.nd = f.tc == F16 ? 2 : 4;
   const u32 want[4] = {f.nd, f.na, f.nb, f.nc};
   for (size_t i = 0; i < 4; i++)
-    if (length(x.operand(i)) != want[i]) x.unsupported("operand " + std::to_string(i) + " must have " + std::to_string(want[i]) + " registers");
+    if (length(x.operand(i)) != want[i])
+      x.unsupported("operand " + std::to_string(i) + " must have " + std::to_string(want[i]) + " registers");
   const bool fast = f.shape.k == 16 && f.tc == F32 && (f.ta == F16 || f.ta == BF16);
   if (fast) x.ins.ext = x.here();
   else push_config(x, f);
@@ -157,10 +185,10 @@ void mma(Lower& x) {  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
   else x.set(mma_general);
 }
 
-// ------------------------------------------------------------------------------------------ wmma
-// Where element (row, column) of a fragment lives. The layout is ours to choose where PTX leaves it open; it is the one
-// that makes m16n16k16 two m16n8k16 steps, as on the hardware: A in four registers, B and C as two 8-column halves.
-// Fragments with more registers than needed repeat their content.
+// ---- wmma
+// Where element (row, column) of a fragment lives. The layout is ours to choose where PTX leaves it open; it
+// is the one that makes m16n16k16 two m16n8k16 steps, as on the hardware: A in four registers, B and C as two
+// 8-column halves. Fragments with more registers than needed repeat their content.
 enum Role : u8 { ROLE_A, ROLE_B, ROLE_C, ROLE_D };
 struct Fragment {
   Role role;
@@ -171,9 +199,13 @@ struct Fragment {
 struct Spot {
   u32 row, col;
 };
-u32 packed(const Fragment& f) { return f.type == F16 || f.type == BF16 ? 2 : f.type == S8 || f.type == U8T ? 4 : 1; }
+u32 packed(const Fragment& f) {
+  return f.type == F16 || f.type == BF16 ? 2 : f.type == S8 || f.type == U8T ? 4 : 1;
+}
 u32 distinct(const Fragment& f) {  // registers that hold different elements
-  const u32 count = f.role == ROLE_A ? f.shape.m * f.shape.k : f.role == ROLE_B ? f.shape.k * f.shape.n : f.shape.m * f.shape.n;
+  const u32 count = f.role == ROLE_A   ? f.shape.m * f.shape.k
+                    : f.role == ROLE_B ? f.shape.k * f.shape.n
+                                       : f.shape.m * f.shape.n;
   return count / 32 / packed(f);
 }
 // Register `reg`, element `s` of lane `l`.
@@ -195,7 +227,9 @@ Spot spot(const Fragment& f, u32 l, u32 reg, u32 s) {
 }
 // ext of load and store: role, m, n, k, type, registers, row-major, stride slot (+1, 0: dense), registers...
 constexpr u32 FRAGMENT_WORDS = 8;
-Fragment fragment_at(const u32* e) { return {static_cast<Role>(e[0]), {e[1], e[2], e[3]}, static_cast<Type>(e[4]), e[5]}; }
+Fragment fragment_at(const u32* e) {
+  return {static_cast<Role>(e[0]), {e[1], e[2], e[3]}, static_cast<Type>(e[4]), e[5]};
+}
 
 template <bool STORE>
 void wmma_move(Warp& w, const Ins& I, u32) {
@@ -203,12 +237,19 @@ void wmma_move(Warp& w, const Ins& I, u32) {
   const Fragment f = fragment_at(e);
   const bool row_major = e[6];
   const u32 p = packed(f), size = f.type == F64 ? 8 : element_bits(f.type) / 8, n = distinct(f);
-  const u64 ld = e[7] ? w.u(e[7] - 1)[0] : f.role == ROLE_A ? (row_major ? f.shape.k : f.shape.m) : f.role == ROLE_B ? (row_major ? f.shape.n : f.shape.k) : (row_major ? f.shape.n : f.shape.m);
-  const u64 base = (I.flags & ADDRESS_WIDE ? w.w(I.a)[0] : u64(w.u(I.a)[0])) + static_cast<u64>(static_cast<i64>(I.imm));
+  const u64 ld = e[7]               ? w.u(e[7] - 1)[0]
+                 : f.role == ROLE_A ? (row_major ? f.shape.k : f.shape.m)
+                 : f.role == ROLE_B ? (row_major ? f.shape.n : f.shape.k)
+                                    : (row_major ? f.shape.n : f.shape.m);
+  const u64 base =
+      (I.flags & ADDRESS_WIDE ? w.w(I.a)[0] : u64(w.u(I.a)[0])) + static_cast<u64>(static_cast<i64>(I.imm));
   const bool shared = I.n == 1 || (I.n == 0 && (base & WINDOW_MASK) == SHARED_WINDOW);
-  if ((ld * size) % 16) throw Fault(EVO_PTX_MISALIGNED, "wmma: the leading dimension must be a multiple of 16 bytes");
+  if ((ld * size) % 16)
+    throw Fault(EVO_PTX_MISALIGNED, "wmma: the leading dimension must be a multiple of 16 bytes");
   auto place = [&](u64 a, u32 bytes, u32 lane) {
-    if (shared) return STORE ? shared_at<Access::WRITE>(w, static_cast<u32>(a), bytes, ALL_LANES) : shared_at<Access::READ>(w, static_cast<u32>(a), bytes, ANY_LANE);
+    if (shared)
+      return STORE ? shared_at<Access::WRITE>(w, static_cast<u32>(a), bytes, ALL_LANES)
+                   : shared_at<Access::READ>(w, static_cast<u32>(a), bytes, ANY_LANE);
     if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
     return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
   };
@@ -241,7 +282,8 @@ void wmma_move(Warp& w, const Ins& I, u32) {
     }
   }
   if constexpr (!STORE)
-    for (u32 i = n; i < f.registers; i++) std::memcpy(w.u(e[FRAGMENT_WORDS + i]), w.u(e[FRAGMENT_WORDS + i % n]), 128);
+    for (u32 i = n; i < f.registers; i++)
+      std::memcpy(w.u(e[FRAGMENT_WORDS + i]), w.u(e[FRAGMENT_WORDS + i % n]), 128);
 }
 
 u32 fragment_registers(Lower& x, const Fragment& f) {
@@ -258,7 +300,8 @@ void wmma_load(Lower& x) {  // wmma.load.a.sync.aligned.LAYOUT.SHAPE{.space}.TYP
   if (store) f.role = ROLE_D;
   if (!parse_shape(x.word(6), f.shape)) x.unsupported("unknown shape");
   f.type = type_of(x.type());
-  const bool known = f.type == F16 || f.type == BF16 || f.type == TF32 || f.type == F32 || f.type == S8 || f.type == U8T || f.type == S32;
+  const bool known = f.type == F16 || f.type == BF16 || f.type == TF32 || f.type == F32 || f.type == S8 ||
+                     f.type == U8T || f.type == S32;
   if (!known) x.unsupported("unsupported element type");
   const Operand &mem = x.operand(store ? 0 : 1), &regs = x.operand(store ? 1 : 0);
   f.registers = static_cast<u32>(length(regs));
@@ -275,7 +318,8 @@ void wmma_load(Lower& x) {  // wmma.load.a.sync.aligned.LAYOUT.SHAPE{.space}.TYP
   else slot(list);
   const u32 stride = x.count() > 2 ? x.from(2, "u32") + 1 : 0;
   x.ins.ext = x.push(f.role);
-  for (u32 v : {f.shape.m, f.shape.n, f.shape.k, u32(f.type), f.registers, u32(x.word(5) == "row"), stride}) x.push(v);
+  for (u32 v : {f.shape.m, f.shape.n, f.shape.k, u32(f.type), f.registers, u32(x.word(5) == "row"), stride})
+    x.push(v);
   for (u32 v : slots) x.push(v);
   if (store) x.set(wmma_move<true>);
   else x.set(wmma_move<false>);
@@ -283,7 +327,8 @@ void wmma_load(Lower& x) {  // wmma.load.a.sync.aligned.LAYOUT.SHAPE{.space}.TYP
 
 // m16n16k16 with fp32 accumulators: two steps of the fast path.
 template <Element E>
-void wmma_fast(Warp& w, const Ins& I, u32) {  // ext: d[8] a[4+] b[4+] c[8] as slots; imm: registers of a; n: of b
+void wmma_fast(Warp& w, const Ins& I,
+               u32) {  // ext: d[8] a[4+] b[4+] c[8] as slots; imm: registers of a; n: of b
   const u32* e = w.ext + I.ext;
   const u32 *d = e, *a = e + 8, *b = a + I.imm, *c = b + I.n;
   const u32* ar[4] = {w.u(a[0]), w.u(a[1]), w.u(a[2]), w.u(a[3])};
@@ -311,8 +356,10 @@ void wmma_general(Warp& w, const Ins& I, u32) {
         }
   };
   auto part = [&](u32 v, Type t, u32 s) { return v >> (element_bits(t) * s % 32); };
-  each(ROLE_A, f.ta, [&](Spot p, u32 i, u32 s, u32 l) { x.a[p.row][p.col] = decode(f.ta, part(w.u(a[i])[l], f.ta, s)); });
-  each(ROLE_B, f.tb, [&](Spot p, u32 i, u32 s, u32 l) { x.b[p.row][p.col] = decode(f.tb, part(w.u(b[i])[l], f.tb, s)); });
+  each(ROLE_A, f.ta,
+       [&](Spot p, u32 i, u32 s, u32 l) { x.a[p.row][p.col] = decode(f.ta, part(w.u(a[i])[l], f.ta, s)); });
+  each(ROLE_B, f.tb,
+       [&](Spot p, u32 i, u32 s, u32 l) { x.b[p.row][p.col] = decode(f.tb, part(w.u(b[i])[l], f.tb, s)); });
   each(ROLE_C, f.tc, [&](Spot p, u32 i, u32 s, u32 l) {
     const u32 v = w.u(c[i])[l];
     if (integer) x.ci[p.row][p.col] = static_cast<i32>(v);
@@ -322,7 +369,8 @@ void wmma_general(Warp& w, const Ins& I, u32) {
   each(ROLE_D, f.td, [&](Spot p, u32 i, u32 s, u32 l) {
     u32& r = w.u(d[i])[l];
     if (integer) r = static_cast<u32>(x.ci[p.row][p.col]);
-    else if (f.td == F16) r = s ? (r & 0xffff) | float_to_half(x.c[p.row][p.col]) << 16 : float_to_half(x.c[p.row][p.col]);
+    else if (f.td == F16)
+      r = s ? (r & 0xffff) | float_to_half(x.c[p.row][p.col]) << 16 : float_to_half(x.c[p.row][p.col]);
     else r = bits<u32>(x.c[p.row][p.col]);
   });
 }
@@ -334,13 +382,17 @@ void wmma_mma(Lower& x) {  // wmma.mma.sync.aligned.AL.BL.SHAPE.{D.C | D.A.B.C}
   f.saturate = !types.empty() && types.back() == "satfinite";
   if (f.saturate) types.pop_back();
   if (types.size() == 2) f.td = type_of(types[0]), f.tc = type_of(types[1]), f.ta = f.tb = F16;
-  else if (types.size() == 4) f.td = type_of(types[0]), f.ta = type_of(types[1]), f.tb = type_of(types[2]), f.tc = type_of(types[3]);
+  else if (types.size() == 4)
+    f.td = type_of(types[0]), f.ta = type_of(types[1]), f.tb = type_of(types[2]), f.tc = type_of(types[3]);
   else x.unsupported("unknown types");
   const bool integer = f.ta == S8 || f.ta == U8T;
-  const bool ok = integer ? f.tb == f.ta && f.tc == S32 && f.td == S32 : (f.ta == F16 || f.ta == BF16 || f.ta == TF32) && f.tb == f.ta && (f.tc == F32 || f.tc == F16) && (f.td == F32 || f.td == F16);
+  const bool ok = integer ? f.tb == f.ta && f.tc == S32 && f.td == S32
+                          : (f.ta == F16 || f.ta == BF16 || f.ta == TF32) && f.tb == f.ta &&
+                                (f.tc == F32 || f.tc == F16) && (f.td == F32 || f.td == F16);
   if (!ok) x.unsupported("unsupported types");
   const std::string shape = x.word(6);
-  if (f.ta == TF32 ? shape != "m16n16k8" : shape != "m16n16k16" && shape != "m32n8k16" && shape != "m8n32k16") x.unsupported("unsupported shape");
+  if (f.ta == TF32 ? shape != "m16n16k8" : shape != "m16n16k16" && shape != "m32n8k16" && shape != "m8n32k16")
+    x.unsupported("unsupported shape");
   f.nd = static_cast<u32>(length(x.operand(0))), f.na = static_cast<u32>(length(x.operand(1)));
   f.nb = static_cast<u32>(length(x.operand(2))), f.nc = static_cast<u32>(length(x.operand(3)));
   fragment_registers(x, {ROLE_A, f.shape, f.ta, f.na});
@@ -359,16 +411,27 @@ void wmma_mma(Lower& x) {  // wmma.mma.sync.aligned.AL.BL.SHAPE.{D.C | D.A.B.C}
 
 #define WMMA_SHAPES ".m16n16k16|m32n8k16|m8n32k16|m16n16k8"
 const Row ROWS[] = {
-    {"mma .sync .aligned .m16n8k16|m16n8k8 .row .col .f32 .f16 .f16 .f32", Class::TENSOR, 1, mma, "fp32 FMA chain"},
-    {"mma .sync .aligned .m16n8k16|m16n8k8 .row .col .f16 .f16 .f16 .f16", Class::TENSOR, 1, mma, "fp32 sum, rounded once"},
-    {"mma .sync .aligned .m16n8k16|m16n8k8 .row .col .f32 .bf16 .bf16 .f32", Class::TENSOR, 1, mma, "fp32 FMA chain"},
-    {"mma .sync .aligned .m16n8k8|m16n8k4 .row .col .f32 .tf32 .tf32 .f32", Class::TENSOR, 1, mma, "fp32 FMA chain"},
-    {"mma .sync .aligned .m16n8k32|m16n8k16 .row .col ?satfinite .s32 .s8|u8 .s8|u8 .s32", Class::TENSOR, 1, mma},
-    {"mma .sync .aligned .m16n8k32|m16n8k16 .row .col ?kind::f8f6f4 .f32|f16 .e4m3|e5m2 .e4m3|e5m2 .f32|f16", Class::TENSOR, 1, mma, "fp32 FMA chain"},
+    {"mma .sync .aligned .m16n8k16|m16n8k8 .row .col .f32 .f16 .f16 .f32", Class::TENSOR, 1, mma,
+     "fp32 FMA chain"},
+    {"mma .sync .aligned .m16n8k16|m16n8k8 .row .col .f16 .f16 .f16 .f16", Class::TENSOR, 1, mma,
+     "fp32 sum, rounded once"},
+    {"mma .sync .aligned .m16n8k16|m16n8k8 .row .col .f32 .bf16 .bf16 .f32", Class::TENSOR, 1, mma,
+     "fp32 FMA chain"},
+    {"mma .sync .aligned .m16n8k8|m16n8k4 .row .col .f32 .tf32 .tf32 .f32", Class::TENSOR, 1, mma,
+     "fp32 FMA chain"},
+    {"mma .sync .aligned .m16n8k32|m16n8k16 .row .col ?satfinite .s32 .s8|u8 .s8|u8 .s32", Class::TENSOR, 1,
+     mma},
+    {"mma .sync .aligned .m16n8k32|m16n8k16 .row .col ?kind::f8f6f4 .f32|f16 .e4m3|e5m2 .e4m3|e5m2 .f32|f16",
+     Class::TENSOR, 1, mma, "fp32 FMA chain"},
     {"mma .sync .aligned .m8n8k4 .row .col .f64 .f64 .f64 .f64", Class::TENSOR, 1, mma},
-    {"wmma .load .a|b|c .sync .aligned .row|col " WMMA_SHAPES " ?global|shared|shared::cta .f16|bf16|tf32|f32|s8|u8|s32", Class::MATRIX_MOVE, 1, wmma_load},
-    {"wmma .store .d .sync .aligned .row|col " WMMA_SHAPES " ?global|shared|shared::cta .f16|f32|s32", Class::MATRIX_MOVE, 0, wmma_load},
-    {"wmma .mma .sync .aligned .row|col .row|col " WMMA_SHAPES " .f16|f32|s32 .f16|f32|bf16|tf32|s8|u8 ?bf16|tf32|s8|u8 ?f32|s32 ?satfinite", Class::TENSOR, 1, wmma_mma, "fp32 FMA chain"},
+    {"wmma .load .a|b|c .sync .aligned .row|col " WMMA_SHAPES
+     " ?global|shared|shared::cta .f16|bf16|tf32|f32|s8|u8|s32",
+     Class::MATRIX_MOVE, 1, wmma_load},
+    {"wmma .store .d .sync .aligned .row|col " WMMA_SHAPES " ?global|shared|shared::cta .f16|f32|s32",
+     Class::MATRIX_MOVE, 0, wmma_load},
+    {"wmma .mma .sync .aligned .row|col .row|col " WMMA_SHAPES
+     " .f16|f32|s32 .f16|f32|bf16|tf32|s8|u8 ?bf16|tf32|s8|u8 ?f32|s32 ?satfinite",
+     Class::TENSOR, 1, wmma_mma, "fp32 FMA chain"},
 };
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Collectives of a warp. The machine has already brought together the lanes of the member mask (or all live lanes).
+// Collectives of a warp. The machine has already brought together the lanes of the member mask (or all live
+// lanes).
 #include "lanes.hpp"
 
 namespace ptx {
@@ -18,7 +19,8 @@ void shfl(Warp& w, const Ins& I, u32 m) {  // n: mode; ext: predicate + 1
   const u32 *a = w.u(I.a), *b = w.u(I.b), *c = w.u(I.c);
   for (u32 l = 0; l < 32; l++) {
     const u32 segment = c[l] >> 8 & 31, clamp = c[l] & 31, by = b[l] & 31;
-    const i32 lane = static_cast<i32>(l), most = static_cast<i32>((l & segment) | (clamp & ~segment)), least = static_cast<i32>(l & segment);
+    const i32 lane = static_cast<i32>(l), most = static_cast<i32>((l & segment) | (clamp & ~segment)),
+              least = static_cast<i32>(l & segment);
     i32 j;
     bool ok;
     switch (I.n) {
@@ -29,7 +31,9 @@ void shfl(Warp& w, const Ins& I, u32 m) {  // n: mode; ext: predicate + 1
     }
     if (!ok) j = lane;
     p |= static_cast<u32>(ok) << l;
-    if (!(m >> j & 1) && (m >> l & 1)) throw Fault(EVO_PTX_SYNC, "shfl reads lane " + std::to_string(j) + ", which does not take part", static_cast<int>(l));
+    if (!(m >> j & 1) && (m >> l & 1))
+      throw Fault(EVO_PTX_SYNC, "shfl reads lane " + std::to_string(j) + ", which does not take part",
+                  static_cast<int>(l));
     t[l] = a[j];
   }
   u32* d = w.u(I.d);
@@ -86,7 +90,8 @@ void make_match(Lower& x) {
   x.set(width_of(x.type()) == 64 ? match<u64> : match<u32>);
 }
 
-void redux(Warp& w, const Ins& I, u32 m) {  // n: 0 add 1 min 2 max 3 and 4 or 5 xor; flags: 1 signed, 2 float, 4 abs, 8 NaN
+void redux(Warp& w, const Ins& I,
+           u32 m) {  // n: 0 add 1 min 2 max 3 and 4 or 5 xor; flags: 1 signed, 2 float, 4 abs, 8 NaN
   const u32* a = w.u(I.a);
   u32 r = a[std::countr_zero(m)];
   if (I.flags & 4) r &= 0x7fffffffu;
@@ -94,7 +99,8 @@ void redux(Warp& w, const Ins& I, u32 m) {  // n: 0 add 1 min 2 max 3 and 4 or 5
     const u32 v = I.flags & 4 ? a[l] & 0x7fffffffu : a[l];
     if (I.flags & 2) {
       const float x = bits<float>(r), y = bits<float>(v);
-      r = (I.flags & 8) && (x != x || y != y) ? 0x7fffffffu : bits<u32>(I.n == 1 ? min_float(x, y) : max_float(x, y));
+      r = (I.flags & 8) && (x != x || y != y) ? 0x7fffffffu
+                                              : bits<u32>(I.n == 1 ? min_float(x, y) : max_float(x, y));
       return;
     }
     const bool less = I.flags & 1 ? static_cast<i32>(v) < static_cast<i32>(r) : v < r;
@@ -114,7 +120,8 @@ void make_redux(Lower& x) {
   static const char* const ops[] = {"add", "min", "max", "and", "or", "xor"};
   for (u8 i = 0; i < 6; i++)
     if (x.has(ops[i])) x.ins.n = i;
-  x.ins.flags = static_cast<u8>((x.type() == "s32" ? 1 : 0) | (x.type() == "f32" ? 2 : 0) | (x.has("abs") ? 4 : 0) | (x.has("NaN") ? 8 : 0));
+  x.ins.flags = static_cast<u8>((x.type() == "s32" ? 1 : 0) | (x.type() == "f32" ? 2 : 0) |
+                                (x.has("abs") ? 4 : 0) | (x.has("NaN") ? 8 : 0));
   members(x, 2);
   x.set(redux);
 }
@@ -142,7 +149,8 @@ void warp_sync(Lower& x) {
 }
 
 const Row ROWS[] = {
-    {"shfl .sync .up|down|bfly|idx .b32", Class::WARP, 1, make_shfl, "reading a lane that does not take part is an error"},
+    {"shfl .sync .up|down|bfly|idx .b32", Class::WARP, 1, make_shfl,
+     "reading a lane that does not take part is an error"},
     {"vote .sync .all|any|uni .pred", Class::WARP, 1, make_vote},
     {"vote .sync .ballot .b32", Class::WARP, 1, make_vote},
     {"match .any|all .sync .b32|b64", Class::WARP, 1, make_match},

@@ -1,8 +1,10 @@
-// wgmma: a warp computes its 16 rows of the warpgroup's 64. Operands come from shared memory through descriptors.
+// wgmma: a warp computes its 16 rows of the warpgroup's 64. Operands come from shared memory through
+// descriptors.
 //
-// A wgmma reads its operands and writes its accumulators at some time between issue and wgmma.wait_group. Here that is at
-// issue or (late wgmma) at the wait. Whatever the policy, the accumulators are off limits until the wait, the operands in
-// shared memory must have been written before the issue, and count as read until the wait.
+// A wgmma reads its operands and writes its accumulators at some time between issue and wgmma.wait_group.
+// Here that is at issue or (late wgmma) at the wait. Whatever the policy, the accumulators are off limits
+// until the wait, the operands in shared memory must have been written before the issue, and count as read
+// until the wait.
 #include <algorithm>
 
 #include "lanes.hpp"
@@ -12,19 +14,24 @@
 namespace ptx {
 namespace {
 
-// ext of an instruction: the shape and types, then slots of d, a (4 registers, or the descriptor), b; tracked numbers of
-// d and a (+1).
+// ext of an instruction: the shape and types, then slots of d, a (4 registers, or the descriptor), b; tracked
+// numbers of d and a (+1).
 struct Form {
-  u32 n, type_a, type_b, type_d, registers_d, a_in_registers, transpose_a, transpose_b, negate, scale_d;  // scale_d: predicate; 8: negated
+  u32 n, type_a, type_b, type_d, registers_d, a_in_registers, transpose_a, transpose_b, negate,
+      scale_d;  // scale_d: predicate; 8: negated
 };
 constexpr u32 FORM_WORDS = 11;
 Form form_at(const u32* e) { return {e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], e[9]}; }
 
-// Where 16-byte piece `inner` of row `outer` lies. K-major: rows along M or N, pieces along K. MN-major: rows along K,
-// pieces along M or N. The canonical layouts of the PTX manual, the swizzle applied to the address.
+// Where 16-byte piece `inner` of row `outer` lies. K-major: rows along M or N, pieces along K. MN-major: rows
+// along K, pieces along M or N. The canonical layouts of the PTX manual, the swizzle applied to the address.
 struct Descriptor {
   u32 start, leading, stride, mode;
-  explicit Descriptor(u64 d) : start(static_cast<u32>(d & 0x3fff) << 4), leading(static_cast<u32>(d >> 16 & 0x3fff) << 4), stride(static_cast<u32>(d >> 32 & 0x3fff) << 4), mode(static_cast<u32>(d >> 62)) {}
+  explicit Descriptor(u64 d)
+      : start(static_cast<u32>(d & 0x3fff) << 4),
+        leading(static_cast<u32>(d >> 16 & 0x3fff) << 4),
+        stride(static_cast<u32>(d >> 32 & 0x3fff) << 4),
+        mode(static_cast<u32>(d >> 62)) {}
   // mode: 0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes
   u32 pieces() const { return mode == 0 ? 1 : 8u >> (mode - 1); }  // 16-byte pieces of a swizzled row
   u32 swizzled(u32 a) const { return mode == 0 ? a : a ^ (a >> 7 & (pieces() - 1)) << 4; }
@@ -34,7 +41,8 @@ struct Descriptor {
   }
   u32 mn_major(u32 k, u32 piece) const {
     if (mode == 0) return start + piece * stride + (k & 7) * 16 + (k >> 3) * leading;
-    return swizzled(start + (piece / pieces()) * leading + (piece % pieces()) * 16 + (k >> 3) * stride + (k & 7) * 16 * pieces());
+    return swizzled(start + (piece / pieces()) * leading + (piece % pieces()) * 16 + (k >> 3) * stride +
+                    (k & 7) * 16 * pieces());
   }
 };
 
@@ -44,7 +52,8 @@ void each_piece(const Form& f, const WgmmaOp& op, u32 row0, F visit) {  // of th
     const Descriptor a(op.a);
     for (u32 half = 0; half < 2; half++)
       for (u32 c = 0; c < 2; c++)
-        for (u32 r = 0; r < 8; r++) visit(f.transpose_a ? a.mn_major(c * 8 + r, row0 / 8 + half) : a.k_major(row0 + half * 8 + r, c));
+        for (u32 r = 0; r < 8; r++)
+          visit(f.transpose_a ? a.mn_major(c * 8 + r, row0 / 8 + half) : a.k_major(row0 + half * 8 + r, c));
   }
   const Descriptor b(op.b);
   for (u32 j = 0; j < f.n / 8; j++)
@@ -56,7 +65,9 @@ void each_piece(const Form& f, const WgmmaOp& op, u32 row0, F visit) {  // of th
 u32 offset_of(Warp& w, u32 address) {
   const u32 o = address - SHARED_BASE;
   if (u64(o) + 16 > w.cta->shared_bytes) {
-    Fault f(EVO_PTX_OUT_OF_BOUNDS, "wgmma: an operand at shared address " + hex(address) + " is out of bounds (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes)");
+    Fault f(EVO_PTX_OUT_OF_BOUNDS, "wgmma: an operand at shared address " + hex(address) +
+                                       " is out of bounds (the CTA has " +
+                                       std::to_string(w.cta->shared_bytes) + " bytes)");
     throw f.at(Space::SHARED, address, 16, "shared memory", static_cast<i64>(static_cast<i32>(o)));
   }
   return o;
@@ -70,14 +81,16 @@ void fragment(Warp& w, bool transpose, const Descriptor& d, u32 group, u32 chunk
   if (transpose) transpose8x8(out);
 }
 
-void multiply_general(const Form& f, const u32* const* a, const u32* const* b, u32 (*c)[32]) {  // one 8-column step
+void multiply_general(const Form& f, const u32* const* a, const u32* const* b,
+                      u32 (*c)[32]) {  // one 8-column step
   const TensorType ta = static_cast<TensorType>(f.type_a), tb = static_cast<TensorType>(f.type_b);
   const u32 eb = element_bits(ta), per = 32 / eb, k_total = 256 / eb, mask = per == 1 ? FULL : (1u << eb) - 1;
   static thread_local double ma[16][32], mb[32][8];
   for (u32 l = 0; l < 32; l++)
     for (u32 s = 0; s < per; s++) {
       const u32 g = l >> 2, k = (l & 3) * per + s;
-      for (u32 i = 0; i < 4; i++) ma[g + 8 * (i & 1)][k + 4 * per * (i >> 1)] = decode(ta, a[i][l] >> (eb * s % 32) & mask);
+      for (u32 i = 0; i < 4; i++)
+        ma[g + 8 * (i & 1)][k + 4 * per * (i >> 1)] = decode(ta, a[i][l] >> (eb * s % 32) & mask);
       for (u32 i = 0; i < 2; i++) mb[k + 4 * per * i][g] = decode(tb, b[i][l] >> (eb * s % 32) & mask);
     }
   for (u32 l = 0; l < 32; l++)
@@ -89,7 +102,8 @@ void multiply_general(const Form& f, const u32* const* a, const u32* const* b, u
         c[i][l] = static_cast<u32>(sum);
       } else {
         float sum = bits<float>(c[i][l]);
-        for (u32 k = 0; k < k_total; k++) sum = __builtin_fmaf(static_cast<float>(ma[row][k]), static_cast<float>(mb[k][col]), sum);
+        for (u32 k = 0; k < k_total; k++)
+          sum = __builtin_fmaf(static_cast<float>(ma[row][k]), static_cast<float>(mb[k][col]), sum);
         c[i][l] = bits<u32>(sum);
       }
     }
@@ -106,7 +120,9 @@ void execute(Warp& w, WgmmaOp& op) {
     if (f.a_in_registers) std::memcpy(a[i], w.u(ar[i]), 128);
     else fragment(w, f.transpose_a, Descriptor(op.a), row0 / 8 + (i & 1), i >> 1, a[i]);
     if (f.negate) {
-      const u32 sign = element_bits(static_cast<TensorType>(f.type_a)) == 16 ? 0x80008000u : element_bits(static_cast<TensorType>(f.type_a)) == 8 ? 0x80808080u : 0x80000000u;
+      const u32 sign = element_bits(static_cast<TensorType>(f.type_a)) == 16  ? 0x80008000u
+                       : element_bits(static_cast<TensorType>(f.type_a)) == 8 ? 0x80808080u
+                                                                              : 0x80000000u;
       for (u32 l = 0; l < 32; l++) a[i][l] ^= sign;
     }
   }
@@ -121,14 +137,19 @@ void execute(Warp& w, WgmmaOp& op) {
     if (!op.accumulate) std::memset(c, 0, sizeof c);
     else if (f.type_d == F16)
       for (u32 i = 0; i < 4; i++)
-        for (u32 l = 0; l < 32; l++) c[i][l] = bits<u32>(half_to_float(w.u(d[j * 2 + (i >> 1)])[l] >> (16 * (i & 1)) & 0xffff));
+        for (u32 l = 0; l < 32; l++)
+          c[i][l] = bits<u32>(half_to_float(w.u(d[j * 2 + (i >> 1)])[l] >> (16 * (i & 1)) & 0xffff));
     else
       for (u32 i = 0; i < 4; i++) std::memcpy(c[i], w.u(d[j * 4 + i]), 128);
-    if (fast) mma_m16n8k16(f.type_a == BF16 ? Element::BF16 : Element::F16, ap, bp, reinterpret_cast<float(*)[32]>(c));
+    if (fast)
+      mma_m16n8k16(f.type_a == BF16 ? Element::BF16 : Element::F16, ap, bp,
+                   reinterpret_cast<float(*)[32]>(c));
     else multiply_general(f, ap, bp, c);
     if (f.type_d == F16)
       for (u32 i = 0; i < 2; i++)
-        for (u32 l = 0; l < 32; l++) w.u(d[j * 2 + i])[l] = float_to_half(bits<float>(c[2 * i][l])) | float_to_half(bits<float>(c[2 * i + 1][l])) << 16;
+        for (u32 l = 0; l < 32; l++)
+          w.u(d[j * 2 + i])[l] =
+              float_to_half(bits<float>(c[2 * i][l])) | float_to_half(bits<float>(c[2 * i + 1][l])) << 16;
     else
       for (u32 i = 0; i < 4; i++) std::memcpy(w.u(d[j * 4 + i]), c[i], 128);
   }
@@ -148,24 +169,36 @@ void each_register(const u32* e, const Form& f, D accumulator, A operand) {
 
 void mark(Warp& w, const WgmmaOp& op) {
   const u32* e = w.ext + op.ins->ext;
-  each_register(e, form_at(e), [&](u32 r) { w.pending[r] |= AS_ACCUMULATOR; }, [&](u32 r) { w.pending[r] |= AS_OPERAND; });
+  each_register(
+      e, form_at(e), [&](u32 r) { w.pending[r] |= AS_ACCUMULATOR; },
+      [&](u32 r) { w.pending[r] |= AS_OPERAND; });
 }
 
-// wgmma.fence stands between any access to these registers and the wgmma; only wgmmas of one shape may accumulate in the
-// same registers without it. That A's registers were read before does no harm.
+// wgmma.fence stands between any access to these registers and the wgmma; only wgmmas of one shape may
+// accumulate in the same registers without it. That A's registers were read before does no harm.
 void check_registers(Warp& w, const u32* e, const Form& f) {
-  auto missing = [](const char* what) { throw Fault(EVO_PTX_PROXY, std::string("wgmma uses registers that ") + what + " after the last wgmma.fence"); };
+  auto missing = [](const char* what) {
+    throw Fault(EVO_PTX_PROXY,
+                std::string("wgmma uses registers that ") + what + " after the last wgmma.fence");
+  };
   if (!w.fenced_wgmma) throw Fault(EVO_PTX_PROXY, "wgmma without a wgmma.fence before it");
-  const u16 shape = static_cast<u16>(f.n | (256 / element_bits(static_cast<TensorType>(f.type_a))) << 9);  // n up to 256; k
+  const u16 shape =
+      static_cast<u16>(f.n | (256 / element_bits(static_cast<TensorType>(f.type_a))) << 9);  // n up to 256; k
   each_register(
       e, f,
       [&](u32 r) {
-        if (w.pending[r] & AS_OPERAND) throw Fault(EVO_PTX_PROXY, "wgmma accumulates in registers that one in flight reads as A (wgmma.wait_group is missing or too lax)");
+        if (w.pending[r] & AS_OPERAND)
+          throw Fault(EVO_PTX_PROXY,
+                      "wgmma accumulates in registers that one in flight reads as A (wgmma.wait_group is "
+                      "missing or too lax)");
         if (w.touched[r]) missing(w.touched[r] & WRITTEN ? "were written" : "were read");
         if (w.accumulated[r] && w.accumulated[r] != shape) missing("a wgmma of another shape accumulated in");
       },
       [&](u32 r) {
-        if (w.pending[r] & AS_ACCUMULATOR) throw Fault(EVO_PTX_PROXY, "A of this wgmma are accumulators of one that has not been waited for (wgmma.wait_group)");
+        if (w.pending[r] & AS_ACCUMULATOR)
+          throw Fault(
+              EVO_PTX_PROXY,
+              "A of this wgmma are accumulators of one that has not been waited for (wgmma.wait_group)");
         if (w.touched[r] & WRITTEN) missing("were written");
         if (w.accumulated[r]) missing("a wgmma accumulated in");
       });
@@ -194,7 +227,9 @@ void wgmma(Warp& w, const Ins& I, u32 m) {
     const u32 o = offset_of(w, address);
     if (L.race) {
       race_read(w, c, o, 16);
-      check_proxy(w, c, o, 16, "wgmma (async proxy) reads what was written through the generic proxy without a fence.proxy.async between");
+      check_proxy(w, c, o, 16,
+                  "wgmma (async proxy) reads what was written through the generic proxy without a "
+                  "fence.proxy.async between");
     }
     if (L.init && c.shared_init[o >> 4] != 0xffff) uninitialised_shared(w, c.base + o, 16);
   });
@@ -212,9 +247,14 @@ void wait_one(Warp& w, WgmmaOp& op) {
       for (u32 i = o >> 2; i < (o >> 2) + 4; i++) {
         const Cell& cell = w.cta->cells[i];
         if (cell.clock > op.clock[cell.agent]) {
-          Fault fault(EVO_PTX_RACE, "race in shared memory at offset " + std::to_string(o) + ": overwritten while a wgmma that was not waited for reads it (issued at " +
-                                        place_of(*L.program->module, *L.program->sources[L.program->code[op.pc].source].statement) + ")");
-          throw fault.at(Space::SHARED, address, 16, "shared memory", o).against(agent_name(*w.cta->cluster, cell.agent), cell.pc);
+          Fault fault(
+              EVO_PTX_RACE,
+              "race in shared memory at offset " + std::to_string(o) +
+                  ": overwritten while a wgmma that was not waited for reads it (issued at " +
+                  place_of(*L.program->module, *L.program->sources[L.program->code[op.pc].source].statement) +
+                  ")");
+          throw fault.at(Space::SHARED, address, 16, "shared memory", o)
+              .against(agent_name(*w.cta->cluster, cell.agent), cell.pc);
         }
       }
       race_read(w, *w.cta, o, 16);
@@ -224,7 +264,8 @@ void wait_one(Warp& w, WgmmaOp& op) {
 void wait(Warp& w, const Ins& I, u32) {
   if (w.wgmma.empty()) return;
   size_t k = 0;
-  while (k < w.wgmma.size() && w.wgmma[k]->group + static_cast<u32>(I.imm) < w.wgmma_group) wait_one(w, *w.wgmma[k++]);
+  while (k < w.wgmma.size() && w.wgmma[k]->group + static_cast<u32>(I.imm) < w.wgmma_group)
+    wait_one(w, *w.wgmma[k++]);
   if (!k) return;
   w.wgmma.erase(w.wgmma.begin(), w.wgmma.begin() + static_cast<long>(k));
   std::fill(w.pending.begin(), w.pending.end(), 0);
@@ -235,14 +276,19 @@ void make_wgmma(Lower& x) {
   const auto& words = x.s.words;
   Form f{};
   u32 m = 0, k = 0;
-  if (std::sscanf(x.word(4).c_str(), "m%un%uk%u", &m, &f.n, &k) != 3 || m != 64 || f.n < 8 || f.n > 256 || f.n % 8) x.unsupported("unknown shape");
+  if (std::sscanf(x.word(4).c_str(), "m%un%uk%u", &m, &f.n, &k) != 3 || m != 64 || f.n < 8 || f.n > 256 ||
+      f.n % 8)
+    x.unsupported("unknown shape");
   std::vector<std::string> types(words.begin() + 5, words.end());
   if (!types.empty() && types.back() == "satfinite") x.unsupported("satfinite");
   if (types.size() != 3) x.unsupported("unknown types");
   const TensorType td = type_of(types[0]), ta = type_of(types[1]), tb = type_of(types[2]);
   const u32 eb = element_bits(ta);
   const bool integer = ta == S8 || ta == U8T, fp8 = ta == E4M3 || ta == E5M2;
-  const bool ok = integer ? (tb == S8 || tb == U8T) && td == S32 : fp8 ? (tb == E4M3 || tb == E5M2) && (td == F32 || td == F16) : (ta == F16 || ta == BF16 || ta == TF32) && tb == ta && (td == F32 || (td == F16 && ta == F16));
+  const bool ok =
+      integer ? (tb == S8 || tb == U8T) && td == S32
+      : fp8   ? (tb == E4M3 || tb == E5M2) && (td == F32 || td == F16)
+            : (ta == F16 || ta == BF16 || ta == TF32) && tb == ta && (td == F32 || (td == F16 && ta == F16));
   if (!ok || k * eb != 256) x.unsupported("unsupported types or shape");
   f.type_a = ta, f.type_b = tb, f.type_d = td;
   const Operand &d = x.operand(0), &a = x.operand(1), &b = x.operand(2), &scale = x.operand(3);
@@ -266,7 +312,9 @@ void make_wgmma(Lower& x) {
   x.ins.flow = Flow::ALIGNED;
   x.source.tensor_flop = 2 * 16 * f.n * k;
   x.ins.ext = x.push(f.n);
-  for (u32 v : {f.type_a, f.type_b, f.type_d, f.registers_d, f.a_in_registers, f.transpose_a, f.transpose_b, f.negate, f.scale_d, u32(negated)}) x.push(v);
+  for (u32 v : {f.type_a, f.type_b, f.type_d, f.registers_d, f.a_in_registers, f.transpose_a, f.transpose_b,
+                f.negate, f.scale_d, u32(negated)})
+    x.push(v);
   x.push_all(d, "b32", true);
   if (f.a_in_registers) x.push_all(a, "b32", false);
   else x.push(x.from(a, "b64"));
@@ -294,19 +342,28 @@ void make_wait(Lower& x) {
   x.set(wait);
 }
 
-#define SHAPES                                                                                                                                                                                  \
-  "m64n8k16|m64n16k16|m64n24k16|m64n32k16|m64n40k16|m64n48k16|m64n56k16|m64n64k16|m64n72k16|m64n80k16|m64n88k16|m64n96k16|m64n104k16|m64n112k16|m64n120k16|m64n128k16|m64n136k16|m64n144k16|" \
-  "m64n152k16|m64n160k16|m64n168k16|m64n176k16|m64n184k16|m64n192k16|m64n200k16|m64n208k16|m64n216k16|m64n224k16|m64n232k16|m64n240k16|m64n248k16|m64n256k16"
-#define SHAPES_8                                                                                                                                                                                \
-  "m64n8k32|m64n16k32|m64n24k32|m64n32k32|m64n40k32|m64n48k32|m64n56k32|m64n64k32|m64n72k32|m64n80k32|m64n88k32|m64n96k32|m64n104k32|m64n112k32|m64n120k32|m64n128k32|m64n136k32|m64n144k32|" \
-  "m64n152k32|m64n160k32|m64n168k32|m64n176k32|m64n184k32|m64n192k32|m64n200k32|m64n208k32|m64n216k32|m64n224k32|m64n232k32|m64n240k32|m64n248k32|m64n256k32"
-#define SHAPES_32                                                                                                                                                                      \
-  "m64n8k8|m64n16k8|m64n24k8|m64n32k8|m64n40k8|m64n48k8|m64n56k8|m64n64k8|m64n72k8|m64n80k8|m64n88k8|m64n96k8|m64n104k8|m64n112k8|m64n120k8|m64n128k8|m64n136k8|m64n144k8|m64n152k8|" \
-  "m64n160k8|m64n168k8|m64n176k8|m64n184k8|m64n192k8|m64n200k8|m64n208k8|m64n216k8|m64n224k8|m64n232k8|m64n240k8|m64n248k8|m64n256k8"
+#define SHAPES                                                                                          \
+  "m64n8k16|m64n16k16|m64n24k16|m64n32k16|m64n40k16|m64n48k16|m64n56k16|m64n64k16|m64n72k16|m64n80k16|" \
+  "m64n88k16|m64n96k16|m64n104k16|m64n112k16|m64n120k16|m64n128k16|m64n136k16|m64n144k16|"              \
+  "m64n152k16|m64n160k16|m64n168k16|m64n176k16|m64n184k16|m64n192k16|m64n200k16|m64n208k16|m64n216k16|" \
+  "m64n224k16|m64n232k16|m64n240k16|m64n248k16|m64n256k16"
+#define SHAPES_8                                                                                        \
+  "m64n8k32|m64n16k32|m64n24k32|m64n32k32|m64n40k32|m64n48k32|m64n56k32|m64n64k32|m64n72k32|m64n80k32|" \
+  "m64n88k32|m64n96k32|m64n104k32|m64n112k32|m64n120k32|m64n128k32|m64n136k32|m64n144k32|"              \
+  "m64n152k32|m64n160k32|m64n168k32|m64n176k32|m64n184k32|m64n192k32|m64n200k32|m64n208k32|m64n216k32|" \
+  "m64n224k32|m64n232k32|m64n240k32|m64n248k32|m64n256k32"
+#define SHAPES_32                                                                                        \
+  "m64n8k8|m64n16k8|m64n24k8|m64n32k8|m64n40k8|m64n48k8|m64n56k8|m64n64k8|m64n72k8|m64n80k8|m64n88k8|"   \
+  "m64n96k8|m64n104k8|m64n112k8|m64n120k8|m64n128k8|m64n136k8|m64n144k8|m64n152k8|"                      \
+  "m64n160k8|m64n168k8|m64n176k8|m64n184k8|m64n192k8|m64n200k8|m64n208k8|m64n216k8|m64n224k8|m64n232k8|" \
+  "m64n240k8|m64n248k8|m64n256k8"
 const Row ROWS[] = {
-    {"wgmma .mma_async .sync .aligned ." SHAPES " .f32|f16 .f16|bf16 .f16|bf16", Class::TENSOR, 1, make_wgmma, "fp32 FMA chain; f16 accumulators are rounded once a step"},
-    {"wgmma .mma_async .sync .aligned ." SHAPES_8 " .f32|f16|s32 .e4m3|e5m2|s8|u8 .e4m3|e5m2|s8|u8", Class::TENSOR, 1, make_wgmma, "fp32 FMA chain"},
-    {"wgmma .mma_async .sync .aligned ." SHAPES_32 " .f32 .tf32 .tf32", Class::TENSOR, 1, make_wgmma, "fp32 FMA chain"},
+    {"wgmma .mma_async .sync .aligned ." SHAPES " .f32|f16 .f16|bf16 .f16|bf16", Class::TENSOR, 1, make_wgmma,
+     "fp32 FMA chain; f16 accumulators are rounded once a step"},
+    {"wgmma .mma_async .sync .aligned ." SHAPES_8 " .f32|f16|s32 .e4m3|e5m2|s8|u8 .e4m3|e5m2|s8|u8",
+     Class::TENSOR, 1, make_wgmma, "fp32 FMA chain"},
+    {"wgmma .mma_async .sync .aligned ." SHAPES_32 " .f32 .tf32 .tf32", Class::TENSOR, 1, make_wgmma,
+     "fp32 FMA chain"},
     {"wgmma .fence .sync .aligned", Class::BARRIER, 0, make_fence},
     {"wgmma .commit_group .sync .aligned", Class::BARRIER, 0, make_commit},
     {"wgmma .wait_group .sync .aligned", Class::BARRIER, 0, make_wait},

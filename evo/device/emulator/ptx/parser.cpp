@@ -9,17 +9,21 @@
 namespace ptx {
 namespace {
 
-constexpr u64 MAX_VARIABLE = u64(1) << 30;   // bytes of one module-scope variable
-constexpr size_t MAX_REGISTERS = 1 << 20;    // of one function
+constexpr u64 MAX_VARIABLE = u64(1) << 30;  // bytes of one module-scope variable
+constexpr size_t MAX_REGISTERS = 1 << 20;   // of one function
 constexpr size_t MAX_STATEMENTS = 1 << 21;
 constexpr int MAX_DEPTH = 64;
 constexpr u32 NO_SCOPE = ~0u;
 
-struct TypeSize { const char* word; u8 bytes, width; };
-constexpr TypeSize TYPES[] = {{".pred", 1, 1},  {".b8", 1, 16},   {".u8", 1, 16},   {".s8", 1, 16},  {".b16", 2, 16},   {".u16", 2, 16},
-                              {".s16", 2, 16},  {".f16", 2, 16},  {".bf16", 2, 16}, {".b32", 4, 32}, {".u32", 4, 32},   {".s32", 4, 32},
-                              {".f32", 4, 32},  {".f16x2", 4, 32}, {".bf16x2", 4, 32}, {".b64", 8, 64}, {".u64", 8, 64}, {".s64", 8, 64},
-                              {".f64", 8, 64}};
+struct TypeSize {
+  const char* word;
+  u8 bytes, width;
+};
+constexpr TypeSize TYPES[] = {{".pred", 1, 1},  {".b8", 1, 16},    {".u8", 1, 16},     {".s8", 1, 16},
+                              {".b16", 2, 16},  {".u16", 2, 16},   {".s16", 2, 16},    {".f16", 2, 16},
+                              {".bf16", 2, 16}, {".b32", 4, 32},   {".u32", 4, 32},    {".s32", 4, 32},
+                              {".f32", 4, 32},  {".f16x2", 4, 32}, {".bf16x2", 4, 32}, {".b64", 8, 64},
+                              {".u64", 8, 64},  {".s64", 8, 64},   {".f64", 8, 64}};
 
 const TypeSize* type_of(std::string_view w) {
   for (auto& t : TYPES)
@@ -62,7 +66,9 @@ class Parser {
   }
   [[noreturn]] void fail(const std::string& what) const {
     const Token& t = peek();
-    throw SyntaxError(t.line, what + (t.kind == Token::END ? " at the end of the text" : ", found `" + std::string(t.text.substr(0, 40)) + "`"));
+    throw SyntaxError(t.line,
+                      what + (t.kind == Token::END ? " at the end of the text"
+                                                   : ", found `" + std::string(t.text.substr(0, 40)) + "`"));
   }
   void expect(std::string_view s) {
     if (!accept(s)) fail("expected `" + std::string(s) + "`");
@@ -110,7 +116,7 @@ class Parser {
     if (!end || *end) fail("malformed number `" + s + "`");
   }
 
-  // ------------------------------------------------------------------ module level
+  // ---- module level
   void module_item() {
     const Token& t = peek();
     if (t.kind != Token::WORD) fail("expected a directive");
@@ -135,14 +141,16 @@ class Parser {
       module_.function_index[alias] = it->second;
     } else {
       bool external = false;
-      while (is(".visible") || is(".extern") || is(".weak") || is(".common")) external |= next().text == ".extern";
+      while (is(".visible") || is(".extern") || is(".weak") || is(".common"))
+        external |= next().text == ".extern";
       if (accept(".entry")) function(true);
       else if (accept(".func")) function(false);
       else if (is(".global") || is(".const") || is(".shared")) {
         std::vector<Variable> vars;
         variables(vars, external);
         for (auto& v : vars) {
-          auto [it, fresh] = module_.variable_index.try_emplace(v.name, static_cast<u32>(module_.variables.size()));
+          auto [it, fresh] =
+              module_.variable_index.try_emplace(v.name, static_cast<u32>(module_.variables.size()));
           if (fresh) module_.variables.push_back(std::move(v));
           else if (!v.external) module_.variables[it->second] = std::move(v);
         }
@@ -307,13 +315,14 @@ class Parser {
       Operand o;
       number(o);
       value = o.imm;
-      if (o.is_float && !o.single && type.bytes == 4) value = bits<u32>(static_cast<float>(bits<double>(value)));
+      if (o.is_float && !o.single && type.bytes == 4)
+        value = bits<u32>(static_cast<float>(bits<double>(value)));
       if (minus) value = o.is_float ? value ^ (u64(1) << (type.bytes * 8 - 1)) : 0 - value;
     }
     v.init.append(reinterpret_cast<const char*>(&value), type.bytes);
   }
 
-  // ------------------------------------------------------------------ functions
+  // ---- functions
   void parameters(std::vector<Variable>& out) {
     expect("(");
     if (accept(")")) return;
@@ -459,7 +468,8 @@ class Parser {
         if (next().kind == Token::END) fail("prototype without end");
       return;
     }
-    if (!f.labels.emplace(std::pair{scopes_.back(), name}, static_cast<u32>(f.body.size())).second) fail("label `" + name + "` defined twice");
+    if (!f.labels.emplace(std::pair{scopes_.back(), name}, static_cast<u32>(f.body.size())).second)
+      fail("label `" + name + "` defined twice");
   }
 
   void statement(Function& f) {
@@ -473,7 +483,8 @@ class Parser {
       s.guard_negated = accept("!");
       Operand g;
       named(g, word());
-      if (g.kind != Operand::REG || f.registers[static_cast<size_t>(g.reg)].width != 1) fail("the guard is not a predicate register");
+      if (g.kind != Operand::REG || f.registers[static_cast<size_t>(g.reg)].width != 1)
+        fail("the guard is not a predicate register");
       s.guard = g.reg;
     }
     if (peek().kind != Token::WORD) fail("expected an instruction");
@@ -512,7 +523,8 @@ class Parser {
         s.words.emplace_back(t.text.substr(1));
         s.op += t.text;
         next();
-      } else if (t.text == ":" && t.glued && peek(1).text == ":" && (peek(2).kind == Token::WORD || peek(2).kind == Token::NUMBER)) {
+      } else if (t.text == ":" && t.glued && peek(1).text == ":" &&
+                 (peek(2).kind == Token::WORD || peek(2).kind == Token::NUMBER)) {
         s.words.back() += "::" + std::string(peek(2).text);
         s.op += "::" + std::string(peek(2).text);
         at_ += 3;
@@ -532,7 +544,9 @@ class Parser {
         return;
       }
     }
-    if (name[0] == '%' && peek().kind == Token::WORD && peek().glued && peek().text.size() == 2 && peek().text[0] == '.') name += next().text;
+    if (name[0] == '%' && peek().kind == Token::WORD && peek().glued && peek().text.size() == 2 &&
+        peek().text[0] == '.')
+      name += next().text;
     o.kind = Operand::SYMBOL;
     o.symbol = std::move(name);
   }
@@ -583,7 +597,8 @@ class Parser {
         return o;
       }
       named(o, name);
-      if (o.kind == Operand::SYMBOL && (is("+") || (is("-") && peek(1).kind == Token::NUMBER))) o.imm = offset();
+      if (o.kind == Operand::SYMBOL && (is("+") || (is("-") && peek(1).kind == Token::NUMBER)))
+        o.imm = offset();
       return o;
     }
     fail("expected an operand");

@@ -1,8 +1,9 @@
 // An entry point lowered for execution: a flat array of instructions over register slots.
 //
-// A register slot holds 32 lanes side by side (u32[32] or u64[32]; 16-bit values lie zero-extended in u32 slots); a
-// predicate is one 32-bit lane mask. Constants, kernel parameters, addresses of symbols and special registers are
-// slots as well, filled before the launch or before a CTA starts, so every handler reads all operands alike.
+// A register slot holds 32 lanes side by side (u32[32] or u64[32]; 16-bit values lie zero-extended in u32
+// slots); a predicate is one 32-bit lane mask. Constants, kernel parameters, addresses of symbols and special
+// registers are slots as well, filled before the launch or before a CTA starts, so every handler reads all
+// operands alike.
 #pragma once
 #include <map>
 #include <memory>
@@ -31,31 +32,53 @@ enum class Flow : u8 {
 };
 
 enum class Class : u8 {
-  INT, FP32, FP16, FP64, MUFU, CONVERT, MOVE, PREDICATE, CONTROL, LOAD_GLOBAL, STORE_GLOBAL, LOAD_SHARED, STORE_SHARED, LOAD_LOCAL,
-  STORE_LOCAL, LOAD_CONST, ATOMIC, ASYNC_COPY, MATRIX_MOVE, TENSOR, WARP, BARRIER, SPECIAL, COUNT
+  INT,
+  FP32,
+  FP16,
+  FP64,
+  MUFU,
+  CONVERT,
+  MOVE,
+  PREDICATE,
+  CONTROL,
+  LOAD_GLOBAL,
+  STORE_GLOBAL,
+  LOAD_SHARED,
+  STORE_SHARED,
+  LOAD_LOCAL,
+  STORE_LOCAL,
+  LOAD_CONST,
+  ATOMIC,
+  ASYNC_COPY,
+  MATRIX_MOVE,
+  TENSOR,
+  WARP,
+  BARRIER,
+  SPECIAL,
+  COUNT
 };
 const char* class_name(Class c);
 
 struct Ins {
-  Fn full = nullptr, part = nullptr;   // all 32 lanes active / some
-  u32 d = 0, a = 0, b = 0, c = 0;      // byte offsets into Warp::registers, or predicate numbers
-  u32 ext = 0;                         // first entry in Program::ext: vector operands and whatever a handler likes
-  i32 imm = 0;                         // address offset, branch target, barrier id ...
-  u32 guard = 0;                       // predicate number
-  u32 members = 0;                     // slot of the member mask
-  u32 source = 0;                      // index into Program::sources
-  u8 guarded = 0;                      // 0 no, 1 @p, 2 @!p
+  Fn full = nullptr, part = nullptr;  // all 32 lanes active / some
+  u32 d = 0, a = 0, b = 0, c = 0;     // byte offsets into Warp::registers, or predicate numbers
+  u32 ext = 0;      // first entry in Program::ext: vector operands and whatever a handler likes
+  i32 imm = 0;      // address offset, branch target, barrier id ...
+  u32 guard = 0;    // predicate number
+  u32 members = 0;  // slot of the member mask
+  u32 source = 0;   // index into Program::sources
+  u8 guarded = 0;   // 0 no, 1 @p, 2 @!p
   Flow flow = Flow::NEXT;
-  u8 n = 0;                            // element size, vector length ...: the handler's
-  u8 flags = 0;                        // the handler's
+  u8 n = 0;      // element size, vector length ...: the handler's
+  u8 flags = 0;  // the handler's
 };
 
 struct Source {  // where an instruction comes from
   const Statement* statement = nullptr;
   const Function* function = nullptr;
   Class cls = Class::INT;
-  u32 tensor_flop = 0;    // of one warp instruction
-  u32 lane_flop = 0;      // fp32 FLOP of one lane
+  u32 tensor_flop = 0;  // of one warp instruction
+  u32 lane_flop = 0;    // fp32 FLOP of one lane
   bool exp2 = false;
 };
 
@@ -63,9 +86,9 @@ struct Source {  // where an instruction comes from
 struct Fill {
   enum Kind : u8 { VALUE, PARAM, PARAM_ADDRESS, SYMBOL_ADDRESS, SHARED_ADDRESS, DYNAMIC_SHARED, CODE } kind;
   u32 slot;
-  u8 width;         // 32 or 64
-  u64 value;        // VALUE; offset otherwise
-  u32 index = 0;    // SYMBOL_ADDRESS: Module::variables; PARAM: bytes, sign bit in 0x80
+  u8 width;       // 32 or 64
+  u64 value;      // VALUE; offset otherwise
+  u32 index = 0;  // SYMBOL_ADDRESS: Module::variables; PARAM: bytes, sign bit in 0x80
 };
 
 struct SpecialSlot {
@@ -82,24 +105,28 @@ struct Program {
   std::vector<Source> sources;
   std::vector<Fill> fills;
   std::vector<SpecialSlot> specials;
-  struct Param { std::string name; u32 offset, nbytes, align; };
+  struct Param {
+    std::string name;
+    u32 offset, nbytes, align;
+  };
   std::vector<Param> params;
   u32 param_nbytes = 0;
-  u32 start = 0;                 // pc of the entry
-  u32 register_bytes = 0;        // slots written by instructions (zeroed for every CTA)
-  u32 frame_bytes = 0;           // all slots
-  u32 predicates = 2;            // number 0 is always false, 1 always true
+  u32 start = 0;           // pc of the entry
+  u32 register_bytes = 0;  // slots written by instructions (zeroed for every CTA)
+  u32 frame_bytes = 0;     // all slots
+  u32 predicates = 2;      // number 0 is always false, 1 always true
   u32 static_smem = 0, dynamic_align = 0, dynamic_offset = 0;
-  u32 local_bytes = 0;           // of a thread
-  bool async_proxy = false;      // uses the async proxy (bulk copies, wgmma): proxy clocks are kept
+  u32 local_bytes = 0;       // of a thread
+  bool async_proxy = false;  // uses the async proxy (bulk copies, wgmma): proxy clocks are kept
   bool mbarriers = false;
-  u32 tracked = 0;               // registers watched because wgmma uses them
+  u32 tracked = 0;                 // registers watched because wgmma uses them
   std::vector<u32> tracked_lists;  // of what touches them: n reads, n writes, is it a move, then indices
-  std::vector<u32> track;        // per pc, index into tracked_lists; 0: none
-  std::string unsupported;       // why it cannot be launched; empty if it can
+  std::vector<u32> track;          // per pc, index into tracked_lists; 0: none
+  std::string unsupported;         // why it cannot be launched; empty if it can
 };
 
-// Never throws for unsupported instructions (see Program::unsupported), throws SyntaxError for a malformed module.
+// Never throws for unsupported instructions (see Program::unsupported), throws SyntaxError for a malformed
+// module.
 std::unique_ptr<Program> lower_entry(const Module& module, const Function& entry);
 
 // "PTX line 40 (kernel.cu:12)"

@@ -12,10 +12,10 @@
 namespace ptx {
 namespace {
 
-constexpr u64 QUANTUM = 200000;              // warp instructions before others of the CTA get a turn
-constexpr u64 CLUSTER_TURN = 4u << 20;       // before a CTA is put aside for others
-constexpr u64 MEMORY_LIMIT = u64(700) << 20; // of all CTAs alive
-constexpr u32 IDLE_ROUNDS = 20000;           // rounds of nothing but polling before it is called a deadlock
+constexpr u64 QUANTUM = 200000;               // warp instructions before others of the CTA get a turn
+constexpr u64 CLUSTER_TURN = 4u << 20;        // before a CTA is put aside for others
+constexpr u64 MEMORY_LIMIT = u64(700) << 20;  // of all CTAs alive
+constexpr u32 IDLE_ROUNDS = 20000;            // rounds of nothing but polling before it is called a deadlock
 
 u64 random_of(u64& seed) {  // splitmix64
   u64 z = (seed += 0x9e3779b97f4a7c15ull);
@@ -24,14 +24,15 @@ u64 random_of(u64& seed) {  // splitmix64
   return z ^ (z >> 31);
 }
 
-// ------------------------------------------------------------------------------------------ running
+// ---- running
 enum class Turn { DONE, POLLING, BUSY };
 
 std::string waits_at(const Warp& w) {
   switch (w.status) {
     case Status::AT_BARRIER: return "barrier " + std::to_string(w.barrier);
     case Status::AT_CLUSTER_BARRIER: return "barrier.cluster";
-    case Status::AT_REGISTERS: return "setmaxnreg.inc for " + std::to_string(w.wanted) + " registers a thread";
+    case Status::AT_REGISTERS:
+      return "setmaxnreg.inc for " + std::to_string(w.wanted) + " registers a thread";
     default: return "an mbarrier";
   }
 }
@@ -61,7 +62,9 @@ std::string waits_at(const Warp& w) {
     const Warp& w = *waiting[i];
     const u32 at = w.status == Status::READY || w.pc == 0 ? w.pc : w.pc - 1;
     const Statement& s = *p.sources[p.code[at].source].statement;
-    text += " warp " + std::to_string(w.id) + (c.ctas.size() > 1 ? " of CTA rank " + std::to_string(w.cta->rank) : "") + " waits at " + waits_at(w) + " (" + place_of(*p.module, s) + ");";
+    text += " warp " + std::to_string(w.id) +
+            (c.ctas.size() > 1 ? " of CTA rank " + std::to_string(w.cta->rank) : "") + " waits at " +
+            waits_at(w) + " (" + place_of(*p.module, s) + ");";
   }
   if (waiting.size() > 4) text += " and " + std::to_string(waiting.size() - 4) + " more warps";
   else text.pop_back();
@@ -75,7 +78,9 @@ void charge(Worker& worker) {
     const u64 all = L.spent.fetch_add(worker.spent, std::memory_order_relaxed) + worker.spent;
     worker.spent = 0;
     if (L.config.instruction_budget && all > L.config.instruction_budget)
-      throw Fault(EVO_PTX_RUNAWAY, "runaway: the launch has executed " + std::to_string(all) + " warp instructions, more than its budget of " + std::to_string(L.config.instruction_budget));
+      throw Fault(EVO_PTX_RUNAWAY, "runaway: the launch has executed " + std::to_string(all) +
+                                       " warp instructions, more than its budget of " +
+                                       std::to_string(L.config.instruction_budget));
   }
   if (L.config.abort_flag && *L.config.abort_flag) throw Fault(EVO_PTX_ABORTED, "the launch was interrupted");
 }
@@ -124,7 +129,8 @@ Turn take_turn(Cluster& c, Warp*& running) {
       check_copies(c);
       return Turn::DONE;
     }
-    // Barriers are released on arrival, so a round in which somebody ran and nobody is ready is a deadlock as well.
+    // Barriers are released on arrival, so a round in which somebody ran and nobody is ready is a deadlock as
+    // well.
     if (ready == 0) deadlock(c);
     if (!c.progress) {
       if (polling) return Turn::POLLING;
@@ -140,7 +146,8 @@ void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w, u32 
   out.text = f.text;
   out.kernel = p.entry->name;
   if (f.memory) {
-    out.address = f.address, out.space = space_name(f.space), out.buffer = f.buffer, out.offset = f.offset, out.nbytes = f.nbytes;
+    out.address = f.address, out.space = space_name(f.space), out.buffer = f.buffer, out.offset = f.offset,
+    out.nbytes = f.nbytes;
   }
   auto base = [](const std::string& path) {
     const size_t slash = path.rfind('/');
@@ -158,10 +165,13 @@ void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w, u32 
     place = out.line ? base(out.file) + ":" + std::to_string(out.line) : "";
     if (s.inner_line && (s.inner_line != s.source_line || s.inner_file != s.source_file)) {
       auto inner = p.module->files.find(s.inner_file);
-      place += " (in " + (inner == p.module->files.end() ? std::string("?") : base(inner->second)) + ":" + std::to_string(s.inner_line) + ")";
+      place += " (in " + (inner == p.module->files.end() ? std::string("?") : base(inner->second)) + ":" +
+               std::to_string(s.inner_line) + ")";
     }
     const u32 lanes = active ? active : w->live;
-    const u32 lane = f.lane >= 0 ? static_cast<u32>(f.lane) : lanes ? static_cast<u32>(std::countr_zero(lanes)) : 0;
+    const u32 lane = f.lane >= 0 ? static_cast<u32>(f.lane)
+                     : lanes     ? static_cast<u32>(std::countr_zero(lanes))
+                                 : 0;
     out.lanes = lanes;
     out.lane = static_cast<i32>(lane);
     out.warp = static_cast<i32>(w->id);
@@ -173,14 +183,19 @@ void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w, u32 
   }
   if (!f.other_who.empty()) {
     out.other = f.other_who;
-    if (f.other_pc >= 0 && static_cast<size_t>(f.other_pc) < p.code.size()) out.other += " at " + where(*p.sources[p.code[static_cast<size_t>(f.other_pc)].source].statement);
+    if (f.other_pc >= 0 && static_cast<size_t>(f.other_pc) < p.code.size())
+      out.other += " at " + where(*p.sources[p.code[static_cast<size_t>(f.other_pc)].source].statement);
   }
   out.message = out.text;
   if (!out.other.empty()) out.message += "; the other access: " + out.other;
   if (w) {
-    auto triple = [](const i32* v) { return "(" + std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]) + ")"; };
-    out.message += "\n  in " + out.kernel + (place.empty() ? "" : " at " + place) + ", block " + triple(out.cta) + " thread " + triple(out.thread) + " (warp " + std::to_string(out.warp) + ", lane " +
-                   std::to_string(out.lane) + ")\n  PTX line " + std::to_string(out.ptx_line) + ": " + out.ptx_text;
+    auto triple = [](const i32* v) {
+      return "(" + std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]) + ")";
+    };
+    out.message += "\n  in " + out.kernel + (place.empty() ? "" : " at " + place) + ", block " +
+                   triple(out.cta) + " thread " + triple(out.thread) + " (warp " + std::to_string(out.warp) +
+                   ", lane " + std::to_string(out.lane) + ")\n  PTX line " + std::to_string(out.ptx_line) +
+                   ": " + out.ptx_text;
   }
 }
 
@@ -203,18 +218,19 @@ void work(Launch& L, Worker& worker, Failure& failure) {
       failure.cluster = cluster;
       failure.outcome = {};
       const Deferred* d = c ? c->deferred.get() : nullptr;
-      if (d && !(f.kind == EVO_PTX_RACE && f.space == Space::SHARED) && f.kind != EVO_PTX_ABORTED) describe(failure.outcome, L, d->fault, d->warp, d->pc, d->active);
+      if (d && !(f.kind == EVO_PTX_RACE && f.space == Space::SHARED) && f.kind != EVO_PTX_ABORTED)
+        describe(failure.outcome, L, d->fault, d->warp, d->pc, d->active);
       else describe(failure.outcome, L, f, w, w ? w->pc : 0, w ? w->active : 0);
     }
     u64 old = L.first_bad.load();
-    while (cluster < old && !L.first_bad.compare_exchange_weak(old, cluster)) {
-    }
+    while (cluster < old && !L.first_bad.compare_exchange_weak(old, cluster)) {}
   };
   for (;;) {
     // A new cluster while the ones put aside only poll; otherwise the oldest goes on.
     const bool want_new = alive.empty() || (idle > 0 && alive.size() < room);
     bool fresh = false;
-    if (want_new && L.next_cluster.load(std::memory_order_relaxed) < L.clusters && L.next_cluster.load(std::memory_order_relaxed) <= L.first_bad.load()) {
+    if (want_new && L.next_cluster.load(std::memory_order_relaxed) < L.clusters &&
+        L.next_cluster.load(std::memory_order_relaxed) <= L.first_bad.load()) {
       const u64 k = L.next_cluster.fetch_add(1);
       if (k < L.clusters && k < L.first_bad.load()) {
         try {
@@ -245,7 +261,8 @@ void work(Launch& L, Worker& worker, Failure& failure) {
       spare.push_back(std::move(c));
       continue;
     }
-    worker.totals.max_resident = std::max(worker.totals.max_resident, static_cast<u32>((alive.size() + 1) * L.ctas_per_cluster));
+    worker.totals.max_resident =
+        std::max(worker.totals.max_resident, static_cast<u32>((alive.size() + 1) * L.ctas_per_cluster));
     try {
       const Turn t = take_turn(*c, running);
       if (t == Turn::DONE) {
@@ -312,11 +329,14 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
     for (auto& w : workers) {
       for (size_t i = 0; i < out.counts.size(); i++) {
         Count &a = out.counts[i], &b = w.counts[i];
-        a.executed += b.executed, a.lanes += b.lanes, a.wavefronts += b.wavefronts, a.ideal += b.ideal, a.sectors += b.sectors, a.bytes += b.bytes;
+        a.executed += b.executed, a.lanes += b.lanes, a.wavefronts += b.wavefronts, a.ideal += b.ideal,
+            a.sectors += b.sectors, a.bytes += b.bytes;
       }
       Totals &a = out.totals, &b = w.totals;
-      a.shared_read += b.shared_read, a.shared_written += b.shared_written, a.global_read += b.global_read, a.global_written += b.global_written;
-      a.sectors_read += b.sectors_read, a.sectors_written += b.sectors_written, a.async_bytes += b.async_bytes;
+      a.shared_read += b.shared_read, a.shared_written += b.shared_written, a.global_read += b.global_read,
+          a.global_written += b.global_written;
+      a.sectors_read += b.sectors_read, a.sectors_written += b.sectors_written,
+          a.async_bytes += b.async_bytes;
       a.barrier_waits += b.barrier_waits, a.mbarrier_waits += b.mbarrier_waits, a.divergent += b.divergent;
       a.max_resident += b.max_resident;
     }

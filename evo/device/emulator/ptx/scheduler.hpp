@@ -1,4 +1,5 @@
-// Launching: refuse what no GPU would run, spread clusters over workers, let their warps take turns, report the first fault.
+// Launching: refuse what no GPU would run, spread clusters over workers, let their warps take turns, report
+// the first fault.
 #pragma once
 #include <memory>
 

@@ -36,7 +36,10 @@ u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::s
   const u32 t = w.id * 32 + lane;
   const u32* cs = L.cluster_shape;
   auto axis = [&] { return n.back() == 'x' ? 0 : n.back() == 'y' ? 1 : 2; };
-  if (n.starts_with("%tid.")) return axis() == 0 ? t % k.block[0] : axis() == 1 ? t / k.block[0] % k.block[1] : t / (k.block[0] * k.block[1]);
+  if (n.starts_with("%tid."))
+    return axis() == 0   ? t % k.block[0]
+           : axis() == 1 ? t / k.block[0] % k.block[1]
+                         : t / (k.block[0] * k.block[1]);
   if (n.starts_with("%ntid.")) return k.block[axis()];
   if (n.starts_with("%ctaid.")) return c.index[axis()];
   if (n.starts_with("%nctaid.")) return k.grid[axis()];
@@ -69,7 +72,7 @@ u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::s
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------ launches
+// ---- launches
 void prepare(Launch& L) {
   const Program& p = *L.program;
   const evo_ptx_launch& c = L.config;
@@ -78,13 +81,19 @@ void prepare(Launch& L) {
   const u32 limits_grid[3] = {0x7fffffffu, 65535, 65535}, limits_block[3] = {1024, 1024, 64};
   static const char axis[] = "xyz";
   for (int i = 0; i < 3; i++) {
-    if (c.grid[i] == 0 || c.grid[i] > limits_grid[i]) refuse("grid dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.grid[i]) + " is outside 1.." + std::to_string(limits_grid[i]));
-    if (c.block[i] == 0 || c.block[i] > limits_block[i]) refuse("block dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.block[i]) + " is outside 1.." + std::to_string(limits_block[i]));
+    if (c.grid[i] == 0 || c.grid[i] > limits_grid[i])
+      refuse("grid dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.grid[i]) +
+             " is outside 1.." + std::to_string(limits_grid[i]));
+    if (c.block[i] == 0 || c.block[i] > limits_block[i])
+      refuse("block dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.block[i]) +
+             " is outside 1.." + std::to_string(limits_block[i]));
   }
   const u64 threads = u64(c.block[0]) * c.block[1] * c.block[2];
   if (threads > 1024) refuse("a block has " + std::to_string(threads) + " threads, more than 1024");
   const Function& f = *p.entry;
-  if (f.max_threads && threads > f.max_threads) refuse("a block has " + std::to_string(threads) + " threads, more than the kernel's launch bound " + std::to_string(f.max_threads));
+  if (f.max_threads && threads > f.max_threads)
+    refuse("a block has " + std::to_string(threads) + " threads, more than the kernel's launch bound " +
+           std::to_string(f.max_threads));
   if (f.required_threads[0])
     for (int i = 0; i < 3; i++)
       if (f.required_threads[i] != c.block[i]) refuse("the kernel requires another block shape (.reqntid)");
@@ -92,11 +101,13 @@ void prepare(Launch& L) {
   for (int i = 0; i < 3; i++) {
     L.cluster_shape[i] = c.cluster[i] ? c.cluster[i] : 1;
     if (f.required_cluster[0]) {
-      if (c.cluster[i] > 1 && c.cluster[i] != f.required_cluster[i]) refuse("the kernel requires another cluster shape (.reqnctapercluster)");
+      if (c.cluster[i] > 1 && c.cluster[i] != f.required_cluster[i])
+        refuse("the kernel requires another cluster shape (.reqnctapercluster)");
       L.cluster_shape[i] = f.required_cluster[i] ? f.required_cluster[i] : 1;
     }
     if (L.cluster_shape[i] > 16) refuse("a cluster has at most 16 CTAs");
-    if (c.grid[i] % L.cluster_shape[i]) refuse("the grid is not a multiple of the cluster in " + std::string(1, axis[i]));
+    if (c.grid[i] % L.cluster_shape[i])
+      refuse("the grid is not a multiple of the cluster in " + std::string(1, axis[i]));
     L.ctas_per_cluster = i ? L.ctas_per_cluster * L.cluster_shape[i] : L.cluster_shape[i];
     ctas *= c.grid[i];
   }
@@ -108,7 +119,9 @@ void prepare(Launch& L) {
   if (c.dynamic_smem > MAX_SHARED) refuse("too much dynamic shared memory");
   L.shared_bytes = p.dynamic_offset + c.dynamic_smem;
   if (L.shared_bytes > MAX_SHARED) refuse("too much shared memory");
-  if (c.params_nbytes < p.param_nbytes) refuse("the parameter block has " + std::to_string(c.params_nbytes) + " bytes, the kernel takes " + std::to_string(p.param_nbytes));
+  if (c.params_nbytes < p.param_nbytes)
+    refuse("the parameter block has " + std::to_string(c.params_nbytes) + " bytes, the kernel takes " +
+           std::to_string(p.param_nbytes));
   if (p.param_nbytes && !c.params) refuse("no parameter block");
 
   L.registers = up(c.registers ? c.registers : f.max_registers, 8);
@@ -122,7 +135,8 @@ void prepare(Launch& L) {
   L.params.resize(p.param_nbytes + 128);
   auto add = [&](std::string name, u64 address, u64 nbytes, bool writable, bool initialised, Space space) {
     if (!nbytes) return;
-    if (address + nbytes < address || (address + nbytes) & WINDOW_MASK) refuse("region `" + name + "` is not in the address range of the host");
+    if (address + nbytes < address || (address + nbytes) & WINDOW_MASK)
+      refuse("region `" + name + "` is not in the address range of the host");
     GlobalRegion r;
     r.name = std::move(name), r.address = address, r.nbytes = nbytes;
     r.writable = writable, r.initialised = initialised, r.space = space;
@@ -157,14 +171,16 @@ void prepare(Launch& L) {
       auto it = m.variable_index.find(a.symbol);
       if (!L.symbol_address[i] || it == m.variable_index.end()) continue;
       const u64 value = L.symbol_address[it->second] + static_cast<u64>(a.offset);
-      if (a.at + 8 <= m.variables[i].nbytes) std::memcpy(reinterpret_cast<u8*>(L.symbol_address[i]) + a.at, &value, 8);
+      if (a.at + 8 <= m.variables[i].nbytes)
+        std::memcpy(reinterpret_cast<u8*>(L.symbol_address[i]) + a.at, &value, 8);
     }
   std::sort(L.regions.begin(), L.regions.end(), [](auto& a, auto& b) { return a.address < b.address; });
   for (size_t i = 1; i < L.regions.size(); i++)
-    if (L.regions[i - 1].address + L.regions[i - 1].nbytes > L.regions[i].address) refuse("regions `" + L.regions[i - 1].name + "` and `" + L.regions[i].name + "` overlap");
+    if (L.regions[i - 1].address + L.regions[i - 1].nbytes > L.regions[i].address)
+      refuse("regions `" + L.regions[i - 1].name + "` and `" + L.regions[i].name + "` overlap");
 }
 
-// ------------------------------------------------------------------------------------------ clusters
+// ---- clusters
 std::unique_ptr<Cluster> make_cluster(Worker& worker) {
   Launch& L = *worker.launch;
   const Program& p = *L.program;
@@ -218,7 +234,8 @@ u64 cluster_memory(const Launch& L) {
   const Program& p = *L.program;
   const u64 shared = up(L.shared_bytes, 16) + 16;
   const u64 race = L.race ? shared / 4 * (sizeof(Cell) + sizeof(Read) * L.warps_per_cta) : 0;
-  return L.ctas_per_cluster * (shared + race + u64(L.warps_per_cta) * (p.frame_bytes + 64 * u64(p.local_bytes) + 4096));
+  return L.ctas_per_cluster *
+         (shared + race + u64(L.warps_per_cta) * (p.frame_bytes + 64 * u64(p.local_bytes) + 4096));
 }
 
 void fill_constants(Cluster& c) {
@@ -233,7 +250,8 @@ void fill_constants(Cluster& c) {
             const u32 n = f.index & 0x7f;
             v = 0;
             std::memcpy(&v, reinterpret_cast<const u8*>(L.param_address) + f.value, n);
-            if ((f.index & 0x80) && n < 8) v = static_cast<u64>(static_cast<i64>(v << (64 - 8 * n)) >> (64 - 8 * n));
+            if ((f.index & 0x80) && n < 8)
+              v = static_cast<u64>(static_cast<i64>(v << (64 - 8 * n)) >> (64 - 8 * n));
             break;
           }
           case Fill::PARAM_ADDRESS: v = L.param_address + f.value; break;
@@ -245,7 +263,8 @@ void fill_constants(Cluster& c) {
         fill(w, f.slot, f.width, [&](u32) { return v; });
       }
       for (auto& s : p.specials)
-        if (s.width > 1 && !s.name.starts_with("%ctaid.") && !s.name.starts_with("%clusterid.") && s.name != "%smid")
+        if (s.width > 1 && !s.name.starts_with("%ctaid.") && !s.name.starts_with("%clusterid.") &&
+            s.name != "%smid")
           fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
       w.predicates[0] = 0, w.predicates[1] = FULL;
     }
@@ -261,7 +280,8 @@ void start(Cluster& c, u64 linear) {
   c.barrier_foreign = c.barrier_foreign_done = nullptr;
   c.instructions = 0;
   c.seed = L.config.seed * 0x9e3779b97f4a7c15ull + linear;
-  // Clocks go on rising from one cluster to the next, so that what the last one left in the cells counts as ordered.
+  // Clocks go on rising from one cluster to the next, so that what the last one left in the cells counts as
+  // ordered.
   if (c.base_clock > (1u << 26)) {
     for (Cta& cta : c.ctas) {
       std::fill(cta.cells.begin(), cta.cells.end(), Cell{});
@@ -275,7 +295,8 @@ void start(Cluster& c, u64 linear) {
   const u32* cs = L.cluster_shape;
   const u32* grid = L.config.grid;
   const u64 nx = grid[0] / cs[0], ny = grid[1] / cs[1];
-  const u32 ci[3] = {static_cast<u32>(linear % nx), static_cast<u32>(linear / nx % ny), static_cast<u32>(linear / nx / ny)};
+  const u32 ci[3] = {static_cast<u32>(linear % nx), static_cast<u32>(linear / nx % ny),
+                     static_cast<u32>(linear / nx / ny)};
   for (Cta& cta : c.ctas) {
     const u32 ri[3] = {cta.rank % cs[0], cta.rank / cs[0] % cs[1], cta.rank / cs[0] / cs[1]};
     for (int i = 0; i < 3; i++) cta.index[i] = ci[i] * cs[i] + ri[i];
@@ -312,7 +333,8 @@ void start(Cluster& c, u64 linear) {
       std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
       w.clock[w.agent] = base + 1;
       for (auto& s : p.specials)
-        if (s.width > 1 && (s.name.starts_with("%ctaid.") || s.name.starts_with("%clusterid.") || s.name.starts_with("%cluster_ctaid.") || s.name == "%smid"))
+        if (s.width > 1 && (s.name.starts_with("%ctaid.") || s.name.starts_with("%clusterid.") ||
+                            s.name.starts_with("%cluster_ctaid.") || s.name == "%smid"))
           fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
     }
   }

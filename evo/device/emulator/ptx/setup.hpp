@@ -1,4 +1,5 @@
-// Setting up: what no GPU would run is refused; the memory of a launch and of a cluster; every warp at its start.
+// Setting up: what no GPU would run is refused; the memory of a launch and of a cluster; every warp at its
+// start.
 #pragma once
 #include <memory>
 

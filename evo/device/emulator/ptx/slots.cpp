@@ -14,8 +14,9 @@ void registers_of(const Operand& o, F f) {
 
 }  // namespace
 
-// Live ranges by basic blocks, then a linear scan. Safe under divergence: a lane only follows its own path, and
-// handlers write active lanes only. Registers of wgmma keep a slot of their own, they are written asynchronously.
+// Live ranges by basic blocks, then a linear scan. Safe under divergence: a lane only follows its own path,
+// and handlers write active lanes only. Registers of wgmma keep a slot of their own, they are written
+// asynchronously.
 void Builder::allocate(const Function& f) {
   const size_t R = f.registers.size(), N = f.body.size();
   auto& slot = slots_[&f];
@@ -54,7 +55,7 @@ void Builder::allocate(const Function& f) {
   const size_t B = begin.size(), W = (R + 63) / 64;
   begin.push_back(static_cast<u32>(N));
   if (B * W > (u64(64) << 20)) throw Unsupported("function too large");
-  std::vector<u64> use(B * W), def(B * W), in(B * W);
+  std::vector<u64> use(B * W), def(B * W), live(B * W);
   auto bit = [&](std::vector<u64>& v, size_t b, u32 r) -> void { v[b * W + r / 64] |= u64(1) << (r % 64); };
   auto test = [&](const std::vector<u64>& v, size_t b, u32 r) { return v[b * W + r / 64] >> (r % 64) & 1; };
   auto visit = [&](size_t i, auto on_use, auto on_def) {
@@ -68,19 +69,25 @@ void Builder::allocate(const Function& f) {
   };
   for (size_t b = 0; b < B; b++)
     for (size_t i = begin[b]; i < begin[b + 1]; i++)
-      visit(i, [&](u32 r) { if (!test(def, b, r)) bit(use, b, r); }, [&](u32 r) { bit(def, b, r); });
+      visit(
+          i,
+          [&](u32 r) {
+            if (!test(def, b, r)) bit(use, b, r);
+          },
+          [&](u32 r) { bit(def, b, r); });
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t b = B; b-- > 0;) {
       const size_t last = begin[b + 1] - 1;
       const Statement& s = f.body[last];
-      const bool ends = s.guard < 0 && (s.words[0] == "bra" || s.words[0] == "brx" || s.words[0] == "ret" || s.words[0] == "exit");
+      const bool ends = s.guard < 0 && (s.words[0] == "bra" || s.words[0] == "brx" || s.words[0] == "ret" ||
+                                        s.words[0] == "exit");
       for (size_t k = 0; k < W; k++) {
-        u64 out = ends || b + 1 >= B ? 0 : in[(b + 1) * W + k];
+        u64 out = ends || b + 1 >= B ? 0 : live[(b + 1) * W + k];
         for (u32 t : targets[last])
-          if (t < N) out |= in[block[t] * W + k];
+          if (t < N) out |= live[block[t] * W + k];
         const u64 v = use[b * W + k] | (out & ~def[b * W + k]);
-        if (v != in[b * W + k]) in[b * W + k] = v, changed = true;
+        if (v != live[b * W + k]) live[b * W + k] = v, changed = true;
       }
     }
   }
@@ -91,7 +98,7 @@ void Builder::allocate(const Function& f) {
   };
   for (size_t b = 0; b < B; b++) {
     for (size_t k = 0; k < W; k++)
-      for (u64 m = in[b * W + k]; m; m &= m - 1) {
+      for (u64 m = live[b * W + k]; m; m &= m - 1) {
         const u32 r = static_cast<u32>(k * 64 + static_cast<size_t>(std::countr_zero(m)));
         touch(r, begin[b]);
         // Live into b means live out of its predecessors.
@@ -101,8 +108,10 @@ void Builder::allocate(const Function& f) {
     for (u32 t : targets[end])
       if (t < N)
         for (size_t k = 0; k < W; k++)
-          for (u64 m = in[block[t] * W + k]; m; m &= m - 1) touch(static_cast<u32>(k * 64 + static_cast<size_t>(std::countr_zero(m))), end);
-    for (size_t i = begin[b]; i < begin[b + 1]; i++) visit(i, [&](u32 r) { touch(r, i); }, [&](u32 r) { touch(r, i); });
+          for (u64 m = live[block[t] * W + k]; m; m &= m - 1)
+            touch(static_cast<u32>(k * 64 + static_cast<size_t>(std::countr_zero(m))), end);
+    for (size_t i = begin[b]; i < begin[b + 1]; i++)
+      visit(i, [&](u32 r) { touch(r, i); }, [&](u32 r) { touch(r, i); });
   }
   auto& tracked = tracked_of_[&f];
   std::vector<u32> order;
@@ -152,8 +161,9 @@ void Builder::track_wgmma(const Function& f) {
   for (bool changed = true; changed;) {
     changed = false;
     for (auto& s : f.body)
-      if (s.words[0] == "mov" && s.operands.size() == 2 && s.operands[0].kind == Operand::REG && s.operands[1].kind == Operand::REG &&
-          mark[static_cast<size_t>(s.operands[0].reg)] && f.registers[static_cast<size_t>(s.operands[1].reg)].width != 1)
+      if (s.words[0] == "mov" && s.operands.size() == 2 && s.operands[0].kind == Operand::REG &&
+          s.operands[1].kind == Operand::REG && mark[static_cast<size_t>(s.operands[0].reg)] &&
+          f.registers[static_cast<size_t>(s.operands[1].reg)].width != 1)
         changed |= set(static_cast<u32>(s.operands[1].reg));
   }
   tracked.assign(f.registers.size(), -1);
@@ -163,12 +173,14 @@ void Builder::track_wgmma(const Function& f) {
 
 std::vector<std::string> Builder::branch_names(const Function& f, const Statement& s) const {
   if (s.words[0] == "bra") {
-    if (s.operands.empty() || s.operands[0].kind != Operand::SYMBOL) throw Unsupported(place_of(module_, s) + ": malformed branch");
+    if (s.operands.empty() || s.operands[0].kind != Operand::SYMBOL)
+      throw Unsupported(place_of(module_, s) + ": malformed branch");
     return {s.operands[0].symbol};
   }
   if (s.operands.size() == 2 && s.operands[1].kind == Operand::SYMBOL)
     for (u32 scope = s.scope; scope != ~0u; scope = f.scope_parent[scope])
-      if (auto it = f.branch_targets.find({scope, s.operands[1].symbol}); it != f.branch_targets.end()) return it->second;
+      if (auto it = f.branch_targets.find({scope, s.operands[1].symbol}); it != f.branch_targets.end())
+        return it->second;
   throw Unsupported(place_of(module_, s) + ": brx.idx without .branchtargets");
 }
 

@@ -1,4 +1,5 @@
-// A PTX module as text says it: symbols, functions, statements with resolved registers and labels. No semantics yet.
+// A PTX module as text says it: symbols, functions, statements with resolved registers and labels. No
+// semantics yet.
 #pragma once
 #include <map>
 #include <string>
@@ -23,13 +24,15 @@ std::vector<Token> tokenize(std::string_view text);
 
 struct Operand {
   enum Kind : u8 { NONE, REG, IMM, SYMBOL, MEMORY, VECTOR, PAIR, LIST, SINK } kind = NONE;
-  bool negated = false;        // !p
-  bool is_float = false;       // immediate written as 0f.., 0d.. or with a decimal point
-  bool single = false;         // 0f: the bits of a float
-  i32 reg = -1;                // REG: index into Function::registers
-  u64 imm = 0;                 // IMM: value (floats: bits of the double, or of the float if `single`); MEMORY, SYMBOL: offset
-  std::string symbol;          // SYMBOL; also special registers
-  std::vector<Operand> parts;  // MEMORY: base, then further operands (coordinates, cache policy); VECTOR, PAIR, LIST
+  bool negated = false;   // !p
+  bool is_float = false;  // immediate written as 0f.., 0d.. or with a decimal point
+  bool single = false;    // 0f: the bits of a float
+  i32 reg = -1;           // REG: index into Function::registers
+  u64 imm =
+      0;  // IMM: value (floats: bits of the double, or of the float if `single`); MEMORY, SYMBOL: offset
+  std::string symbol;  // SYMBOL; also special registers
+  std::vector<Operand>
+      parts;  // MEMORY: base, then further operands (coordinates, cache policy); VECTOR, PAIR, LIST
 };
 
 struct Statement {
@@ -52,9 +55,14 @@ struct Variable {  // .global, .const, .shared, .local, .param
   bool unsized = false;  // extern .shared x[]
   bool external = false;
   u32 scope = 0;
-  std::string init;                                             // leading bytes; the rest is zero
-  struct Address { u64 at; std::string symbol; i64 offset; bool generic; };
-  std::vector<Address> addresses;                               // to be added when symbols have a place
+  std::string init;  // leading bytes; the rest is zero
+  struct Address {
+    u64 at;
+    std::string symbol;
+    i64 offset;
+    bool generic;
+  };
+  std::vector<Address> addresses;  // to be added when symbols have a place
 };
 
 struct Register {
@@ -72,7 +80,8 @@ struct Function {
   std::vector<u32> scope_parent;  // of each block scope
   std::map<std::pair<u32, std::string>, u32> labels;
   std::map<std::pair<u32, std::string>, std::vector<std::string>> branch_targets;
-  u32 max_threads = 0, required_threads[3] = {}, required_cluster[3] = {}, min_ctas = 0, max_registers = 0, line = 0;
+  u32 max_threads = 0, required_threads[3] = {}, required_cluster[3] = {}, min_ctas = 0, max_registers = 0,
+      line = 0;
 
   // Index of the statement that `label` names, seen from `scope`; -1 if unknown.
   i64 find_label(u32 scope, const std::string& label) const;

@@ -6,14 +6,15 @@
 
 namespace ptx {
 
-extern const std::span<const Row> control_rows, integer_rows, select_rows, float_rows, half_rows, convert_rows, memory_rows, warp_rows, async_rows,
-    tensor_rows, barrier_rows, bulk_rows, wgmma_rows;
+extern const std::span<const Row> control_rows, integer_rows, select_rows, float_rows, half_rows,
+    convert_rows, memory_rows, warp_rows, async_rows, tensor_rows, barrier_rows, bulk_rows, wgmma_rows;
 
 std::span<const Family> instruction_table() {
-  static const Family families[] = {{"integer", integer_rows}, {"select", select_rows}, {"float", float_rows},     {"half", half_rows},       {"convert", convert_rows},
-                                    {"memory", memory_rows},   {"warp", warp_rows},     {"async", async_rows},     {"tensor", tensor_rows},
-                                    {"barrier", barrier_rows}, {"bulk", bulk_rows},     {"wgmma", wgmma_rows},
-                                    {"control", control_rows}};
+  static const Family families[] = {
+      {"integer", integer_rows}, {"select", select_rows},   {"float", float_rows}, {"half", half_rows},
+      {"convert", convert_rows}, {"memory", memory_rows},   {"warp", warp_rows},   {"async", async_rows},
+      {"tensor", tensor_rows},   {"barrier", barrier_rows}, {"bulk", bulk_rows},   {"wgmma", wgmma_rows},
+      {"control", control_rows}};
   return families;
 }
 
@@ -48,7 +49,8 @@ const Index& index() {
       for (auto& row : family.rows) {
         const auto words = split(row.pattern, ' ');
         Pattern p{&row, family.name, {}};
-        for (size_t i = 1; i < words.size(); i++) p.words.push_back({words[i][0] == '?', split(std::string_view(words[i]).substr(1), '|')});
+        for (size_t i = 1; i < words.size(); i++)
+          p.words.push_back({words[i][0] == '?', split(std::string_view(words[i]).substr(1), '|')});
         m[words[0]].push_back(std::move(p));
       }
     return m;

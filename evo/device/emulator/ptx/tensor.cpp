@@ -14,8 +14,8 @@ namespace {
 inline float widen(Element e, u32 h) { return e == Element::BF16 ? bf16_to_float(h) : half_to_float(h); }
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
-// No unpacking to matrices. Lane l = 4g + t holds rows g and g + 8. A[g][2t' + e] is a broadcast inside each group of four
-// lanes (permute_ps); B[k][2t + j] is a two-source permute shared by all g.
+// No unpacking to matrices. Lane l = 4g + t holds rows g and g + 8. A[g][2t' + e] is a broadcast inside each
+// group of four lanes (permute_ps); B[k][2t + j] is a two-source permute shared by all g.
 constexpr const char* PATH = "avx512";
 struct Pairs {
   __m512 v[2][2];  // [low or high element][lanes 0-15 or 16-31]
@@ -37,13 +37,16 @@ inline Pairs widen_pairs(const u32* r) {
 }
 template <int T>
 inline void step(const Pairs (&a)[4], const Pairs (&b)[2], __m512 (&c)[4][2]) {
-  const __m512i i0 = _mm512_add_epi32(_mm512_setr_epi32(0, 8, 16, 24, 0, 8, 16, 24, 0, 8, 16, 24, 0, 8, 16, 24), _mm512_set1_epi32(T));
+  const __m512i i0 = _mm512_add_epi32(
+      _mm512_setr_epi32(0, 8, 16, 24, 0, 8, 16, 24, 0, 8, 16, 24, 0, 8, 16, 24), _mm512_set1_epi32(T));
   const __m512i i1 = _mm512_add_epi32(i0, _mm512_set1_epi32(4));
   for (int kh = 0; kh < 2; kh++)
     for (int e = 0; e < 2; e++) {
-      const __m512 b0 = _mm512_permutex2var_ps(b[kh].v[e][0], i0, b[kh].v[e][1]), b1 = _mm512_permutex2var_ps(b[kh].v[e][0], i1, b[kh].v[e][1]);
+      const __m512 b0 = _mm512_permutex2var_ps(b[kh].v[e][0], i0, b[kh].v[e][1]),
+                   b1 = _mm512_permutex2var_ps(b[kh].v[e][0], i1, b[kh].v[e][1]);
       for (int h = 0; h < 2; h++) {
-        const __m512 x = _mm512_permute_ps(a[2 * kh].v[e][h], T * 0x55), y = _mm512_permute_ps(a[2 * kh + 1].v[e][h], T * 0x55);
+        const __m512 x = _mm512_permute_ps(a[2 * kh].v[e][h], T * 0x55),
+                     y = _mm512_permute_ps(a[2 * kh + 1].v[e][h], T * 0x55);
         c[0][h] = _mm512_fmadd_ps(x, b0, c[0][h]);
         c[1][h] = _mm512_fmadd_ps(x, b1, c[1][h]);
         c[2][h] = _mm512_fmadd_ps(y, b0, c[2][h]);
@@ -118,7 +121,9 @@ TensorType type_of(std::string_view t) {
   if (t == "f64") return F64;
   return NONE;
 }
-u32 element_bits(TensorType t) { return t == F16 || t == BF16 ? 16 : t == TF32 || t == F32 || t == S32 ? 32 : t == F64 ? 64 : 8; }
+u32 element_bits(TensorType t) {
+  return t == F16 || t == BF16 ? 16 : t == TF32 || t == F32 || t == S32 ? 32 : t == F64 ? 64 : 8;
+}
 static float fp8(u32 b, bool e5m2) {
   const int m = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7;
   const u32 e = (b & 0x7f) >> m, f = b & ((1u << m) - 1);
@@ -146,9 +151,12 @@ void transpose8x8(u32* rows) {
   __m128i* p = reinterpret_cast<__m128i*>(rows);
   __m128i r[8], t[8];
   for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128(p + i);
-  for (int i = 0; i < 4; i++) t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
-  for (int i = 0; i < 4; i++) r[2 * i] = _mm_unpacklo_epi16(t[i], t[i + 4]), r[2 * i + 1] = _mm_unpackhi_epi16(t[i], t[i + 4]);
-  for (int i = 0; i < 4; i++) t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
+  for (int i = 0; i < 4; i++)
+    t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
+  for (int i = 0; i < 4; i++)
+    r[2 * i] = _mm_unpacklo_epi16(t[i], t[i + 4]), r[2 * i + 1] = _mm_unpackhi_epi16(t[i], t[i + 4]);
+  for (int i = 0; i < 4; i++)
+    t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
   for (int i = 0; i < 8; i++) _mm_storeu_si128(p + i, t[i]);
 #else
   u16 in[8][8], out[8][8];
