@@ -42,7 +42,7 @@ import numpy as np
 from methodology import Journey, Yardstick
 from recorded import Recorded, key_of, load
 
-from evo.strategy import STRATEGIES, Told, make_strategy
+from evo.strategy import STRATEGIES, Observation, make_strategy
 
 KERNEL_TUNER = (
     "adaptive_tabu_greywolf", "basinhopping", "bayes_opt", "diff_evo", "dual_annealing", "firefly_algorithm",
@@ -91,7 +91,7 @@ class Ask:
     def __init__(self, name: str, space: Recorded, seed: int) -> None:
         self._strategy = make_strategy(name, {space.name: space.feasible}, seed)
         self._space = space
-        self._told: list[Told] = []
+        self._told: list[Observation] = []
 
     def next(self) -> tuple[Any, ...] | None:
         proposal = self._strategy.ask(self._told, [], len(self._told))
@@ -99,7 +99,7 @@ class Ask:
         return key_of(self._point) if proposal else None
 
     def tell(self, row: int) -> None:
-        self._told.append(Told(self._space.name, self._point, self._space.score_us(row)))
+        self._told.append(Observation(self._space.name, self._point, self._space.score_us(row)))
 
 
 class AskPlainTpe:

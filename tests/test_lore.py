@@ -71,7 +71,7 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
     with Store(database) as store:
         known = first(store)
         rows = sorted((r for r in store.rows(known) if r.score_us), key=lambda r: r.score_us or 0.0)
-        best = [r.point for r in rows[: 2 * Strategy.HEIRLOOMS]]
+        best = [r.point for r in rows[: 2 * Strategy.WARM_START_POINTS]]
         lore = remembered(store, known, [known.name])
         warm = replace(new_study(), name="warm", budget_s=8.0, settings={"warm_start": lore})
         result = search(store.create(warm), store, ground_of(tmp_path), LandscapeWorkers())

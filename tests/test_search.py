@@ -31,7 +31,7 @@ from evo.evaluate.pool import Pool
 from evo.search import Ground, Progress, dead_parameters, search, survey
 from evo.search.first_points import Probes, key_of
 from evo.store import Row, Store, Study
-from evo.strategy import Told, make_strategy
+from evo.strategy import Observation, make_strategy
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
 
@@ -109,13 +109,13 @@ def test_neighbours_of_hopeless_defaults_are_not_probed(tmp_path: Path) -> None:
     templates = [write_template(tmp_path, name) for name in ("slow", "good", "broken", "better")]
     scores = {"slow": 21.0, "good": 19.0, "broken": None, "better": 10.0}
     probes = Probes({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
-    told: list[Told] = []
+    told: list[Observation] = []
     tried: set[tuple[object, ...]] = set()
     order: list[str] = []
     while (probe := probes.next(told, tried)) is not None:
         order.append(probe.template)
         tried.add(key_of(probe))
-        told.append(Told(probe.template, probe.point, scores[probe.template]))
+        told.append(Observation(probe.template, probe.point, scores[probe.template]))
     ring = len(list(templates[0].space.neighbours(templates[0].space.default)))
     assert order == ["slow", "good", "broken", "better"] + ["better"] * ring + ["good"] * ring
     assert probes.next(told, tried) is None
@@ -151,10 +151,10 @@ def test_a_trial_is_stored_before_anyone_hears_of_it(
             strategy = make_strategy(*asked)
             ask = strategy.ask
 
-            def checked(told: Any, pending: Any, number: int) -> Any:
+            def checked(history: Any, pending: Any, number: int) -> Any:
                 stored = {str(dict(row.point)) for row in reader.rows(study)}
-                assert {str(dict(t.point)) for t in told} <= stored
-                return ask(told, pending, number)
+                assert {str(dict(t.point)) for t in history} <= stored
+                return ask(history, pending, number)
 
             strategy.ask = checked  # type: ignore[method-assign]
             return strategy

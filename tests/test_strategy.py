@@ -12,10 +12,10 @@ import pytest
 from evo.errors import UnknownName
 from evo.gpu import Limits, target
 from evo.space import FeasibleSet, Parameter, Space, rule
-from evo.strategy import STRATEGIES, Proposal, Strategy, Told, make_strategy
+from evo.strategy import STRATEGIES, Observation, Proposal, Strategy, make_strategy
 from evo.strategy.evolution.distance import Metric
 from evo.strategy.evolution.features import Features
-from evo.strategy.evolution.model import Surrogate, inverse_of_lower, lower_times
+from evo.strategy.evolution.gaussian_process import GaussianProcess, inverse_of_lower, lower_times
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Point, Problem
@@ -55,7 +55,7 @@ def spaces(*chosen: Space) -> dict[str, FeasibleSet]:
     return {f"t{i}": space.feasible(LIMITS, PROBLEM) for i, space in enumerate(chosen)}
 
 
-def key(proposal: Proposal | Told) -> tuple[object, ...]:
+def key(proposal: Proposal | Observation) -> tuple[object, ...]:
     return proposal.template, repr(sorted(proposal.point.items()))
 
 
@@ -69,17 +69,17 @@ def score(proposal: Proposal) -> float | None:
     ) / 2
 
 
-def told(proposal: Proposal) -> Told:
-    return Told(proposal.template, proposal.point, score(proposal))
+def observed(proposal: Proposal) -> Observation:
+    return Observation(proposal.template, proposal.point, score(proposal))
 
 
-def searched(strategy: Strategy, count: int, start: Sequence[Told] = ()) -> list[Told]:
+def searched(strategy: Strategy, count: int, start: Sequence[Observation] = ()) -> list[Observation]:
     history = list(start)
     while len(history) < count:
         proposal = strategy.ask(history, [], len(history))
         if proposal is None:
             break
-        history.append(told(proposal))
+        history.append(observed(proposal))
     return history
 
 
@@ -99,7 +99,7 @@ def test_proposes_nothing_that_is_under_way(name: str) -> None:
     pending: list[Proposal] = []
     while (proposal := strategy.ask(history, pending, len(history) + len(pending))) is not None:
         pending.append(proposal)
-    both: list[Proposal | Told] = [*history, *pending]
+    both: list[Proposal | Observation] = [*history, *pending]
     assert len({key(p) for p in both}) == 11, "eleven points are feasible"
     again = strategy.ask(history, pending[1:], 99)
     assert again is not None
@@ -147,10 +147,10 @@ def test_what_is_under_way_is_part_of_the_function(name: str) -> None:
 @every_strategy
 def test_survives_a_history_it_does_not_understand(name: str) -> None:
     strange = [
-        Told("gone", {"bm": 16}, 1.0),
-        Told("t0", {"bm": 17, "bn": 16}, 1.0),
-        Told("t0", {"bm": 16}, 1.0),
-        Told("t0", {"bm": 64, "bn": 128}, 1.0),  # infeasible now
+        Observation("gone", {"bm": 16}, 1.0),
+        Observation("t0", {"bm": 17, "bn": 16}, 1.0),
+        Observation("t0", {"bm": 16}, 1.0),
+        Observation("t0", {"bm": 64, "bn": 128}, 1.0),  # infeasible now
     ]
     history = searched(make_strategy(name, spaces(SMALL), 0), 1000, strange)
     assert len(history) == len(strange) + 11
@@ -174,27 +174,28 @@ def test_large_spaces_are_searched_through_a_sample(name: str) -> None:
     field = spaces(huge)["t0"]
     assert not field.exact
     strategy = make_strategy(name, {"t0": field}, 0)
-    history: list[Told] = []
+    history: list[Observation] = []
     for n in range(60):
         proposal = strategy.ask(history, [], n)
         assert proposal is not None
-        history.append(Told("t0", proposal.point, 1.0 + sum(map(float, proposal.point.values()))))
+        history.append(Observation("t0", proposal.point, 1.0 + sum(map(float, proposal.point.values()))))
     assert len({key(t) for t in history}) == 60
 
 
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if n != "random"])
 def test_learns_from_failures(name: str) -> None:
-    """Half of all points fail, by one parameter: whoever listens proposes fewer of them than chance does."""
+    """Half of all points fail, by one parameter: a strategy that learns proposes fewer of them than chance
+    does."""
     space = Space(tuple(Parameter(f"p{i}", tuple(range(6)), 0) for i in range(6)))
     shares = []
     for seed in range(3):
         strategy = make_strategy(name, {"t0": space.feasible(LIMITS, PROBLEM)}, seed)
-        history: list[Told] = []
+        history: list[Observation] = []
         for n in range(200):
             proposal = strategy.ask(history, [], n)
             assert proposal is not None
             fails = int(proposal.point["p0"]) >= 3
-            history.append(Told("t0", proposal.point, None if fails else 10.0 - n % 3))
+            history.append(Observation("t0", proposal.point, None if fails else 10.0 - n % 3))
         shares.append(np.mean([t.score_us is None for t in history[100:]]))
     assert np.mean(shares) < 0.35
 
@@ -203,12 +204,12 @@ def test_learns_from_failures(name: str) -> None:
 def test_finds_a_good_point_sooner_than_chance(name: str) -> None:
     def best(which: str, seed: int) -> float:
         strategy = make_strategy(which, spaces(BOWL), seed)
-        history: list[Told] = []
+        history: list[Observation] = []
         for n in range(240):
             proposal = strategy.ask(history, [], n)
             assert proposal is not None
             away = sum(abs(int(v) - 6) for v in proposal.point.values())
-            history.append(Told("t0", proposal.point, 1.0 + away))
+            history.append(Observation("t0", proposal.point, 1.0 + away))
         return min(t.score_us for t in history if t.score_us is not None)
 
     seeds = range(4)
@@ -227,12 +228,12 @@ def test_prefers_the_better_template(name: str) -> None:
 @every_strategy
 def test_a_resumed_search_of_a_large_space_goes_the_same_way(name: str) -> None:
     """The pool of candidates is then a sample, and is drawn anew on the way."""
-    fields, history = spaces(BOWL), list[Told]()
+    fields, history = spaces(BOWL), list[Observation]()
     strategy = make_strategy(name, fields, 5)
     for n in range(64):
         proposal = strategy.ask(history, [], n)
         assert proposal is not None
-        history.append(Told("t0", proposal.point, bowl(proposal.point)))
+        history.append(Observation("t0", proposal.point, bowl(proposal.point)))
     for resumed_at in (3, 31, 63):
         fresh = make_strategy(name, fields, 5).ask(history[:resumed_at], [], resumed_at)
         assert fresh is not None
@@ -246,15 +247,19 @@ def bowl(point: Point) -> float:
 @every_strategy
 def test_a_warm_start_tries_the_best_of_earlier_studies_first(name: str) -> None:
     points = spaces(BOWL)["t0"].points[100:3000:29]
-    earlier = [Told("t0", point, bowl(point)) for point in points]
-    earlier += [Told("gone", {"a": 1}, 0.1), Told("t0", {"p0": 99}, 0.1), Told("t0", points[0], None)]
-    best = sorted(bowl(point) for point in points)[: Strategy.HEIRLOOMS]
+    earlier = [Observation("t0", point, bowl(point)) for point in points]
+    earlier += [
+        Observation("gone", {"a": 1}, 0.1),
+        Observation("t0", {"p0": 99}, 0.1),
+        Observation("t0", points[0], None),
+    ]
+    best = sorted(bowl(point) for point in points)[: Strategy.WARM_START_POINTS]
     strategy = make_strategy(name, spaces(BOWL), 0, earlier)
-    history: list[Told] = []
-    for n in range(Strategy.HEIRLOOMS):
+    history: list[Observation] = []
+    for n in range(Strategy.WARM_START_POINTS):
         proposal = strategy.ask(history, [], n)
         assert proposal is not None
-        history.append(Told("t0", proposal.point, bowl(proposal.point)))
+        history.append(Observation("t0", proposal.point, bowl(proposal.point)))
     assert [t.score_us for t in history] == best
 
 
@@ -262,15 +267,15 @@ def test_evo_learns_from_an_earlier_study_where_to_look() -> None:
     """The same landscape at another scale: what the best of it share is known before the first trial."""
     rng = np.random.default_rng(0)
     points = [spaces(BOWL)["t0"].points[int(i)] for i in rng.integers(8**5, size=200)]
-    earlier = [Told("t0", point, 3 * bowl(point)) for point in points]
+    earlier = [Observation("t0", point, 3 * bowl(point)) for point in points]
 
-    def best(lore: Sequence[Told], seed: int) -> float:
-        strategy = make_strategy("evo", spaces(BOWL), seed, lore)
-        history: list[Told] = []
+    def best(warm_start: Sequence[Observation], seed: int) -> float:
+        strategy = make_strategy("evo", spaces(BOWL), seed, warm_start)
+        history: list[Observation] = []
         for n in range(11):
             proposal = strategy.ask(history, [], n)
             assert proposal is not None
-            history.append(Told("t0", proposal.point, bowl(proposal.point)))
+            history.append(Observation("t0", proposal.point, bowl(proposal.point)))
         return min(t.score_us for t in history if t.score_us is not None)
 
     assert np.mean([best(earlier, s) for s in range(3)]) < np.mean([best((), s) for s in range(3)]) - 1
@@ -278,12 +283,12 @@ def test_evo_learns_from_an_earlier_study_where_to_look() -> None:
 
 def test_evo_says_when_nothing_more_is_to_be_expected() -> None:
     strategy = make_strategy("evo", spaces(BOWL), 1)
-    history: list[Told] = []
+    history: list[Observation] = []
     gains = []
     for n in range(150):
         proposal = strategy.ask(history, [], n)
         assert proposal is not None
-        history.append(Told("t0", proposal.point, bowl(proposal.point)))
+        history.append(Observation("t0", proposal.point, bowl(proposal.point)))
         gains.append(strategy.expected_gain)
     assert gains[0] is None
     assert min(t.score_us for t in history if t.score_us is not None) == 1.0
@@ -304,20 +309,20 @@ def test_a_batch_of_evo_spreads() -> None:
     assert len({(p.point["bm"], p.point["bn"], p.point["stages"]) for p in pending}) >= 6
 
 
-def modelled(smooth: bool = False) -> tuple[Surrogate, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A surrogate that knows 20 of 34 points (34, 3), and the values (34,) of all; its pool (50, 3) begins
+def modelled(smooth: bool = False) -> tuple[GaussianProcess, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A process that knows 20 of 34 points (34, 3), and the values (34,) of all; its pool (50, 3) begins
     with the other 14."""
     rng = np.random.default_rng(7)
     x = rng.random((34, 3))
     y = np.sin(3 * x[:, 0]) + x[:, 1] ** 2
-    model = Surrogate(np.zeros(3, bool), [None] * 3, smooth)
+    model = GaussianProcess(np.zeros(3, bool), [None] * 3, smooth)
     model.fit(x[:20], y[:20])
     model.condition(x[:20], np.concatenate([x[20:], rng.random((36, 3))]), 4)
     return model, x, y
 
 
 @pytest.mark.parametrize("smooth", [False, True])
-def test_a_surrogate_learns_the_same_at_once_and_one_by_one(smooth: bool) -> None:
+def test_a_process_learns_the_same_at_once_and_one_by_one(smooth: bool) -> None:
     (one, x, y), (other, _, _), (whole, _, _) = modelled(smooth), modelled(smooth), modelled(smooth)
     for i in range(20, 34):
         one.add(x[i : i + 1])
@@ -331,7 +336,7 @@ def test_a_surrogate_learns_the_same_at_once_and_one_by_one(smooth: bool) -> Non
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_what_is_under_way_takes_doubt_away_and_some_hope(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_under_way_is_less_uncertain_and_less_promising(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its value, when it comes, takes its place."""
     model, x, y = modelled()
     before = model.predict(y[:20])
@@ -342,7 +347,7 @@ def test_what_is_under_way_takes_doubt_away_and_some_hope(monkeypatch: pytest.Mo
     assert mean.mean() > before[0].mean()
     assert (deviation <= before[1]).all()
     assert (deviation / before[1]).min() < 0.9
-    monkeypatch.setattr("evo.strategy.evolution.model.DISAPPOINTMENT", 0.0)
+    monkeypatch.setattr("evo.strategy.evolution.gaussian_process.PENDING_PENALTY", 0.0)
     np.testing.assert_allclose(model.predict(values)[0], before[0], rtol=1e-9)
     values[22] = y[22]
     assert np.abs(model.predict(values)[0] - before[0]).max() > 1e-3
@@ -376,13 +381,13 @@ def test_distances_as_products_are_weighted_sums_over_features() -> None:
         direct = np.where(labels, gap > 0, gap**power) @ weights
         metric = Metric(labels, [ladder, np.arange(4.0), None], squares)
         metric.weigh(weights)
-        spread = metric.spread(x)
-        assert np.allclose(spread.apart_from(spread), direct)
-        assert np.allclose(spread.with_points(spread).apart_from(spread)[40:], direct)
-        assert np.allclose(spread[:7].apart_from(spread[7:]), direct[:7, 7:])
-        single = metric.spread(np.asfortranarray(x), np.float32)
-        assert single.apart_from(single).dtype == np.float32
-        assert np.allclose(single.apart_from(single), direct, atol=1e-5)
+        spread = metric.embed(x)
+        assert np.allclose(spread.distances_to(spread), direct)
+        assert np.allclose(spread.with_points(spread).distances_to(spread)[40:], direct)
+        assert np.allclose(spread[:7].distances_to(spread[7:]), direct[:7, 7:])
+        single = metric.embed(np.asfortranarray(x), np.float32)
+        assert single.distances_to(single).dtype == np.float32
+        assert np.allclose(single.distances_to(single), direct, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 31, 32, 33, 100, 161])
@@ -399,7 +404,7 @@ def test_the_slope_of_the_likelihood_is_how_it_changes(smooth: bool) -> None:
     rng = np.random.default_rng(2)
     x = np.stack([rng.random(40), rng.integers(3, size=40), rng.random(40)], axis=1)
     z = np.sin(4 * x[:, 0]) + (x[:, 1] == 2) + 0.1 * rng.normal(size=40)
-    model = Surrogate(np.array([False, True, False]), [None, np.arange(3.0), None], smooth)
+    model = GaussianProcess(np.array([False, True, False]), [None, np.arange(3.0), None], smooth)
     apart = np.array([np.abs(np.subtract.outer(c, c)) ** (1 + smooth) for c in x.T])
     apart[1] = apart[1] > 0
     pairs = np.tri(40, k=-1, dtype=bool)
@@ -420,22 +425,22 @@ def test_the_slope_of_the_likelihood_is_how_it_changes(smooth: bool) -> None:
 
 
 @pytest.mark.parametrize("smooth", [False, True])
-def test_a_glance_sees_what_a_closer_look_does(smooth: bool) -> None:
+def test_single_precision_predicts_the_same(smooth: bool) -> None:
     model, x, y = modelled(smooth)
     mean, deviation = model.predict(y[:20])
     pool = np.concatenate([x[20:], np.zeros((1000, 3))])
-    quick = model.glance(x[:20], y[:20], pool)
+    quick = model.predict_many(x[:20], y[:20], pool)
     assert quick[0].shape == quick[1].shape == (1014,)
     np.testing.assert_allclose(quick[0][:14], mean[:14], rtol=1e-4)
     np.testing.assert_allclose(quick[1][:14], deviation[:14], rtol=1e-3)
     assert (quick[0][14:] == quick[0][14]).all(), "the same point"
 
 
-def test_features_that_are_remembered_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_that_are_cached_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     feasible = load_template(load_task("attention"), "flash_mma").space.feasible(
         Limits.of(target("sm_90")), load_task("attention").example
     )
     features, rows = Features(feasible), feasible.indices[:: len(feasible.indices) // 20].astype(np.intp)
-    monkeypatch.setattr("evo.strategy.evolution.features.REMEMBERED", 12)
+    monkeypatch.setattr("evo.strategy.evolution.features.CACHED_POINTS", 12)
     for few in (rows[:5], rows[3:9], rows, rows[-2:]):
         assert (features.of_few(list(few)) == features(few)).all()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evo.errors import UsageError
 from evo.store import Store, Study
-from evo.strategy import Exported, export
+from evo.strategy import ExportedTrial, export
 
 
 def export_study(store: Store, study: Study, url: str, name: str) -> int:
@@ -19,7 +19,7 @@ def export_study(store: Store, study: Study, url: str, name: str) -> int:
     created = store.created(study)
     rows = store.rows(study)
     trials = [
-        Exported(
+        ExportedTrial(
             row.number,
             row.template,
             row.point,

@@ -10,7 +10,7 @@ from itertools import chain, combinations
 
 from evo.space import FeasibleSet
 from evo.store import Row
-from evo.strategy import Proposal, Told
+from evo.strategy import Observation, Proposal
 from evo.trial import Point, Value
 
 
@@ -50,7 +50,7 @@ class Probes:
         self._scores: dict[str, float] = {}
         self._heard = 0
 
-    def next(self, told: Sequence[Told], tried: Set[tuple[object, ...]]) -> Proposal | None:
+    def next(self, told: Sequence[Observation], tried: Set[tuple[object, ...]]) -> Proposal | None:
         """The next probe; None where none is left, or none is known to be worth it yet. `told` only grows."""
         for trial in told[self._heard :]:
             key = key_of(trial)
@@ -106,7 +106,7 @@ def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
     return [DeadParameter(*key, count) for key, count in sorted(pairs.items()) if alike[key] == count]
 
 
-def key_of(proposal: Proposal | Told) -> tuple[object, ...]:
+def key_of(proposal: Proposal | Observation) -> tuple[object, ...]:
     """Equal for equal proposals."""
     # repr: True and 1 are equal, and may both be values of one parameter
     return proposal.template, *sorted(_pair(name, repr(value)) for name, value in proposal.point.items())

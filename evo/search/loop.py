@@ -29,7 +29,7 @@ from evo.search.usage import Meter, Usage
 from evo.search.warm_start import earlier_trials
 from evo.space import FeasibleSet
 from evo.store import Confirmation, Failure, Ranked, Row, Store, Study
-from evo.strategy import Proposal, Told, make_strategy
+from evo.strategy import Observation, Proposal, make_strategy
 from evo.template import Template
 from evo.trial import Candidate, Outcome, Problem, Trial
 
@@ -247,7 +247,7 @@ class _Loop:
         """Leaders that are being gated and timed again."""
         self._tried: set[tuple[object, ...]] = set()
         """What was proposed for the numbers before the next one."""
-        self._told: list[Told] = []
+        self._told: list[Observation] = []
         if not self._ordered:
             self._told = [_told(row) for row in self._rows.values()]
             self._tried = {key_of(_proposal(row)) for row in self._rows.values()}
@@ -472,8 +472,8 @@ class _Loop:
         )
 
 
-def _told(row: Row) -> Told:
-    return Told(row.template, row.point, row.score_us)
+def _told(row: Row) -> Observation:
+    return Observation(row.template, row.point, row.score_us)
 
 
 def _proposal(row: Row) -> Proposal:

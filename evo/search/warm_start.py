@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from evo.errors import UsageError
 from evo.store import Store, Study
-from evo.strategy import Told
+from evo.strategy import Observation
 
 AUTO = "auto"
 MOST = 3
@@ -31,7 +31,7 @@ def remembered(store: Store, study: Study, asked: Sequence[str]) -> str:
     return json.dumps({name: sum(store.count(other).values()) for name, other in chosen.items()})
 
 
-def earlier_trials(store: Store, study: Study) -> list[Told]:
+def earlier_trials(store: Store, study: Study) -> list[Observation]:
     """The trials that `study` remembers. Scores are fractions of the best of their study, so that those of
     different shapes and GPUs can stand side by side."""
     kept: dict[str, int] = json.loads(str(study.settings.get("warm_start", "{}")))
@@ -40,7 +40,7 @@ def earlier_trials(store: Store, study: Study) -> list[Told]:
         rows = store.rows(store.study(name))[:count]
         best = min((row.score_us for row in rows if row.score_us is not None), default=1.0)
         trials += [
-            Told(row.template, row.point, None if row.score_us is None else row.score_us / best)
+            Observation(row.template, row.point, None if row.score_us is None else row.score_us / best)
             for row in rows
         ]
     return trials

@@ -1,5 +1,5 @@
-"""A study as an Optuna storage, for optuna-dashboard and whatever else reads one. A copy: evo never reads it
-back."""
+"""A study as an Optuna storage, for optuna-dashboard and other programs that read one. It is a copy: evo
+never reads it back."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from evo.errors import StoreError, UsageError
 from evo.trial import Point, Value
 
-CHUNK = 200
+TRIALS_A_WRITE = 200
 """Trials written at a time."""
 
 
 @dataclass(frozen=True)
-class Exported:
-    """A finished trial as Optuna should see it: `us` is its value, None for a failure; `about` what is told
-    beside."""
+class ExportedTrial:
+    """A finished trial as Optuna should see it: `us` is its value, None for a failure; `attributes` become
+    its user attributes."""
 
     number: int
     template: str
     point: Point
     us: float | None
     created: datetime
-    about: Mapping[str, Value | None]
+    attributes: Mapping[str, Value | None]
 
 
-def export(url: str, name: str, trials: Sequence[Exported], about: Mapping[str, object]) -> int:
-    """Writes the trials as study `name` into the Optuna storage at `url` (sqlite:///file.db, postgresql://…),
-    and gives back how many. Failures are FAIL, without a value. A parameter is called as in its template, and
-    `template.parameter` where several templates are there: each has a space of its own.
+def export(url: str, name: str, trials: Sequence[ExportedTrial], attributes: Mapping[str, object]) -> int:
+    """Writes the trials as study `name` into the Optuna storage at `url` (sqlite:///file.db, postgresql://…).
+    Returns how many they are. Failures are FAIL, without a value. A parameter has its own
+    name, or `template.parameter` where there are several templates, since each has a space of its own.
 
     UsageError where the storage has a study of that name, StoreError where it cannot be written."""
     templates = {t.template for t in trials}
     distributions = _distributions(trials, alone=len(templates) == 1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is experimental in Optuna is not what a person asked about
+        warnings.simplefilter("ignore")  # warnings about what is experimental in Optuna
         try:
             storage = RDBStorage(url)
             study = optuna.create_study(storage=storage, study_name=name, direction="minimize")
         except optuna.exceptions.DuplicatedStudyError as error:
             hint = "choose another name (--name), or another storage"
             raise UsageError(f"{url} has a study {name} already", hint) from error
-        except Exception as error:  # whatever the driver makes of a URL that leads nowhere
+        except Exception as error:  # each driver has its own error for a wrong URL
             hint = "an SQLite file: sqlite:///optuna.db; a server: postgresql://user@host/name"
             raise StoreError(f"cannot make an Optuna storage at {url}: {_first_line(error)}", hint) from error
-        for key, value in about.items():
+        for key, value in attributes.items():
             study.set_user_attr(key, value)
         made = [_trial(t, distributions, alone=len(templates) == 1) for t in trials]
-        for begin in range(0, len(made), CHUNK):
-            study.add_trials(made[begin : begin + CHUNK])
+        for begin in range(0, len(made), TRIALS_A_WRITE):
+            study.add_trials(made[begin : begin + TRIALS_A_WRITE])
         storage.remove_session()
         storage.engine.dispose()
     return len(made)
 
 
-def _distributions(trials: Sequence[Exported], alone: bool) -> dict[str, BaseDistribution]:
+def _distributions(trials: Sequence[ExportedTrial], alone: bool) -> dict[str, BaseDistribution]:
     """Every value that was tried, numbers in their order; categories, as the search has it."""
     values: dict[str, dict[str, Value]] = {}
     for trial in trials:
@@ -76,20 +76,20 @@ def _ordered(values: list[Value]) -> tuple[Value, ...]:
     return tuple(sorted(values, key=float if numeric else str))
 
 
-def _named(trial: Exported, alone: bool) -> dict[str, Value]:
+def _named(trial: ExportedTrial, alone: bool) -> dict[str, Value]:
     if alone:
         return dict(trial.point)
     return {"template": trial.template} | {f"{trial.template}.{n}": v for n, v in trial.point.items()}
 
 
-def _trial(trial: Exported, distributions: Mapping[str, BaseDistribution], alone: bool) -> FrozenTrial:
+def _trial(trial: ExportedTrial, distributions: Mapping[str, BaseDistribution], alone: bool) -> FrozenTrial:
     params = _named(trial, alone)
     made = create_trial(
         state=TrialState.FAIL if trial.us is None else TrialState.COMPLETE,
         params=params,
         distributions={name: distributions[name] for name in params},
         value=trial.us,
-        user_attrs={"template": trial.template, "number": trial.number, **trial.about},
+        user_attrs={"template": trial.template, "number": trial.number, **trial.attributes},
     )
     made.datetime_start = made.datetime_complete = trial.created
     return made

@@ -8,13 +8,14 @@ from optuna.study import Study as OptunaStudy
 from optuna.trial import FrozenTrial
 
 from evo.strategy.base import Strategy
-from evo.strategy.candidates import Field, Positions
-from evo.strategy.optuna_view import sample, view
+from evo.strategy.candidates import Candidates, Positions
+from evo.strategy.optuna_view import as_study, suggest
 
 
 class Nsga2(Strategy):
-    """Optuna's NSGA-II as a genetic algorithm with one objective. A generation is a run of `POPULATION` told
-    trials of a template, so that generations, too, follow from the history alone."""
+    """Optuna's NSGA-II as a genetic algorithm with one objective. A generation is a run of `POPULATION`
+    trials of a template in the order of its history, so that generations, too, follow from the history
+    alone."""
 
     name = "nsga2"
 
@@ -22,16 +23,18 @@ class Nsga2(Strategy):
 
     def _reset(self) -> None:
         super()._reset()
-        self._parents: dict[str, dict[int, list[FrozenTrial]]] = {name: {} for name in self._fields}
+        self._parents: dict[str, dict[int, list[FrozenTrial]]] = {name: {} for name in self._candidates}
 
-    def _wish(self, field: Field, rng: np.random.Generator, _refused: list[Positions]) -> Positions | None:
-        sampler = _Generations(self.POPULATION, int(rng.integers(2**32)), self._parents[field.template])
-        wish = sample(sampler, view(field.trials), field.distributions)
-        if not wish:
+    def _suggest(
+        self, candidates: Candidates, rng: np.random.Generator, _refused: list[Positions]
+    ) -> Positions | None:
+        sampler = _Generations(self.POPULATION, int(rng.integers(2**32)), self._parents[candidates.template])
+        suggestion = suggest(sampler, as_study(candidates.trials), candidates.distributions)
+        if not suggestion:
             return None
-        # NSGA-II leaves out what it mutates: those are drawn anew
-        drawn = {name: int(rng.integers(len(d.choices))) for name, d in field.distributions.items()}
-        return field.positions_of({**drawn, **wish})
+        # NSGA-II leaves out what it mutates: those are drawn here
+        drawn = {name: int(rng.integers(len(d.choices))) for name, d in candidates.distributions.items()}
+        return candidates.positions_of({**drawn, **suggestion})
 
 
 class _Generations(NSGAIISampler):

@@ -1,4 +1,4 @@
-"""A search's history, shown to Optuna's samplers without giving it away."""
+"""A template's history as an Optuna study that its samplers can read but not change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from optuna.study import Study as OptunaStudy
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every view as a study created
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would report every such study as created
 
 
-class _View(InMemoryStorage):
-    """A history that Optuna can look at but does not own."""
+class _ReadOnlyStorage(InMemoryStorage):
+    """Shows Optuna trials that it does not own."""
 
     def __init__(self, trials: list[FrozenTrial]) -> None:
         super().__init__()
@@ -27,23 +27,25 @@ class _View(InMemoryStorage):
         return self._shown if states is None else [t for t in self._shown if t.state in states]
 
 
-def view(trials: list[FrozenTrial]) -> OptunaStudy:
+def as_study(trials: list[FrozenTrial]) -> OptunaStudy:
     """An Optuna study that has exactly these trials."""
-    storage = _View(trials)
-    storage.create_new_study([StudyDirection.MINIMIZE], "view")
-    return OptunaStudy("view", storage, sampler=optuna.samplers.RandomSampler(0))
+    storage = _ReadOnlyStorage(trials)
+    storage.create_new_study([StudyDirection.MINIMIZE], "history")
+    return OptunaStudy("history", storage, sampler=optuna.samplers.RandomSampler(0))
 
 
-def sample(sampler: BaseSampler, study: OptunaStudy, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """What `sampler` wishes for next; empty where it has no opinion yet."""
+def suggest(
+    sampler: BaseSampler, study: OptunaStudy, space: Mapping[str, BaseDistribution]
+) -> dict[str, Any]:
+    """What `sampler` suggests next; empty where it has no opinion yet."""
     now = FrozenTrial(-1, TrialState.RUNNING, None, None, None, {}, {}, {}, {}, {}, trial_id=-1)
     return sampler.sample_relative(study, now, dict(space))
 
 
-def frozen(
+def frozen_trial(
     number: int, params: dict[str, Any], space: Mapping[str, BaseDistribution], score_us: float | None
 ) -> FrozenTrial:
-    """A finished trial for Optuna; a failure violates a constraint, and its value then counts nowhere."""
+    """A finished trial for Optuna. A failure violates a constraint; Optuna then ignores its value."""
     failed = score_us is None
     trial = create_trial(
         params=params,

@@ -6,9 +6,9 @@ from evo.strategy.base import Strategy
 
 
 class Random(Strategy):
-    """Every open point of a template alike: the yardstick."""
+    """Every open point of a template is equally likely: what the other strategies are compared with."""
 
     name = "random"
 
-    def _wish(self, *_: object) -> None:
+    def _suggest(self, *_: object) -> None:
         return None

@@ -9,28 +9,28 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
-"""Of double precision, but for what is spread in single."""
+"""Double precision, except points that were embedded in single precision."""
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Spread:
+class Embedded:
     """Points in coordinates whose squared distances count, and in `plain` ones (p, n), whose distances do.
     `squared` (s + 2, n) are the first, then 1 and the sum of their squares."""
 
     squared: Floats
     plain: Floats
 
-    def __getitem__(self, some: slice) -> Spread:
-        return Spread(self.squared[:, some], self.plain[:, some])
+    def __getitem__(self, some: slice) -> Embedded:
+        return Embedded(self.squared[:, some], self.plain[:, some])
 
-    def with_points(self, other: Spread) -> Spread:
-        return Spread(
+    def with_points(self, other: Embedded) -> Embedded:
+        return Embedded(
             np.concatenate([self.squared, other.squared], axis=1),
             np.concatenate([self.plain, other.plain], axis=1),
         )
 
-    def apart_from(self, other: Spread) -> Floats:
+    def distances_to(self, other: Embedded) -> Floats:
         """How far each point is from each of `other`: (n, m)."""
         # |a - b|^2 = -2 a b + |a|^2 1 + 1 |b|^2
         mine = np.concatenate([-2 * self.squared[:-2], self.squared[:-3:-1]])
@@ -45,8 +45,8 @@ class Metric:
     """A weighted sum over features: of a label whether it differs, of a number the distance, or its square
     where `squares`. `levels`: of each feature the values that it has, ascending; None: any.
 
-    A label is spread over indicators, a number over the levels that it is above: squared distances there are
-    what is wanted.
+    A label becomes one indicator per level, a number one indicator per level that it is above: the squared
+    distances between such indicators are the wanted ones.
     """
 
     def __init__(self, labels: Bools, levels: Sequence[Floats | None], squares: bool) -> None:
@@ -71,7 +71,7 @@ class Metric:
             coordinates.factors = (coordinates.shares * roots[coordinates.features])[:, None]
         self._plain.factors = weights[self._plain.features, None]
 
-    def spread(self, x: Floats, precision: type[np.floating] = np.float64) -> Spread:
+    def embed(self, x: Floats, precision: type[np.floating] = np.float64) -> Embedded:
         """Points given as features (n, features); quickest where these lie column by column."""
         columns, equal, above, square, plain = x.T, self._equal, self._above, self._square, self._plain
         parts = [
@@ -83,7 +83,7 @@ class Metric:
         squared = np.concatenate(
             [*parts, np.ones((1, len(x))), norms[None]], dtype=precision, casting="same_kind"
         )
-        return Spread(squared, (columns[plain.features] * plain.factors).astype(precision))
+        return Embedded(squared, (columns[plain.features] * plain.factors).astype(precision))
 
 
 class _Coordinates:

@@ -1,4 +1,4 @@
-"""A point as numbers, for models of what it will take."""
+"""A point as numbers, for models of how long it will take."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from evo.strategy.evolution.distance import Floats
 Rows = npt.NDArray[np.signedinteger]
 
 
-REMEMBERED = 1000
-"""Points whose features are kept, for questions to come."""
+CACHED_POINTS = 1000
+"""Points whose features are kept for the next questions."""
 
 
 class Features:
@@ -22,20 +22,20 @@ class Features:
 
     An ordered parameter is a column between 0 and 1, by the logarithm of its values where they are positive;
     a parameter of more than two values, ordered or not, is also a label, of which only equality counts. Then
-    come what the template's models say (shared memory, threads, registers, waves of CTAs), and `more`:
-    columns from elsewhere, such as what an earlier study would expect.
+    come what the template's models say (shared memory, threads, registers, waves of CTAs), and `extra`
+    columns, such as what an earlier study would expect.
     """
 
-    def __init__(self, feasible: FeasibleSet, more: tuple[Callable[[Rows], Floats], ...] = ()) -> None:
+    def __init__(self, feasible: FeasibleSet, extra: tuple[Callable[[Rows], Floats], ...] = ()) -> None:
         self._feasible = feasible
-        self._more = more
+        self._extra = extra
         self._tables: list[tuple[int, Floats]] = []
         labels: list[bool] = []
         plain: list[bool] = []
         for i, parameter in enumerate(feasible.space.parameters):
             count = len(parameter.values)
             if parameter.ordered and count > 1:
-                self._tables.append((i, _ladder(parameter)))
+                self._tables.append((i, _scaled_values(parameter)))
                 labels.append(False)
                 plain.append(True)
             if count > 2 or (count == 2 and not parameter.ordered):
@@ -53,18 +53,18 @@ class Features:
 
         self._known: dict[bytes, Floats] = {}
 
-    def remember(self, point: Rows, columns: Floats) -> None:
-        """Takes note of the `columns` of a `point` that will be asked for."""
-        if len(self._known) > REMEMBERED:
+    def keep(self, point: Rows, columns: Floats) -> None:
+        """Keeps the `columns` of a `point` that will be asked for."""
+        if len(self._known) > CACHED_POINTS:
             self._known.clear()
         self._known[point.tobytes()] = columns
 
     def of_few(self, points: Sequence[Rows]) -> Floats:
-        """(n, columns) for `points`, of which most were asked for or noted a moment ago."""
+        """(n, columns) for `points`, most of which were asked for or kept a moment ago."""
         keys = [point.tobytes() for point in points]
         fresh = {key: point for key, point in zip(keys, points, strict=True) if key not in self._known}
         if fresh:
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > CACHED_POINTS:
                 self._known.clear()
                 return self.of_few(points)
             self._known |= zip(fresh, self(np.stack(list(fresh.values()))), strict=True)
@@ -76,10 +76,10 @@ class Features:
         return np.array([*own, *self._others(rows)]).reshape(-1, len(rows)).T
 
     def _others(self, rows: Rows) -> list[Floats]:
-        return [*(column(rows) for column in self._more), *modelled(self._feasible, rows)]
+        return [*(column(rows) for column in self._extra), *template_models(self._feasible, rows)]
 
 
-def modelled(feasible: FeasibleSet, rows: Rows) -> list[Floats]:
+def template_models(feasible: FeasibleSet, rows: Rows) -> list[Floats]:
     """What the template's models say of points, each about 1 wide; empty where there are no models."""
     models = feasible.space.models
     if models is None or not len(rows):
@@ -98,7 +98,7 @@ def modelled(feasible: FeasibleSet, rows: Rows) -> list[Floats]:
     return [np.broadcast_to(column, len(rows)) for column in columns]
 
 
-def _ladder(parameter: Parameter) -> Floats:
+def _scaled_values(parameter: Parameter) -> Floats:
     numbers = np.array([float(v) for v in parameter.values])
     if numbers.min() > 0:
         numbers = np.log(numbers)

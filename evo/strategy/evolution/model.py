@@ -1,254 +1,152 @@
-"""A cheap model of what a point will take, from the trials so far: a Gaussian process.
-
-Weights of the features follow from the trials by maximum posterior likelihood (Rasmussen and Williams,
-"Gaussian Processes for Machine Learning", 2006, chapter 5). Adding a trial costs a product of a matrix and a
-vector; only a new fit costs more.
-"""
+"""A model of one template's times: a Gaussian process, the trials it is built on, and the points it ranks."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from evo.strategy.evolution.distance import Bools, Floats, Metric, Spread
+from evo.strategy.candidates import Candidates, Positions
+from evo.strategy.evolution.distance import Floats
+from evo.strategy.evolution.features import Features
+from evo.strategy.evolution.gaussian_process import GaussianProcess, log_improvement
+from evo.strategy.selection import representative
 
-NOISE = 0.03
-"""Variance of what the features do not explain, before anything is known; of the values' own variance."""
-BLOCK = 512
-"""Points of a pool that are correlated at once: so many fit into a core's cache."""
-STEPS = 12
-"""Steps of the ascent of a fit."""
-DISAPPOINTMENT = 0.5
-"""By so many deviations points under way are worse than expected: with 0 a batch keeps a wrong belief."""
+TRAINING_TRIALS = 300
+"""Trials that a model is built on: the better half, the newest, and some of the others."""
+FITTED_TRIALS = 160
+"""Of these, the trials that the weights of its features are fitted to."""
+REBUILT_EVERY = 150
+"""A model is built anew, with a new pool, when its trials have grown by a quarter, or by so many."""
+SCREENED_POINTS = 8192
+"""Points that are screened for a pool; a pool of as many random points instead took a tenth more trials."""
+POOL_POINTS = 1024
+"""Points of a pool; with twice as many a search took as many trials."""
+SLOW_QUANTILE = 0.8
+"""Trials slower than this quantile count as if they were at it: how slow the slow ones are says little."""
 
 
-class Surrogate:
-    """Predicts mean and deviation at the points `pool` (m, features).
+class TrainingSet:
+    """The trials of a template up to a milestone on which models are built, and the points they screen."""
 
-    Two points correlate by how far apart they are, a weighted sum over features: of distances, as
-    exp(-s), for a rough landscape; or of their squares, by Matérn's function of order 5/2, for a `smooth`
-    one. Of a label only equality counts.
-    """
+    def __init__(
+        self, candidates: Candidates, milestone: int, features: Features, rng: np.random.Generator
+    ) -> None:
+        self.milestone = milestone
+        scores = np.array(candidates.scores[:milestone])
+        order = np.argsort(scores, kind="stable")
+        self.used = representative(scores, TRAINING_TRIALS, TRAINING_TRIALS // 2, order).tolist()
+        self.scores = scores[self.used]
+        elites = [candidates.tried[i] for i in order[:8] if scores[i] < math.inf]
+        points = candidates.sample_around(elites, SCREENED_POINTS, rng)
+        fresh = ~candidates.were_tried(points, milestone)
+        self.screened = points[fresh] if fresh.any() else points
+        self.screened_features = features(self.screened)
 
-    def __init__(self, labels: Bools, levels: Sequence[Floats | None], smooth: bool) -> None:
-        """`levels`: of each feature the values that it has, ascending; None: any."""
-        self._labels = labels
-        self._smooth = smooth
-        self._metric = Metric(labels, levels, smooth)
-        # halves of a range correlate by about 0.7; that a label differs says less
-        self._prior = np.append(np.where(labels & smooth, math.log(0.2), math.log(0.7)), math.log(NOISE))
-        self._theta = self._prior
-        self._metric.weigh(np.exp(self._theta[:-1]))
 
-    # ---- weights
+class Model:
+    """A Gaussian process of one template's times, and the pool of points that it ranks."""
 
-    def fit(self, x: Floats, y: Floats) -> None:
-        """Weights and noise for points `x` (n, features) with values `y` (n,): by sign-based ascent (Rprop,
-        Riedmiller and Braun 1993) from what is expected without trials."""
-        if len(y) < 4 or y.std() == 0:
-            return
-        pairs = np.tri(len(y), k=-1, dtype=bool)  # each pair of points once, in a matrix of all
-        apart = np.array(
-            [self._gap(column, label)[pairs] for column, label in zip(x.T, self._labels, strict=True)]
+    def __init__(
+        self, candidates: Candidates, features: Features, training: TrainingSet, smooth: bool
+    ) -> None:
+        self.milestone = training.milestone
+        self._features = features
+        self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
+        levels = [levels for levels, used in zip(features.levels, self._columns, strict=True) if used]
+        self._scores = training.scores
+        """Of the process's points: infinite where a trial failed, nan where it is under way."""
+        x = self._features_of([candidates.tried[i] for i in training.used])
+        fitted = representative(training.scores, FITTED_TRIALS, FITTED_TRIALS // 2)
+        self._process = GaussianProcess(features.labels[self._columns], levels, smooth)
+        self._process.fit(x[fitted], targets(training.scores)[fitted])
+        chosen = self._most_promising(
+            x[fitted], training.scores[fitted], training.screened_features.T[self._columns].T
         )
-        z = (y - y.mean()) / y.std()
-        theta, best, self._theta = self._prior, -math.inf, self._prior
-        step, before = np.full(len(theta), 0.2), np.zeros(len(theta))
-        for _ in range(STEPS):
-            likelihood, slope = self._likelihood(theta, apart, pairs, z)
-            away = (theta - self._prior) / 1.2
-            # rounded: only orders and signs count, and they must not hang on the last bits of a product
-            likelihood = round(likelihood - 0.5 * float(away @ away), 6)
-            slope = (slope - away / 1.2).round(6)
-            if likelihood > best:
-                best, self._theta = likelihood, theta
-            turn = slope * before
-            step = np.clip(np.where(turn > 0, step * 1.3, np.where(turn < 0, step * 0.5, step)), 0.02, 0.8)
-            before = slope
-            theta = np.clip(theta + step * np.sign(slope), -6.0, 4.0)
-        self._metric.weigh(np.exp(self._theta[:-1]))
+        self.pool = training.screened[chosen]
+        self._pool_features = training.screened_features[chosen]
+        self._pool_rows = candidates.rows_of(self.pool)
+        self._process.condition(x, self._pool_features[:, self._columns], REBUILT_EVERY)
+        self._observed = training.milestone
+        self._pending: dict[bytes, int] = {}
+        """Which of the process's points are under way."""
 
-    def _likelihood(self, theta: Floats, apart: Floats, pairs: Bools, z: Floats) -> tuple[float, Floats]:
-        """Log marginal likelihood (without its constant; the scale of the process is its best) and slope.
-        `apart` (features, pairs): how far the two points of each of the `pairs` (n, n) are apart."""
-        weights, noise = np.exp(theta[:-1]), math.exp(theta[-1])
-        k, falls = self._correlate(weights @ apart, slope=True)
-        full = (1 + noise) * np.eye(len(z))
-        full[pairs] = k
-        factor = np.linalg.cholesky(full)  # which reads the lower half
-        root = inverse_of_lower(factor)
-        inverse = root.T @ root
-        alpha = inverse @ z
-        power = float(z @ alpha) / len(z)
-        half_log_det = float(np.log(np.diag(factor)).sum())
-        likelihood = -0.5 * len(z) * math.log(power) - half_log_det
-        inner = np.outer(alpha, alpha / power)[pairs] - inverse[pairs]
-        slope = weights * (apart @ (inner * falls))
-        trace = float(alpha @ alpha) / power - float(inverse.trace())
-        return likelihood, np.append(slope, 0.5 * noise * trace)
+    def _most_promising(self, x: Floats, scores: Floats, points: Floats) -> npt.NDArray[np.intp]:
+        """Which `POOL_POINTS` of `points` (n, features) promise the largest improvement, by the trials at `x`
+        with their `scores`."""
+        if len(points) <= POOL_POINTS:
+            return np.arange(len(points))
+        y = targets(scores)
+        gains = log_improvement(*self._process.predict_many(x, y, points), float(y.min())).round(3)
+        bound = np.partition(gains, -POOL_POINTS)[-POOL_POINTS]
+        above, level = gains > bound, np.flatnonzero(gains == bound)
+        above[level[: POOL_POINTS - int(above.sum())]] = True
+        return np.flatnonzero(above)
 
-    # ---- predictions
+    def update(self, candidates: Candidates) -> bool:
+        """Takes in the trials that have ended since, and what is under way. False where it cannot: something
+        that was under way is gone."""
+        fresh: list[Positions] = []
+        scores: list[float] = []
+        observed = slice(self._observed, None)
+        for point, score in zip(candidates.tried[observed], candidates.scores[observed], strict=True):
+            row = self._pending.pop(point.tobytes(), None)
+            if row is None:
+                fresh.append(point)
+                scores.append(score)
+            else:
+                self._scores[row] = score
+        self._observed = len(candidates.tried)
+        pending = {point.tobytes(): point for point in candidates.pending}
+        if not self._pending.keys() <= pending.keys():
+            return False
+        for key, point in pending.items():
+            if key not in self._pending:
+                self._pending[key] = len(self._scores) + len(fresh)
+                fresh.append(point)
+                scores.append(math.nan)
+        if fresh:
+            self._process.add(self._features.of_few(fresh)[:, self._columns])
+            self._scores = np.append(self._scores, scores)
+        return True
 
-    def condition(self, x: Floats, pool: Floats, more: int) -> None:
-        """Takes the points `x` (n, features) as tried and those of `pool` as the ones to predict, with room
-        for `more` that are tried later."""
-        n = self._count = len(x)
-        self._tried, self._pool = self._metric.spread(x), self._metric.spread(pool)
-        # K = L L'; with V = inv(L) K(x, pool) the mean is (inv(L) y)' V and 1 - the sum of V^2 the variance
-        self._inverse = np.zeros((n + more, n + more))
-        self._v = np.empty((n + more, len(pool)))
-        inverse = self._inverse[:n, :n] = self._whitening(self._tried)
-        for some in _blocks(len(pool)):
-            self._v[:n, some] = lower_times(inverse, self._between(self._tried, self._pool[some]))
-        self._explained = np.einsum("ij,ij->j", self._v[:n], self._v[:n])
-        self._late = x[:0]
+    def log_gains(self, candidates: Candidates) -> Floats:
+        """Of each point of the pool the logarithm of the expected improvement, as a part of the best time;
+        minus infinity where a point is not open."""
+        known = ~np.isnan(self._scores)
+        y = np.full(len(known), math.nan)
+        y[known] = targets(self._scores[known])
+        mean, deviation = self._process.predict(y)
+        gains = log_improvement(mean, deviation, float(y[known].min()))
+        return np.where(candidates.are_open(self.pool, self._pool_rows), gains, -math.inf)
 
-    def add(self, points: Floats) -> None:
-        """More tried points (k, features): `predict` takes them in."""
-        self._late = np.concatenate([self._late, points])
+    def take(self, number: int) -> Positions:
+        """Point `number` of the pool, which will be under way soon: its features are kept for then."""
+        point: Positions = self.pool[number]
+        self._features.keep(point, self._pool_features[number])
+        return point
 
-    def predict(self, y: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation at the pool, the tried points having the values `y` (n,); nan where a
-        value is not there yet: it is taken to be `DISAPPOINTMENT` deviations above what is expected."""
-        before = self._count
-        rows, corner, beside = self._take_in()
-        n = self._count
-        known = ~np.isnan(y)
-        values = y[known]
-        mean, scale = float(values.mean()), float(values.std()) or 1.0
-        inverse, z = self._inverse[:n, :n], np.where(known, (y - mean) / scale, 0.0)
-        white = inverse @ z
-        if not known.all():
-            # what is expected is what has no weight of its own: of inv(K) z that part is zero
-            missing = inverse[:, ~known]
-            doubt = np.linalg.inv(missing.T @ missing)
-            expected = -doubt @ (missing.T @ white)
-            white += missing @ (expected + DISAPPOINTMENT * np.sqrt(np.diag(doubt)))
-        # V is large: it is read once, for its own new rows and for the mean
-        products = np.concatenate([rows.T, white[None, :before]]) @ self._v[:before]
-        fresh = self._v[before:n] = corner @ (beside - products[:-1])
-        self._explained += np.einsum("ij,ij->j", fresh, fresh)
-        mean_at_pool = mean + scale * (products[-1] + white[before:] @ fresh)
-        return mean_at_pool, scale * np.sqrt(np.maximum(1.0 - self._explained, 1e-9))
-
-    def _take_in(self) -> tuple[Floats, Floats, Floats]:
-        """Grows inv(L) by a row for each of the k late points. What the same rows of V follow from: as
-        `corner` (k, k) times (`beside` (k, m) less the transpose of `rows` (n, k) times V)."""
-        n, more = self._count, len(self._late)
-        spread = self._metric.spread(self._late)
-        self._late = self._late[:0]
-        self._tried, end = self._tried.with_points(spread), n + more
-        if end > len(self._v):
-            self._inverse = np.pad(self._inverse, (0, end))
-            self._v = np.pad(self._v, ((0, end), (0, 0)))
-        self._count = end
-        inverse, k = self._inverse[:n, :n], self._between(spread, self._tried).T
-        rows = inverse @ k[:n]
-        rest = k[n:] + self._noise() * np.eye(more) - rows.T @ rows
-        corner = np.linalg.inv(np.linalg.cholesky(rest))
-        self._inverse[n:end, :n] = -corner @ (rows.T @ inverse)
-        self._inverse[n:end, n:end] = corner
-        return rows, corner, self._between(spread, self._pool)
-
-    def glance(self, x: Floats, y: Floats, points: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation at many `points` (m, features), from points `x` with values `y`, in
-        single precision: to choose a pool by."""
-        inverse = self._whitening(self._metric.spread(x))
-        mean, scale = float(y.mean()), float(y.std()) or 1.0
-        white = (inverse @ ((y - mean) / scale)).astype(np.float32)
-        inverse, known = inverse.astype(np.float32), self._metric.spread(x, np.float32)
-        means, explained = np.empty((2, len(points)))
-        spread = self._metric.spread(points, np.float32)
-        for some in _blocks(len(points)):
-            v = lower_times(inverse, self._between(known, spread[some]))
-            means[some], explained[some] = white @ v, np.einsum("ij,ij->j", v, v)
-        return mean + scale * means, scale * np.sqrt(np.maximum(1.0 - explained, 1e-6))
-
-    def expectation(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
-        """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
-        known = self._metric.spread(x)
-        k = self._between(known, known) + self._noise() * np.eye(len(x))
-        mean = float(y.mean())
-        alpha = np.linalg.solve(k, y - mean)
-        return lambda points: mean + self._between(self._metric.spread(points), known) @ alpha
-
-    # ---- correlation
-
-    def _noise(self) -> float:
-        return math.exp(self._theta[-1])
-
-    def _whitening(self, points: Spread) -> Floats:
-        """inv(L), where L L' are the correlations of tried points, noise included."""
-        k = self._between(points, points) + self._noise() * np.eye(points.squared.shape[1])
-        return inverse_of_lower(np.linalg.cholesky(k))
-
-    def _between(self, a: Spread, b: Spread) -> Floats:
-        return self._correlate(a.apart_from(b))[0]
-
-    def _gap(self, column: Floats, label: bool) -> Floats:
-        """How far points (n,) are apart in one feature: (n, n)."""
-        gap = np.subtract.outer(column, column)
-        if label:
-            return np.asarray(gap != 0, float)
-        return np.asarray(gap * gap if self._smooth else np.abs(gap))
-
-    def _correlate(self, apart: Floats, slope: bool = False) -> tuple[Floats, Floats]:
-        """The correlation, and with `slope` how it changes with what it is a function of."""
-        if not self._smooth:
-            k = np.negative(apart)
-            np.exp(k, out=k)
-            return k, (-k if slope else k)
-        k = 5 * apart  # in place: most of the time goes into memory
-        r = np.sqrt(k)
-        e = np.exp(-r)
-        falls = -5 / 6 * (1 + r) * e if slope else e
-        k /= 3
-        k += r
-        k += 1
-        k *= e
-        return k, falls
+    def _features_of(self, points: Sequence[Positions] | Positions) -> Floats:
+        return self._features(np.asarray(points))[:, self._columns]
 
 
-def log_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """Logarithm of the expected improvement on `best` where small is good (Jones, Schonlau and Welch 1998);
-    far from hope by its asymptote, so that points stay in order."""
-    u = (best - mean) / deviation
-    near = np.maximum(u, -4.0)
-    near_density = np.exp(-0.5 * near * near) / math.sqrt(2 * math.pi)
-    # Abramowitz and Stegun 7.1.26
-    t = 1 / (1 + 0.3275911 * np.abs(near) / math.sqrt(2))
-    series = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
-    below = 0.5 * (1 + np.sign(near) * (1 - series * np.exp(-0.5 * near * near)))
-    direct = np.log(np.maximum(near_density + near * below, 1e-30))
-    far = np.minimum(u, -4.0)
-    tail = -0.5 * far * far - 0.5 * math.log(2 * math.pi) - 2 * np.log(-far) + np.log1p(-3 / far**2)
-    return np.asarray(np.log(deviation) + np.where(u < -4.0, tail, direct))
+def targets(scores: Floats) -> Floats:
+    """What a process learns of scores (n,) of which some are infinite: logarithms, where slow trials and
+    failures are at one bound."""
+    good = scores < math.inf
+    y = np.log(np.where(good, scores, 1.0))
+    if not good.any():
+        return np.zeros(len(scores))
+    slow = _quantile(y[good], SLOW_QUANTILE)
+    return np.asarray(np.where(good, np.minimum(y, slow), slow))
 
 
-def _blocks(count: int) -> list[slice]:
-    return [slice(first, first + BLOCK) for first in range(0, count, BLOCK)]
-
-
-def inverse_of_lower(lower: Floats) -> Floats:
-    """The inverse of a lower triangular matrix (n, n), by halves: `numpy.linalg.inv`, which does not know of
-    the zeros, took 5 to 15 times as long at 300 rows."""
-    n, half = len(lower), len(lower) // 2
-    if n <= 32:
-        return np.linalg.inv(lower)
-    inverse = np.zeros_like(lower)
-    inverse[:half, :half] = inverse_of_lower(lower[:half, :half])
-    inverse[half:, half:] = inverse_of_lower(lower[half:, half:])
-    inverse[half:, :half] = -inverse[half:, half:] @ (lower[half:, :half] @ inverse[:half, :half])
-    return inverse
-
-
-def lower_times(lower: Floats, other: Floats) -> Floats:
-    """A lower triangular matrix (n, n) times `other` (n, m), without three quarters of the zeros."""
-    product = np.empty_like(other)
-    ends = [len(lower) * quarter // 4 for quarter in range(5)]
-    for first, end in itertools.pairwise(ends):
-        np.matmul(lower[first:end, :end], other[:end], out=product[first:end])
-    return product
+def _quantile(values: Floats, part: float) -> float:
+    """As np.quantile, in an eighth of the time: np.quantile was a twentieth of a proposal."""
+    rank = part * (len(values) - 1)
+    below = int(rank)
+    above = min(below + 1, len(values) - 1)
+    ordered = np.partition(values, (below, above))
+    return float(ordered[below] + (rank - below) * (ordered[above] - ordered[below]))
