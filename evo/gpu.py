@@ -128,7 +128,14 @@ class Limits:
     """An arch name: a template that needs a newer (or another architecture's) feature set is infeasible."""
 
     @classmethod
-    def of(cls, gpu: Gpu, smem_limit: int | None = None, instructions: str | None = None) -> Limits:
+    def of(
+        cls, gpu: Gpu, smem_limit: int | None = None, instructions: str | None = None, target_name: str = ""
+    ) -> Limits:
+        """The GPU's own limits; with a `target_name` that target's, as far as the GPU has them."""
+        if target_name:
+            meant = target(target_name)
+            smem = min(smem_limit or meant.smem_per_cta, meant.smem_per_cta, gpu.smem_per_cta)
+            return cls(meant, smem, instructions or target_name)
         smem = gpu.smem_per_cta if smem_limit is None else min(smem_limit, gpu.smem_per_cta)
         return cls(gpu, smem, instructions or gpu.arch)
 

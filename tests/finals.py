@@ -137,12 +137,14 @@ class SimulatedSpec:
 def command(seconds: float, words: list[str]) -> int:
     """An evo command on a study of the landscape; its referee is a process of its own, as always."""
     import evo.cli
+    import evo.confirm.worker
+    import evo.evaluate
     import evo.evaluate.pool
-    import evo.rig
+    import evo.study
 
-    evo.rig.gpu_of = lambda study: target("sm_89")  # noqa: ARG005
-    evo.rig.evaluator_of = lambda *_: None  # type: ignore[assignment]
-    evo.rig.referee_of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment]
+    evo.study._gpu_at_hand = lambda study: target("sm_89")  # noqa: ARG005
+    evo.evaluate.EvaluatorSpec.of = lambda *_: None  # type: ignore[assignment,method-assign]
+    evo.confirm.worker.RefereeSpec.of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment,method-assign]
     evo.evaluate.pool.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
     return evo.cli.main(words)
 

@@ -20,7 +20,8 @@ from evo.errors import EvoError
 from evo.evaluate.pool import Pool
 from evo.gpu import Limits, target
 from evo.search import Ground, Progress, search, survey
-from evo.store import Store, Study
+from evo.store import Store
+from evo.study import Study
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Interval, Outcome, Problem, Resources, Timing, Trial, digest_of

@@ -18,7 +18,8 @@ from evo.explain.artifacts import keep, kept
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.ablation import ablation_text
 from evo.space import Parameter
-from evo.store import Store, Study
+from evo.store import Store
+from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Interval, Outcome, Problem, Trial
@@ -137,9 +138,7 @@ def database(tmp_path: Path) -> Path:
     candidate = template.candidate({"rows": 32, "unroll": 4, "dead": 2}, SMALL)
     path = tmp_path / "evo.db"
     with Store(path) as store:
-        study = store.create(
-            Study("tiny", SMALL, "emulator", "L4", ("naive",), 60.0, settings={"templates": str(FOLDER)})
-        )
+        study = store.create(Study("tiny", SMALL, "emulator", "L4", ("naive",), 60.0, folders=(str(FOLDER),)))
         green = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
         store.add(study, 7, green)
     return path
@@ -190,9 +189,7 @@ def test_what_ran_is_what_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     template = load_template(load_task("attention"), "coupled", folders)
     candidate = template.candidate({"rows": 64, "unroll": 4, "dead": 2}, SMALL)
     with Store(tmp_path / "evo.db") as store:
-        asked = Study(
-            "tiny", SMALL, "emulator", "L4", ("coupled",), 60.0, settings={"templates": str(folders[0])}
-        )
+        asked = Study("tiny", SMALL, "emulator", "L4", ("coupled",), 60.0, folders=(str(folders[0]),))
         green = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
         store.add(store.create(asked), 0, green)
     words = ["ablate", "tiny/0", "--database", str(tmp_path / "evo.db"), "--out", str(tmp_path), "--json"]

@@ -18,12 +18,13 @@ from test_champions import kept
 from evo.cli import main
 from evo.cli.parse import parse_problems
 from evo.confirm.bench import Entrant, Sheet, bench, rendered
+from evo.confirm.entrants import nearest_trial
 from evo.errors import Infeasible
 from evo.gpu import Limits, target
 from evo.report import as_json
 from evo.report.bench import absent_lines, bench_record, bench_svg, bench_table
-from evo.rig import nearest_trial
-from evo.store import Store, Study
+from evo.store import Store
+from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate, Interval, Outcome, Problem, Timing, Trial
@@ -110,9 +111,9 @@ def test_the_nearest_trial_is_of_the_nearest_shape_that_its_template_can_serve(t
         return found[0] if found else None
 
     with Store(tmp_path / "evo.db") as store:
-        settings = {"templates": str(tmp_path)}
+        folders = (str(tmp_path),)
         for number, problem in enumerate([PROBLEM, LONGER, PROBLEM.replace(causal=True)]):
-            made = Study(f"s{number}", problem, "none", "L4", ("landscape",), 60.0, settings=settings)
+            made = Study(f"s{number}", problem, "none", "L4", ("landscape",), 60.0, folders=folders)
             store.add(store.create(made), 0, evaluate(template.candidate(template.space.default, problem)))
         assert nearest(PROBLEM.replace(L=1500)) == "s1/0"
         assert nearest(PROBLEM.replace(L=1500, causal=True)) == "s2/0"
@@ -121,7 +122,7 @@ def test_the_nearest_trial_is_of_the_nearest_shape_that_its_template_can_serve(t
         # the best of the nearest shape is of a template that cannot serve others: another template is taken
         fixed = write_template(tmp_path, "fixed", SPACE + FIXED)
         faster = {**fixed.space.default, "rows": 128, "columns": 64, "stages": 3, "wide": True}
-        both = Study("s3", PROBLEM, "none", "L4", ("fixed", "landscape"), 60.0, settings=settings)
+        both = Study("s3", PROBLEM, "none", "L4", ("fixed", "landscape"), 60.0, folders=folders)
         store.add(store.create(both), 0, evaluate(fixed.candidate(faster, PROBLEM)))
         assert nearest(PROBLEM) == "s3/0"
         assert nearest(PROBLEM.replace(L=600)) == "s0/0"
@@ -141,7 +142,7 @@ def test_the_command_times_champions_and_the_best_trials(
     """The whole command, but for the GPU: its referee is simulated."""
     monkeypatch.chdir(tmp_path)
     hopper = target("sm_90a")
-    monkeypatch.setattr("evo.rig.choose_device", lambda *_: ("cuda:0", hopper))
+    monkeypatch.setattr("evo.device.open.choose_device", lambda *_: ("cuda:0", hopper))
     judges = SimulatedJudges(alike=5.0)
     monkeypatch.setattr("evo.confirm.worker.RefereeProcess", lambda _: judges)
     kept(tmp_path / "kernels", "flash_wgmma_split", PROBLEM, "sm_90a", 4.0)

@@ -21,7 +21,8 @@ from evo.device.emulator import EmulatorDevice
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.gpu import Limits, target
 from evo.search import search
-from evo.store import Confirmation, Finalist, Store, StoredTrial, Study
+from evo.store import Confirmation, Finalist, Store, StoredTrial
+from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate, Interval, Outcome, Point, Problem, Standing, Timing, Trial

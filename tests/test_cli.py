@@ -19,7 +19,8 @@ from evo import __version__
 from evo.cli import main
 from evo.cli.parse import parse_budget, parse_bytes, parse_problem
 from evo.errors import UsageError
-from evo.store import Store, Study
+from evo.store import Store
+from evo.study import Study
 from evo.task import load_task
 from evo.trial import (
     BufferArg,

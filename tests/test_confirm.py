@@ -28,7 +28,8 @@ from evo.errors import Crashed, Hung, MachineError, Red
 from evo.report.confirmed import confirmation_tables, unconfirmed_lines
 from evo.report.trial import trial_page
 from evo.search import Progress, search
-from evo.store import Confirmation, Store, Study
+from evo.store import Confirmation, Store
+from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, LEVEL, standings
 from evo.trial import Candidate, Round
 
@@ -231,9 +232,9 @@ def test_a_killed_confirmation_goes_on_where_it_stood(database: Path) -> None:
 def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: Path) -> None:
     """SIGKILL for `evo resume` while it confirms, then `evo resume`: real processes, the real command."""
     database, ground = tmp_path / "evo.db", ground_of(tmp_path / "t")
-    settings = {"templates": str(tmp_path / "t")}
+    folders = (str(tmp_path / "t"),)
     with Store(database) as store:
-        store.create(replace(new_study(budget_s=600), templates=tuple(ground), settings=settings))
+        store.create(replace(new_study(budget_s=600), templates=tuple(ground), folders=folders))
     script = Path(__file__).with_name("finals.py")
     words = ["evo", "0.05", "resume", "land-1", "--database", str(database)]
     environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}
@@ -460,11 +461,12 @@ def test_intervals_say_their_level_and_are_the_same_for_the_same_samples() -> No
 @pytest.mark.slow
 def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
     from evo.confirm.worker import RefereeSpec
+    from evo.device.open import real_gpu
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
     from evo.gpu import Limits
-    from evo.rig import real_gpu, templates_of
     from evo.search import survey
+    from evo.study import templates_of
     from evo.task import load_task
 
     gpu = real_gpu("cuda:0")

@@ -8,7 +8,8 @@ import optuna
 import pytest
 
 from evo.cli import main
-from evo.store import Store, Study
+from evo.store import Store
+from evo.study import Study
 from evo.trial import BufferArg, Candidate, Interval, LaunchConfig, Outcome, Point, Problem, Timing, Trial
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})

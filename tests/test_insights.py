@@ -15,8 +15,9 @@ from evo.explain.effects import AdditiveModel, Tried, paired_effects
 from evo.explain.insights import Insights, insights
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.insights import insights_text
-from evo.store import Store, Study
+from evo.store import Store
 from evo.strategy import importances
+from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from evo.errors import UnknownName, UsageError
 from evo.search import search
 from evo.search.stopping import EARLIEST, NOISE, PATIENCE, Convergence
 from evo.search.warm_start import earlier_trials, remembered
-from evo.store import Store, Study
+from evo.store import Store
 from evo.strategy import Strategy
+from evo.study import Study
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def first(store: Store) -> Study:
 def test_a_study_remembers_how_much_the_other_knew(database: str) -> None:
     with Store(database) as store:
         known = first(store)
-        text = remembered(store, replace(new_study(), name="later"), [known.name])
+        kept = remembered(store, replace(new_study(), name="later"), [known.name])
         count = len(store.rows(known))
-        assert json.loads(text) == {known.name: count}
-        study = replace(new_study(), settings={"warm_start": json.dumps({known.name: 50})})
+        assert kept == {known.name: count}
+        study = replace(new_study(), warm_start={known.name: 50})
         trials = earlier_trials(store, study)
         scores = [t.score_us for t in trials if t.score_us is not None]
         assert len(trials) == 50
@@ -53,9 +53,9 @@ def test_auto_chooses_studies_that_know_something_of_these_templates(database: s
     with Store(database) as store:
         known = first(store)
         asked = replace(new_study(), name="later", templates=known.templates)
-        assert list(json.loads(remembered(store, asked, ["auto"]))) == [known.name]
-        assert remembered(store, replace(asked, templates=("other",)), ["auto"]) == "{}"
-        assert remembered(store, asked, ()) == "{}"
+        assert list(remembered(store, asked, ["auto"])) == [known.name]
+        assert remembered(store, replace(asked, templates=("other",)), ["auto"]) == {}
+        assert remembered(store, asked, ()) == {}
 
 
 def test_lore_that_does_not_exist_or_fit_is_refused(database: str) -> None:
@@ -73,7 +73,7 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
         rows = sorted((r for r in store.rows(known) if r.score_us), key=lambda r: r.score_us or 0.0)
         best = [r.point for r in rows[: 2 * Strategy.WARM_START_POINTS]]
         lore = remembered(store, known, [known.name])
-        warm = replace(new_study(), name="warm", budget_s=8.0, settings={"warm_start": lore})
+        warm = replace(new_study(), name="warm", budget_s=8.0, warm_start=lore)
         result = search(store.create(warm), store, ground_of(tmp_path), LandscapeWorkers())
         assert any(row.point in best for row in store.rows(result.study)[:40])
 

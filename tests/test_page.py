@@ -28,7 +28,8 @@ from evo.report.svg import (
     parallel_chart,
     roofline_chart,
 )
-from evo.store import Store, Study
+from evo.store import Store
+from evo.study import Study
 from evo.trial import (
     BufferArg,
     Candidate,

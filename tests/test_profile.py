@@ -28,9 +28,9 @@ from evo.explain.profiling import (
 )
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.profile import profile_text
-from evo.rig import evaluator_of
 from evo.selftest.doctor import tool_path
-from evo.store import Store, StoredTrial, Study
+from evo.store import Store, StoredTrial
+from evo.study import Setup, Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Outcome, Problem, Trial
@@ -46,7 +46,7 @@ def database(tmp_path: Path) -> Path:
     candidate = template.candidate({"rows": 32, "unroll": 4, "dead": 0}, TINY)
     path = tmp_path / "evo.db"
     with Store(path) as store:
-        asked = Study("tiny", TINY, "emulator", "L4", ("naive",), 60.0, settings={"templates": str(FOLDER)})
+        asked = Study("tiny", TINY, "emulator", "L4", ("naive",), 60.0, folders=(str(FOLDER),))
         study = store.create(asked)
         green = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
         store.add(study, 7, green)
@@ -159,7 +159,7 @@ def test_locked_counters_are_told_and_the_rest_is_shown(database: Path, tmp_path
     tool = fake_ncu(tmp_path, "print('==ERROR== ERR_NVGPUCTRPERM - no permission')\nraise SystemExit(1)")
     with Store(database) as store:
         stored, study = store.trial("tiny/7"), store.study("tiny")
-    spec = evaluator_of(study, Path.home() / ".cache" / "evo", None)
+    spec = EvaluatorSpec.of(Setup.of(study, Path.home() / ".cache" / "evo"))
     found = profile(stored, spec, tool, tmp_path)
     assert found.kind == "modelled"
     assert "counters are locked" in found.absent

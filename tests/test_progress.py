@@ -13,7 +13,8 @@ from evo.report import live as module
 from evo.report.live import LiveView, PlainLines, lines, plain_line, usage_text, view_on
 from evo.search import Progress
 from evo.search.usage import Usage
-from evo.store import Row, Study
+from evo.store import Row
+from evo.study import Study
 from evo.trial import Outcome, Problem
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})

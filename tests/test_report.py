@@ -19,7 +19,8 @@ from evo.report.overview import failures_table, findings_table, space_record, sp
 from evo.report.trial import trial_page, trial_record
 from evo.selftest.doctor import Finding
 from evo.space import Parameter, Space, rule
-from evo.store import Failure, Ranked, StoredTrial, Study
+from evo.store import Failure, Ranked, StoredTrial
+from evo.study import Study
 from evo.trial import (
     BufferArg,
     Candidate,

@@ -30,8 +30,9 @@ from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
 from evo.search import Ground, Progress, dead_parameters, search, survey
 from evo.search.first_points import Probes, key_of
-from evo.store import Row, Store, Study
+from evo.store import Row, Store
 from evo.strategy import Observation, make_strategy
+from evo.study import Study
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
 

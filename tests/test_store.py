@@ -21,10 +21,11 @@ import pytest
 import sqlalchemy as sa
 
 from evo.errors import StoreError, UnknownName, UsageError
-from evo.store import Row, Store, Study
+from evo.store import Row, Store
 from evo.store.engine import migrated_to
 from evo.store.packing import pack_source, unpack_source
 from evo.store.schema import HEAD, metadata
+from evo.study import Study
 from evo.trial import (
     BufferArg,
     Candidate,
@@ -206,7 +207,8 @@ def test_a_study_comes_back_as_it_was(store: Store) -> None:
         smem_limit=49152,
         target="sm_89",
         rate=0.51,
-        settings={"deadline_s": 30.0},
+        folders=("/some/folder", "/another"),
+        warm_start={"earlier": 3},
         versions={"evo": "0.1"},
         seed=2**40,
     )

@@ -38,13 +38,13 @@ def promote(
     """
     from evo.confirm.champions import kernels_folder
     from evo.confirm.champions import promote as keep
-    from evo.rig import arch_of
+    from evo.study import recorded_gpu
 
     with open_store(database) as store:
         stored = store.trial(trial)
         study = store.study(stored.study)
         champion = keep(
-            stored, study, store.confirmations.newest(study), study.target or arch_of(study),
+            stored, study, store.confirmations.newest(study), study.target or recorded_gpu(study).arch,
             kernels or kernels_folder(), replace=replace,
         )  # fmt: skip
     print(champion.path)
@@ -67,9 +67,9 @@ def champion(
       evo champion --shape 1,8,600,64 --gpu L4 --json | jq .launch
     """
     from evo.confirm.champions import champions, choose
+    from evo.device.open import gpu_named
     from evo.gpu import Limits
     from evo.report import as_json
-    from evo.rig import gpu_named
     from evo.task import load_task
 
     problem = parse_problem(load_task(task), shape, dtype, causal)

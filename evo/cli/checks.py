@@ -91,9 +91,10 @@ def _self_test(
     zoo: Path | None, device: str, gpu: str | None, seed: int, json: bool, cache: Path | None,
     nvcc: Path | None,
 ) -> int:  # fmt: skip
+    from evo.device.open import choose_device
     from evo.report import as_json
     from evo.report.checks import zoo_line, zoo_summary
-    from evo.rig import choose_device, try_zoo
+    from evo.selftest.zoo import try_zoo
 
     chosen, stands_for = choose_device(device, gpu, None)
     built = open_cache(cache).root
@@ -109,15 +110,15 @@ def _mutate(
     template: str, count: int | None, jobs: int | None, shape: str | None, dtype: str | None, causal: bool,
     gpu: str | None, seed: int, json: bool, cache: Path | None, nvcc: Path | None,
 ) -> int:  # fmt: skip
+    from evo.device.open import gpu_named, gpu_that_runs
     from evo.report import as_json
     from evo.report.checks import mutant_line, mutants_summary
-    from evo.rig import gpu_named, gpu_that_runs
     from evo.selftest.mutants import Subject, record, try_mutants
     from evo.task import load_task
     from evo.template import load_template
 
     task = load_task("attention")
-    stands_for = gpu_named(gpu) if gpu else gpu_that_runs(load_template(task, template))
+    stands_for = gpu_named(gpu) if gpu else gpu_that_runs(load_template(task, template).needs)
     problem = parse_problem(task, shape, dtype, causal)
     subject = Subject(
         template, problem, stands_for, open_cache(cache).root, nvcc_or_environment(nvcc), seed=seed
@@ -158,10 +159,10 @@ def audit(
       evo audit --points 400
       evo audit --template flash_mma --gpu L4 --json
     """
+    from evo.device.open import choose_device
     from evo.report import as_json
     from evo.report.checks import audit_page
-    from evo.rig import audited, choose_device
-    from evo.selftest.audit import summary
+    from evo.selftest.audit import audited, summary
     from evo.task import load_task
 
     chosen, stands_for = choose_device(device, gpu, None)

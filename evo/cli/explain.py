@@ -29,7 +29,8 @@ from evo.errors import MachineError, UsageError
 if TYPE_CHECKING:
     from evo.evaluate import EvaluatorSpec
     from evo.explain.insights import Insights
-    from evo.store import Failure, Row, Store, StoredTrial, Study
+    from evo.store import Failure, Row, Store, StoredTrial
+    from evo.study import Study
 
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")]
 
@@ -85,11 +86,11 @@ def insights(
 def insights_of(store: Store, name: str) -> Insights:
     """The insights of a study; its GPU need not be at hand."""
     from evo.explain.insights import insights
-    from evo.rig import folders_of, recorded_gpu, task_of, templates_of
+    from evo.study import Setup
 
     study = store.study(name)
-    task = task_of(study)
-    ground = task, templates_of(task, study.templates, folders_of(study)), recorded_gpu(study)
+    setup = Setup.recorded(study)
+    ground = setup.task, setup.templates, setup.gpu
     rows, failures = ended(store, study)
     return insights(study, rows, store.leaderboard(study=name, limit=5), failures, ground)
 
@@ -286,17 +287,19 @@ def _candidate(
     trial: str, device: str | None, database: str, cache: Path | None, nvcc: Path | None
 ) -> tuple[StoredTrial, EvaluatorSpec]:
     """A stored trial, and what evaluates it and its like on a device."""
-    from evo.rig import evaluator_of
+    from evo.evaluate import EvaluatorSpec
+    from evo.study import Setup
 
     with open_store(database) as store:
         stored = store.trial(trial)
         study = _on(store.study(stored.study), device)
-    return stored, evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    return stored, EvaluatorSpec.of(Setup.of(study, open_cache(cache).root, nvcc_or_environment(nvcc)))
 
 
 def _on(study: Study, device: str | None) -> Study:
     """`study` as if it had run on `device`: the emulator then stands for its GPU."""
-    from evo.rig import choose_device, recorded_gpu
+    from evo.device.open import choose_device
+    from evo.study import recorded_gpu
 
     if device is None:
         return study

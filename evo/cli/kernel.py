@@ -70,9 +70,9 @@ def emulate(
     """
     from evo.compile.nvcc import find_compiler
     from evo.device.emulator import EmulatorDevice
+    from evo.device.open import DEFAULT_GPU, gpu_named
     from evo.explain.emulation import as_json, emulate_candidate, emulate_file, told
     from evo.report import as_json as json_text
-    from evo.rig import DEFAULT_GPU, gpu_named
 
     path = Path(what)
     of_file = path.suffix in (".cu", ".ptx")
@@ -106,11 +106,9 @@ def emulate(
 
 def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]:
     """The candidate of a stored trial, and the buffers of its task."""
-    from evo.rig import task_of
-
     with open_store(database) as store:
         stored = store.trial(trial)
-        task = task_of(store.study(stored.study))
+        task = store.study(stored.study).task()
     candidate = stored.trial.candidate
     return candidate, task.buffers(candidate.problem)
 
@@ -131,15 +129,16 @@ def replay(
     \b
       evo replay attention-1/12
     """
+    from evo.evaluate import EvaluatorSpec
+    from evo.explain.replay import replay as again
     from evo.report import as_json
     from evo.report.trial import replay_page, replay_record
-    from evo.rig import evaluator_of
-    from evo.rig import replay as again
+    from evo.study import Setup
 
     with open_store(database) as store:
         stored = store.trial(trial)
         study = store.study(stored.study)
-    spec = evaluator_of(study, open_cache(cache).root, nvcc_or_environment(nvcc))
+    spec = EvaluatorSpec.of(Setup.of(study, open_cache(cache).root, nvcc_or_environment(nvcc)))
     spec.prepare()
     result = again(stored.trial, spec)
     if form_of(json) == "json":

@@ -53,17 +53,17 @@ def confirm(
       evo confirm attention-1 --top 5
     """
     from evo.confirm import confirm as run
-    from evo.confirm.worker import RefereeProcess
+    from evo.confirm.worker import RefereeProcess, RefereeSpec
     from evo.report import as_json
     from evo.report.confirmed import confirmation_record, confirmation_tables
-    from evo.rig import referee_of
+    from evo.study import Setup
 
     with open_store(database) as store:
         found = store.study(study)
         if found.device == "emulator":
             hint = "search on a machine with a GPU"
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
-        spec = referee_of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
+        spec = RefereeSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
         spec.evaluator.prepare()
         store.claim(found, found.lookahead)  # nobody else searches or confirms it meanwhile
         try:
@@ -118,10 +118,11 @@ def bench(
     """
     from evo.confirm.bench import bench as run
     from evo.confirm.champions import champions
-    from evo.confirm.worker import RefereeProcess
+    from evo.confirm.entrants import champion_for, entrant_of, nearest_trial
+    from evo.confirm.worker import RefereeProcess, RefereeSpec
+    from evo.device.open import choose_device
     from evo.report import as_json
     from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
-    from evo.rig import bench_referee, champion_for, choose_device, entrant_of, nearest_trial
     from evo.task import load_task
 
     if plot is not None and not plot.parent.is_dir():  # told before minutes are spent
@@ -143,7 +144,7 @@ def bench(
             return {name: champion, **(dict([best]) if best else named)}
 
         def judges(problem: Problem) -> RefereeProcess:
-            return RefereeProcess(bench_referee(problem, chosen, gpu, built, tools, not quick))
+            return RefereeProcess(RefereeSpec.of_problem(problem, chosen, gpu, built, tools, not quick))
 
         sheets = run(problems, entrants, judges, rounds, notice)
     for line in (*origin_lines(sheets), *absent_lines(sheets)):

@@ -115,7 +115,7 @@ def show(
     """
     from evo.report import as_json
     from evo.report.trial import trial_page, trial_record
-    from evo.rig import arch_of
+    from evo.study import recorded_gpu
 
     if source + ptx + sass + json > 1:
         raise UsageError("more than one of --source, --ptx, --sass and --json", "choose one")
@@ -127,7 +127,7 @@ def show(
         sys.stdout.write(stored.trial.candidate.source)
     elif ptx or sass:
         sys.stdout.write(
-            _code(stored.trial, arch_of(study), sass, nvcc_or_environment(nvcc), open_cache(cache))
+            _code(stored.trial, recorded_gpu(study).arch, sass, nvcc_or_environment(nvcc), open_cache(cache))
         )
     elif json:
         sys.stdout.write(as_json(trial_record(stored)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,9 +41,9 @@ from evo.cli.parse import form_of, notice, parse_budget, parse_bytes, parse_prob
 from evo.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from evo.cache import Cache
     from evo.search import Ground, SearchResult
-    from evo.store import Store, Study
+    from evo.store import Store
+    from evo.study import Setup
 
 
 def search(
@@ -89,17 +88,17 @@ def search(
       evo search --budget '$7' --rate 0.51
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
-    from evo.rig import choose_device, evaluator_of
+    from evo.device.open import choose_device
+    from evo.evaluate import EvaluatorSpec
     from evo.search.warm_start import remembered
-    from evo.store import Study
     from evo.strategy import STRATEGIES
+    from evo.study import Setup, Study
     from evo.task import load_task
 
     budget_s = parse_budget(budget, rate)
     if strategy not in STRATEGIES:
         raise UnknownName.among("strategy", strategy, list(STRATEGIES))
-    folders = [folder.resolve() for folder in templates or ()]
-    problem = parse_problem(load_task(task, folders), shape, dtype, causal)
+    problem = parse_problem(load_task(task, templates or ()), shape, dtype, causal)
     chosen, stands_for = choose_device(device, gpu, target)
     asked = Study(
         name=study or "",
@@ -114,20 +113,17 @@ def search(
         target=target or "",
         smem_limit=parse_bytes(smem_limit) if smem_limit else None,
         rate=rate,
-        settings={"templates": os.pathsep.join(str(folder) for folder in folders)},
+        folders=tuple(str(folder.resolve()) for folder in templates or ()),
         versions={"evo": __version__},
     )
-    grounds = _survey(asked)
-    tools = open_cache(cache), nvcc_or_environment(nvcc)
-    evaluator_of(
-        asked, tools[0].root, tools[1]
-    ).prepare()  # what the machine lacks is told before a study is made
+    setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
+    grounds = _survey(setup)
+    EvaluatorSpec.of(setup).prepare()  # what the machine lacks is told before a study is made
     with open_store(database, create=True) as store:
         named = asked if study else replace(asked, name=store.unused_name(task))
         named = replace(named, templates=tuple(grounds))
-        lore = remembered(store, named, warm_start or ())
-        created = store.create(replace(named, settings={**named.settings, "warm_start": lore}))
-        result = _run(created, store, grounds, *tools)
+        created = store.create(replace(named, warm_start=remembered(store, named, warm_start or ())))
+        result = _run(replace(setup, study=created), store, grounds)
     _conclude(result, json)
 
 
@@ -154,6 +150,8 @@ def resume(
       evo resume attention-1
       evo resume attention-1 --budget +2h
     """
+    from evo.study import Setup
+
     with open_store(database) as store:
         found = store.study(study)
         rate = rate or found.rate
@@ -166,7 +164,8 @@ def resume(
                 f"study {study} has spent its budget of {found.budget_s:g} s",
                 f"give it more: evo resume {study} --budget +10m",
             )
-        result = _run(found, store, _survey(found), open_cache(cache), nvcc_or_environment(nvcc))
+        setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
+        result = _run(setup, store, _survey(setup))
     _conclude(result, json)
 
 
@@ -190,16 +189,18 @@ def space(
       evo space --gpu H200 --shape 2,16,4096,128
       evo space --target sm_89 --smem-limit 48K --template flash_mma
     """
+    from evo.device.open import choose_device
+    from evo.gpu import Limits
     from evo.report import as_json
     from evo.report.overview import space_record, space_table
-    from evo.rig import choose_device, limits_of, templates_of
+    from evo.study import templates_of
     from evo.task import load_task
 
     folders = templates or []
     loaded = load_task(task, folders)
     problem = parse_problem(loaded, shape, dtype, causal)
     _, stands_for = choose_device("emulator", gpu, target)
-    limits = limits_of(stands_for, target or "", parse_bytes(smem_limit) if smem_limit else None)
+    limits = Limits.of(stands_for, parse_bytes(smem_limit) if smem_limit else None, target_name=target or "")
     sets = {t.name: t.space.feasible(limits, problem) for t in templates_of(loaded, template or [], folders)}
     if form_of(json) == "json":
         sys.stdout.write(as_json([space_record(name, feasible) for name, feasible in sets.items()]))
@@ -207,44 +208,40 @@ def space(
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
 
 
-def _survey(study: Study) -> dict[str, Ground]:
+def _survey(setup: Setup) -> dict[str, Ground]:
     """The feasible points of the study's templates; says on stderr what there is to search."""
     from evo.report.overview import space_table
-    from evo.rig import folders_of, gpu_of, limits_of, task_of, templates_of
     from evo.search import survey
 
-    limits = limits_of(gpu_of(study), study.target, study.smem_limit)
-    chosen = templates_of(task_of(study), study.templates, folders_of(study))
-    grounds = survey(chosen, limits, study.problem)
+    grounds = survey(setup.templates, setup.limits, setup.study.problem)
     for name, ground in grounds.items():
         notice(space_table(name, ground.feasible).render("text", stderr()).rstrip())
     return grounds
 
 
-def _run(
-    study: Study, store: Store, grounds: dict[str, Ground], cache: Cache, nvcc: Path | None
-) -> SearchResult:
+def _run(setup: Setup, store: Store, grounds: dict[str, Ground]) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
-    from evo.confirm.worker import RefereeProcess, build_ahead
+    from evo.confirm.worker import RefereeProcess, RefereeSpec, build_ahead
+    from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
     from evo.report.live import study_line, view_on
-    from evo.rig import evaluator_of, referee_of
     from evo.search import search as run
 
+    study = setup.study
     notice(study_line(study))
-    workers = Pool(evaluator_of(study, cache.root, nvcc), study.workers)
+    workers = Pool(EvaluatorSpec.of(setup), study.workers)
 
     def judges(left_s: float) -> RefereeProcess:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with
         patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
-        return RefereeProcess(referee_of(study, cache.root, nvcc, patient=patient))
+        return RefereeProcess(RefereeSpec.of(setup, patient))
 
     try:
         with view_on(stderr()) as view:
             on_gpu = study.device != "emulator"  # an estimate is a model's word: there is nothing to confirm
             if on_gpu:
-                build_ahead(cache.root)
+                build_ahead(setup.cache)
             return run(study, store, grounds, workers, view.show, judges if on_gpu else None)
     except KeyboardInterrupt:
         notice(f"stopped at once; go on with: evo resume {study.name}")

@@ -27,7 +27,8 @@ from evo.template import load_template
 from evo.trial import Candidate, LaunchConfig, Problem, body_of
 
 if TYPE_CHECKING:
-    from evo.store import Confirmation, Finalist, StoredTrial, Study
+    from evo.store import Confirmation, Finalist, StoredTrial
+    from evo.study import Study
 
 FORMAT = 1
 

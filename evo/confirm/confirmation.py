@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from evo.confirm.rounds import Fallen
 from evo.errors import CandidateError, Crashed, Hung, MachineError
-from evo.store import Confirmation, Finalist, Store, Study
+from evo.store import Confirmation, Finalist, Store
+from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, standings
 
 if TYPE_CHECKING:

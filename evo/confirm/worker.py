@@ -33,6 +33,8 @@ from evo.evaluate.pool import WorkerError
 from evo.gate import Green
 from evo.gate.emulator_check import second_opinion
 from evo.gate.sanitizer import sanitize
+from evo.gpu import Gpu, Limits
+from evo.study import Setup
 from evo.trial import Binary, Candidate, CaseError, Problem, Round
 
 ANSWER_S = 600.0
@@ -240,6 +242,19 @@ class RefereeSpec:
     problem: Problem
     patient: bool = True
     hostile: bool = True
+
+    @classmethod
+    def of(cls, setup: Setup, patient: bool = True) -> RefereeSpec:
+        """For the finalists of a study."""
+        return cls(EvaluatorSpec.of(setup), setup.study.problem, patient)
+
+    @classmethod
+    def of_problem(
+        cls, problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool
+    ) -> RefereeSpec:
+        """For a problem that belongs to no study."""
+        spec = EvaluatorSpec(problem.task, device, gpu, Limits.of(gpu), cache, nvcc=nvcc)
+        return cls(spec, problem, patient, hostile=False)
 
     def build(self) -> Referee:
         # the evaluator's own timing session would hold memory and time for nothing

@@ -26,6 +26,7 @@ from evo.device.gpu_lock import turns_of
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
+from evo.study import Setup
 from evo.task import Task, load_task
 from evo.template import Template, load_template
 from evo.timing import Ready, TimingSession, TimingSettings
@@ -67,6 +68,22 @@ class EvaluatorSpec:
     """Whose baselines are captured when the evaluator is made; else with its first candidate."""
     timing: TimingSettings = field(default_factory=TimingSettings)
     compile_timeout_s: float = 60.0
+
+    @classmethod
+    def of(cls, setup: Setup) -> EvaluatorSpec:
+        """What makes a study's evaluators on this machine."""
+        study = setup.study
+        return cls(
+            task=study.problem.task,
+            device=study.device,
+            gpu=setup.gpu,
+            limits=setup.limits,
+            cache=setup.cache,
+            seed=study.seed,
+            folders=setup.folders,
+            nvcc=setup.nvcc,
+            problem=study.problem,
+        )
 
     @property
     def on_gpu(self) -> bool:

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from evo.errors import UsageError
-from evo.store import Store, Study
+from evo.store import Store
 from evo.strategy import ExportedTrial, export
+from evo.study import Study
 
 
 def export_study(store: Store, study: Study, url: str, name: str) -> int:

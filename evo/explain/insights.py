@@ -22,12 +22,12 @@ from evo.explain.effects import (
     by_value,
     paired_effects,
 )
-from evo.gpu import Gpu
-from evo.rig import limits_of
+from evo.gpu import Gpu, Limits
 from evo.search import DeadParameter, dead_parameters
 from evo.space import Parameter
-from evo.store import Failure, Ranked, Row, Study
+from evo.store import Failure, Ranked, Row
 from evo.strategy import importances
+from evo.study import Study
 from evo.task import Task
 from evo.template import Template
 from evo.timing import floor_us
@@ -211,7 +211,7 @@ def insights(
 
 def _context(study: Study, task: Task, templates: Sequence[Template], gpu: Gpu) -> Context:
     flop, nbytes = task.flop(study.problem), task.nbytes(study.problem)
-    limits = limits_of(gpu, study.target, study.smem_limit)
+    limits = Limits.of(gpu, study.smem_limit, target_name=study.target)
     in_l2 = nbytes <= gpu.l2_bytes
     bandwidth = gpu.l2_gbps if in_l2 else gpu.dram_gbps
     ridge = gpu.tensor_tflops * 1e3 / bandwidth if bandwidth else 0.0

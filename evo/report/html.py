@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from evo.explain.ablation import Ablation
     from evo.explain.insights import Insights, TemplateInsight
     from evo.explain.profiling import Profile
-    from evo.store import Failure, Ranked, Row, StoredTrial, Study
+    from evo.store import Failure, Ranked, Row, StoredTrial
+    from evo.study import Study
 
 LINES = 400
 """Lines of the parallel coordinates, at most: the fastest ones, and the others evenly from the rest."""

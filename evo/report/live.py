@@ -31,7 +31,7 @@ from evo.report import (
 if TYPE_CHECKING:  # the search brings Optuna
     from evo.search import Progress
     from evo.search.usage import Usage
-    from evo.store import Study
+    from evo.study import Study
 
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""

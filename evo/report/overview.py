@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # these bring SQLAlchemy and more; who only renders does not 
     from evo.search import DeadParameter
     from evo.selftest.doctor import Finding
     from evo.space import FeasibleSet
-    from evo.store import Failure, Study
+    from evo.store import Failure
+    from evo.study import Study
 
 
 def studies_table(studies: Sequence[tuple[Study, Mapping[str, int]]]) -> Table:

@@ -24,7 +24,7 @@ from evo.report.confirmed import left_out
 from evo.trial import LaunchConfig, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
-    from evo.rig import Replay
+    from evo.explain.replay import Replay
     from evo.store import Confirmation, Finalist, StoredTrial
 
 

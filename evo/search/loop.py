@@ -28,8 +28,9 @@ from evo.search.stopping import Convergence
 from evo.search.usage import Meter, Usage
 from evo.search.warm_start import earlier_trials
 from evo.space import FeasibleSet
-from evo.store import Confirmation, Failure, Ranked, Row, Store, Study
+from evo.store import Confirmation, Failure, Ranked, Row, Store
 from evo.strategy import Observation, Proposal, make_strategy
+from evo.study import Study
 from evo.template import Template
 from evo.trial import Candidate, Outcome, Problem, Trial
 

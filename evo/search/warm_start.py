@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from evo.errors import UsageError
-from evo.store import Store, Study
+from evo.store import Store
 from evo.strategy import Observation
+from evo.study import Study
 
 AUTO = "auto"
 MOST = 3
@@ -16,9 +16,9 @@ ENOUGH = 20
 """Correct trials below which a study knows too little for `auto`."""
 
 
-def remembered(store: Store, study: Study, asked: Sequence[str]) -> str:
+def remembered(store: Store, study: Study, asked: Sequence[str]) -> dict[str, int]:
     """What `study` is to remember of the studies `asked` (names, or `auto`: those most like it): their names
-    and how many trials each has now, as text for `Study.settings`.
+    and how many trials each has now.
 
     UnknownName where there is no such study, UsageError where it is of another task."""
     chosen = {name: store.study(name) for name in asked if name != AUTO}
@@ -28,15 +28,14 @@ def remembered(store: Store, study: Study, asked: Sequence[str]) -> str:
             raise UsageError(f"study {other.name} knows nothing of this task", hint)
     if AUTO in asked:
         chosen |= {other.name: other for other in _most_alike(store, study)}
-    return json.dumps({name: sum(store.count(other).values()) for name, other in chosen.items()})
+    return {name: sum(store.count(other).values()) for name, other in chosen.items()}
 
 
 def earlier_trials(store: Store, study: Study) -> list[Observation]:
     """The trials that `study` remembers. Scores are fractions of the best of their study, so that those of
     different shapes and GPUs can stand side by side."""
-    kept: dict[str, int] = json.loads(str(study.settings.get("warm_start", "{}")))
     trials = []
-    for name, count in kept.items():
+    for name, count in study.warm_start.items():
         rows = store.rows(store.study(name))[:count]
         best = min((row.score_us for row in rows if row.score_us is not None), default=1.0)
         trials += [

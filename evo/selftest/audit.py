@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,8 +24,10 @@ from evo.compile.nvcc import Compiler
 from evo.device import Device, Kernel
 from evo.device.cuda import CudaKernel
 from evo.errors import CandidateError, Uncompilable
-from evo.gpu import Limits
+from evo.gpu import Gpu, Limits
+from evo.selftest.zoo import gate_tools
 from evo.space import Space
+from evo.study import templates_of
 from evo.template import Template
 from evo.trial import Binary, Candidate, Point, Problem
 
@@ -170,3 +173,16 @@ def _rates(found: Sequence[Audited]) -> dict[str, Any]:
 
 def _rate(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def audited(
+    templates: Sequence[str], problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None,
+    *, points: int, seed: int, jobs: int,
+) -> Iterator[Audited]:  # fmt: skip
+    """Random points of those templates (default: all of the problem's task) and what became of them."""
+    made, compiler, task = gate_tools(device, gpu, cache, nvcc)
+    try:
+        chosen = templates_of(task, templates, ())
+        yield from audit(chosen, problem, Limits.of(gpu), made, compiler, points=points, seed=seed, jobs=jobs)
+    finally:
+        compiler.close()

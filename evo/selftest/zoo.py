@@ -25,18 +25,22 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
-from evo.compile.nvcc import Compiler
+import evo
+from evo.cache import Cache
+from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Device, Kernel
-from evo.errors import BadTemplate, CandidateError, Crashed, Hung
+from evo.errors import BadTemplate, CandidateError, Crashed, Hung, UsageError
 from evo.gate import Green, check
 from evo.gate.emulator_check import second_opinion
 from evo.gate.tolerance import judge
-from evo.task import Task
+from evo.gpu import Gpu
+from evo.task import Task, load_task
 from evo.trial import Binary, BufferArg, LaunchConfig, Outcome, Problem, ScalarArg, Workspace
 
 ROWS = 32
@@ -335,3 +339,43 @@ def _serve(pipe: Connection, make: DeviceFactory) -> None:
     while True:
         planted, seed = pipe.recv()
         pipe.send(try_planted(planted, device, compiler, task, seed))
+
+
+def try_zoo(
+    zoo: Path | None, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, seed: int = 0
+) -> Iterator[Finding]:
+    """The gate's test of itself; on a GPU in a process that may hang or die, and what passes there goes to
+    the emulator, as finalists do. UsageError where `zoo` (default: the one that comes with evo) is not
+    there."""
+    package = Path(evo.__file__).parent
+    own = package / "cheats"  # in a wheel
+    folder = zoo or (own if own.is_dir() else package.parent / "tests" / "cheats")
+    if not any(folder.glob("*.cu")):
+        raise UsageError(
+            f"no planted kernels in {folder}", "name their folder, tests/cheats in evo's source: --zoo DIR"
+        )
+    make = partial(gate_tools, device, gpu, cache, nvcc)
+    planted = load_zoo(folder, load_task("attention"))
+    emulator, compiler, task = gate_tools("emulator", gpu, cache, nvcc)
+    try:
+        if device == "emulator":
+            yield from self_test(planted, emulator, compiler, task, seed)
+        else:
+            yield from self_test_isolated(
+                planted, make, seed, second=lambda p: try_finalist(p, emulator, compiler, task, seed)
+            )
+    finally:
+        compiler.close()
+
+
+def gate_tools(device: str, gpu: Gpu, cache: Path, nvcc: Path | None) -> tuple[Device, Compiler, Task]:
+    from evo.device.cuda import CudaDevice
+    from evo.device.emulator import EmulatorDevice
+
+    compiler = find_compiler(nvcc, Cache(cache))
+    made: Device
+    if device == "emulator":
+        made = EmulatorDevice(gpu, cache=cache)
+    else:
+        made = CudaDevice(int(device.removeprefix("cuda:")), compiler)
+    return made, compiler, load_task("attention")

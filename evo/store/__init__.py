@@ -2,6 +2,6 @@
 
 from evo.store.confirmations import Confirmation, Finalist
 from evo.store.database import Store
-from evo.store.records import Failure, Ranked, Row, StoredTrial, Study
+from evo.store.records import Failure, Ranked, Row, StoredTrial
 
-__all__ = ["Confirmation", "Failure", "Finalist", "Ranked", "Row", "Store", "StoredTrial", "Study"]
+__all__ = ["Confirmation", "Failure", "Finalist", "Ranked", "Row", "Store", "StoredTrial"]

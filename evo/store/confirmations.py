@@ -13,8 +13,9 @@ from sqlalchemy.engine import Connection
 from evo.errors import CandidateError, Red
 from evo.store.engine import Database
 from evo.store.packing import pack_samples, unpack_samples
-from evo.store.records import Study, case_errors, now
+from evo.store.records import case_errors, now
 from evo.store.schema import confirmations, environments, finalists, rounds, studies, trials
+from evo.study import Study
 from evo.trial import CaseError, Interval, Round, Standing
 
 PROTOCOLS = {"warm": "", "cold": "cold_"}

@@ -29,7 +29,6 @@ from evo.store.records import (
     Ranked,
     Row,
     StoredTrial,
-    Study,
     ranked,
     study_columns,
     study_of,
@@ -37,6 +36,7 @@ from evo.store.records import (
     trial_of,
 )
 from evo.store.schema import confirmations, confirmed, environments, finalists, sources, studies, trials
+from evo.study import Study
 from evo.trial import Outcome, Trial, digest_of
 
 __all__ = [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from evo.store.packing import pack_samples, unpack_samples
+from evo.study import Study
 from evo.trial import (
     Candidate,
     CaseError,
@@ -21,49 +23,11 @@ from evo.trial import (
     Resources,
     Timing,
     Trial,
-    Value,
     digest_of,
 )
 
 DETAIL_LIMIT = 4000
 """Characters of a trial's detail that are kept: a compiler's first errors, not its last thousand."""
-
-
-@dataclass(frozen=True)
-class Study:
-    """One search: a problem on one device with one strategy and budget, and how far it has come.
-
-    `lookahead` is how many candidates are under way at once; with one worker it decides what the strategy
-    knew at each proposal, so a resumed study keeps it (0: the first search
-    of it will say). `smem_limit` in bytes; `rate` in dollars an hour;
-    `settings` is whatever else the caller must know again to resume (folders, deadlines).
-    """
-
-    name: str
-    problem: Problem
-    device: str
-    gpu: str
-    templates: tuple[str, ...]
-    budget_s: float
-    strategy: str = "evo"
-    seed: int = 0
-    workers: int = 1
-    lookahead: int = 0
-    target: str = ""
-    smem_limit: int | None = None
-    rate: float | None = None
-    settings: Mapping[str, Value] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    status: str = "new"
-    spent_s: float = 0.0
-    baselines_us: Mapping[str, float] = field(default_factory=dict)
-    created: str = ""
-    id: int = 0
-
-    @property
-    def left_s(self) -> float:
-        """Seconds of the budget that are left."""
-        return max(0.0, self.budget_s - self.spent_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +174,14 @@ def now() -> str:
 
 
 def study_columns(study: Study) -> dict[str, Any]:
-    raw = {k: v for k, v in vars(study).items() if k not in ("id", "baselines_us")}
+    raw = {k: v for k, v in vars(study).items() if k not in ("id", "baselines_us", "folders", "warm_start")}
+    settings = {"templates": os.pathsep.join(study.folders), "warm_start": json.dumps(dict(study.warm_start))}
     return raw | {
         "task": study.problem.task,
         "problem": study.problem.key,
         "problem_json": asdict(study.problem),
         "templates": list(study.templates),
-        "settings": dict(study.settings),
+        "settings": settings,
         "versions": dict(study.versions),
         "baselines": dict(study.baselines_us),
         "created": study.created or now(),
@@ -226,7 +191,11 @@ def study_columns(study: Study) -> dict[str, Any]:
 
 def study_of(row: Mapping[str, Any]) -> Study:
     kept = {k: row[k] for k in row if k in Study.__dataclass_fields__}
+    settings = row["settings"]
+    folders = str(settings.get("templates", "")).split(os.pathsep)
     kept |= {
+        "folders": tuple(folder for folder in folders if folder),
+        "warm_start": json.loads(str(settings.get("warm_start", "{}"))),
         "problem": Problem(**row["problem_json"]),
         "templates": tuple(row["templates"]),
         "baselines_us": row["baselines"],

@@ -1,0 +1,66 @@
+"""Which device is meant: the GPU at hand, or the emulator that stands for one."""
+
+from __future__ import annotations
+
+import re
+
+from evo.errors import UnknownName, UsageError
+from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
+
+DEFAULT_GPU = "L4"
+"""The GPU that the emulator stands for unless told otherwise."""
+
+
+def choose_device(asked: str, gpu: str | None, target_name: str | None) -> tuple[str, Gpu]:
+    """The device ("cuda:0", "emulator") that `asked` (also "auto", "cuda") means, and its GPU.
+
+    The emulator stands for `gpu`, else for the GPU of the target, else for an L4.
+    """
+    if target_name is not None:
+        target(target_name)  # a wrong name is wrong on every device
+    if asked == "auto":
+        asked = "emulator" if gpu is not None or not _gpu_names() else "cuda:0"
+    if asked == "emulator":
+        name = gpu or (None if target_name is None else target(target_name).name) or DEFAULT_GPU
+        chosen = gpu_named(name)
+    elif match := re.fullmatch(r"cuda(?::(\d+))?", asked):
+        if gpu is not None:
+            hint = "--device emulator --gpu L4"
+            raise UsageError("--gpu is for the emulator; on a real GPU use --target", hint)
+        asked = f"cuda:{match[1] or 0}"
+        chosen = real_gpu(asked)
+    else:
+        raise UsageError(f"unknown device: {asked}", "auto, cuda:0 (or another number) or emulator")
+    if target_name is not None and not Limits.of(chosen).allows(target_name):
+        hint = "choose a target that is no newer than the GPU"
+        raise UsageError(f"{chosen.name} ({chosen.arch}) cannot run code for {target_name}", hint)
+    return asked, chosen
+
+
+def gpu_named(name: str) -> Gpu:
+    """The known GPU of that name, however it is capitalised; UnknownName if there is none."""
+    wanted = name.strip().lower()
+    for known, gpu in KNOWN_GPUS.items():
+        if wanted in (known.lower(), known.lower().removeprefix("rtx ")):
+            return gpu
+    raise UnknownName.among("gpu", name, list(KNOWN_GPUS))
+
+
+def real_gpu(device: str) -> Gpu:
+    """The GPU of "cuda:N"; MachineError where there is none at all, UsageError where N is too large."""
+    from evo.device.cuda import gpu_at
+
+    return gpu_at(int(device.removeprefix("cuda:")))
+
+
+def gpu_that_runs(needs: str) -> Gpu:
+    """What the emulator stands for by default if code for `needs` ("sm_90a") runs there, else the GPU of
+    that target."""
+    default = gpu_named(DEFAULT_GPU)
+    return default if Limits.of(default).allows(needs) else target(needs)
+
+
+def _gpu_names() -> list[str]:
+    from evo.device.cuda import gpu_names
+
+    return gpu_names()

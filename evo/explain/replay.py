@@ -1,0 +1,39 @@
+"""A stored trial, done again: rendered, compiled, gated and timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evo.evaluate import EvaluatorSpec
+from evo.task import load_task
+from evo.template import load_template
+from evo.trial import GREEN_VISITS, Candidate, Trial
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A stored trial and what became of it now. `rendered` is the source that its template gives today."""
+
+    stored: Candidate
+    rendered: Candidate
+    trial: Trial
+
+    @property
+    def same_source(self) -> bool:
+        """Whether the template still renders the stored bytes, and launches them the same way."""
+        return self.rendered.digest == self.stored.digest
+
+
+def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
+    """Renders the trial's point again, and takes the *stored* source through the whole pipeline in this
+    process: compile, gate, timing. A trial that was RED on a later visit meets the inputs of that visit."""
+    stored = trial.candidate
+    task = load_task(spec.task, spec.folders)
+    template = load_template(task, stored.template, spec.folders)
+    rendered = template.candidate(stored.point, stored.problem)
+    evaluator = spec.build()
+    try:
+        visit = int(trial.counters.get(GREEN_VISITS, 0))
+        return Replay(stored, rendered, evaluator.evaluate(stored, visit=visit))
+    finally:
+        evaluator.close()

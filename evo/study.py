@@ -1,0 +1,141 @@
+"""A study: one search, what it was told to do, and what it needs on this machine.
+
+A `Study` is a value: what the store keeps of one search. `Setup.of(study)` finds what it needs here (GPU,
+limits, task, templates) once; whoever evaluates, confirms or explains the study is given the setup. So a
+search, its resumption and a replay work with the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from evo.device.open import gpu_named, real_gpu
+from evo.errors import MachineError, UsageError
+from evo.gpu import Gpu, Limits, known_gpu
+from evo.task import Task, load_task
+from evo.template import Template, list_templates, load_template
+from evo.trial import Problem
+
+
+@dataclass(frozen=True)
+class Study:
+    """One search: a problem on one device with one strategy and budget, and how far it has come.
+
+    `lookahead` is how many candidates are under way at once. With one worker it decides what the strategy
+    knew at each proposal, so a resumed study keeps it (0: its first search will say). `folders` are the
+    folders of templates that it was given, absolute paths. `warm_start` names the studies that it learns
+    from, and how many trials each had then. `smem_limit` is in bytes, `rate` in dollars an hour.
+    """
+
+    name: str
+    problem: Problem
+    device: str
+    gpu: str
+    templates: tuple[str, ...]
+    budget_s: float
+    strategy: str = "evo"
+    seed: int = 0
+    workers: int = 1
+    lookahead: int = 0
+    target: str = ""
+    smem_limit: int | None = None
+    rate: float | None = None
+    folders: tuple[str, ...] = ()
+    warm_start: Mapping[str, int] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    status: str = "new"
+    spent_s: float = 0.0
+    baselines_us: Mapping[str, float] = field(default_factory=dict)
+    created: str = ""
+    id: int = 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return max(0.0, self.budget_s - self.spent_s)
+
+    @property
+    def template_folders(self) -> tuple[Path, ...]:
+        """The folders of templates that the study was given."""
+        return tuple(Path(folder) for folder in self.folders)
+
+    def task(self) -> Task:
+        """The study's task. UnknownName where it is not there any more; BadTemplate where it is broken."""
+        return load_task(self.problem.task, self.template_folders)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a study needs on this machine, found once.
+
+    `gpu` is the GPU at hand, or the one that the emulator stands for; `limits` are what the study's spaces
+    are pruned by; `cache` is the folder of built things; `nvcc` the CUDA compiler that a person named."""
+
+    study: Study
+    gpu: Gpu
+    limits: Limits
+    task: Task
+    cache: Path
+    nvcc: Path | None = None
+
+    @classmethod
+    def of(cls, study: Study, cache: Path, nvcc: Path | None = None) -> Setup:
+        """The setup for running the study's kernels. MachineError where its GPU is not at hand."""
+        return cls._with(study, _gpu_at_hand(study), cache, nvcc)
+
+    @classmethod
+    def recorded(cls, study: Study) -> Setup:
+        """The setup for looking at a study, also where its GPU is not at hand. MachineError where neither
+        this machine nor the table of GPUs knows that GPU."""
+        return cls._with(study, recorded_gpu(study), Path(), None)
+
+    @classmethod
+    def _with(cls, study: Study, gpu: Gpu, cache: Path, nvcc: Path | None) -> Setup:
+        limits = Limits.of(gpu, study.smem_limit, target_name=study.target)
+        return cls(study, gpu, limits, study.task(), cache, nvcc)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return self.study.template_folders
+
+    @cached_property
+    def templates(self) -> tuple[Template, ...]:
+        """The study's templates; all of the task where it names none."""
+        return tuple(templates_of(self.task, self.study.templates, self.folders))
+
+
+def templates_of(task: Task, names: Sequence[str], folders: Sequence[Path]) -> list[Template]:
+    """The templates of those names, or all of the task. UsageError where it has none."""
+    chosen = list(dict.fromkeys(names)) or list_templates(task.name, folders)
+    if not chosen:
+        raise UsageError(f"task {task.name} has no template", "add one, or name its folder with --templates")
+    return [load_template(task, name, folders) for name in chosen]
+
+
+def recorded_gpu(study: Study) -> Gpu:
+    """The GPU that a study ran on or stands for, also where it is not at hand. MachineError where neither
+    this machine nor the table of GPUs knows it."""
+    return known_gpu(study.gpu) or _gpu_at_hand(study)
+
+
+def on_device(study: Study, device: str, gpu: Gpu) -> Study:
+    """`study` as if it had run on `device`, which is `gpu` or stands for it."""
+    return replace(study, device=device, gpu=gpu.name)
+
+
+def _gpu_at_hand(study: Study) -> Gpu:
+    """The GPU at hand, which must be of the study's name; for the emulator the one that it stands for."""
+    if study.device == "emulator":
+        return gpu_named(study.gpu)
+    try:
+        gpu = real_gpu(study.device)
+    except MachineError as error:
+        hint = "it takes such a GPU; profile and ablate also have --device emulator"
+        raise MachineError(f"study {study.name} ran on {study.gpu}: {error.message}", hint) from error
+    if gpu.name != study.gpu:
+        hint = "times of different GPUs cannot be compared: start another study"
+        raise MachineError(f"study {study.name} ran on {study.gpu}, {study.device} is {gpu.name}", hint)
+    return gpu
