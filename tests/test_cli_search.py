@@ -80,10 +80,10 @@ def wait_for_trials(folder: Path, count: int, process: subprocess.Popen[str]) ->
 
 @pytest.fixture(scope="module")
 def row_warp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of templates that the README shows, made from its text."""
+    """The folder of templates that docs/your-own-template.md shows, made from its text."""
     folder = tmp_path_factory.mktemp("templates")
     (folder / "attention").mkdir()
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "your-own-template.md").read_text()
     shown = re.findall(r"^`(row_warp\.[\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert [name for name, _ in shown] == ["row_warp.cu.jinja", "row_warp.py"]
     for name, content in shown:
@@ -96,7 +96,7 @@ def template_words(folder: Path) -> list[str]:
 
 
 def altered(row_warp: Path, folder: Path, file: str, old: str, new: str) -> list[str]:
-    """The template of the README with one thing changed."""
+    """The template of the tutorial with one thing changed."""
     made = folder / "templates"
     shutil.copytree(row_warp, made)
     path = made / "attention" / file
@@ -108,7 +108,9 @@ def altered(row_warp: Path, folder: Path, file: str, old: str, new: str) -> list
 # ---- the main job
 
 
-def test_the_template_of_the_readme_is_searched_until_nothing_is_left(tmp_path: Path, row_warp: Path) -> None:
+def test_the_template_of_the_tutorial_is_searched_until_nothing_is_left(
+    tmp_path: Path, row_warp: Path
+) -> None:
     done = run_evo(tmp_path, "search", "--budget", "10m", *SMALL, *template_words(row_warp), "--json")
     assert done.returncode == 0, done.stderr
     assert "every feasible point has been tried" in done.stderr

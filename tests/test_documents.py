@@ -1,0 +1,65 @@
+"""What the documents say can be done: their commands exist, their files exist, and they stay short."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from evo.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md")])
+MOST_WORDS = 10_000
+"""Of docs/, all pages together."""
+
+
+def commands(text: str) -> list[str]:
+    """Every command of evo in the code blocks of a document."""
+    lines = re.findall(r"^(?:    )?(?:\$ )?(.*\bevo [a-z].*)$", "\n".join(code_blocks(text)), re.MULTILINE)
+    parts = [
+        part.strip() for line in lines for part in re.split(r"&&|\|", line.split("  #")[0].split(" # ")[0])
+    ]
+    return [part for part in parts if part.startswith("evo ")]
+
+
+def code_blocks(text: str) -> list[str]:
+    """Fenced and indented code, with continued lines joined."""
+    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    indented = re.findall(
+        r"^    \S.*(?:\n    .*)*", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M
+    )
+    return [re.sub(r"\\\n\s*", "", block) for block in fenced + indented]
+
+
+FOUND = [(page.name, command) for page in DOCUMENTS for command in commands(page.read_text())]
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(FOUND) > 40
+    assert ("README.md", "evo confirm long-one --top 5") in FOUND
+
+
+@pytest.mark.parametrize(("page", "command"), FOUND, ids=[f"{page}: {command}" for page, command in FOUND])
+def test_a_command_of_a_document_is_understood(page: str, command: str) -> None:  # noqa: ARG001
+    """Its name, its options and their values: nothing runs."""
+    name, *words = shlex.split(command)[1:]
+    group: Any = typer.main.get_command(app)
+    group.commands[name].make_context(name, words)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_that_a_document_names_exists(page: Path) -> None:
+    text = page.read_text()
+    named = re.findall(r"`((?:evo|docs|lab|tests|kernels|templates|benchmarks)/[\w./-]*)`", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_pages_for_users_are_short() -> None:
+    words = {path.name: len(path.read_text().split()) for path in ROOT.glob("docs/*.md")}
+    words.pop("lab-notes.md", None)
+    assert sum(words.values()) <= MOST_WORDS, words
