@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from evo.store import Confirmation, Finalist, Store, StoredTrial
 from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import Candidate, Interval, Outcome, Point, Problem, Standing, Timing, Trial
+from evo.trial import Interval, Outcome, Point, Problem, Standing, Timing, Trial
 
 TASK = load_task("attention")
 MISSION = TASK.problem("1,8,512,64")
@@ -166,49 +165,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     told = json.loads(capsys.readouterr().out)
     assert told["source"].endswith("b1_h8_l600_d64_fp16.cu")
     assert told["launch"]["grid"][0] == 10
-
-
-def test_the_script_makes_champions_of_known_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """benchmarks/champions.py, all but the GPU: points -> a study of trials -> CONFIRMED -> champion."""
-    path = Path(__file__).parents[1] / "benchmarks" / "champions.py"
-    spec = importlib.util.spec_from_file_location("champions_script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-
-    class Evaluators:
-        """The template of the point decides its time."""
-
-        def build(self) -> Evaluators:
-            return self
-
-        def evaluate(self, candidate: Candidate) -> Trial:
-            us = 4.0 if candidate.template == "flash_wgmma_split" else 6.0
-            timing = Timing((us,), us, Interval(us, us), "warm")
-            built = {"machine_code": candidate.digest, "compiler": "none 1", "device": "NVIDIA H200"}
-            return Trial(candidate, Outcome.TIMED, timing=timing, **built)  # type: ignore[arg-type]
-
-        def close(self) -> None: ...
-
-    class Judges:
-        def build(self) -> SimulatedJudges:
-            return SimulatedJudges(alike=4.0)
-
-    monkeypatch.setattr(script, "evaluator_of", lambda *_: Evaluators())
-    monkeypatch.setattr(script, "build", lambda *_: None)
-    monkeypatch.setattr(script, "referee_of", lambda *_: Judges())
-    database = str(tmp_path / "c.db")
-    points = [["a", "flash_mma", {}], ["b", "flash_wgmma_split", {}]]
-    script.try_points({"1,8,512,64": points, "1,8,512,64 causal": points}, database, tmp_path, 3)
-    script.confirm_all(database, tmp_path / "kernels", tmp_path, 600.0, True, False)
-    kept = champions(tmp_path / "kernels")
-    assert [c.name for c in kept] == [
-        "attention/sm_90a/b1_h8_l512_d64_causal_fp16",
-        "attention/sm_90a/b1_h8_l512_d64_fp16",
-    ]
-    assert {c.record["template"] for c in kept} == {"flash_wgmma_split"}
-    assert choose(MISSION.replace(causal=True), H200, kept).exact
 
 
 # ---- what kernels/ holds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tarfile
@@ -13,15 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import readme as shown
+
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md")]
-LEADERBOARD = runpy.run_path(str(ROOT / "benchmarks" / "readme_leaderboard.py"))
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md"), *ROOT.glob("lab/*.md")]
 
 
 def test_the_leaderboard_of_the_readme_is_the_recorded_one() -> None:
     readme = (ROOT / "README.md").read_text()
-    block = LEADERBOARD["block"](LEADERBOARD["read"]())
-    assert block in readme, "run: python benchmarks/readme_leaderboard.py write"
+    block = shown.block(shown.read())
+    assert block in readme, "run: python benchmarks/readme.py write"
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_committed_result() -> None:
+    for path, drawn in shown.images().items():
+        assert path.read_text() == drawn, "run: python benchmarks/readme.py write"
 
 
 def test_a_recorded_leaderboard_is_written_as_a_table() -> None:
@@ -41,14 +46,14 @@ def test_a_recorded_leaderboard_is_written_as_a_table() -> None:
         "versions": {"torch": "2.11"},
         "date": "2026-01-02",
     }
-    block = LEADERBOARD["block"]({"commit": "0123456789abcdef", "rows": [row]})
+    block = shown.block({"commit": "0123456789abcdef", "results": {"rows": [row]}})
     assert "| 8.53 µs | [8.51, 8.55] | 9.10 µs cudnn | 1.07x [1.06, 1.07] |" in block
     assert "| 9.10 µs cudnn (1.07x) | flash_mma `bm=64` |" in block
     assert "2026-01-02, warm L2" in block
     readme = (ROOT / "README.md").read_text()
-    written = LEADERBOARD["with_block"](readme, block)
+    written = shown.with_block(readme, block)
     assert block in written
-    assert LEADERBOARD["with_block"](written, LEADERBOARD["block"](LEADERBOARD["read"]())) == readme
+    assert shown.with_block(written, shown.block(shown.read())) == readme
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

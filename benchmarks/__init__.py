@@ -1,0 +1,1 @@
+"""The benchmarks of `evo`: `python benchmarks/run.py` lists them."""

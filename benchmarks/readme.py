@@ -1,0 +1,151 @@
+"""What the README shows of the results: the table of the leaderboard, and the picture of the seeds' shapes.
+
+    python benchmarks/readme.py record runs/evo.db   # best trial of each problem -> results/leaderboard.json
+    python benchmarks/readme.py write                # results -> README.md and docs/images/seeds-*.svg
+    python benchmarks/readme.py                      # prints the table that would be written
+
+`record` takes the best trial of every problem, a CONFIRMED one where there is one, and never an estimate.
+Tests compare what is written with the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import record as records
+from benchmarks.picture import GROUPS, THEMES, picture
+from evo.report import interval_text, microseconds, point_text, ratio_text
+from evo.store import Store
+
+RESULTS = ROOT / "benchmarks" / "results"
+LEADERBOARD = RESULTS / "leaderboard.json"
+SHAPES = RESULTS / "bench-h200.json"
+IMAGES = ROOT / "docs" / "images"
+BEGIN = "<!-- leaderboard: written by benchmarks/readme.py, do not edit by hand -->"
+END = "<!-- end of leaderboard -->"
+SDPA = GROUPS["PyTorch SDPA"]
+PROTOCOL = (
+    "CONFIRMED where a row says so: warm L2, medians of replayed CUDA graphs, interleaved with the baselines"
+)
+
+
+def recorded(database: str) -> dict[str, Any]:
+    """The best measured trial of every problem in a database, with what its time depends on."""
+    with Store(database, create=False) as store:
+        problems = dict.fromkeys(study.problem.key for study in store.studies())
+        ranked = [row for key in problems for row in store.leaderboard(problem=key, limit=1) if row.median_us]
+        best = list({(row.problem, row.device): row for row in reversed(ranked)}.values())[::-1]
+        if not best:
+            sys.exit(f"error: {database} has no measured trial\nhint: evo search on a machine with a GPU")
+        trials = [store.trial(f"{row.study}/{row.number}") for row in best]
+    rows = [
+        {
+            "problem": row.problem,
+            "gpu": row.device,
+            "template": row.template,
+            "point": dict(row.point),
+            "kind": row.kind,
+            "level": row.level,
+            "cold_us": row.cold_us,
+            "versus": row.versus,
+            "median_us": row.median_us,
+            "low_us": row.low_us,
+            "high_us": row.high_us,
+            "protocol": stored.trial.timing.protocol if stored.trial.timing else "",
+            "baselines_us": dict(row.baselines_us),
+            "speedup": row.speedup,
+            "speedup_low": row.speedup_low,
+            "speedup_high": row.speedup_high,
+            "versions": {**stored.trial.versions, "compiler": stored.trial.compiler},
+            "date": stored.created[:10],
+        }
+        for row, stored in zip(best, trials, strict=True)
+    ]
+    command = f"python benchmarks/readme.py record {database}"
+    return records.record({"rows": rows}, PROTOCOL, command, on_gpu=True)
+
+
+def block(record: dict[str, Any]) -> str:
+    """What stands between the README's two marks."""
+    rows = record["results"]["rows"]
+    first = rows[0]
+    confirmed = all(row.get("kind") == "confirmed" for row in rows)
+    level = f"{100 * (first.get('level') or 0.95):.0f} %" if confirmed else "95 %"
+    lines = [
+        f"| problem | GPU | evo | {level} CI | fastest baseline | speedup | fastest SDPA | kernel |",
+        "|---|---|--:|---|--:|---|--:|---|",
+    ]
+    lines += [table_row(row) for row in rows]
+    done = "CONFIRMED" if confirmed else "Measured"
+    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items())
+    lines += [
+        "",
+        f"{done} {first['date']}, {first['protocol']} L2: medians of replayed CUDA graphs, interleaved",
+        f"with the baselines in one process ({versions}; commit {record['commit'][:10]}).",
+    ]
+    return "\n".join([BEGIN, *lines, END])
+
+
+def table_row(row: dict[str, Any]) -> str:
+    """A problem as a row of Markdown."""
+    name, baseline_us = min(row["baselines_us"].items(), key=lambda item: float(item[1]))
+    if row.get("versus"):
+        name, baseline_us = row["versus"], row["baselines_us"][row["versus"]]
+    sdpa_us, sdpa = min((us, n) for n, us in row["baselines_us"].items() if n in SDPA)
+    cells = (
+        row["problem"],
+        row["gpu"],
+        microseconds(row["median_us"]),
+        interval_text(row["low_us"], row["high_us"]),
+        f"{microseconds(baseline_us)} {name}",
+        ratio_text(row["speedup"], row["speedup_low"], row["speedup_high"]),
+        f"{microseconds(sdpa_us)} {sdpa} ({sdpa_us / row['median_us']:.2f}x)",
+        f"{row['template']} `{point_text(row['point'])}`",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def read(path: Path = LEADERBOARD) -> dict[str, Any]:
+    """A committed result."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def with_block(readme: str, text: str) -> str:
+    """`readme` with the text between its two marks replaced."""
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: text, readme, flags=re.DOTALL)
+
+
+def images() -> dict[Path, str]:
+    """The pictures by the file that they belong in."""
+    return {IMAGES / f"seeds-{theme}.svg": picture(read(SHAPES), theme) for theme in THEMES}
+
+
+def main() -> None:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("action", nargs="?", choices=("record", "write"))
+    parser.add_argument("database", nargs="?", default="runs/evo.db")
+    asked = parser.parse_args()
+    if asked.action == "record":
+        records.write(LEADERBOARD, recorded(asked.database))
+    elif asked.action == "write":
+        readme = ROOT / "README.md"
+        readme.write_text(with_block(readme.read_text(encoding="utf-8"), block(read())), encoding="utf-8")
+        for path, text in images().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    else:
+        print(block(read()))
+
+
+if __name__ == "__main__":
+    main()

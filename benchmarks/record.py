@@ -1,0 +1,128 @@
+"""The one place that writes a benchmark's result, together with everything that the result depends on.
+
+A result is a JSON file with these fields:
+
+    gpu        the name of the GPU, or "none"
+    cpu        the processor and its number of cores
+    driver     the version of NVIDIA's driver, or "none"
+    versions   of Python, evo, torch, numpy, the compiler and what else was installed of `PACKAGES`
+    commit     the commit of the tree that ran, 40 hexadecimal digits
+    clean      true if no tracked file differed from that commit
+    date       when the result was written, UTC
+    protocol   one or two sentences: what was measured, and how
+    command    the command that measures it again
+    results    the figures
+
+Nobody types a commit: git says it. On a machine that has a copy of the tree without `.git`, the file
+`.commit` beside `pyproject.toml` says it. Whoever makes the copy writes that file first:
+
+    git describe --always --abbrev=40 --dirty --exclude='*' > .commit
+
+Results that are older than this form of the files say "not recorded" where a field is not known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FIELDS = ("gpu", "cpu", "driver", "versions", "commit", "clean", "date", "protocol", "command", "results")
+PACKAGES = ("torch", "numpy", "optuna", "triton", "nvidia-cudnn-cu13", "flash-attn-4", "flashinfer-python")
+DESCRIBE = ("git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+
+
+def record(results: dict[str, Any], protocol: str, command: str, on_gpu: bool) -> dict[str, Any]:
+    """A result with all fields. `on_gpu`: whether the GPU of this machine, if there is one, took part."""
+    gpu, driver = gpu_and_driver() if on_gpu else ("none", "none")
+    commit, clean = commit_and_clean(ROOT)
+    return {
+        "gpu": gpu,
+        "cpu": cpu(),
+        "driver": driver,
+        "versions": versions(),
+        "commit": commit,
+        "clean": clean,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "protocol": " ".join(protocol.split()),
+        "command": command,
+        "results": results,
+    }
+
+
+def write(path: Path, entry: dict[str, Any]) -> None:
+    """Replaces the file at once, so that it is whole whatever ends the benchmark."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(json.dumps(entry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def commit_and_clean(root: Path) -> tuple[str, bool]:
+    """The commit of the tree in `root`, and whether its tracked files are those of the commit. SystemExit
+    where neither git nor the file `.commit` says it."""
+    said = root / ".commit"
+    if (root / ".git").exists():
+        done = subprocess.run(DESCRIBE, cwd=root, capture_output=True, text=True, check=True)
+        described = done.stdout.strip()
+    elif said.is_file():
+        described = said.read_text().strip()
+    else:
+        raise SystemExit(
+            f"error: no commit known: {root} has neither .git nor .commit\n"
+            f"hint: where the tree was copied from, run: {' '.join(DESCRIBE)} > .commit; copy that file, too"
+        )
+    return described.removesuffix("-dirty"), not described.endswith("-dirty")
+
+
+def gpu_and_driver() -> tuple[str, str]:
+    """The name of the first GPU and the driver's version; ("none", "none") on a machine without one."""
+    ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        return "none", "none"
+    first = done.stdout.strip().splitlines()[:1] if done.returncode == 0 else []
+    name, driver = first[0].split(", ") if first else ("none", "none")
+    return name, driver
+
+
+def cpu() -> str:
+    """The processor's name as Linux has it, and how many cores this process may use."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.machine()
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+
+
+def versions() -> dict[str, str]:
+    """Names and versions of what a figure may depend on."""
+    from evo import __version__
+
+    found = {"python": platform.python_version(), "evo": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found | {"compiler": compiler()}
+
+
+def compiler() -> str:
+    """The compiler that `evo` finds here, and its version; "none" where there is none."""
+    from evo.cache import Cache
+    from evo.compile.nvcc import find_compiler
+    from evo.errors import EvoError
+
+    try:
+        with find_compiler(None, Cache(ROOT / "build" / "compiler")) as found:
+            return found.version
+    except EvoError:
+        return "none"
