@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,13 @@ def test_the_pages_for_users_are_short() -> None:
     words = {path.name: len(path.read_text().split()) for path in ROOT.glob("docs/*.md")}
     words.pop("lab-notes.md", None)
     assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_the_layers_of_the_contributing_page_are_those_that_are_checked() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    checked = [set(layer.split(" | ")) for layer in contract["layers"] if layer != "__main__"]
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    block = re.search(r"## The layers.*?```\n(.*?)```", text, re.DOTALL)
+    assert block
+    shown = [set(re.split(r"  +", line)[0].split(" | ")) for line in block[1].splitlines()]
+    assert shown == checked
