@@ -57,7 +57,13 @@ def test_a_command_of_a_document_is_understood(page: str, command: str) -> None:
 def test_a_file_that_a_document_names_exists(page: Path) -> None:
     text = page.read_text()
     named = re.findall(r"`((?:evo|docs|lab|tests|kernels|templates|benchmarks)/[\w./-]*)`", text)
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    pictures = [
+        f"{page.parent.relative_to(ROOT)}/{path}" for path in re.findall(r'src(?:set)?="([^"]+)"', text)
+    ]
+    results = [name for name in re.findall(r"`([\w.-]+\.json)`", text) if "-h200" in name]
+    found = {path.name for folder in ("benchmarks", "lab") for path in (ROOT / folder / "results").iterdir()}
+    assert [path for path in named + pictures if not (ROOT / path).exists()] == []
+    assert set(results) <= found
 
 
 def test_the_pages_for_users_are_short() -> None:
