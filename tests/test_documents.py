@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
+import sqlite3
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import typer
 
 from evo.cli.app import app
+from evo.store import Store
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md")])
@@ -80,3 +83,26 @@ def test_the_layers_of_the_contributing_page_are_those_that_are_checked() -> Non
     assert block
     shown = [set(re.split(r"  +", line)[0].split(" | ")) for line in block[1].splitlines()]
     assert shown == checked
+
+
+def test_the_questions_of_the_database_page_can_be_asked(tmp_path: Path) -> None:
+    questions = re.findall(r'"(SELECT .*)"', (ROOT / "docs" / "database.md").read_text())
+    assert len(questions) == 3
+    Store(tmp_path / "evo.db").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "evo.db")) as connection:
+        for question in questions:
+            assert connection.execute(question).fetchall() in ([], [(None, None)])
+
+
+def test_the_columns_of_the_views_are_those_of_the_database_page(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "database.md").read_text()
+    table = text[text.index("`leaderboard`:") : text.index("`failures`:")]
+    rows = re.findall(r"^\| (?!column|-)([^|]+) \|", table, re.MULTILINE)
+    sentence = re.search(r"`failures`: [^:]*: ([^.]*)\.", text)
+    assert sentence
+    told = {"leaderboard": ", ".join(rows), "failures": re.sub(r"\([^)]*\)", "", sentence[1])}
+    Store(tmp_path / "evo.db").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "evo.db")) as connection:
+        for view, names in told.items():
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({view})")}
+            assert {name.strip() for name in names.split(",")} <= columns
