@@ -24,7 +24,7 @@ from evo.errors import NothingFound, StoreError, UsageError
 from evo.gpu import Limits
 from evo.search.first_points import DeadParameter, Probes, dead_parameters, key_of
 from evo.search.history import Ledger
-from evo.search.stopping import Convergence
+from evo.search.stopping import PATIENCE, Convergence
 from evo.search.usage import Meter, Usage
 from evo.search.warm_start import earlier_trials
 from evo.space import FeasibleSet
@@ -176,10 +176,12 @@ def search(
     workers: Workers,
     watch: Callable[[Progress], None] = lambda _: None,
     judges: Callable[[float], Judges] | None = None,
+    patience: int = PATIENCE,
 ) -> SearchResult:
     """Searches `study` until its budget is spent, its points are exhausted, its strategy expects nothing more
     (see `convergence`), or a person interrupts; then confirms the best with what makes `judges`, given the
-    seconds left: part of the budget is kept for it.
+    seconds left: part of the budget is kept for it. `patience`: proposals in a row of which the strategy
+    expects nothing before the search ends.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
@@ -189,7 +191,7 @@ def search(
         clock = _Clock(store.claim(study, workers.capacity), reserve_s(study.budget_s) if judges else 0.0)
         status = "failed"
         try:
-            loop = _Loop(clock, store, grounds, workers, watch)
+            loop = _Loop(clock, store, grounds, workers, watch, patience)
             stopped = loop.run(interrupted)
             if judges and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
@@ -231,6 +233,7 @@ class _Loop:
         grounds: Mapping[str, Ground],
         workers: Workers,
         watch: Callable[[Progress], None],
+        patience: int,
     ) -> None:
         study = clock.study
         self._clock, self._study = clock, study
@@ -238,7 +241,7 @@ class _Loop:
         spaces = {name: ground.feasible for name, ground in grounds.items()}
         earlier = earlier_trials(store, study)
         self._strategy = make_strategy(study.strategy, spaces, study.seed, earlier)
-        self._convergence = Convergence()
+        self._convergence = Convergence(patience)
         self._probes = Probes(spaces)
         self._probing = True
         self._ordered = study.workers == 1

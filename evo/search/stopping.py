@@ -12,9 +12,10 @@ EARLIEST = 1000
 
 
 class Convergence:
-    """Hears what the strategy expects of each proposal."""
+    """Hears what the strategy expects of each proposal; `patience`: proposals in a row that promise less."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: int = PATIENCE) -> None:
+        self._patience = patience
         self._hopeless = 0
 
     def hear(self, gain: float | None) -> None:
@@ -22,4 +23,4 @@ class Convergence:
         self._hopeless = self._hopeless + 1 if gain is not None and gain < NOISE else 0
 
     def reached(self, trials: int) -> bool:
-        return trials >= EARLIEST and self._hopeless >= PATIENCE
+        return trials >= EARLIEST and self._hopeless >= self._patience
