@@ -1,7 +1,7 @@
 """A study: one search, what it was told to do, and what it needs on this machine.
 
 A `Study` is a value: what the store keeps of one search. `Setup.of(study)` finds what it needs here (GPU,
-limits, task, templates) once; whoever evaluates, confirms or explains the study is given the setup. So a
+limits, task, templates) once; what evaluates, confirms or explains the study is given the setup. So a
 search, its resumption and a replay work with the same things.
 """
 

@@ -219,7 +219,7 @@ class Resources:
 class Binary:
     """A compiled candidate. `machine_code` is a hash of the entry point's instructions alone: equal for two
     points whose difference changes nothing. `compiler` names tool and version ("nvrtc 13.0.88"). `state`: the
-    module-level variables that the kernel may write. `cubin` or `ptx` is empty where nobody asked for it."""
+    module-level variables that the kernel may write. `cubin` or `ptx` is empty where it was not asked for."""
 
     cubin: bytes
     ptx: str

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error)
     except (typer.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:  # `evo leaderboard | head`: nobody reads on, which is no fault
+    except BrokenPipeError:  # `evo leaderboard | head`: the reader has gone, which is no fault
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

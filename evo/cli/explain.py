@@ -96,7 +96,7 @@ def insights_of(store: Store, name: str) -> Insights:
 
 
 def ended(store: Store, study: Study) -> tuple[list[Row], list[Failure]]:
-    """The trials as they stand now, and why they failed: whom CONFIRMED has refused has no time any more."""
+    """The trials as they stand now, and why they failed. A trial that CONFIRMED refused has no time."""
     from evo.store import Failure
     from evo.trial import Outcome
 

@@ -65,7 +65,7 @@ def confirm(
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
         spec = RefereeSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
         spec.evaluator.prepare()
-        store.claim(found, found.lookahead)  # nobody else searches or confirms it meanwhile
+        store.claim(found, found.lookahead)  # no other process searches or confirms it meanwhile
         try:
             with closing(RefereeProcess(spec)) as judges:
                 result = run(found, store, judges, top=top, afresh=True, watch=_tell)

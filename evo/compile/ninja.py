@@ -61,7 +61,7 @@ def build_shared_library(
         library = cache.build_once(key, build) / f"lib{name}.so"
     except OSError as error:
         raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}") from error
-    if not library.is_file():  # somebody deleted a part of the entry
+    if not library.is_file():  # a part of the entry was deleted
         shutil.rmtree(cache.path(key), ignore_errors=True)
         library = cache.build_once(key, build) / f"lib{name}.so"
     return library

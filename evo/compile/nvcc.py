@@ -53,7 +53,7 @@ OPTIONS = ("-std=c++17",)
 """What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
 LINES = "-lineinfo"
 OLDEST = (12, 4)
-"""Releases below are passed over when nobody asked for them by name."""
+"""Releases below are passed over unless they are asked for by name."""
 PRUNE_EVERY = 1000
 """Own builds between two looks at the size of the cache."""
 Part = Literal["cubin", "ptx"]
@@ -316,7 +316,7 @@ class _NvrtcProcesses:
             self._closed = True
             idle, self._idle = self._idle, []
             for child in self._busy:
-                child.kill()  # whoever waits for it hears of it
+                child.kill()  # the thread that waits for it gets an error
         for child in idle:
             child.close()
 

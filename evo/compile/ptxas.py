@@ -128,7 +128,7 @@ _TEXT_CONSTANTS = ("$str", "__func__", "__PRETTY_FUNCTION__")
 
 def module_state(ptx: str) -> tuple[str, ...]:
     """The module-level `__device__` variables that a kernel uses: they live on between launches. Libraries
-    declare some that nobody uses."""
+    declare some that are not used."""
     declared = [re.sub(r"\[.*", "", m[1], flags=re.DOTALL).split()[-1] for m in _declarations(ptx, _GLOBAL)]
     return tuple(n for n in declared if not n.startswith(_TEXT_CONSTANTS) and mentioned_twice(ptx, n))
 

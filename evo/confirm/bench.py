@@ -23,7 +23,7 @@ from evo.trial import Candidate, Problem, Round, Standing
 
 @dataclass(frozen=True)
 class Entrant:
-    """Who takes part: its candidate for a problem (Infeasible where it cannot serve it), and where it comes
+    """What takes part: its candidate for a problem (Infeasible where it cannot serve it), and where it comes
     from."""
 
     candidate: Callable[[Problem], Candidate]
@@ -32,7 +32,7 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One problem: standings of entrants and baselines by name, where the entrants come from, who could not
+    """One problem: standings of entrants and baselines by name, where the entrants come from, what could not
     take part and why, and which kernels the baselines ran."""
 
     problem: str
@@ -75,7 +75,7 @@ def bench(
     watch: Callable[[str], None] = lambda _: None,
 ) -> list[Sheet]:
     """A sheet for each problem, with its entrants by names that contain a slash. Raises MachineError, and
-    Hung or Crashed where a process is lost with nobody to blame."""
+    Hung or Crashed where a process is lost and no kernel is to blame."""
     sheets = []
     for problem in problems:
         with closing(judges(problem)) as referee:

@@ -133,7 +133,7 @@ def _confirmed(stored: StoredTrial, confirmation: Confirmation | None) -> Finali
         raise UsageError(f"{name} is not CONFIRMED", hint)
     found = [f for f in confirmation.finalists if f.number == stored.number]
     if not found:
-        finalists = ", ".join(f.name for f in confirmation.green) or "nobody"
+        finalists = ", ".join(f.name for f in confirmation.green) or "none"
         raise UsageError(f"{name} was no finalist of its study's confirmation ({finalists} was)", hint)
     if found[0].outcome != "GREEN" or "warm" not in found[0].standings:
         why = f"{found[0].outcome} {found[0].reason}".strip()

@@ -1,8 +1,8 @@
 """CONFIRMED: the best trials of a study, gated again thoroughly and timed again in a fresh process, in turns
-with each other and with every baseline, until it is known who is faster than whom.
+with each other and with every baseline, until it is known which is faster than which.
 
     contenders ── the best timed trials, each another program
-      gate       thoroughly, with fresh seeds, beside it on the emulator ── whoever fails is out, the next
+      gate       thoroughly, with fresh seeds, beside it on the emulator ── what fails is out, the next
                  contender takes its place
       rounds     warm, then cold: fresh inputs, buffers, graphs and order in each; stored one by one
       sanitize   memcheck, initcheck and synccheck, as far as there is time
@@ -77,7 +77,7 @@ def confirm(
     A finished one of the very same trials is given back as it is, unless `afresh`. `over` is asked between
     steps whether there is no time for the seconds that the next one needs; where that ends the work before
     FEWEST_ROUNDS, the confirmation stays unfinished. None if the study
-    has no timed trial. Raises MachineError where the process dies again and again with nobody to blame.
+    has no timed trial. Raises MachineError where the process dies again and again and no kernel is to blame.
     """
     contenders = store.confirmations.contenders(study, SUBSTITUTES * top)
     if not contenders:
@@ -130,7 +130,7 @@ class _Confirming:
     # ---- gate
 
     def _gate(self, contenders: list[int]) -> None:
-        """The first `top` contenders that pass become finalists; once rounds are held, nobody joins."""
+        """The first `top` contenders that pass become finalists; once rounds are held, none joins."""
         if self._store.confirmations.rounds(self._of, "warm"):
             return
         known = {f.number for f in self._of.finalists}

@@ -1,4 +1,4 @@
-"""Who takes part in `evo bench`: champions, and stored trials, for any problem that they can serve."""
+"""What takes part in `evo bench`: champions, and stored trials, for any problem that they can serve."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def champion_for(problem: Problem, gpu: Gpu, found: Sequence[Champion]) -> tuple
     where there is none."""
     try:
         choice = choose(problem, Limits.of(gpu), found)
-    except NothingFound as nobody:
-        reason = nobody.message
+    except NothingFound as error:
+        reason = error.message
 
         def refuse(_: Problem) -> Candidate:
             raise Infeasible(reason)

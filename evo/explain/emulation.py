@@ -94,7 +94,7 @@ class Emulation:
 
     @property
     def changing(self) -> tuple[str, ...]:
-        """Buffers whose content differs between schedules that ended well: a race that nobody else saw."""
+        """Buffers whose content differs between schedules that ended well: a race that no check saw."""
         well = [run.contents for run in self.runs if not run.execution.fault]
         return tuple(b.name for b in self.buffers if len({c[b.name] for c in well}) > 1)
 

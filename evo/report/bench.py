@@ -61,7 +61,7 @@ def origin_lines(sheets: Sequence[Sheet]) -> list[str]:
 
 
 def absent_lines(sheets: Sequence[Sheet]) -> list[str]:
-    """Who could not take part, and why."""
+    """The entrants and baselines that could not take part, and why."""
     return [f"{_shape(s)}: {name} took no part: {why}" for s in sheets for name, why in s.absent.items()]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def confirmation_tables(found: Confirmation) -> list[Table]:
-    """The standings, those who fell, and the kernels of the baselines."""
+    """The standings, the finalists that were refused, and the kernels of the baselines."""
     tables = [_standings(found)]
     fallen = [f for f in found.finalists if f.outcome != "GREEN"]
     if fallen:
@@ -38,7 +38,7 @@ def confirmation_record(found: Confirmation) -> dict[str, Any]:
 
 
 def unconfirmed_lines(found: Confirmation | None) -> list[str]:
-    """What a search says where its confirmation is not finished, refused somebody, or left baselines out."""
+    """What a search says if its confirmation is not finished, refused a finalist, or left baselines out."""
     if found is None:
         return []
     lines = [

@@ -20,7 +20,7 @@ from evo.report import (
     score_text,
 )
 
-if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
+if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.store import Ranked
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.report import Column, Table, duration
 
-if TYPE_CHECKING:  # these bring SQLAlchemy and more; who only renders does not wait for them
+if TYPE_CHECKING:  # these bring SQLAlchemy and more, which a renderer does not need
     from evo.search import DeadParameter
     from evo.selftest.doctor import Finding
     from evo.space import FeasibleSet

@@ -23,7 +23,7 @@ from evo.report import (
 from evo.report.confirmed import left_out
 from evo.trial import LaunchConfig, Resources, Timing, Trial
 
-if TYPE_CHECKING:  # the store brings SQLAlchemy; who only renders does not wait for it
+if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.explain.replay import Replay
     from evo.store import Confirmation, Finalist, StoredTrial
 

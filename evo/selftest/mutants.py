@@ -89,7 +89,7 @@ class Tried:
 
     @property
     def unknown(self) -> bool:
-        """Whether it is a survivor that nobody has looked at again."""
+        """Whether it is a survivor that was not looked at again."""
         return self.fate == "survived" and not self.compared
 
 

@@ -210,7 +210,7 @@ class Store:
     def revise(self, study: Study, numbers: Sequence[int], trial: Trial, spent_s: float) -> None:
         """Records what is known of a trial after another visit, in one transaction with the study's spent
         budget: its outcome, errors and timing; the rest stays as it is. `numbers`: its own and those of the
-        trials that are `same_as` it (who asks knows them: the table has no index of them)."""
+        trials that are `same_as` it (the caller knows them: the table has no index of them)."""
         columns = trial_columns(trial, study.problem)
         found = {name: columns[name] for name in _REVISED}
         rows = [found | {"of_study": study.id, "of_number": number} for number in numbers]

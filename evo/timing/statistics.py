@@ -1,4 +1,4 @@
-"""What samples of a time say: intervals, and who is faster than whom when many were compared.
+"""What samples of a time say: intervals, and which is faster when many are compared.
 
 Samples are µs a launch. Medians of samples are compared as logarithms, so that a difference is a ratio.
 """
