@@ -19,6 +19,9 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 UNUSED_WORDS = {"util", "utils", "helper", "helpers", "manager", "handler", "common", "misc", "data", "info",
                 "process", "do", "my", "new", "old", "v2"}  # fmt: skip
 
+TERM = "gaussian_process"
+"""A term of the field, although it has one of these words."""
+
 DOORS = {
     "optuna": {"strategy"},
     "sqlalchemy": {"store"},
@@ -53,7 +56,8 @@ def test_names_of_files_say_something() -> None:
     bad = [
         p
         for p in files
-        if set(re.split(r"[_.]", p.name.lower())) & UNUSED_WORDS and "__pycache__" not in p.parts
+        if set(re.split(r"[_.]", p.name.lower().replace(TERM, ""))) & UNUSED_WORDS
+        and "__pycache__" not in p.parts
     ]
     assert not bad
 
