@@ -133,7 +133,7 @@ def main() -> None:
             "protocol": "the numeric checks of the gate on honest kernels; worst error as a part of its line",
             "seeds": asked.seeds,
             "lengths": LENGTHS,
-            "families": load_task("attention").families,
+            "families": load_task("attention").families.names,
             "judged": sum(r["judged"] for r in results.values()),
             "refused": sum(r["refused"] for r in results.values()),
             "seconds": round(time.perf_counter() - begin),
@@ -150,7 +150,7 @@ def try_length(
     """All kernels at one length, on the same inputs: the reference is computed once a seed."""
     running = list(kernels(task, device, compiler, problem))
     for seed in seeds:
-        family = task.families[seed // len(LENGTHS) % len(task.families)]
+        family = task.families.names[seed // len(LENGTHS) % len(task.families.names)]
         inputs = task.inputs(problem, family, seed, device.torch_device)
         line = line_of(task.reference(problem, inputs)["o"], task.honest(problem, inputs)["o"])
         with torch.no_grad():

@@ -28,12 +28,12 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 import numpy as np
+from evo.rig import choose_device
 from throughput import planted
 
 from evo.errors import CandidateError
 from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gpu import Limits
-from evo.rig import choose_device
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Problem, Trial

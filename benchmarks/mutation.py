@@ -30,11 +30,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from evo.rig import gpu_that_runs
 from mutation_names import name_of
 
 from evo.cache import Cache
 from evo.compile.nvcc import find_compiler
-from evo.rig import gpu_that_runs
 from evo.selftest.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
 from evo.selftest.mutation import Mutant
 from evo.task import load_task

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evo.rig import choose_device, evaluator_of, folders_of, gpu_of, limits_of, task_of, templates_of
 
 from evo import __version__
 from evo.cache import Cache
 from evo.evaluate.pool import Pool
-from evo.rig import choose_device, evaluator_of, folders_of, gpu_of, limits_of, task_of, templates_of
 from evo.search import Ground, Progress, search, survey
 from evo.space import FeasibleSet
 from evo.store import Store, Study

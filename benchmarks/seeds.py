@@ -31,9 +31,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from evo.rig import choose_device, evaluator_of, limits_of, templates_of
+
 from evo.errors import NothingFound
 from evo.evaluate.pool import Pool
-from evo.rig import choose_device, evaluator_of, limits_of, templates_of
 from evo.search import Ground, Progress, search, survey
 from evo.store import Row, Store, Study
 from evo.task import load_task

@@ -20,9 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from evo.rig import limits_of
+
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import KNOWN_GPUS
-from evo.rig import limits_of
 from evo.store import Store
 from evo.trial import Candidate
 

@@ -30,10 +30,11 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is there
 
+from evo.rig import choose_device, evaluator_of, folders_of, limits_of, task_of, templates_of
+
 import evo
 from evo.errors import NothingFound
 from evo.evaluate.pool import Pool
-from evo.rig import choose_device, evaluator_of, folders_of, limits_of, task_of, templates_of
 from evo.search import Progress, search, survey
 from evo.search import stopping as convergence
 from evo.store import Store, Study

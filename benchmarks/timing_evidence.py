@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evo.rig import real_gpu
 
 from evo.confirm import ROUNDS
 from evo.confirm.rounds import SAMPLES, Contest
@@ -34,7 +35,6 @@ from evo.device.gpu_lock import turns_of
 from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gate import Green
 from evo.gpu import Limits
-from evo.rig import real_gpu
 from evo.task import Tunable, load_task
 from evo.template import load_template
 from evo.timing import TimingSession, time_variants

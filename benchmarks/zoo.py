@@ -20,12 +20,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from evo.rig import choose_device, try_zoo
+
 from evo.cache import Cache
 from evo.compile.nvcc import find_compiler
 from evo.device.cuda import CudaDevice
 from evo.evaluate import versions_of
 from evo.report.checks import zoo_line, zoo_summary
-from evo.rig import choose_device, try_zoo
 from evo.selftest.zoo import Finding
 
 

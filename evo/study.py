@@ -104,15 +104,18 @@ class Setup:
     @cached_property
     def templates(self) -> tuple[Template, ...]:
         """The study's templates; all of the task where it names none."""
-        return tuple(templates_of(self.task, self.study.templates, self.folders))
+        return tuple(templates_of(self.task, self.study.templates, self.folders, self.gpu))
 
 
-def templates_of(task: Task, names: Sequence[str], folders: Sequence[Path]) -> list[Template]:
-    """The templates of those names, or all of the task. UsageError where it has none."""
+def templates_of(
+    task: Task, names: Sequence[str], folders: Sequence[Path], gpu: Gpu | None = None
+) -> list[Template]:
+    """The templates of those names, or all of the task; launches are made for `gpu`. UsageError where the
+    task has none."""
     chosen = list(dict.fromkeys(names)) or list_templates(task.name, folders)
     if not chosen:
         raise UsageError(f"task {task.name} has no template", "add one, or name its folder with --templates")
-    return [load_template(task, name, folders) for name in chosen]
+    return [load_template(task, name, folders, gpu) for name in chosen]
 
 
 def recorded_gpu(study: Study) -> Gpu:

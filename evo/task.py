@@ -7,6 +7,7 @@ rights of whoever starts evo: read a task or template file of others before usin
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 import sys
@@ -20,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import evo
+from evo.dtype import dtype_named
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.trial import Problem, Value
 
@@ -28,6 +30,12 @@ if TYPE_CHECKING:  # importing torch takes seconds: only those who compute pay f
 
 Tensors = Mapping[str, "Tensor"]
 """The buffers of a task by name."""
+LARGEST_BUFFER = 2**40
+"""Elements that a buffer has fewer than."""
+LARGEST_TILE = 256
+"""Tiles above this size are no reason for a gate problem: it would not be small."""
+DEFAULT_TILE = 32
+"""Around whose multiples the gate looks for errors where a template names no tile."""
 Baseline = Callable[[Tensors], Any]
 """An implementation to beat: it takes the inputs by name and returns the output."""
 
@@ -53,12 +61,96 @@ class Tunable:
 
 @dataclass(frozen=True)
 class BufferSpec:
-    """One buffer that a kernel reads or writes: contiguous, `shape` in elements of `dtype`."""
+    """One buffer that a kernel reads or writes: contiguous, `shape` in elements of `dtype` (a name of
+    evo.dtype). "inout": it has a content before the launch, and another one afterwards, which is judged."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    role: Literal["in", "out"]
+    role: Literal["in", "out", "inout"]
+
+    @property
+    def read(self) -> bool:
+        """Whether the kernel may read what it holds before the launch."""
+        return self.role != "out"
+
+    @property
+    def written(self) -> bool:
+        """Whether the kernel may write it."""
+        return self.role != "in"
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * dtype_named(self.dtype).nbytes
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A choice that belongs to a problem (attention: `causal`). `--NAME` sets a flag that is true or false,
+    `--flag NAME=VALUE` any flag. `meaning` is a sentence for a person."""
+
+    default: Value = False
+    values: tuple[Value, ...] = (False, True)
+    meaning: str = ""
+
+    def parse(self, name: str, value: object) -> Value:
+        """The value meant by `value` (itself, or its text: "true", "1"); else UsageError."""
+        for known in self.values:
+            same_text = isinstance(value, str) and value.lower() in {str(known).lower(), str(_number(known))}
+            if same_text or (value == known and not isinstance(value, str)):
+                return known
+        allowed = ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in self.values)
+        raise UsageError(f"flag {name} cannot be {value}", f"one of {allowed}")
+
+
+def _number(value: Value) -> Value:
+    return int(value) if isinstance(value, bool) else value
+
+
+@dataclass(frozen=True)
+class Families:
+    """The input families of a task, by the role that they have in the gate. Only `plain` is needed.
+
+    Every family is a name that `Task.inputs` takes. The more roles a task fills, the more mistakes the gate
+    sees."""
+
+    plain: str
+    """Inputs without any trait; kernels are timed on them."""
+    sharp: str | None = None
+    """A few terms of a sum carry it: a lost term or a wrong scale shows."""
+    even: str | None = None
+    """All terms are alike: roundings on the way add up."""
+    lone: str | None = None
+    """One term, which may be any, is far above all others: whatever overlooks one term is seen."""
+    masked: str | None = None
+    """A term that is masked by mistake, or not masked, shows most. It may be one of the others."""
+    others: tuple[str, ...] = ()
+    """More families, met in turns."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All families, each once: plain, sharp, even, the others, and the lone one last."""
+        ordered = (self.plain, self.sharp, self.even, *self.others, self.masked, self.lone)
+        early = dict.fromkeys(name for name in ordered[:-1] if name is not None and name != self.lone)
+        return (*early, *([self.lone] if self.lone else []))
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be off its reference; evo.gate.tolerance says what each number bounds. Integer
+    outputs are compared exactly, whatever stands here."""
+
+    row_factor: float = 1.75
+    """A row's error may be so many times the honest computation's."""
+    element_factor: float = 1.5
+    """An element's error may be so many times the honest computation's."""
+    row_floor: float = 1.0
+    """Units of rounding (2^-11 in fp16, 2^-8 in bf16, 2^-24 in fp32) that every row may be off."""
+    few_rows: int = 64
+    """A case with fewer rows than this has the two floors that follow."""
+    few_rows_floor: float = 1.5
+    element_floor: float = 2.0
+    """Units of rounding of the largest element that an element may be off."""
 
 
 @dataclass(frozen=True)
@@ -78,32 +170,64 @@ class Relation:
 class Task(ABC):
     """What is to be computed, and how one knows that it was.
 
-    The gate judges row by row: a row is the last dimension of an output.
+    A task must say its name, sizes, storage types, problems and families, and define `buffers`, `inputs` and
+    `reference`; everything else has a default. The gate judges row by row: a row is the last dimension of an
+    output.
     """
 
     name: ClassVar[str]
+    sizes: ClassVar[tuple[str, ...]]
+    """Names of a problem's sizes, in the order of a shape text: ("M", "N", "K") for "64,64,128"."""
+    dtypes: ClassVar[tuple[str, ...]]
+    """Storage types that are served; the first is the default."""
+    flags: ClassVar[Mapping[str, Flag]] = {}
     problems: Mapping[str, tuple[Problem, ...]]
     """Named sets of problems; the first problem of the first set is the task's example."""
-    families: tuple[str, ...]
-    """Input families. The first is the plain one, and timing uses it; in the second few terms of a sum carry
-    it; in the third the terms are alike, so that roundings on the way add up; in the last one term, which may
-    be any, is far above all others, so that whoever overlooks one is seen. Others as the task needs."""
-
+    families: Families
+    tolerance: Tolerance = Tolerance()
+    baseline_groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Baselines that are one library's, by a name that tables show: {"SDPA": ("flash", "cudnn")}."""
     packages: Sequence[str] = ()
     """Distributions that baselines come from, besides torch: their versions are kept beside the times."""
-
-    @property
-    def mask_family(self) -> str:
-        """The family in which a term that is masked by mistake, or not masked, shows most."""
-        return self.families[0]
 
     @property
     def example(self) -> Problem:
         return next(iter(self.problems.values()))[0]
 
-    @abstractmethod
-    def problem(self, shape: str, dtype: str = "fp16", **flags: Value) -> Problem:
-        """The problem of a shape text such as "1,8,512,64". UsageError if malformed or unsupported."""
+    # ---- problems
+
+    def problem(self, shape: str, dtype: str | None = None, **flags: object) -> Problem:
+        """The problem of a shape text: one whole number for each of `sizes`, with commas between them, such
+        as "1,8,512,64". UsageError if malformed or unsupported."""
+        hint = f"{','.join(self.sizes)} as in {self.example.shape}"
+        texts = shape.replace(" ", "").split(",")
+        if len(texts) != len(self.sizes) or not all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts):
+            raise UsageError(f"malformed shape: {shape}", hint)
+        sizes = dict(zip(self.sizes, map(int, texts), strict=True))
+        if min(sizes.values()) < 1:
+            raise UsageError(f"empty shape: {shape}", f"every size is at least 1: {hint}")
+        dtype = dtype or self.dtypes[0]
+        if dtype not in self.dtypes:
+            raise UsageError(f"unsupported dtype: {dtype}", f"one of {', '.join(self.dtypes)}")
+        if unknown := set(flags) - set(self.flags):
+            known = f"{self.name} has {', '.join(self.flags) if self.flags else 'no flags'}"
+            raise UsageError(f"unknown flag: {', '.join(sorted(unknown))}", known)
+        chosen = {name: flag.parse(name, flags.get(name, flag.default)) for name, flag in self.flags.items()}
+        made = Problem(self.name, sizes, dtype, chosen)
+        self.validate(made)
+        if any(math.prod(buffer.shape) >= LARGEST_BUFFER for buffer in self.buffers(made)):
+            raise UsageError(f"shape too large: {shape}", "a buffer has fewer than 2^40 elements")
+        return made
+
+    def validate(self, problem: Problem) -> None:  # noqa: B027 - a task need not refuse anything
+        """Raises UsageError for a problem that the task does not define; by default it defines all."""
+
+    def share(self, problem: Problem, part: float) -> Problem:  # noqa: ARG002
+        """A problem of about `part` (0 to 1) of the work, made of the same independent pieces (heads):
+        fewer CTAs, each as busy as before. The problem itself where it has no such pieces."""
+        return problem
+
+    # ---- what is computed
 
     @abstractmethod
     def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
@@ -111,16 +235,52 @@ class Task(ABC):
 
     @abstractmethod
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
-        """Fresh inputs. The same (problem, family, seed) gives the same values on one kind of device."""
+        """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
+        same values on one kind of device."""
 
     @abstractmethod
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
-        """The outputs in fp64, on the device of the inputs."""
+        """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
+        their own type or int64."""
 
-    @abstractmethod
     def honest(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """The outputs as an honest kernel computes them, in the storage type and with its roundings: the
-        gate's line is drawn from its errors."""
+        gate's line is drawn from its errors. By default the reference, rounded once."""
+        exact = self.reference(problem, inputs)
+        types = {buffer.name: dtype_named(buffer.dtype).torch for buffer in self.buffers(problem)}
+        return {name: output.to(types[name]) for name, output in exact.items()}
+
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
+        """Metamorphic relations that every correct kernel keeps, checked on a small problem."""
+        return ()
+
+    def baselines(
+        self, problem: Problem, torch_device: str = "cuda", patient: bool = False,  # noqa: ARG002
+    ) -> dict[str, Baseline]:  # fmt: skip
+        """Implementations to beat, by name; only those that run for this problem on this device. `patient`:
+        also those whose first call takes seconds (compiled ones); that call may raise RuntimeError."""
+        return {}
+
+    def flop(self, problem: Problem) -> int:
+        """Floating-point operations of the definition. By default one for each element of all buffers."""
+        return sum(math.prod(buffer.shape) for buffer in self.buffers(problem))
+
+    def nbytes(self, problem: Problem) -> int:
+        """Compulsory traffic: every input is read once, every output written once."""
+        return sum(b.nbytes * (b.read + b.written) for b in self.buffers(problem))
+
+    # ---- what the gate tries
+
+    def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """Small problems around the boundaries of a candidate's `tiles`, cheapest and likeliest to fail
+        first, that the same kernel must solve (what is baked into its code stays as it is). By default every
+        size in turn is one around a tile, and the others are no larger than just beyond the largest tile."""
+        known = sorted({int(t) for t in tiles if 1 < t <= LARGEST_TILE}) or [DEFAULT_TILE]
+        low, high = known[0], known[-1]
+        around = [high + 1, low - 1, 1, 2 * high + 3, high - 1, high, low + 1, low, 2 * high]
+        small = problem.replace(**{name: min(size, high + 1) for name, size in problem.sizes.items()})
+        found = [small.replace(**{n: size}) for size in dict.fromkeys(around) if size > 0 for n in self.sizes]
+        return tuple({at.key: at for at in found}.values())
 
     def ragged_problems(
         self, problem: Problem, tiles: Sequence[int], far: bool = False,  # noqa: ARG002
@@ -130,48 +290,13 @@ class Task(ABC):
         return ()
 
     def some_ragged(
-        self,
-        problem: Problem,
-        tiles: Sequence[int],
-        count: int,
-        seed: int,
-        deep: bool,  # noqa: ARG002
-    ) -> tuple[Problem, ...]:
+        self, problem: Problem, tiles: Sequence[int], count: int, seed: int, deep: bool,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:  # fmt: skip
         """About `count` of the ragged problems for one candidate, smaller ones first, others for each seed.
         `deep`: also larger ones, where inputs that are new each time cost nothing more."""
         every = self.ragged_problems(problem, tiles)
-        return tuple(
-            every[i] for i in sorted(random.Random(seed).sample(range(len(every)), min(count, len(every))))
-        )
-
-    def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
-        """Metamorphic relations that every correct kernel keeps, checked on a small problem."""
-        return ()
-
-    @abstractmethod
-    def baselines(
-        self, problem: Problem, torch_device: str = "cuda", patient: bool = False
-    ) -> dict[str, Baseline]:
-        """Implementations to beat, by name; only those that run for this problem on this device. `patient`:
-        also those whose first call takes seconds (compiled ones); that call may raise RuntimeError."""
-
-    @abstractmethod
-    def flop(self, problem: Problem) -> int:
-        """Floating-point operations of the definition."""
-
-    @abstractmethod
-    def nbytes(self, problem: Problem) -> int:
-        """Compulsory traffic: every input read once, every output written once."""
-
-    def share(self, problem: Problem, part: float) -> Problem:  # noqa: ARG002
-        """A problem of about `part` (0 to 1) of the work, made of the same independent pieces (heads):
-        fewer CTAs, each as busy as before. The problem itself where it has no such pieces."""
-        return problem
-
-    @abstractmethod
-    def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
-        """Small problems around the boundaries of a candidate's `tiles`, cheapest and likeliest to fail
-        first, that the same kernel must solve (what is baked into its code stays as it is)."""
+        chosen = random.Random(seed).sample(range(len(every)), min(count, len(every)))
+        return tuple(every[index] for index in sorted(chosen))
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

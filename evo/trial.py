@@ -55,8 +55,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One instance of a task: `sizes` by name (attention: B, H, L, D), boolean or named `flags`
-    (causal) and the storage type `dtype` ("fp16", "bf16", "fp32")."""
+    """One instance of a task: `sizes` and `flags` by the names that the task declares, and the storage type
+    `dtype` ("fp16", a name of evo.dtype)."""
 
     task: str
     sizes: Mapping[str, int]
@@ -77,6 +77,11 @@ class Problem:
         ]
         return " ".join([self.task, *named, self.dtype])
 
+    @property
+    def shape(self) -> str:
+        """The sizes as `--shape` takes them: "1,8,512,64"."""
+        return ",".join(str(size) for size in self.sizes.values())
+
     def replace(self, **changed: Value) -> Problem:
         """The same problem with some sizes or flags changed."""
         sizes = {k: int(changed.get(k, v)) for k, v in self.sizes.items()}
@@ -86,7 +91,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class BufferArg:
-    """A pointer to one of the task's buffers ("q", "k", "v", "o") or to a workspace, by name."""
+    """A pointer to one of the task's buffers or to a workspace, by name."""
 
     buffer: str
     kind: Literal["buffer"] = "buffer"

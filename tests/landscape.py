@@ -68,7 +68,7 @@ def threads(p, problem):
 def derived(p, problem):
     return {}
 
-def launch(p, problem):
+def launch(p, problem, gpu):
     return LaunchConfig((1, 1, 1), (p.rows, 1, 1), p.rows * p.columns, (BufferArg("q"), BufferArg("o")))
 """
 """`hint` is dead: the machine code does not change. `ghost` is deader: not even the source does."""

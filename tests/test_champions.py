@@ -100,7 +100,7 @@ def test_who_serves_nobody_says_why(tmp_path: Path) -> None:
     kept(tmp_path, "flash_wgmma_split", MISSION, "sm_90a", 4.0)
     found = champions(tmp_path)
     refusals = {
-        TASK.problem("1,8,512,64", causal=True): "another mask or storage type",
+        TASK.problem("1,8,512,64", causal=True): "other flags or another storage type",
         TASK.problem("1,8,512,128"): "its code is made for",
         TASK.problem("1,8,1024,64"): "its code is made for",
     }

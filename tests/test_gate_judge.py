@@ -80,7 +80,7 @@ def test_the_line_never_falls_below_rounding(rows: int, floor: float) -> None:
     assert found.row_limit == floor * 2**-11
 
 
-@pytest.mark.parametrize("family", TASK.families)
+@pytest.mark.parametrize("family", TASK.families.names)
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_one_key_may_have_a_rounded_weight(dtype: str, family: str) -> None:
     """One key: the honest computation is exact; a weight below 1 is rounded before it is divided out."""

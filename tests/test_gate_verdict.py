@@ -96,19 +96,19 @@ def test_a_dear_kernel_gets_fewer_boundary_problems_but_its_own_in_full() -> Non
 
 def test_plans_cover_families_boundaries_and_schedules() -> None:
     device = HostDevice()
-    for seed in range(len(TASK.families)):
+    for seed in range(len(TASK.families.names)):
         plan = plan_boundary(TASK, SMALL, TILES, seed, device)
-        assert {case.family for case in plan} == set(TASK.families)
+        assert {case.family for case in plan} == set(TASK.families.names)
         assert plan[0].family == "normal"
         assert plan[1].family == "peaky"
         assert {case.problem["L"] for case in plan} == {p["L"] for p in TASK.gate_problems(SMALL, TILES)}
         assert any(case.schedules == device.schedules for case in plan)
     families = {
         (c.problem["L"], c.family)
-        for s in range(len(TASK.families))
+        for s in range(len(TASK.families.names))
         for c in plan_boundary(TASK, SMALL, TILES, s, device)
     }
-    assert {f for length, f in families if length == 31} == set(TASK.families)
+    assert {f for length, f in families if length == 31} == set(TASK.families.names)
     own = plan_own(TASK, SMALL, 0, HostDevice(kind="cuda"))
     assert sum(len(case.schedules) for case in own) >= 20
     assert [case.family for case in own] == ["spike", "normal"]
@@ -116,9 +116,12 @@ def test_plans_cover_families_boundaries_and_schedules() -> None:
 
 def test_seeds_of_cases_are_spread() -> None:
     seeds = {
-        case_seed(s, p, f) for s in range(50) for p in TASK.gate_problems(SMALL, TILES) for f in TASK.families
+        case_seed(s, p, f)
+        for s in range(50)
+        for p in TASK.gate_problems(SMALL, TILES)
+        for f in TASK.families.names
     }
-    assert len(seeds) == 50 * len(TASK.gate_problems(SMALL, TILES)) * len(TASK.families)
+    assert len(seeds) == 50 * len(TASK.gate_problems(SMALL, TILES)) * len(TASK.families.names)
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
@@ -188,7 +191,7 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
     thorough = plan_ragged(TASK, SMALL, TILES, 0, device, True)
     far = set(range(129, 513))
     assert {c.problem["L"] for c in thorough} == every | boundary | far
-    assert {c.family for c in thorough} == set(TASK.families)
-    assert {c.problem["L"] for c in thorough if c.family == TASK.mask_family} == every | far
+    assert {c.family for c in thorough} == set(TASK.families.names)
+    assert {c.problem["L"] for c in thorough if c.family == TASK.families.masked} == every | far
     assert {c.schedules for c in thorough if c.problem["L"] in far} >= {(s,) for s in device.schedules}
-    assert boundary <= {c.problem["L"] for c in thorough if c.family == TASK.families[-1]}
+    assert boundary <= {c.problem["L"] for c in thorough if c.family == TASK.families.lone}

@@ -207,7 +207,10 @@ def check_right(
         for point in sampled(template, problem, each, seed):
             for length in lengths:
                 candidate = template.candidate(point, problem.replace(L=length))
-                family, schedule = str(rng.choice(TASK.families)), str(rng.choice(bench.device.schedules))
+                family, schedule = (
+                    str(rng.choice(TASK.families.names)),
+                    str(rng.choice(bench.device.schedules)),
+                )
                 where = f"{candidate.problem.key} {family} {schedule} {dict(point)}"
                 assert bench.excess(candidate, family, schedule) < HONEST, where
 

@@ -308,7 +308,7 @@ PYTHON_REFUSED = {
         "launch has smem_bytes 16384, the model",
     ),
     "launch gives nothing": (
-        "def launch(p, problem):\n    return None\n",
+        "def launch(p, problem, gpu):\n    return None\n",
         "launch gave NoneType",
     ),
     "entry absent": (

@@ -221,7 +221,10 @@ class Bench:
         for problem in problems:
             for point in pairwise(self.template, problem, Limits.of(target(self.arch)), each, seed):
                 for length in lengths:
-                    schedule, family = str(rng.choice(self.device.schedules)), str(rng.choice(TASK.families))
+                    schedule, family = (
+                        str(rng.choice(self.device.schedules)),
+                        str(rng.choice(TASK.families.names)),
+                    )
                     sized = problem.replace(L=length)
                     try:
                         self.judge(point, sized, family, schedule)

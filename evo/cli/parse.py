@@ -55,11 +55,11 @@ def parse_problem(task: Task, shape: str | None, dtype: str | None, causal: bool
     flags: dict[str, Value] = {"causal": True} if causal else {}
     named = task.problems.get(shape, ()) if shape else (task.example,)
     if len(named) > 1:
-        shapes = ", ".join(dict.fromkeys(shape_text(problem) for problem in named))
+        shapes = ", ".join(dict.fromkeys(problem.shape for problem in named))
         raise UsageError(f"{shape} names {len(named)} problems, and a study has one", f"one of {shapes}")
     if named:
         flags |= {name: value for name, value in named[0].flags.items() if value}
-        return task.problem(shape_text(named[0]), dtype or named[0].dtype, **flags)
+        return task.problem(named[0].shape, dtype or named[0].dtype, **flags)
     return task.problem(str(shape), dtype or task.example.dtype, **flags)
 
 
@@ -73,11 +73,6 @@ def parse_problems(task: Task, shapes: Sequence[str], dtype: str | None, causal:
             kept = problem.replace(dtype=dtype or problem.dtype)
             found[kept.key] = kept.replace(causal=True) if causal and "causal" in kept.flags else kept
     return list({problem.key: problem for problem in found.values()}.values())
-
-
-def shape_text(problem: Problem) -> str:
-    """As --shape takes it: 1,8,512,64."""
-    return ",".join(str(size) for size in problem.sizes.values())
 
 
 def stderr() -> Console:

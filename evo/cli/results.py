@@ -22,7 +22,7 @@ from evo.cli.options import (
     task_names,
     template_names,
 )
-from evo.cli.parse import form_of, notice, put, shape_text, stdout
+from evo.cli.parse import form_of, notice, put, stdout
 from evo.errors import MachineError, UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def leaderboard(
 
 def _problems_of_shape(store: Store, shape: str) -> list[str]:
     """The keys of the problems of that shape, causal or not and of any dtype, that studies have."""
-    shapes = {study.problem.key: shape_text(study.problem) for study in store.studies()}
+    shapes = {study.problem.key: study.problem.shape for study in store.studies()}
     keys = [key for key, text in shapes.items() if text == shape.replace(" ", "")]
     if not keys:
         raise UnknownName.among("shape", shape, sorted(set(shapes.values())))

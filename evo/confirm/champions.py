@@ -4,7 +4,7 @@
     champions  what a folder holds
     choose     the champion for a problem within limits, how to launch it there, and why this one
 
-A champion is made for one problem. It serves others of the same head dimension, mask and storage type where
+A champion is made for one problem. It serves others of the same flags and storage type where
 its template renders the very same code for them: then the nearest one is chosen, and the reason says so.
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import evo
 from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
-from evo.gpu import Limits
+from evo.gpu import Gpu, Limits
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate, LaunchConfig, Problem, body_of
@@ -243,9 +243,10 @@ def _launch(champion: Champion, problem: Problem, limits: Limits) -> LaunchConfi
     """How `champion` is launched for `problem`, or why it cannot serve it."""
     own, launch = champion.problem, champion.launch
     if own.dtype != problem.dtype or own.flags != problem.flags:
-        return "another mask or storage type"
+        return "other flags or another storage type"
     try:
-        template = load_template(load_task(problem.task), str(champion.record["template"]))
+        name = str(champion.record["template"])
+        template = load_template(load_task(problem.task), name, gpu=limits.gpu)
     except UnknownName as error:
         return error.message
     reason = template.supports(problem, limits)
@@ -253,15 +254,15 @@ def _launch(champion: Champion, problem: Problem, limits: Limits) -> LaunchConfi
         reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
     if reason is not None or own.key == problem.key:
         return reason or launch
-    sibling = _rendered(champion, problem)
+    sibling = _rendered(champion, problem, limits.gpu)
     if sibling is None or body_of(sibling.source) != body_of(champion.source):
         return f"its code is made for {own.key}"
     return sibling.launch
 
 
-def _rendered(champion: Champion, problem: Problem) -> Candidate | None:
+def _rendered(champion: Champion, problem: Problem, gpu: Gpu) -> Candidate | None:
     """The champion's point for another problem, by today's template; None if that has changed too much."""
-    template = load_template(load_task(problem.task), str(champion.record["template"]))
+    template = load_template(load_task(problem.task), str(champion.record["template"]), gpu=gpu)
     try:
         return template.candidate(template.space.parse(champion.record["point"]), problem)
     except (BadTemplate, UsageError):

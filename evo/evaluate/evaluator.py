@@ -149,7 +149,7 @@ class Program:
     def __init__(self, spec: EvaluatorSpec) -> None:
         self.spec = spec
         self.task = load_task(spec.task, spec.folders)
-        self._template = once(lambda name: load_template(self.task, name, spec.folders))
+        self._template = once(lambda name: load_template(self.task, name, spec.folders, spec.gpu))
 
     def template(self, name: str) -> Template:
         """The template of that name, loaded once."""

@@ -190,7 +190,7 @@ def ablate(
     UsageError where the template no longer has the trial's parameters, NothingFound where the original is not
     correct (any more)."""
     candidate = stored.trial.candidate
-    template = load_template(load_task(spec.task, spec.folders), candidate.template, spec.folders)
+    template = load_template(load_task(spec.task, spec.folders), candidate.template, spec.folders, spec.gpu)
     try:
         point = template.space.parse(candidate.point)
     except UsageError as error:

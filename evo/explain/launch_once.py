@@ -29,7 +29,7 @@ def launch(candidate: Candidate, spec: EvaluatorSpec, times: int) -> None:
         binary = compiler.compile(candidate.source, candidate.entry, spec.arch)
         kernel = device.load(binary, candidate.launch)
         where, problem = device.torch_device, candidate.problem
-        buffers = task.inputs(problem, task.families[0], spec.seed, where)
+        buffers = task.inputs(problem, task.families.plain, spec.seed, where)
         inputs = set(buffers)
         dtypes = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
         for spec_ in task.buffers(problem):

@@ -29,7 +29,7 @@ def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
     process: compile, gate, timing. A trial that was RED on a later visit meets the inputs of that visit."""
     stored = trial.candidate
     task = load_task(spec.task, spec.folders)
-    template = load_template(task, stored.template, spec.folders)
+    template = load_template(task, stored.template, spec.folders, spec.gpu)
     rendered = template.candidate(stored.point, stored.problem)
     evaluator = spec.build()
     try:

@@ -127,7 +127,7 @@ def plan_boundary(
     Which problem meets which family turns with the seed: over many trials each meets each."""
     problems = task.gate_problems(problem, tiles)
     longest = max(problems, key=task.flop)
-    plain, peaky, even, *others = task.families
+    plain, peaky, even, *others = task.families.names
     turn = (*others, plain, peaky, even)
     default, *hostile = device.schedules
     placed: list[tuple[Problem, str, tuple[str, ...]]] = [
@@ -154,18 +154,18 @@ def plan_ragged(
     on_cpu = device.kind == "emulator"
     chosen = every if thorough else task.some_ragged(problem, tiles, RAGGED[device.kind], seed, on_cpu)
     cases: list[Case] = []
+    mask = task.families.masked or task.families.plain
     if on_cpu or thorough:
-        lone = task.families[-1]
+        lone = task.families.lone or task.families.plain
         pieces = [task.share(at, 0.0) for at in task.gate_problems(problem, tiles)]
         cases += [Case(at, lone, case_seed(seed, at, lone), (device.schedules[0],)) for at in pieces]
     for number, at in enumerate(chosen):
         masked = (2 * number < len(chosen)) == bool(seed % 2)
         schedule = device.schedules[(number + seed) % len(device.schedules)]
-        turn = task.families[(number + seed) % len(task.families)]
-        families = (task.mask_family, turn) if thorough else (task.mask_family if masked else turn,)
+        turn = task.families.names[(number + seed) % len(task.families.names)]
+        families = (mask, turn) if thorough else (mask if masked else turn,)
         cases += [Case(at, f, case_seed(seed, at, f), (schedule,)) for f in dict.fromkeys(families)]
     far = task.ragged_problems(problem, tiles, far=True)[len(every) :] if thorough else ()
-    mask = task.mask_family
     cases += [
         Case(at, mask, case_seed(seed, at, mask), (device.schedules[index % len(device.schedules)],))
         for index, at in enumerate(far, seed)
@@ -178,7 +178,7 @@ def plan_own(task: Task, problem: Problem, seed: int, device: Device) -> list[Ca
     above all others (on the emulator one piece of it, for that is cheap). Mutation testing asked for those: a
     maximum that overlooks a key shows only where that key is, and a kernel may have code of its own for keys
     that no boundary problem has."""
-    plain, lone = task.families[0], task.families[-1]
+    plain, lone = task.families.plain, task.families.lone or task.families.plain
     default = device.schedules[0]
     if device.kind == "cuda":
         shares = ((problem, lone, REPEATS // 2), (problem, plain, REPEATS // 2))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
 from evo.device import Region
+from evo.dtype import dtype_named
 from evo.errors import Red
 from evo.task import BufferSpec, Tensors
 from evo.trial import Workspace
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 GUARD_BYTES = 32 << 10
@@ -24,7 +23,7 @@ _PATTERN_BYTES = 64 << 10
 _FIELD_BYTES = 4 << 20
 
 
-Role = Literal["in", "out", "scratch", "zeroed"]
+Role = Literal["in", "out", "inout", "scratch", "zeroed"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,17 @@ class _Span:
     @property
     def written(self) -> bool:
         """Whether its content after a launch is the kernel's own business."""
-        return self.role in ("out", "scratch")
+        return self.role in ("out", "inout", "scratch")
+
+    @property
+    def read(self) -> bool:
+        """Whether the task gives it a content before a launch."""
+        return self.role in ("in", "inout")
+
+    @property
+    def judged(self) -> bool:
+        """Whether the task says what its content after a launch must be."""
+        return self.role in ("out", "inout")
 
 
 class Arena:
@@ -60,7 +69,7 @@ class Arena:
         self._specs = {b.name: b for b in buffers}
         self._spans: dict[str, _Span] = {}
         end = GUARD_BYTES
-        wanted: list[tuple[str, int, Role]] = [(b.name, _nbytes(b), b.role) for b in buffers]
+        wanted: list[tuple[str, int, Role]] = [(b.name, b.nbytes, b.role) for b in buffers]
         wanted += [(w.name, w.nbytes, "zeroed" if w.zeroed else "scratch") for w in workspaces]
         for name, nbytes, role in wanted:
             start = -(-end // ALIGNMENT) * ALIGNMENT + shift
@@ -74,12 +83,14 @@ class Arena:
         self._expected = torch.empty_like(self._bytes)
         self._shift = 0
         spans = self._spans.values()
-        self._inputs = {s.name: _typed(self._at(s), self._specs[s.name]) for s in spans if s.role == "in"}
+        self._inputs = {s.name: _typed(self._at(s), self._specs[s.name]) for s in spans if s.read}
+        self._in_place = {s.name: self._at(s).clone() for s in spans if s.role == "inout"}
+        """What buffers that are changed in place hold before each launch."""
         self._zeroed = [self._at(s) for s in spans if s.role == "zeroed"]
         self._written = [
             (self._at(s), self._specs[s.name].dtype if s.name in self._specs else "fp32")
             for s in spans
-            if s.written
+            if s.written and not s.read
         ]
 
     def fill(self, inputs: Tensors, seed: int) -> None:
@@ -89,6 +100,8 @@ class Arena:
         self._shift = 4 * seed
         _fill(self._bytes, _nan_field(self._device), self._shift)
         torch._foreach_copy_(list(self._inputs.values()), [inputs[name] for name in self._inputs])
+        for name, original in self._in_place.items():
+            original.copy_(self._at(self._spans[name]))
         for workspace in self._zeroed:
             workspace.zero_()
         self._expected.copy_(self._bytes)
@@ -96,9 +109,11 @@ class Arena:
     def inputs(self) -> dict[str, Tensor]:
         """The inputs as they should be, where no kernel is told to look."""
         return {
-            span.name: _typed(self._at(span, self._expected), self._specs[span.name])
+            span.name: _typed(
+                self._in_place.get(span.name, self._at(span, self._expected)), self._specs[span.name]
+            )
             for span in self._spans.values()
-            if span.role == "in"
+            if span.read
         }
 
     @property
@@ -110,12 +125,15 @@ class Arena:
         base = self._bytes.data_ptr()
         return {
             span.name: Region(span.name, base + span.start, span.nbytes, writable=span.role != "in",
-                              initialised=not span.written)
+                              initialised=span.read or not span.written)
             for span in self._spans.values()
         }  # fmt: skip
 
     def poison(self, turn: int) -> None:
-        """Fills outputs and workspaces: with NaNs in even turns, with plausible numbers in odd ones."""
+        """Fills outputs and workspaces: with NaNs in even turns, with plausible numbers in odd ones. What is
+        changed in place gets its content back."""
+        for name, original in self._in_place.items():
+            self._at(self._spans[name]).copy_(original)
         shift = self._shift + 4 * (turn // 2)
         for content, dtype in self._written:
             field = _nan_field(self._device) if turn % 2 == 0 else _number_field(self._device, dtype)
@@ -137,10 +155,10 @@ class Arena:
         `images` taken after launches; does not wait."""
         import torch
 
-        free: tuple[Role, ...] = ("scratch", "out") if first is None else ("scratch",)
+        free: tuple[Role, ...] = ("scratch", "out", "inout") if first is None else ("scratch",)
         if first is not None:
             for span in self._spans.values():
-                if span.role == "out":
+                if span.judged:
                     self._at(span, self._expected).copy_(self._at(span, first))
         changed = [
             (_words(image[begin:end]) != _words(self._expected[begin:end])).any()
@@ -185,14 +203,14 @@ class Arena:
     @cached_property
     def output_names(self) -> tuple[str, ...]:
         """In the order of `outputs`."""
-        return tuple(span.name for span in self._spans.values() if span.role == "out")
+        return tuple(span.name for span in self._spans.values() if span.judged)
 
     def outputs(self, image: Tensor) -> dict[str, Tensor]:
         """The outputs in `image`."""
         return {
             span.name: _typed(self._at(span, image), self._specs[span.name])
             for span in self._spans.values()
-            if span.role == "out"
+            if span.judged
         }
 
     def load(self, inputs: Tensors) -> None:
@@ -203,25 +221,15 @@ class Arena:
             content = tensor.contiguous().view(torch.uint8).flatten()
             for whole in (self._bytes, self._expected):
                 self._at(self._spans[name], whole).copy_(content)
+            if name in self._in_place:
+                self._in_place[name].copy_(content)
 
     def _at(self, span: _Span, whole: Tensor | None = None) -> Tensor:
         return (self._bytes if whole is None else whole)[span.start : span.start + span.nbytes]
 
 
-def torch_dtype(name: str) -> torch.dtype:
-    """The torch type of a storage type's name."""
-    import torch
-
-    kinds: dict[str, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
-    return kinds[name]
-
-
-def _nbytes(spec: BufferSpec) -> int:
-    return math.prod(spec.shape) * int(torch_dtype(spec.dtype).itemsize)
-
-
 def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:
-    return raw.view(torch_dtype(spec.dtype)).reshape(spec.shape)
+    return raw.view(dtype_named(spec.dtype).torch).reshape(spec.shape)
 
 
 def _fill(target: Tensor, field: Tensor, shift: int) -> None:
@@ -264,6 +272,6 @@ def _number_field(torch_device: str, dtype: str) -> Tensor:
     import torch
 
     rng = torch.Generator().manual_seed(2)
-    kind = torch_dtype(dtype)
-    numbers = torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng).to(kind)
+    kind = dtype_named(dtype).torch
+    numbers = torch.randn(_PATTERN_BYTES // kind.itemsize, generator=rng).to(kind)  # of integers: -3 to 3
     return numbers.view(torch.uint8).repeat(_FIELD_BYTES // _PATTERN_BYTES).to(torch_device)

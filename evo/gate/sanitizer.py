@@ -21,7 +21,6 @@ from pathlib import Path
 import evo
 from evo.device.launch_once import Request
 from evo.errors import Crashed, Hung, MachineError, Red
-from evo.gate.memory import torch_dtype
 from evo.task import Task
 from evo.trial import Binary, LaunchConfig, Problem
 
@@ -72,12 +71,12 @@ def _request(
 ) -> Request:
     import torch
 
-    inputs = task.inputs(problem, task.families[0], seed, "cpu")
+    inputs = task.inputs(problem, task.families.plain, seed, "cpu")
     contents = {n: t.contiguous().view(torch.uint8).numpy().tobytes() for n, t in inputs.items()}
     sizes = {}
     for buffer in task.buffers(problem):
-        if buffer.role == "out":
-            sizes[buffer.name] = torch.Size(buffer.shape).numel() * torch_dtype(buffer.dtype).itemsize
+        if not buffer.read:
+            sizes[buffer.name] = buffer.nbytes
     for workspace in launch.workspaces:
         if workspace.zeroed:
             contents[workspace.name] = bytes(workspace.nbytes)

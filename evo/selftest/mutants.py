@@ -269,8 +269,8 @@ class Laboratory:
         source, lines = self.candidate.source.splitlines(), cuda_lines(self.binary.ptx)
         found: dict[int, tuple[str, str]] = {}
         longest = 0.0
-        cases = [(at, self.task.families[0]) for at in self.task.gate_problems(problem, self.tiles)]
-        cases += [(self.task.share(problem, 0.0), family) for family in self.task.families]
+        cases = [(at, self.task.families.plain) for at in self.task.gate_problems(problem, self.tiles)]
+        cases += [(self.task.share(problem, 0.0), family) for family in self.task.families.names]
         for at, family in cases:
             sibling = self.template.candidate(self.point, at)
             if body_of(sibling.source) != body_of(self.candidate.source):

@@ -250,7 +250,7 @@ def try_baselines(torch_device: str, task: Task, seed: int, seeds: int = 1) -> I
                 continue
             start, refused = time.perf_counter(), None
             for at in range(seed, seed + seeds):
-                for family in task.families:
+                for family in task.families.names:
                     inputs = task.inputs(problem, family, at, torch_device)
                     with torch.no_grad():
                         out = run(inputs)

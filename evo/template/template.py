@@ -9,7 +9,7 @@ A template is two files with one stem in `templates/<task>/`. `<name>.cu.jinja` 
     smem_bytes  (p, problem) -> int or array         shared memory a CTA: asserted against the C++ struct
     threads     (p, problem) -> int or array         threads a CTA
     derived     (p, problem) -> dict[str, Value]     holes beyond the parameters
-    launch      (p, problem) -> LaunchConfig
+    launch      (p, problem, gpu) -> LaunchConfig        gpu: an evo.gpu.Gpu, for grids that fill it
 
 and, where they apply, `registers` (a thread, a model), `grid` (x, y, z) and `cluster` (CTAs), also
 `(p, problem) -> int or array`, to prune by; `supports(problem) -> str | None`, why a problem is out of
@@ -41,7 +41,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from evo import __version__
 from evo.errors import BadTemplate, UnknownName, UsageError
-from evo.gpu import Limits, arch_number
+from evo.gpu import Gpu, Limits, arch_number, target
 from evo.space import Filling, Models, Space, hardware_rules
 from evo.task import Task, blame, find_file, load_module, template_folders
 from evo.trial import (
@@ -92,6 +92,8 @@ class Template:
     path: Path
     """The .cu.jinja file."""
     deterministic: bool
+    gpu: Gpu
+    """The GPU that launches are made for."""
     _module: ModuleType
     _program: jinja2.Template
     _holes: frozenset[str]
@@ -132,7 +134,7 @@ class Template:
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""
         p = Filling(point)
-        launch = self._ask("launch", p, problem)
+        launch = self._ask("launch", p, problem, self.gpu)
         if not isinstance(launch, LaunchConfig):
             self._fail(f"launch gave {type(launch).__name__}", "launch returns a LaunchConfig")
         for what, said in (("smem_bytes", launch.smem_bytes), ("threads", launch.threads)):
@@ -164,11 +166,11 @@ class Template:
         ever, even if the candidate was rendered by an older state of the template."""
         point, own = candidate.point, body_of(candidate.source)
         body = self._body(point, problem)
-        launch = self._ask("launch", Filling(point), problem)
+        launch = self._ask("launch", Filling(point), problem, self.gpu)
         if (
             body != own
             and body == self._body(point, candidate.problem)
-            and candidate.launch == self._ask("launch", Filling(point), candidate.problem)
+            and candidate.launch == self._ask("launch", Filling(point), candidate.problem, self.gpu)
         ):
             body = own
         source = f"{self._provenance(point, problem)}\n{body}"
@@ -231,27 +233,31 @@ class Template:
             if path in pasted:
                 return ""
             pasted.add(path)
-            return f"// {match[1]}\n{self._paste(inner, pasted, path).rstrip()}\n"
+            return f"// {path.name}\n{self._paste(inner, pasted, path).rstrip()}\n"
 
         return _INCLUDE.sub(content, text)
 
     def _include(self, name: str, origin: Path) -> Path:
-        """The file that a quoted include means; only files below an include folder can be meant."""
-        line = _line_of(origin, f'"{name}"')
-        place = f"{origin}:{line}"
-        roots = [(folder / "include").resolve() for folder in template_folders(self._folders)]
+        """The file that a quoted include means: below `<task>/include` or `include` of a template folder."""
+        number = _line_of(origin, f'"{name}"')
+        line = f"{origin}:{number}"
+        roots = [
+            (folder / place / "include").resolve()
+            for folder in template_folders(self._folders)
+            for place in (self.task.name, "")
+        ]
         if not _INCLUDE_NAME.fullmatch(name):
-            raise BadTemplate(f'{place}: refused to include "{name}"', "only files of templates/include")
+            raise BadTemplate(f'{line}: refused to include "{name}"', "only files of an include folder")
         for root in roots:
             path = (root / name).resolve()
             if path.is_file():
                 if not path.is_relative_to(root):  # a link that leads out
                     raise BadTemplate(
-                        f'{place}: refused to include "{name}"', "it lies outside templates/include"
+                        f'{line}: refused to include "{name}"', "it lies outside the include folder"
                     )
                 return path
         raise BadTemplate(
-            f'{place}: there is no include "{name}"', "quoted includes lie in templates/include"
+            f'{line}: there is no include "{name}"', "quoted includes lie in include/ or TASK/include/"
         )
 
     @cached_property
@@ -281,10 +287,12 @@ def list_templates(task: str, folders: Sequence[Path] = ()) -> list[str]:
     return sorted({name for name in (p.name.removesuffix(_SUFFIX) for p in found) if _NAME.fullmatch(name)})
 
 
-def load_template(task: Task, name: str, folders: Sequence[Path] = ()) -> Template:
+def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu | None = None) -> Template:
     """The template `name` of `task`, checked: it parses, every hole has a value, its models and rules run.
 
-    UnknownName if there is none; BadTemplate with file and line if it is broken.
+    `gpu` is the one that launches are made for; by default it is the one that stands for the instruction set
+    that the template needs. UnknownName if there is no such template; BadTemplate with file and line if it is
+    broken.
     """
     path = find_file(f"{task.name}/{name}{_SUFFIX}", folders) if _NAME.fullmatch(name) else None
     if path is None:
@@ -302,9 +310,19 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = ()) -> Templa
         arch_number(module.NEEDS)
     program, holes = _compile(path)
     template = Template(
-        name, task, _with_hardware_rules(module), module.NEEDS, module.ENTRY, path,
-        bool(getattr(module, "DETERMINISTIC", True)), module, program, frozenset(holes), tuple(folders),
-    )  # fmt: skip
+        name=name,
+        task=task,
+        space=_with_hardware_rules(module),
+        needs=module.NEEDS,
+        entry=module.ENTRY,
+        path=path,
+        deterministic=bool(getattr(module, "DETERMINISTIC", True)),
+        gpu=gpu or target(module.NEEDS),
+        _module=module,
+        _program=program,
+        _holes=frozenset(holes),
+        _folders=tuple(folders),
+    )
     _check_holes(template, holes)
     return template
 

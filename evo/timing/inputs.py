@@ -97,7 +97,7 @@ class InputSets:
         import torch
 
         task, problem = self.task, self.problem
-        inputs = task.inputs(problem, task.families[0], seed, self.device.torch_device)
+        inputs = task.inputs(problem, task.families.plain, seed, self.device.torch_device)
         reference = task.reference(problem, inputs)
         honest = task.honest(problem, inputs)
         outputs = {name: torch.empty_like(tensor) for name, tensor in honest.items()}
@@ -111,7 +111,7 @@ class InputSets:
         import torch
 
         task, problem = self.task, self.problem
-        inputs = task.inputs(problem, task.families[0], seed, self.device.torch_device)
+        inputs = task.inputs(problem, task.families.plain, seed, self.device.torch_device)
         return _Set(inputs, {n: torch.empty_like(t) for n, t in self._sets[0].outputs.items()})
 
     # ---- calls

@@ -7,20 +7,21 @@ query tiles to fill a GPU, so the keys are where parallelism is left.
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evo.gpu import Limits, arch_number
+from evo.gpu import Gpu, Limits, arch_number
 from evo.space import Parameter, Space, rule
-from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, Value
+from evo.task import load_module
+from evo.trial import LaunchConfig, Problem, Value
+
+call = load_module(Path(__file__).with_name("call.py"))
 
 NEEDS = "sm_80"
 ENTRY = "flash_mma"
 
-ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
-HEAD_DIMS = (32, 64, 96, 128)
 
 REGISTER_FILE = 65536
 SPILL_SLACK = 24
@@ -75,26 +76,16 @@ def cluster(p: Any, _problem: Problem) -> Any:
 
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
-    return {
-        "element": ELEMENTS[problem.dtype],
-        "head_dim": problem["D"],
-        "causal": bool(problem["causal"]),
-        "smem_bytes": int(smem_bytes(p, problem)),
-    }
+    return dict(call.holes(problem, int(smem_bytes(p, problem))))
 
 
-def launch(p: Any, problem: Problem) -> LaunchConfig:
+def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
     x, y, z = grid(p, problem)
-    scale_log2 = math.log2(math.e) / math.sqrt(problem["D"])
     return LaunchConfig(
         grid=(int(x), int(y), z),
         block=(int(threads(p, problem)), 1, 1),
         smem_bytes=int(smem_bytes(p, problem)),
-        args=(
-            *(BufferArg(name) for name in ("q", "k", "v", "o")),
-            ScalarArg(problem["L"], "i32"),
-            ScalarArg(scale_log2, "f32"),
-        ),
+        args=call.arguments(problem),
         cluster=(int(p.cta_split), 1, 1),
     )
 
@@ -106,9 +97,8 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 
 def supports(problem: Problem) -> str | None:
     """Why a problem is out of reach, if it is."""
-    if problem.dtype not in ELEMENTS or problem["D"] not in HEAD_DIMS:
-        return "serves fp16 and bf16 at head dimensions 32, 64, 96 and 128"
-    return None
+    reason: str | None = call.serves(problem)
+    return reason
 
 
 def register_cap(p: Any, problem: Problem) -> Any:

@@ -6,23 +6,22 @@ between one producer and its consumers, products beside softmax inside a warpgro
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evo.gpu import Limits
+from evo.gpu import Gpu, Limits
 from evo.space import Parameter, Space, rule
+from evo.task import load_module
 from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value
+
+call = load_module(Path(__file__).with_name("call.py"))
 
 NEEDS = "sm_90a"
 ENTRY = "flash_wgmma"
 
-ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
-HEAD_DIMS = (64, 128)
 
-SMS = 132
-"""Multiprocessors of an H100 or H200 (SXM): what a persistent grid is made for."""
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
@@ -37,10 +36,6 @@ BLOCK_COLUMNS = 64
 """16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
 
 
-def ceil_div(a: Any, b: Any) -> Any:
-    return -(-a // b)
-
-
 def consumers(p: Any) -> Any:
     return p.row_groups * p.key_groups
 
@@ -53,7 +48,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     message = 128 * (problem["D"] // 8 // parts * 16 + 8)
     join = consumers(p) * (parts - 1) * message
     barriers = 8 * (2 + 4 * p.stages) + np.where(p.cluster_kv > 1, 24, 0)
-    return ceil_div(operands + join + barriers, 1024) * 1024
+    return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -67,7 +62,7 @@ def score_registers(p: Any, problem: Problem) -> Any:
 
 def register_cap(p: Any, problem: Problem) -> Any:
     """Registers a thread that a consumer can have."""
-    warps = ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
+    warps = call.ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
     even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
     split = np.where(consumers(p) == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[4][1])
     split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], split)
@@ -76,17 +71,24 @@ def register_cap(p: Any, problem: Problem) -> Any:
 
 def query_tiles(p: Any, problem: Problem) -> Any:
     """Query tiles of all heads; those that a cluster takes together count once."""
-    return ceil_div(problem["L"], 64 * p.row_groups * p.cluster_m) * problem["B"] * problem["H"]
+    return call.ceil_div(problem["L"], 64 * p.row_groups * p.cluster_m) * call.heads(problem)
 
 
-def resident(p: Any) -> Any:
+def resident(p: Any, gpu: Gpu) -> Any:
     """Clusters that the GPU runs at once, if registers and shared memory allow what `min_ctas` asks for."""
-    return SMS * p.min_ctas // (p.cluster_m * p.cluster_kv)
+    return gpu.sms * p.min_ctas // (p.cluster_m * p.cluster_kv)
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
+    """One CTA a query tile and share of the keys: the most that is launched."""
+    return query_tiles(p, problem) * cluster(p, problem), 1, 1
+
+
+def ctas(p: Any, problem: Problem, gpu: Gpu) -> int:
+    """CTAs of the launch: with `persistent` no more than the GPU runs at once."""
     tiles = query_tiles(p, problem)
-    return np.where(p.persistent, np.minimum(tiles, resident(p)), tiles) * cluster(p, problem), 1, 1
+    launched = np.where(p.persistent, np.minimum(tiles, resident(p, gpu)), tiles)
+    return int(launched * cluster(p, problem))
 
 
 def cluster(p: Any, _problem: Problem) -> Any:
@@ -130,7 +132,7 @@ def busy_row_groups(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("stages, key groups or CTAs without keys at length {problem[L]}")
 def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
-    tiles = ceil_div(problem["L"], p.bn * p.cluster_kv)
+    tiles = call.ceil_div(problem["L"], p.bn * p.cluster_kv)
     return ((p.stages == 2) | (p.stages <= tiles)) & (p.key_groups <= tiles)
 
 
@@ -166,8 +168,8 @@ def longest_of_different(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 
 @rule("as many CTAs fit as there are query tiles: nothing to persist for")
-def enough_to_persist(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return ~p.persistent | (query_tiles(p, problem) > resident(p))
+def enough_to_persist(p: Any, limits: Limits, problem: Problem) -> Any:
+    return ~p.persistent | (query_tiles(p, problem) > resident(p, limits.gpu))
 
 
 @rule("scores, probabilities and output need more registers than a consumer has")
@@ -273,9 +275,9 @@ SPACE = Space(
 
 
 def supports(problem: Problem) -> str | None:
-    if problem["D"] not in HEAD_DIMS:
-        return f"head dimension {problem['D']}: wgmma tiles here are of 64 or 128 columns"
-    return None
+    """Why a problem is out of reach, if it is: tiles of wgmma are of 64 or 128 columns here."""
+    reason: str | None = call.serves(problem, call.WGMMA_HEAD_DIMS)
+    return reason
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
@@ -285,30 +287,27 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     given, taken = REGISTER_SPLITS.get(consumers(p), (0, 0))
     return {
-        "element": ELEMENTS[problem.dtype],
-        "head_dim": problem["D"],
-        "causal": bool(problem["causal"]),
         "producer_registers": given,
         "consumer_registers": taken,
-        "smem_bytes": int(smem_bytes(p, problem)),
+        **call.holes(problem, int(smem_bytes(p, problem))),
     }
 
 
 def tensor_map(buffer: str, rows: int, blocks: int, problem: Problem) -> TensorMapArg:
     """Boxes of `rows` rows and `blocks` blocks of one head: (heads, L, D) as (heads, D / 64, L, 64), so that
     64 columns are as wide as the swizzle, and rows beyond L are outside the tensor."""
-    length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
+    length, d, heads = problem["L"], problem["D"], call.heads(problem)
     return TensorMapArg(
         buffer, problem.dtype, (BLOCK_COLUMNS, length, d // BLOCK_COLUMNS, heads),
         (2 * d, 2 * BLOCK_COLUMNS, 2 * d * length), (BLOCK_COLUMNS, rows, blocks, 1), swizzle=128,
     )  # fmt: skip
 
 
-def launch(p: Any, problem: Problem) -> LaunchConfig:
+def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
     blocks = problem["D"] // BLOCK_COLUMNS
     part, parts = int(p.bn // p.cluster_m), blocks if p.cluster_m == 1 else 1
     return LaunchConfig(
-        grid=(int(grid(p, problem)[0]), 1, 1),
+        grid=(ctas(p, problem, gpu), 1, 1),
         block=(int(threads(p, problem)), 1, 1),
         smem_bytes=int(smem_bytes(p, problem)),
         cluster=(int(cluster(p, problem)), 1, 1),
@@ -318,8 +317,7 @@ def launch(p: Any, problem: Problem) -> LaunchConfig:
             tensor_map("v", part, parts, problem),
             tensor_map("o", 64, blocks, problem),
             BufferArg("o"),
-            ScalarArg(problem["B"] * problem["H"], "i32"),
-            ScalarArg(problem["L"], "i32"),
-            ScalarArg(math.log2(math.e) / math.sqrt(problem["D"]), "f32"),
+            ScalarArg(call.heads(problem), "i32"),
+            *call.scalars(problem),
         ),
     )

@@ -7,20 +7,21 @@ results are those of "Flash-Decoding" (Dao, Haziza, Massa and Sizov, 2023), join
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evo.gpu import Limits
+from evo.gpu import Gpu, Limits
 from evo.space import Parameter, Space, rule
-from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value
+from evo.task import load_module
+from evo.trial import BufferArg, LaunchConfig, Problem, TensorMapArg, Value
+
+call = load_module(Path(__file__).with_name("call.py"))
 
 NEEDS = "sm_90a"
 ENTRY = "flash_wgmma_split"
 
-ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
-HEAD_DIMS = (64, 128)
 
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
@@ -32,17 +33,13 @@ BLOCK_COLUMNS = 64
 """16-bit columns of a row of 128 bytes, the widest that a swizzled copy moves."""
 
 
-def ceil_div(a: Any, b: Any) -> Any:
-    return -(-a // b)
-
-
 def parts(p: Any) -> Any:
     return p.cluster_kv * p.key_groups
 
 
 def key_tiles(p: Any, problem: Problem) -> Any:
     """Tiles that the last query sees."""
-    return ceil_div(problem["L"], p.bn)
+    return call.ceil_div(problem["L"], p.bn)
 
 
 def tiles_held(p: Any, problem: Problem) -> Any:
@@ -51,7 +48,7 @@ def tiles_held(p: Any, problem: Problem) -> Any:
     capacity = CAPACITY
     while capacity < problem["L"]:
         capacity *= 2
-    return ceil_div(ceil_div(capacity, p.bn), parts(p))
+    return call.ceil_div(call.ceil_div(capacity, p.bn), parts(p))
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
@@ -62,7 +59,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     barriers = 8 * (np.where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
-    return ceil_div(operands + join + barriers, 1024) * 1024
+    return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -81,7 +78,7 @@ def register_cap(p: Any, problem: Problem) -> Any:
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
-    tiles, heads = ceil_div(problem["L"], 64 * p.row_groups), problem["B"] * problem["H"]
+    tiles, heads = call.ceil_div(problem["L"], 64 * p.row_groups), call.heads(problem)
     by_head = p.grid_order == "head_fastest"
     return p.cluster_kv, np.where(by_head, heads, tiles), np.where(by_head, tiles, heads)
 
@@ -226,9 +223,9 @@ SPACE = Space(
 
 
 def supports(problem: Problem) -> str | None:
-    if problem["D"] not in HEAD_DIMS:
-        return f"head dimension {problem['D']}: wgmma tiles here are of 64 or 128 columns"
-    return None
+    """Why a problem is out of reach, if it is: tiles of wgmma are of 64 or 128 columns here."""
+    reason: str | None = call.serves(problem, call.WGMMA_HEAD_DIMS)
+    return reason
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
@@ -238,18 +235,15 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     return {
-        "element": ELEMENTS[problem.dtype],
-        "head_dim": problem["D"],
-        "causal": bool(problem["causal"]),
         "tiles": int(tiles_held(p, problem)),
-        "smem_bytes": int(smem_bytes(p, problem)),
+        **call.holes(problem, int(smem_bytes(p, problem))),
     }
 
 
 def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
     """Boxes of `rows` rows of one head: (heads, L, D) as (heads, D / 64, L, 64), so that 64 columns are as
     wide as the swizzle, and rows beyond L are outside the tensor."""
-    length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
+    length, d, heads = problem["L"], problem["D"], call.heads(problem)
     blocks = d // BLOCK_COLUMNS
     return TensorMapArg(
         buffer, problem.dtype, (BLOCK_COLUMNS, length, blocks, heads),
@@ -257,7 +251,7 @@ def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
     )  # fmt: skip
 
 
-def launch(p: Any, problem: Problem) -> LaunchConfig:
+def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
     x, y, z = grid(p, problem)
     if p.copies == "tma":
         maps = (("q", 64), ("k", int(p.bn)), ("v", int(p.bn)))
@@ -272,7 +266,6 @@ def launch(p: Any, problem: Problem) -> LaunchConfig:
         args=(
             *sources,
             BufferArg("o"),
-            ScalarArg(problem["L"], "i32"),
-            ScalarArg(math.log2(math.e) / math.sqrt(problem["D"]), "f32"),
+            *call.scalars(problem),
         ),
     )

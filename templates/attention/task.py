@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from evo.dtype import dtype_named
 from evo.errors import UsageError
-from evo.task import Baseline, BufferSpec, Relation, Task, load_module
-from evo.trial import Problem, Value
+from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, load_module
+from evo.trial import Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
+_call = load_module(Path(__file__).with_name("call.py"))
 
-HEAD_DIMS = (32, 64, 96, 128)
-DTYPES = ("fp16", "bf16")
 REACH = 512
 """Lengths that finalists are tried at one by one: eight tiles of 64 keys."""
 REFERENCE_BYTES = 1 << 28
@@ -45,31 +44,24 @@ class Attention(Task):
             for causal in (False, True)
         ),
     }
-    families = (
-        "normal", "peaky", "offset_v", "ascending", "large_logits", "equal_keys", "huge_last", "spike",
-    )  # fmt: skip
-
+    sizes = ("B", "H", "L", "D")
+    dtypes = ("fp16", "bf16")
+    flags: Mapping[str, Flag] = {"causal": Flag(meaning="A query sees no later keys.")}
+    families = Families(
+        plain="normal",
+        sharp="peaky",
+        even="offset_v",
+        lone="spike",
+        masked="large_logits",  # a padding key, whose score is 0, outweighs keys with scores of -80
+        others=("ascending", "large_logits", "equal_keys", "huge_last"),
+    )
+    baseline_groups: Mapping[str, tuple[str, ...]] = {"SDPA": tuple(_baselines.BACKENDS)}
     packages = _baselines.DISTRIBUTIONS
-    mask_family = "large_logits"
-    """A padding key, whose score is 0, takes all weight from keys with scores of -80."""
 
-    def problem(self, shape: str, dtype: str = "fp16", **flags: Value) -> Problem:
-        hint = "B,H,L,D as in 1,8,512,64, with D one of 32, 64, 96, 128"
-        sizes = shape.replace(" ", "").split(",")
-        if len(sizes) != 4 or not all(re.fullmatch(r"[0-9]{1,9}", s) for s in sizes):
-            raise UsageError(f"malformed shape: {shape}", hint)
-        b, h, length, d = map(int, sizes)
-        if min(b, h, length) < 1:
-            raise UsageError(f"empty shape: {shape}", "B, H and L are at least 1")
-        if d not in HEAD_DIMS:
-            raise UsageError(f"unsupported head dimension: {d}", hint)
-        if b * h * length * d >= 2**40:
-            raise UsageError(f"shape too large: {shape}", "a buffer is at most 2^40 elements")
-        if dtype not in DTYPES:
-            raise UsageError(f"unsupported dtype: {dtype}", f"one of {', '.join(DTYPES)}")
-        if unknown := set(flags) - {"causal"}:
-            raise UsageError(f"unknown flag: {', '.join(sorted(unknown))}", "attention has one flag: causal")
-        return _problem(b, h, length, d, dtype=dtype, causal=bool(flags.get("causal", False)))
+    def validate(self, problem: Problem) -> None:
+        if problem["D"] not in _call.HEAD_DIMS:
+            hint = f"B,H,L,D as in 1,8,512,64, with D one of {', '.join(map(str, _call.HEAD_DIMS))}"
+            raise UsageError(f"unsupported head dimension: {problem['D']}", hint)
 
     def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
         shape = tuple(problem.sizes.values())
@@ -81,9 +73,6 @@ class Attention(Task):
         length = problem["L"]
         pairs = length * (length + 1) // 2 if problem["causal"] else length * length
         return int(4 * problem["B"] * problem["H"] * problem["D"] * pairs)
-
-    def nbytes(self, problem: Problem) -> int:
-        return 4 * 2 * math.prod(problem.sizes.values())
 
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """The families, and what each is for:
@@ -146,12 +135,12 @@ class Attention(Task):
             torch.add(20 * own_keys, away, alpha=-20 * math.sqrt(d) - 20, out=q)
             k.add_(u, alpha=math.sqrt(d))
         elif family != "normal":
-            raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families)}")
+            raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families.names)}")
         if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
             # adds 4 (q·u) to all scores of a query; q·u is made -5 for some
             k.add_(u, alpha=4 * math.sqrt(d))
             q.addcmul_((q @ u).add_(5)[..., None], away, value=-1)
-        return dict(zip("qkv", drawn.to(_torch_dtype(problem)).unbind(), strict=True))
+        return dict(zip("qkv", drawn.to(dtype_named(problem.dtype).torch).unbind(), strict=True))
 
     def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"o": _attention(problem, inputs, "float64")}
@@ -163,7 +152,7 @@ class Attention(Task):
         P is relative to a point up to 1 (as a power of two) below the row's maximum, another for each row: in
         kernels that rescale lazily the largest weight is no exact 1 either, and its rounding shows in rows
         that one key carries (1.2 units of rounding instead of 0.75, measured on peaky inputs)."""
-        return {"o": _attention(problem, inputs, "float32").to(_torch_dtype(problem))}
+        return {"o": _attention(problem, inputs, "float32").to(dtype_named(problem.dtype).torch)}
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:
         """ones         a mean of ones is one
@@ -326,12 +315,6 @@ def _reversed_keys(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {**inputs, "k": inputs["k"].flip(2), "v": inputs["v"].flip(2)}
 
 
-def _torch_dtype(problem: Problem) -> Any:
-    import torch
-
-    return {"fp16": torch.float16, "bf16": torch.bfloat16}[problem.dtype]
-
-
 def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -> Tensor:
     """(B, H, L, D) in `precision`, computed over blocks of query rows so that the scores stay small.
 
@@ -355,7 +338,7 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
         weights = (scores - highest).exp_()
         total = weights.sum(-1, keepdim=True)
         if precision == "float32":
-            weights = weights.to(_torch_dtype(problem)).float()
+            weights = weights.to(dtype_named(problem.dtype).torch).float()
         out[:, :, block] = (weights @ v) / total
     return out
 

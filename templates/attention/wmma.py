@@ -6,21 +6,22 @@ products go through shared memory. The step between scalar code and `flash_mma`,
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evo.gpu import Limits
+from evo.gpu import Gpu, Limits
 from evo.space import Parameter, Space, rule
-from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, Value
+from evo.task import load_module
+from evo.trial import LaunchConfig, Problem, Value
+
+call = load_module(Path(__file__).with_name("call.py"))
 
 NEEDS = "sm_80"
 ENTRY = "wmma"
 
 HALVES = {"fp16": "__half", "bf16": "__nv_bfloat16"}
-ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
-HEAD_DIMS = (32, 64, 96, 128)
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
@@ -50,34 +51,23 @@ def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
 
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
-    return {
-        "half": HALVES[problem.dtype],
-        "element": ELEMENTS[problem.dtype],
-        "head_dim": problem["D"],
-        "causal": bool(problem["causal"]),
-        "smem_bytes": int(smem_bytes(p, problem)),
-    }
+    return {"half": HALVES[problem.dtype], **call.holes(problem, int(smem_bytes(p, problem)))}
 
 
-def launch(p: Any, problem: Problem) -> LaunchConfig:
+def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
     x, y, z = grid(p, problem)
     return LaunchConfig(
         grid=(int(x), int(y), z),
         block=(int(threads(p, problem)), 1, 1),
         smem_bytes=int(smem_bytes(p, problem)),
-        args=(
-            *(BufferArg(name) for name in ("q", "k", "v", "o")),
-            ScalarArg(problem["L"], "i32"),
-            ScalarArg(math.log2(math.e) / math.sqrt(problem["D"]), "f32"),
-        ),
+        args=call.arguments(problem),
     )
 
 
 def supports(problem: Problem) -> str | None:
     """Why a problem is out of reach, if it is."""
-    if problem.dtype not in HALVES or problem["D"] not in HEAD_DIMS:
-        return "serves fp16 and bf16 at head dimensions 32, 64, 96 and 128"
-    return None
+    reason: str | None = call.serves(problem)
+    return reason
 
 
 @rule("warps that do not divide the query tile into blocks of 16 rows")

@@ -49,7 +49,7 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
     }
 
 
-def launch(p: Any, problem: Problem) -> LaunchConfig:
+def launch(p: Any, problem: Problem, _gpu: Any) -> LaunchConfig:
     length = problem["L"]
     return LaunchConfig(
         grid=(-(-length // p.rows), problem["B"] * problem["H"], 1),

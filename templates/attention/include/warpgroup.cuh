@@ -1,10 +1,10 @@
 // Attention on the 64 query rows of one warpgroup: products by wgmma, softmax and results in registers. Per
 // thread, column block j of 8 columns holds elements 0, 1 of row lane/4 and 2, 3 of row lane/4 + 8 of its warp.
 #pragma once
-#include "exp2_poly.cuh"
+#include "math/exp2_poly.cuh"
 #include "softmax.cuh"
-#include "tma.cuh"
-#include "wgmma.cuh"
+#include "ptx/tma.cuh"
+#include "mma/wgmma.cuh"
 
 namespace evo {
 

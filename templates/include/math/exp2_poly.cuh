@@ -1,7 +1,7 @@
 // 2^x without the special-function unit: the multiply-add pipe has room where a kernel waits for exponentials
 // (16 a clock and SM on sm_80 and sm_90, against 128 multiply-adds).
 #pragma once
-#include "ptx.cuh"
+#include "ptx/ptx.cuh"
 
 namespace evo {
 

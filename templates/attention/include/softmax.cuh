@@ -1,7 +1,7 @@
 // Softmax over rows of m16n8k16 accumulators, one tile of keys after the other (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018), in base 2 with the scale folded into one fma.
 #pragma once
-#include "fragment.cuh"
+#include "mma/fragment.cuh"
 
 namespace evo {
 

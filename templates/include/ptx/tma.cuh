@@ -1,7 +1,7 @@
 // The tensor memory accelerator: one instruction copies a box of a tensor between global and shared memory
 // (sm_90). One function per PTX instruction. What a box has outside the tensor reads as zero and is not written.
 #pragma once
-#include "mbarrier.cuh"
+#include "ptx/mbarrier.cuh"
 
 namespace evo {
 

@@ -1,8 +1,8 @@
 // wgmma: matrix products of 64 rows by a warpgroup, asynchronous, operands in shared memory (sm_90a).
 // Accumulators are laid out as those of mma.m16n8k16: warp w of the group has rows 16 w .. 16 w + 15.
 #pragma once
-#include "element.cuh"
-#include "mbarrier.cuh"
+#include "memory/element.cuh"
+#include "ptx/mbarrier.cuh"
 
 namespace evo {
 

@@ -1,6 +1,6 @@
 // A tile in shared memory: rows of kColumns 16-bit elements, moved in chunks of 16 bytes.
 #pragma once
-#include "element.cuh"
+#include "memory/element.cuh"
 
 namespace evo {
 

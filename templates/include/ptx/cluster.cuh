@@ -1,7 +1,7 @@
 // CTAs that run at the same time and reach into each other's shared memory (sm_90): what needs an mbarrier, one
 // function per PTX instruction.
 #pragma once
-#include "mbarrier.cuh"
+#include "ptx/mbarrier.cuh"
 
 namespace evo {
 

@@ -2,7 +2,7 @@
 // Rows of a warp come in kBlocks blocks of 16. In an accumulator, lane l holds row l/4 (elements 0, 1) and
 // row l/4 + 8 (elements 2, 3), columns 2 (l%4) and 2 (l%4) + 1.
 #pragma once
-#include "tile.cuh"
+#include "memory/tile.cuh"
 
 namespace evo {
 

@@ -1,6 +1,6 @@
 // The two 16-bit storage types, as types: what differs between fp16 and bf16 is here and nowhere else.
 #pragma once
-#include "ptx.cuh"
+#include "ptx/ptx.cuh"
 
 namespace evo {
 

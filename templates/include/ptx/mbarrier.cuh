@@ -1,7 +1,7 @@
 // Barriers in shared memory that count arrivals and bytes of asynchronous copies (sm_90): one function per PTX
 // instruction. A barrier's phases alternate in parity; the first one has parity 0.
 #pragma once
-#include "ptx.cuh"
+#include "ptx/ptx.cuh"
 
 namespace evo {
 

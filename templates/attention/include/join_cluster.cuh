@@ -2,7 +2,7 @@
 // rows. Every part (warpgroup) ends up with the final values of its share of each thread's accumulators: one
 // of the two rows, and a run of column blocks.
 #pragma once
-#include "cluster.cuh"
+#include "ptx/cluster.cuh"
 #include "warpgroup.cuh"
 
 namespace evo {

@@ -1,6 +1,6 @@
 // Reading several 16-bit elements with one instruction, as floats.
 #pragma once
-#include "element.cuh"
+#include "memory/element.cuh"
 
 namespace evo {
 

@@ -1,0 +1,64 @@
+"""The types of elements and scalars: one table for buffers, kernel arguments and TMA tensor maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from evo.errors import UnknownName
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """One type. `nbytes` an element; `code` is its letter in Python's `struct`; `tensor_map` is the end of
+    its name in the driver's CUtensorMapDataType, "" where TMA has none."""
+
+    name: str
+    nbytes: int
+    kind: Literal["float", "int", "uint", "bool"]
+    code: str
+    torch_name: str
+    tensor_map: str = ""
+
+    @property
+    def floating(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def torch(self) -> Any:
+        """The torch.dtype; imports torch."""
+        import torch
+
+        return getattr(torch, self.torch_name)
+
+
+DTYPES: dict[str, Dtype] = {
+    dtype.name: dtype
+    for dtype in (
+        Dtype("fp16", 2, "float", "e", "float16", "FLOAT16"),
+        Dtype("bf16", 2, "float", "", "bfloat16", "BFLOAT16"),
+        Dtype("fp32", 4, "float", "f", "float32", "FLOAT32"),
+        Dtype("fp64", 8, "float", "d", "float64", "FLOAT64"),
+        Dtype("fp8", 1, "float", "", "float8_e4m3fn", "UINT8"),
+        Dtype("i8", 1, "int", "b", "int8"),
+        Dtype("u8", 1, "uint", "B", "uint8", "UINT8"),
+        Dtype("i16", 2, "int", "h", "int16"),
+        Dtype("u16", 2, "uint", "H", "uint16", "UINT16"),
+        Dtype("i32", 4, "int", "i", "int32", "INT32"),
+        Dtype("u32", 4, "uint", "I", "uint32", "UINT32"),
+        Dtype("i64", 8, "int", "q", "int64", "INT64"),
+        Dtype("u64", 8, "uint", "Q", "uint64", "UINT64"),
+        Dtype("bool", 1, "bool", "?", "bool"),
+    )
+}
+"""Every type by its name. `bf16` and `fp8` have no letter in `struct`."""
+
+_ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+
+
+def dtype_named(name: str) -> Dtype:
+    """The type of that name ("f32" is fp32); UnknownName if there is none."""
+    found = DTYPES.get(_ALIASES.get(name, name))
+    if found is None:
+        raise UnknownName.among("dtype", name, list(DTYPES))
+    return found
