@@ -92,14 +92,10 @@ class Answers:
         self.left = count
         self._waiting: list[tuple[int, Candidate]] = []
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._waiting)
-
     def submit(self, number: int, candidate: Candidate) -> None:
         self._waiting.append((number, candidate))
 
-    def revisit(self, number: int, candidate: Candidate, visit: int) -> None: ...
+    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None: ...
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:  # noqa: ARG002
         self.left -= 1

@@ -123,8 +123,10 @@ def again(options: argparse.Namespace, runs: Sequence[Run], folder: Path) -> lis
         for turn in range(ROUNDS):
             for number, candidate in enumerate(candidates.values(), turn * len(candidates)):
                 pool.submit(number, candidate)
-        while pool.in_flight:
+        left = ROUNDS * len(candidates)
+        while left:
             for _, trial in pool.wait(1.0):
+                left -= 1
                 if trial.score_us is None:
                     failed[trial.candidate.program] = f"{trial.outcome} {trial.reason}"
                 else:

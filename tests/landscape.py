@@ -129,16 +129,12 @@ class LandscapeWorkers:
     def __init__(self, count: int = 1, seconds: float = 0.0, queued: int = 2, waits: bool = False) -> None:
         self.capacity = count + queued
         self.submitted: list[Candidate] = []
-        self.revisited: list[tuple[int, int]] = []
+        self.remeasured: list[tuple[int, int]] = []
         self.closed = False
         self._waits = waits
         self._seconds = seconds
         self._free = [0.0] * count
         self._waiting: list[tuple[float, int, Candidate, int]] = []
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._waiting)
 
     @property
     def idle(self) -> int:
@@ -148,9 +144,9 @@ class LandscapeWorkers:
         self.submitted.append(candidate)
         self._begin(number, candidate)
 
-    def revisit(self, number: int, candidate: Candidate, visit: int) -> None:
+    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None:
         assert self.idle
-        self.revisited.append((number, visit))
+        self.remeasured.append((number, visit))
         self._begin(number, candidate, visit)
 
     def _begin(self, number: int, candidate: Candidate, visit: int = 0) -> None:

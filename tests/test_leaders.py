@@ -167,11 +167,11 @@ def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Groun
         study = store.create(new_study(workers=3))
         result = search(study, store, ground, workers, seen.append)
         rows = {row.number: row for row in store.rows(study)}
-        stored = {number: store.trial(f"land-1/{number}").trial for number, _ in workers.revisited}
+        stored = {number: store.trial(f"land-1/{number}").trial for number, _ in workers.remeasured}
         board = store.leaderboard(study="land-1", limit=SIZE)
     assert (result.stopped, len(rows)) == ("exhausted", SIZE), "every point is tried all the same"
     assert result.progress.usage
-    assert 50 < result.progress.usage.revisits <= len(workers.revisited)
+    assert 50 < result.progress.usage.revisits <= len(workers.remeasured)
 
     fallen = [n for n, trial in stored.items() if trial.outcome is Outcome.RED]
     assert fallen
@@ -182,14 +182,14 @@ def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Groun
         assert trial.counters["green_visits"] == 2
         twins = [row for row in rows.values() if row.same_as == number]
         assert all((row.outcome, row.reason, row.median_us) == ("RED", "race", None) for row in twins)
-        assert [visit for n, visit in workers.revisited if n == number] == [1, 2]
+        assert [visit for n, visit in workers.remeasured if n == number] == [1, 2]
     assert not set(fallen) & {ranked.number for ranked in board}
 
     more = {n: t.timing for n, t in stored.items() if t.timing and t.timing.visits > 2}
     assert more
     for number, found in more.items():
         assert len(found.samples_us) == 20 * found.visits
-        visits = [visit for n, visit in workers.revisited if n == number]
+        visits = [visit for n, visit in workers.remeasured if n == number]
         assert visits == list(range(1, len(visits) + 1)), "each visit has a seed of its own"
         assert found.visits in (len(visits), len(visits) + 1), "the last one may have been given up"
     final = result.progress
@@ -235,7 +235,7 @@ def test_a_resumed_search_goes_on_with_its_leaders(tmp_path: Path, ground: dict[
         known = {row.number: store.trial(f"land-1/{row.number}").trial.timing for row in store.rows(study)}
         workers = LandscapeWorkers(2, 0.001, queued=0, waits=True)
         search(study, store, ground, workers)
-    first = dict(reversed(workers.revisited))
+    first = dict(reversed(workers.remeasured))
     again = {n: found.visits for n, found in known.items() if found and found.visits > 1 and n in first}
     assert again
     assert again == {number: first[number] for number in again}, "no seed is used twice"
@@ -245,7 +245,7 @@ def test_one_worker_never_visits_again(tmp_path: Path, ground: dict[str, Ground]
     workers = LandscapeWorkers(1, waits=True)
     with Store(tmp_path / "evo.db") as store:
         search(store.create(new_study()), store, ground, workers)
-    assert not workers.revisited
+    assert not workers.remeasured
 
 
 def test_nobody_waits_for_a_visit_at_the_end(
@@ -262,6 +262,6 @@ def test_nobody_waits_for_a_visit_at_the_end(
     workers = LandscapeWorkers(3, 0.001, queued=0, waits=True)
     with Store(tmp_path / "evo.db") as store:
         result = search(store.create(new_study(workers=3)), store, ground, workers)
-        assert workers.revisited
+        assert workers.remeasured
         assert result.stopped == "exhausted"
         assert len(store.rows(result.study)) == SIZE

@@ -10,13 +10,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from evo.device.cuda import CudaDevice, CudaKernel
 from evo.device.gpu_lock import turns_of
-from evo.errors import CandidateError
+from evo.errors import CandidateError, EvoError
 from evo.gate import Green
 from evo.task import Task, Tunable
 from evo.timing import capture_baselines
@@ -33,13 +33,16 @@ IMPATIENT = "setting it up takes longer than this budget has left; `evo confirm`
 """Why a patient baseline is not timed where there is no patience."""
 
 
-class Fallen(Exception):
+class Fallen(EvoError):
     """A finalist turned out wrong while it was timed."""
 
     def __init__(self, name: str, error: CandidateError) -> None:
-        super().__init__(name, error)
+        super().__init__(f"{name}: {error}")
         self.name = name
         self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.error)
 
 
 class Contest:

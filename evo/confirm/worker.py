@@ -6,30 +6,21 @@ a hang or a death the next question goes to a new process, in which nobody is se
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import pickle
-import signal
 import subprocess
 import sys
-import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self
 
-from evo.compile.nvrtc import end_with
+from evo.child import Child, Report
 from evo.confirm.rounds import Contest, Fallen
 from evo.device.cuda import CudaDevice
-from evo.errors import CandidateError, Crashed, EvoError, Hung, MachineError, Red
+from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
-from evo.evaluate.pool import WorkerError
 from evo.gate import Green
 from evo.gate.emulator_check import second_opinion
 from evo.gate.sanitizer import sanitize
@@ -40,7 +31,6 @@ from evo.trial import Binary, Candidate, CaseError, Problem, Round
 ANSWER_S = 600.0
 """How long an answer may take: the first round may compile baselines, a thorough gate launches thousands of
 kernels."""
-_LOG_BYTES = 2000
 EMULATED_FLOP = 2e10
 """The most work in one independent piece of a problem for which the emulator is asked: a few seconds."""
 
@@ -273,11 +263,9 @@ class RefereeProcess:
     survive one; then nobody is seated any more."""
 
     def __init__(self, spec: Builds, answer_s: float = ANSWER_S) -> None:
-        self._packed = pickle.dumps(spec)
+        self._spec = spec
         self._answer_s = answer_s
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection
+        self._child: Child | None = None
         self._seated: list[str] = []
 
     @property
@@ -318,90 +306,27 @@ class RefereeProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process for good."""
-        self._end()
-        self._log.close()
+        """End the process; the next question would start another."""
+        self._seated.clear()
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
-    def _ask(self, method: str, *words: Any) -> Any:
-        if self._process is None:
-            self._start()
+    def _ask(self, method: str, *words: object) -> Any:
+        if self._child is None:
+            self._child = Child(_referee, self._spec)
         try:
-            self._connection.send((method, words))
-            if not self._connection.poll(self._answer_s):
-                self._end()
-                raise Hung("deadline", f"no answer within {self._answer_s:g} s")
-            kind, answer = self._connection.recv()
-        except (EOFError, OSError):
-            raise self._death() from None
-        if kind == "answer":
-            return answer
-        if isinstance(answer, CandidateError | Fallen):
-            fallen = answer.error if isinstance(answer, Fallen) else answer
-            if isinstance(fallen, Crashed):  # the CUDA context is gone
-                self._end()
-            raise answer
-        self._end()
-        raise answer if isinstance(answer, EvoError) else WorkerError(answer)
-
-    def _start(self) -> None:
-        program = (
-            "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
-            "from evo.confirm.worker import serve; serve(int(sys.argv[1]))"
-        )
-        self._seated.clear()
-        self._log.truncate(0)
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-            )
-        with contextlib.suppress(OSError):  # if it died already, the first question will see it
-            self._connection.send_bytes(self._packed)
-
-    def _death(self) -> CandidateError | MachineError:
-        """What the end of the process means."""
-        assert self._process is not None
-        status = self._process.wait()
-        reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - _LOG_BYTES))
-        last_words = self._log.read().decode(errors="replace").strip()
-        self._end()
-        return Crashed(reason, last_words)
-
-    def _end(self) -> None:
-        self._seated.clear()
-        if self._process is not None:
-            self._connection.close()
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+            return self._child.ask(method, *words, deadline=self._answer_s)
+        except (CandidateError, Fallen) as error:
+            blamed = error.error if isinstance(error, Fallen) else error
+            if self._child.dead or isinstance(blamed, Crashed):  # the process is gone, or its CUDA context
+                self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
 
 
-def serve(fd: int) -> None:
-    """The life of a referee's process: make what `build` makes, then answer until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    end_with(os.getppid())
-    connection = Connection(fd)
-    try:
-        referee = None
-        while True:
-            if referee is None:
-                spec = pickle.loads(connection.recv_bytes())
-            method, words = connection.recv()
-            try:
-                referee = referee or spec.build()
-                answer = ("answer", getattr(referee, method)(*words))
-            except (EvoError, Fallen) as error:
-                answer = ("error", error)
-            except Exception:  # noqa: BLE001 - a bug of ours: the parent raises it, with this traceback
-                answer = ("error", traceback.format_exc())
-            connection.send(answer)
-    except (EOFError, OSError):  # the parent closed
-        pass
-    sys.stdout.flush()
-    os._exit(0)  # a dead CUDA context must not hold up the interpreter's end
+def _referee(spec: Builds, _report: Report) -> Judges:
+    """What runs in the process."""
+    return spec.build()

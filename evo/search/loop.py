@@ -69,16 +69,13 @@ class Workers(Protocol):
         ...
 
     @property
-    def in_flight(self) -> int: ...
-
-    @property
     def idle(self) -> int:
         """How many could evaluate and have nothing to evaluate; 0 where another visit would teach nothing."""
         ...
 
     def submit(self, number: int, candidate: Candidate) -> None: ...
 
-    def revisit(self, number: int, candidate: Candidate, visit: int) -> None:
+    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None:
         """Gate and time again what was visited `visit` times; only while one is idle."""
         ...
 
@@ -395,7 +392,7 @@ class _Loop:
         """Waits for results; each is in the store before the strategy can hear of it."""
         finished = self._workers.wait(timeout)
         if phase is None:
-            self._revisit()  # at once: whose result this is may be idle now
+            self._remeasure()  # at once: whose result this is may be idle now
         for number, trial in finished:
             if number in self._visits:
                 self._revise(number, trial, phase)
@@ -438,7 +435,7 @@ class _Loop:
 
     # ---- leaders
 
-    def _revisit(self) -> None:
+    def _remeasure(self) -> None:
         """Has evaluators that have nothing to do gate and time leaders again. With one worker never: when one
         is idle is no function of the seed."""
         if self._ordered or self._probing:
@@ -448,7 +445,7 @@ class _Loop:
             if leader is None:
                 return
             self._visits.add(leader[0])
-            self._workers.revisit(*leader)
+            self._workers.remeasure(*leader)
 
     def _revise(self, number: int, visit: Trial, phase: Literal["finishing"] | None) -> None:
         """Takes in another visit of a leader. What the strategy was told stays as it was told."""

@@ -26,13 +26,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
 import evo
 from evo.cache import Cache
+from evo.child import Child, Report
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Device, Kernel
 from evo.errors import BadTemplate, CandidateError, Crashed, Hung, UsageError
@@ -280,65 +279,39 @@ def self_test_isolated(
     """The whole zoo on a GPU, in a process that may hang or die, as kernels there make it; the next one,
     which is made ready meanwhile, continues. What is GREEN there goes to the `second` stage, in this
     process."""
-    child, spare = _Child(make), _Child(make)
+    child, spare = Child(_Trying, make), Child(_Trying, make)
     try:
         for planted in zoo:
             if not _applies(planted, "cuda"):
                 continue
             start = time.perf_counter()
             try:
-                found = child.ask(planted, seed, deadline_s)
-            except CandidateError as error:
+                found = child.ask("attempt", planted, seed, deadline=deadline_s)
+            except (Hung, Crashed) as error:
+                reason = "no answer" if isinstance(error, Hung) else error.reason
                 took = time.perf_counter() - start
-                found = finding(planted, "cuda", error.outcome, error.reason, seconds=took)
+                found = finding(planted, "cuda", error.outcome, reason, seconds=took)
             if found.outcome == Outcome.GREEN and second is not None:
                 last = second(planted)
                 launches, seconds = found.launches + last.launches, found.seconds + last.seconds
                 found = replace(last, launches=launches, seconds=seconds)
             yield found
             if found.outcome in (Outcome.HUNG, Outcome.CRASHED):
-                child.kill()
-                child, spare = spare, _Child(make)
+                child.close()
+                child, spare = spare, Child(_Trying, make)
     finally:
-        child.kill()
-        spare.kill()
+        child.close()
+        spare.close()
 
 
-class _Child:
-    """A process that tries one kernel after the other."""
+class _Trying:
+    """What tries one kernel after the other in a process that may hang or die."""
 
-    def __init__(self, make: DeviceFactory) -> None:
-        context = get_context("spawn")  # a CUDA context does not survive a fork
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, make), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._ready = False
+    def __init__(self, make: DeviceFactory, _report: Report) -> None:
+        self._device, self._compiler, self._task = make()
 
-    def ask(self, planted: Planted, seed: int, deadline_s: float) -> Finding:
-        if not self._ready:
-            self._pipe.poll(120)  # importing torch and making a context count for nobody
-            self._ready = bool(self._pipe.recv())
-        self._pipe.send((planted, seed))
-        if not self._pipe.poll(deadline_s):
-            raise Hung("no answer", f"after {deadline_s:g} s")
-        try:
-            found: Finding = self._pipe.recv()
-        except EOFError as end:
-            raise Crashed("process died") from end
-        return found
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-
-
-def _serve(pipe: Connection, make: DeviceFactory) -> None:
-    device, compiler, task = make()
-    pipe.send("ready")
-    while True:
-        planted, seed = pipe.recv()
-        pipe.send(try_planted(planted, device, compiler, task, seed))
+    def attempt(self, planted: Planted, seed: int) -> Finding:
+        return try_planted(planted, self._device, self._compiler, self._task, seed)
 
 
 def try_zoo(

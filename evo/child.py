@@ -1,0 +1,318 @@
+"""One supervised child process: it answers questions, and may hang, die, leak or print without end.
+
+    parent                                      child
+    Child(program, spec)   ───── starts ─────>  made = program(spec, report)
+    ask(method, *args)     ──── question ────>  made.method(*args)
+                           <──── reports ─────      report(...), as often as it likes
+                           <──── answer ──────  what it returned, or what it raised
+
+A death is `Crashed`, with the end of what the process wrote. No answer before the deadline is `Hung`. With
+several children, or several questions for one, a caller uses `send` and `receive`, and waits for `fileno`.
+The child ends when its parent does. Ctrl-C is the parent's to handle. A child leaves no core file, and none
+of its files is larger than `file_bytes`, its log included.
+
+A `Command` is the other kind of process: any program, which runs to its end or to a deadline.
+
+This module imports little, so that a child starts fast: the process that compiles has no more than this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any, Self
+
+from evo.errors import Crashed, EvoError, Hung
+
+Report = Callable[[object], None]
+"""Tells the parent something before the answer: any picklable value."""
+START_LIMIT_S = 300.0
+"""How long a child may take to start. What it imports and captures counts for none of its questions."""
+FILE_LIMIT = 256 << 20
+"""Bytes of the largest file that a child can write: a kernel may print without end."""
+LAST_WORDS_BYTES = 2000
+"""How much of the log's end a Crashed has."""
+PARENT_S = 1.0
+"""How often a child looks whether its parent still lives."""
+_START = """import sys
+sys.path[:] = dict.fromkeys(sys.argv[4:] + sys.path)
+from evo.child import serve
+serve(*map(int, sys.argv[1:4]))"""
+
+
+class ChildError(Exception):
+    """The program raised what is no EvoError: a bug. The text is the child's traceback."""
+
+
+class Answer:
+    """A question's answer. `last`: the program is used up, and the process ends after this answer."""
+
+    def __init__(self, value: Any, last: bool) -> None:
+        self.value = value
+        self.last = last
+
+
+class Said:
+    """What the program reported before its answer."""
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+
+class Child:
+    """A process that makes `program(spec, report)` and answers questions by the methods of what it made.
+
+    `program` and `spec` are pickled, and so are arguments and answers. A program that has an attribute
+    `usable` ends after the answer by which that is false. Where `program` is a path, the function or class
+    `program` of that file is taken, and the process has the standard library and `evo` alone: it starts in
+    half the time. `env`: variables besides those of this process.
+    """
+
+    def __init__(
+        self, program: Callable[[Any, Report], Any] | Path, spec: object, *,
+        start_s: float = START_LIMIT_S, file_bytes: int = FILE_LIMIT, env: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        packed = pickle.dumps((program, spec))
+        self.started = time.monotonic()
+        self.start_s = start_s
+        self.ready = False
+        """Whether the program is made; known when `receive` or `ask` heard of it."""
+        self._ended = False
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        self._connection, theirs = Pipe()
+        alone = isinstance(program, Path)
+        path = [str(Path(__file__).parents[1])] if alone else sys.path
+        words = [str(theirs.fileno()), str(os.getpid()), str(file_bytes), *path]
+        # what is blocked stays so across exec: a Ctrl-C cannot end the child before it ignores it
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-P", *["-I", "-S"] * alone, "-c", _START, *words],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
+        with contextlib.suppress(OSError):  # it died already: `death` will tell
+            self._connection.send_bytes(packed)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """As Popen has it: None while it lives, the exit code, or less than zero: minus a signal's number."""
+        return self._process.poll()
+
+    @property
+    def dead(self) -> bool:
+        """Whether it will answer no more."""
+        return self._ended or self._process.poll() is not None
+
+    def fileno(self) -> int:
+        """For `multiprocessing.connection.wait`: readable when `receive` has news, or the process died."""
+        return self._connection.fileno()
+
+    def send(self, method: str, *args: object) -> None:
+        """Asks without waiting. Questions are answered one after the other, in this order."""
+        with contextlib.suppress(OSError):  # as above
+            self._connection.send((method, args))
+
+    def receive(self) -> Iterator[Answer | Said]:
+        """What has arrived. Raises what the program raised: an EvoError as it is, else ChildError."""
+        while not self._ended:
+            try:
+                if not self._connection.poll():
+                    return
+                kind, what = self._connection.recv()
+            except (EOFError, OSError):
+                self._ended = True
+                return
+            if kind == "error":
+                raise what if isinstance(what, EvoError) else ChildError(what)
+            if kind == "ready":
+                self.ready = True
+            else:
+                yield Said(what) if kind == "said" else Answer(what, kind == "last")
+
+    def ask(self, method: str, *args: object, deadline: float) -> Any:
+        """The answer. Raises what the method raised; Hung after `deadline` seconds, which begin when the
+        process is ready; Crashed where it died. After these two the process is gone."""
+        self.send(method, *args)
+        asked = time.monotonic() if self.ready else None
+        while True:
+            for message in self.receive():
+                if isinstance(message, Answer):
+                    return message.value
+            if self.dead:
+                error = self.death()
+                self.close()
+                raise error
+            if asked is None and self.ready:
+                asked = time.monotonic()
+            end = self.started + self.start_s if asked is None else asked + deadline
+            if end <= time.monotonic():
+                self.close()
+                raise self.late(deadline)
+            wait_for([self.fileno()], max(0.0, end - time.monotonic()))
+
+    def late(self, deadline: float, where: str = "") -> Hung:
+        """What to say of it after `deadline` seconds, or those that it had to start."""
+        if not self.ready:
+            deadline, where = self.start_s, "while starting"
+        return Hung("deadline", ", ".join(filter(None, [f"no answer within {deadline:g} s", where])))
+
+    def death(self) -> Crashed:
+        """Why it died, and its last words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)  # it closed the connection: its end is near
+        self.kill()
+        status = self._process.wait()
+        reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        return Crashed(reason, self.last_words())
+
+    def last_words(self) -> str:
+        """The end of what it wrote since its last question."""
+        if self._log.closed:
+            return ""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LAST_WORDS_BYTES))
+        return self._log.read().decode(errors="replace").strip()
+
+    def kill(self) -> None:
+        """Ends it, from any thread: where another one asks, it gets Crashed. Its own children end with it."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Ends it for good; may be called again."""
+        self._ended = True
+        self.kill()
+        self._process.wait()
+        self._connection.close()
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Command:
+    """A program at work, with all processes that it starts. `cwd`: where; `env`: variables besides those of
+    this process."""
+
+    def __init__(
+        self, words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def wait(self, timeout_s: float) -> tuple[int, str]:
+        """Its exit status, and all that it wrote: stdout, then stderr. TimeoutError where it has not ended
+        after `timeout_s` seconds; then it and its descendants are gone."""
+        with self._process:
+            try:
+                out, err = self._process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired as late:
+                raise TimeoutError(f"no answer within {timeout_s:g} s") from late
+            finally:
+                self.kill()
+        return self._process.returncode, out + err
+
+    def kill(self) -> None:
+        """Ends it and its descendants, from any thread."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+# --- in the child ------------------------------------------------------------------------------------------
+
+
+def serve(fd: int, parent: int, file_bytes: int) -> None:
+    """The life of a child: make the program, then answer over `fd` until the `parent` is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    connection = Connection(fd)
+    with contextlib.suppress(EOFError, OSError):  # the parent closed
+        try:
+            made = _make(connection)
+        except Exception as error:  # noqa: BLE001 - the parent raises it
+            connection.send(("error", _told(error)))
+        else:
+            connection.send(("ready", None))
+            while _answer(made, connection):
+                pass
+    os._exit(0)  # a dead CUDA context must not hold up the interpreter's end
+
+
+def _make(connection: Connection) -> Any:
+    program, spec = pickle.loads(connection.recv_bytes())
+    if isinstance(program, Path):
+        found = importlib.util.spec_from_file_location(program.stem, program)
+        assert found
+        assert found.loader
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        program = module.program
+    return program(spec, lambda what: connection.send(("said", what)))
+
+
+def _answer(made: Any, connection: Connection) -> bool:
+    """Answers one question; whether it can take another."""
+    method, args = connection.recv()
+    os.ftruncate(1, 0)  # what was written for earlier questions is of no use any more
+    os.lseek(1, 0, os.SEEK_SET)
+    try:
+        value = getattr(made, method)(*args)
+        usable = getattr(made, "usable", True)
+        connection.send(("answer" if usable else "last", value))
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        connection.send(("error", _told(error)))
+        return True
+    return bool(usable)
+
+
+def _told(error: Exception) -> EvoError | str:
+    return error if isinstance(error, EvoError) else traceback.format_exc()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after `parent` did, even in the middle of a compilation. (The parent-death
+    signal of Linux would do, but it comes when the *thread* that started this process ends.)"""
+    while os.getppid() == parent:
+        time.sleep(PARENT_S)
+    os._exit(1)
