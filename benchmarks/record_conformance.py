@@ -58,7 +58,7 @@ def main() -> int:
         except CandidateError as error:
             failed += 1
             print(f"{program.name}: {error}", flush=True)
-            if device.dead:
+            if not device.usable:
                 print("the context is lost; the programs after this one are not recorded")
                 break
             continue

@@ -31,7 +31,6 @@ from evo.rig import real_gpu
 from evo.confirm import ROUNDS
 from evo.confirm.rounds import SAMPLES, Contest
 from evo.device.cuda import CudaDevice
-from evo.device.gpu_lock import turns_of
 from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gate import Green
 from evo.gpu import Limits
@@ -79,11 +78,11 @@ class Bench:
         candidate = template.candidate(point, problem)
         return self.evaluator.gate(candidate, trial_seed(0, candidate), False)
 
-    def idle_kernel(self, source: str, entry: str) -> Callable[[], None]:
+    def idle_kernel(self, source: str, entry: str) -> Call:
         """A launch of one warp that has nothing to do with attention."""
         compiler, launch = self.evaluator.compiler, LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
         kernel = self.device.load(compiler.compile(source, entry, self.device.gpu.arch), launch)
-        return lambda: kernel.enqueue(launch, {}, self.device.stream)
+        return lambda: kernel.start(launch, {})
 
 
 # ---- A/A, and a planted difference
@@ -109,14 +108,14 @@ class Pairs:
 
         bench, settings = self.bench, TimingSettings()
         rng = random.Random(seed)
-        with torch.no_grad(), turns_of(bench.device.uuid).alone():
+        with torch.no_grad(), bench.device.alone():
             torch.cuda.empty_cache()
             spacer = torch.empty(rng.randrange(1, 64) << 20, dtype=torch.uint8, device="cuda")
             watch = Stopwatch(bench.device, settings)
             sets = InputSets(bench.device, bench.task, self.problem, settings, seed)
             replays, held = {}, []
             for name in (*(f"s/{i}" for i in range(FINALISTS)), "base"):
-                calls: Sequence[Call] = sets.of_kernel(self.green.kernel, self.green.launch)  # type: ignore[arg-type]
+                calls: Sequence[Call] = sets.of_kernel(self.green.kernel, self.green.launch)
                 launches = launches_per_replay(watch.estimate(calls), settings)
                 if self.extra:
                     launches = LAUNCHES_PLANTED
@@ -217,7 +216,7 @@ def _contestants(bench: Bench, shape: str) -> list[tuple[str, Sequence[Call], St
     sets = InputSets(bench.device, bench.task, problem, settings, 9)
     baselines = bench.task.baselines(problem, bench.device.torch_device)
     calls: dict[str, Sequence[Call]] = {name: sets.of_baseline(run) for name, run in baselines.items()}
-    calls["ours"] = sets.of_kernel(green.kernel, green.launch)  # type: ignore[arg-type]
+    calls["ours"] = sets.of_kernel(green.kernel, green.launch)
     if problem["L"] > 2048:
         del calls["math"]
     watch = Stopwatch(bench.device, settings)
@@ -237,10 +236,10 @@ def _beside_triton(bench: Bench, own: Sequence[Call], watch: Stopwatch) -> dict[
         return 1e3 * float(do_bench_cudagraph(own[0], rep=rep, return_mode="median"))
 
     row: dict[str, Any] = {}
-    with torch.no_grad(), turns_of(bench.device.uuid).alone():
+    with torch.no_grad(), bench.device.alone():
         watch.run(own)
         replay = watch.capture(own, launches_per_replay(watch.estimate(own), watch.settings))
-        bench.device.synchronize()
+        bench.device.finish()
         time.sleep(REST_S)
         taken: dict[str, list[float]] = {"evo": [], "triton": []}
         for which in ("evo", "triton", "triton", "evo") * 2:
@@ -257,7 +256,7 @@ def _beside_triton(bench: Bench, own: Sequence[Call], watch: Stopwatch) -> dict[
 
 def _clocks(bench: Bench, label: str) -> dict[str, float | None]:
     """SM clock and power right after a measurement."""
-    read = bench.device.clocks()
+    read = bench.device.clocks.readings()
     return {f"{label}_mhz": read.get("sm_mhz"), f"{label}_w": read.get("power_w")}
 
 
@@ -287,14 +286,14 @@ def launches(bench: Bench) -> None:
         problem = bench.task.problem(shape)
         green = bench.green(problem)
         sets = InputSets(bench.device, bench.task, problem, TimingSettings(), 9)
-        calls = sets.of_kernel(green.kernel, green.launch)  # type: ignore[arg-type]
+        calls = sets.of_kernel(green.kernel, green.launch)
         for call in calls:
             call()
-        bench.device.synchronize()
+        bench.device.finish()
         torch.cuda.cudart().cudaProfilerStart()
         for i in range(LAUNCHES):
             calls[i % len(calls)]()
-        bench.device.synchronize()
+        bench.device.finish()
         torch.cuda.cudart().cudaProfilerStop()
 
 
@@ -375,7 +374,7 @@ def variants(bench: Bench) -> dict[str, Any]:
     for name, run in contest.baselines.items():
         if name in contest.skipped:
             continue
-        with torch.no_grad(), turns_of(bench.device.uuid).alone():
+        with torch.no_grad(), bench.device.alone():
             times = time_variants(watch, sets, run) if isinstance(run, Tunable) else {}
             error = float((run(inputs).double() - expected).abs().max())
         found[name] = {"rounds_us": [float(np.median(samples[name])) for samples in rounds],

@@ -6,12 +6,13 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from evo.compile.ptxas import module_state
 from evo.device import LaunchReport, Region
+from evo.device.synchronous import SynchronousDevice, SynchronousKernel
 from evo.errors import Infeasible
 from evo.gate import Green, check
 from evo.gate.memory import GUARD_BYTES
@@ -31,7 +32,7 @@ Program = Callable[[Memory, Problem, int], None]
 
 
 @dataclass
-class HostKernel:
+class HostKernel(SynchronousKernel):
     """A kernel that is a function of this process: it gets the very memory that the gate laid out."""
 
     program: Program
@@ -66,19 +67,16 @@ class HostKernel:
 
 
 @dataclass
-class HostDevice:
+class HostDevice(SynchronousDevice):
     """Runs host kernels. Its schedules change nothing by themselves; a program may look at them."""
 
-    kind: Literal["cuda", "emulator"] = "emulator"
     name: str = "host"
     gpu: Gpu = field(default_factory=lambda: target("sm_89"))
-    torch_device: str = "cpu"
+    launches_are_cheap: bool = False
     schedules: tuple[str, ...] = ("default", "late", "reversed")
 
     def load(self, binary: Binary, launch: LaunchConfig) -> HostKernel:
         raise NotImplementedError("host kernels are made by hand")
-
-    def close(self) -> None: ...
 
 
 def inside(whole: torch.Tensor, problem: Problem) -> torch.Tensor:

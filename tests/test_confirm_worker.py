@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from evo.confirm.worker import Referee, emulate
-from evo.device.cuda import CudaDevice
+from evo.device.synchronous import SynchronousDevice
 from evo.errors import MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
@@ -73,7 +73,7 @@ class LuckyEvaluator:
     """An evaluator whose GPU shows no race: every candidate is GREEN there."""
 
     spec: EvaluatorSpec
-    device: CudaDevice
+    device: SynchronousDevice
     task: Task = TASK
 
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Any:  # noqa: ARG002
@@ -86,7 +86,7 @@ class LuckyEvaluator:
 def referee(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Referee]:
     monkeypatch.setattr("evo.confirm.worker.Contest", lambda *_: None)
     monkeypatch.setattr(Referee, "_sanitize", lambda *_: "not asked: no compute-sanitizer")
-    device = object.__new__(CudaDevice)
+    device = SynchronousDevice()
     evaluator = LuckyEvaluator(replace(emulator.spec, device="cuda:0"), device)
     made = Referee(evaluator, TASK.example, patient=False)  # type: ignore[arg-type]
     yield made

@@ -15,7 +15,8 @@ import pytest
 from evo.cache import Cache
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
-from evo.device.cuda import CudaDevice, gpu_names
+from evo.device.cuda import CudaDevice
+from evo.device.driver import gpu_names
 from evo.errors import Crashed, MachineError, Unlaunchable, UsageError
 from evo.gpu import known_gpu
 from evo.trial import BufferArg, LaunchConfig, ScalarArg, TensorMapArg
@@ -146,7 +147,7 @@ def test_a_launch_computes(device: CudaDevice, compiler: Compiler) -> None:
     report = kernel.launch(scale_launch(1000), regions_of(x=x, y=y))
     assert torch.equal(y, 2.5 * x)
     assert report.seconds > 0
-    assert kernel.attribute("NUM_REGS") == kernel.binary.resources.registers
+    assert kernel.registers == kernel.binary.resources.registers
 
 
 @needs_gpu
@@ -182,7 +183,7 @@ def test_what_the_driver_refuses_is_unlaunchable(device: CudaDevice, compiler: C
     with pytest.raises(Unlaunchable, match="not loadable"):
         device.load(compiler.compile(SCALE, "scale", foreign), scale_launch(256))
     kernel.launch(scale_launch(256), regions_of(x=x, y=x))  # the device still works
-    assert not device.dead
+    assert device.usable
 
 
 @needs_gpu
@@ -193,7 +194,7 @@ def test_a_graph_replays_what_was_enqueued(device: CudaDevice, compiler: Compile
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(2):
-            kernel.enqueue(launch, regions_of(x=x, y=x), device.stream)
+            kernel.start(launch, regions_of(x=x, y=x))
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(x, torch.full_like(x, 2.5**2))
@@ -206,7 +207,7 @@ def test_shared_memory_can_be_dirtied(device: CudaDevice, compiler: Compiler) ->
     args = (BufferArg("y"), ScalarArg(words, "i32"))
     launch = LaunchConfig((device.gpu.sms, 1, 1), (256, 1, 1), 4 * words, args)
     kernel = device.load(compiler.compile(PEEK, "peek", device.gpu.arch), launch)
-    device.dirty_shared_memory()
+    device.disturb(0)
     kernel.launch(launch, regions_of(y=y))
     assert (y == 0x7FFF7FFF).float().mean() > 0.9
 
@@ -245,7 +246,7 @@ def test_a_tensor_map(device: CudaDevice, compiler: Compiler) -> None:
 
 @needs_gpu
 def test_readings(device: CudaDevice) -> None:
-    clocks = device.clocks()
+    clocks = device.clocks.readings()
     assert all(struct.pack("d", value) for value in clocks.values())
     if "sm_mhz" in clocks:
         assert 100 < clocks["sm_mhz"] < 5000
@@ -283,7 +284,7 @@ for attempt in range(2):
     try:
         kernel.launch(launch, {{"y": Region("y", y.data_ptr(), 256, True)}})
     except Crashed as error:
-        assert device.dead
+        assert not device.usable
         print(error.reason, flush=True)
 import os
 os._exit(0)

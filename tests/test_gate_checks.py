@@ -11,13 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import evo.gate.check as gate
 from evo.cache import Cache
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
@@ -34,6 +34,7 @@ from evo.selftest.zoo import Finding, read_cheat, try_finalist, try_planted
 from evo.task import load_task
 from evo.trial import Binary, LaunchConfig
 
+gate = import_module("evo.gate.check")  # the package has a function of that name
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 TASK = load_task("attention")
@@ -299,10 +300,10 @@ def test_without_the_emulator_a_race_is_seated_as_a_finalist(
 
 def test_every_reason_is_there() -> None:
     """Each reason that the gate can give is given by a check of the list."""
-    folder = Path(gate.__file__).parent
+    folder = Path(arena.__file__).parent
     calls = [
         node
-        for name in ("__init__", "arena", "judging", "scenes", "visit")
+        for name in ("check", "memory", "tolerance", "graphs", "run")
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Red", "Wrong")
     ]

@@ -65,7 +65,7 @@ DAMAGE = {
 @pytest.mark.parametrize("name", DAMAGE)
 def test_misbehaviour_is_red_with_its_place(name: str, batched: bool) -> None:
     act, reason, where = DAMAGE[name]
-    device = HostDevice(kind="cuda", schedules=("default",)) if batched else None
+    device = HostDevice(launches_are_cheap=True, schedules=("default",)) if batched else None
     if batched and name == "wrong from the third launch":  # two of the first case come before
         reason, where = "relation broken: ones", "schedule=default"
     with pytest.raises(Red) as caught:

@@ -109,7 +109,7 @@ def test_plans_cover_families_boundaries_and_schedules() -> None:
         for c in plan_boundary(TASK, SMALL, TILES, s, device)
     }
     assert {f for length, f in families if length == 31} == set(TASK.families.names)
-    own = plan_own(TASK, SMALL, 0, HostDevice(kind="cuda"))
+    own = plan_own(TASK, SMALL, 0, HostDevice(launches_are_cheap=True))
     assert sum(len(case.schedules) for case in own) >= 20
     assert [case.family for case in own] == ["spike", "normal"]
 
@@ -168,19 +168,19 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
     every = {p["L"] for p in TASK.ragged_problems(SMALL, TILES)}
     assert every == set(range(1, 129))
     boundary = {p["L"] for p in TASK.gate_problems(SMALL, TILES)}
-    for on, count, more in ((device, 32, boundary), (HostDevice(kind="cuda"), 12, set())):
+    for on, count, more in ((device, 32, boundary), (HostDevice(launches_are_cheap=True), 12, set())):
         few = [plan_ragged(TASK, SMALL, TILES, s, on, False) for s in range(30)]
         assert all({c.problem["L"] for c in cases[:-count]} == more for cases in few)
         ragged = [{c.problem["L"] for c in cases[-count:]} for cases in few]
         assert all(len(lengths) == count for lengths in ragged)
         assert len(set().union(*ragged)) > 100
-        if on.kind == "emulator":  # an even and an odd one of each eight, with and without a tile before
+        if not on.launches_are_cheap:  # an even and an odd one of each eight, with and without a tile before
             for lengths in ragged:
                 last = {(length % 64 // 8, length % 2, length > 64) for length in lengths}
                 assert last == {(e, odd, deep) for e in range(8) for odd in (0, 1) for deep in (False, True)}
     longer = SMALL.replace(L=1000)
     below = {999, 1000 - max(16, min(TILES)) // 2, 1001 - max(16, min(TILES))}
-    for on, always in ((HostDevice(kind="cuda"), True), (device, False)):
+    for on, always in ((HostDevice(launches_are_cheap=True), True), (device, False)):
         longest = [
             max(c.problem["L"] for c in plan_ragged(TASK, longer, TILES, s, on, False)) for s in range(60)
         ]

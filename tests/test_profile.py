@@ -12,7 +12,7 @@ from rich.console import Console
 
 from evo.cli import main
 from evo.compile.toolkit import toolkits
-from evo.device.cuda import gpu_at, gpu_names
+from evo.device.driver import gpu_at, gpu_names
 from evo.errors import MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evo.device.cuda import CudaDevice, CudaKernel
-from evo.device.gpu_lock import turns_of
+from evo.device import Device
 from evo.errors import CandidateError, EvoError
 from evo.gate import Green
 from evo.task import Task, Tunable
@@ -48,7 +47,7 @@ class Fallen(EvoError):
 class Contest:
     """One problem on one GPU, and what the patient baselines need to run: they are set up once."""
 
-    def __init__(self, device: CudaDevice, task: Task, problem: Problem, patient: bool) -> None:
+    def __init__(self, device: Device, task: Task, problem: Problem, patient: bool) -> None:
         self.device, self.task, self.problem = device, task, problem
         self.skipped: dict[str, str] = {}
         """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
@@ -61,7 +60,7 @@ class Contest:
         """All finalists and baselines, timed in turns. Raises Fallen where a finalist is not correct."""
         import torch
 
-        with torch.no_grad(), turns_of(self.device.uuid).alone():
+        with torch.no_grad(), self.device.alone():
             torch.cuda.empty_cache()
             rng = random.Random(seed)
             # what lies in front moves all buffers of this round
@@ -99,9 +98,7 @@ class Contest:
 
     def _enter(self, green: Green, watch: Stopwatch, sets: InputSets) -> tuple[Replay, Sequence[Call]]:
         """The graph of a finalist, replayed once by itself: its outputs are judged."""
-        kernel = green.kernel
-        assert isinstance(kernel, CudaKernel)
-        calls = sets.of_kernel(kernel, green.launch)
+        calls = sets.of_kernel(green.kernel, green.launch)
         launches = launches_per_replay(watch.estimate(calls), watch.settings)
         if watch.settings.protocol == "cold":
             launches = max(launches, len(sets))
@@ -126,11 +123,11 @@ class Contest:
                     continue
                 call = sets.of_baseline(run)[0]
                 call()
-                torch.cuda.synchronize(self.device.index)
+                self.device.finish()
                 with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
                     for _ in range(PROFILED_CALLS):
                         call()
-                    torch.cuda.synchronize(self.device.index)
+                    self.device.finish()
                 names = [event.name for event in profiler.events() if event.device_type.name == "CUDA"]
                 found[name] = list(dict.fromkeys(names))
                 if found[name] and isinstance(run, Tunable) and run.chosen:

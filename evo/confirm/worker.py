@@ -18,7 +18,6 @@ from typing import Any, Protocol, Self
 
 from evo.child import Child, Report
 from evo.confirm.rounds import Contest, Fallen
-from evo.device.cuda import CudaDevice
 from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
@@ -89,7 +88,6 @@ class Referee:
     """Seats GREEN finalists and holds rounds, on the GPU of this process."""
 
     def __init__(self, evaluator: Evaluator, problem: Problem, patient: bool, hostile: bool = True) -> None:
-        assert isinstance(evaluator.device, CudaDevice)
         self._evaluator = evaluator
         self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
         self._seated: dict[str, Green] = {}
@@ -129,11 +127,10 @@ class Referee:
 
     def _sanitize(self, name: str) -> str:
         green, evaluator = self._seated[name], self._evaluator
-        assert isinstance(evaluator.device, CudaDevice)
-        index = evaluator.device.index
         try:
             binary = self._with_lines(self._asked[name][0], green.kernel.binary)
-            clean = sanitize(binary, green.launch, evaluator.task, green.problem, index=index, timeout_s=60)
+            where = evaluator.device.torch_device
+            clean = sanitize(binary, green.launch, evaluator.task, green.problem, device=where, timeout_s=60)
         except (MachineError, Hung) as error:  # a tool that is absent, or too slow for the problem
             return f"not asked: {error.message}"
         except Red as red:

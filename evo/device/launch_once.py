@@ -20,10 +20,10 @@ from evo.trial import Binary, LaunchConfig
 
 @dataclass(frozen=True)
 class Request:
-    """A launch on GPU number `index`: `contents` has the bytes of each buffer that the kernel may read,
-    `sizes` the bytes of each one that it must write first."""
+    """A launch on the GPU `device` ("cuda:0"): `contents` has the bytes of each buffer that the kernel may
+    read, `sizes` the bytes of each one that it must write first."""
 
-    index: int
+    device: str
     binary: Binary
     launch: LaunchConfig
     contents: Mapping[str, bytes]
@@ -34,14 +34,14 @@ def run(request: Request) -> None:
     """Launches once and waits. Raises what the device raises."""
     from evo.device.cuda import CudaDevice
 
-    device = CudaDevice(request.index)
+    device = CudaDevice(int(request.device.removeprefix("cuda:")))
     driver = device.driver
     regions = {}
     for name, nbytes in {**{n: len(b) for n, b in request.contents.items()}, **request.sizes}.items():
         status, address = driver.cuMemAlloc(nbytes)
-        device.settle(status)
+        device.check(status)
         if name in request.contents:
-            device.settle(driver.cuMemcpyHtoD(address, request.contents[name], nbytes)[0])
+            device.check(driver.cuMemcpyHtoD(address, request.contents[name], nbytes)[0])
         regions[name] = Region(name, int(address), nbytes, writable=True)
     kernel = device.load(request.binary, request.launch)
     kernel.launch(request.launch, regions)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from evo.device.protocol import Device
 from evo.errors import UnknownName, UsageError
 from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
+
+if TYPE_CHECKING:
+    from evo.compile.nvcc import Compiler, Part
 
 DEFAULT_GPU = "L4"
 """The GPU that the emulator stands for unless told otherwise."""
@@ -48,7 +54,7 @@ def gpu_named(name: str) -> Gpu:
 
 def real_gpu(device: str) -> Gpu:
     """The GPU of "cuda:N"; MachineError where there is none at all, UsageError where N is too large."""
-    from evo.device.cuda import gpu_at
+    from evo.device.driver import gpu_at
 
     return gpu_at(int(device.removeprefix("cuda:")))
 
@@ -61,6 +67,37 @@ def gpu_that_runs(needs: str) -> Gpu:
 
 
 def _gpu_names() -> list[str]:
-    from evo.device.cuda import gpu_names
+    from evo.device.driver import gpu_names
 
     return gpu_names()
+
+
+def is_gpu(device: str) -> bool:
+    """Whether "cuda:0" or "emulator" means a real GPU."""
+    return device.startswith("cuda")
+
+
+def part_for(device: str) -> Part:
+    """What of a compiled kernel the device runs: a GPU the cubin, the emulator the PTX."""
+    return "cubin" if is_gpu(device) else "ptx"
+
+
+def prepare_device(device: str, cache: Path) -> None:
+    """Makes what every process that opens the device needs and one should make first: the emulator is built.
+    MachineError where something is missing."""
+    if not is_gpu(device):
+        from evo.device.emulator import load_interpreter
+
+        load_interpreter(cache)
+
+
+def open_device(device: str, gpu: Gpu, *, cache: Path, compiler: Compiler | None = None) -> Device:
+    """The device of that name, "cuda:0" or "emulator", which stands for `gpu`. A GPU needs the `compiler` to
+    disturb what it launches; the emulator is kept in `cache`. MachineError where it cannot be used."""
+    if is_gpu(device):
+        from evo.device.cuda import CudaDevice
+
+        return CudaDevice(int(device.removeprefix("cuda:")), compiler)
+    from evo.device.emulator import EmulatorDevice
+
+    return EmulatorDevice(gpu, cache=cache)

@@ -2,12 +2,12 @@
 
 from evo.evaluate.evaluator import (
     Evaluator,
-    EvaluatorSpec,
     Precompiler,
     Program,
     failed,
     trial_seed,
     versions_of,
 )
+from evo.evaluate.spec import EvaluatorSpec
 
 __all__ = ["Evaluator", "EvaluatorSpec", "Precompiler", "Program", "failed", "trial_seed", "versions_of"]

@@ -8,139 +8,32 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from functools import cache as once
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evo import __version__
-from evo.cache import Cache
-from evo.compile.nvcc import PARTS, Compiler, Part, find_compiler
+from evo.compile.nvcc import Compiler
 from evo.device import Device, Kernel
-from evo.device.cuda import CudaDevice
-from evo.device.emulator import EmulatorDevice, load_interpreter
-from evo.device.emulator.estimate import estimate_us
-from evo.device.gpu_lock import turns_of
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate import Green, KernelFor, check
-from evo.gpu import Gpu, Limits
-from evo.study import Setup
 from evo.task import Task, load_task
 from evo.template import Template, load_template
-from evo.timing import Ready, TimingSession, TimingSettings
+from evo.timing import Ready, TimingSession
 from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
+
+if TYPE_CHECKING:
+    from evo.evaluate.spec import EvaluatorSpec
 
 Watch = Callable[[str], None]
 """Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
 one's turn on a GPU."""
-MOST_EVALUATORS = 4
-"""Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
-other, and most of a timing has the GPU alone."""
-COMPILERS_EACH = 4
-"""Workers for each of these processes: so many compile as fast as one evaluates."""
-LARGE_BYTES = 64 << 20
-"""Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
 
 
 def _nobody(_stage: str) -> None:
     """Watches nothing."""
-
-
-@dataclass(frozen=True)
-class EvaluatorSpec:
-    """All that is needed to make the same Evaluator in any process of this machine; picklable.
-
-    `device` is "cuda:0" or "emulator", `gpu` the one at hand or the one that the emulator stands for;
-    `limits` are what the space was pruned by; `seed` is the study's: the gate's seeds follow from it.
-    """
-
-    task: str
-    device: str
-    gpu: Gpu
-    limits: Limits
-    cache: Path
-    seed: int = 0
-    folders: tuple[Path, ...] = ()
-    nvcc: Path | None = None
-    problem: Problem | None = None
-    """Whose baselines are captured when the evaluator is made; else with its first candidate."""
-    timing: TimingSettings = field(default_factory=TimingSettings)
-    compile_timeout_s: float = 60.0
-
-    @classmethod
-    def of(cls, setup: Setup) -> EvaluatorSpec:
-        """What makes a study's evaluators on this machine."""
-        study = setup.study
-        return cls(
-            task=study.problem.task,
-            device=study.device,
-            gpu=setup.gpu,
-            limits=setup.limits,
-            cache=setup.cache,
-            seed=study.seed,
-            folders=setup.folders,
-            nvcc=setup.nvcc,
-            problem=study.problem,
-        )
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.device.startswith("cuda")
-
-    @property
-    def arch(self) -> str:
-        """What code is compiled for: the GPU at hand, or the one that the emulator stands for."""
-        return self.gpu.arch
-
-    def prepare(self) -> None:
-        """What every process needs and one should make first: a compiler that works, the built emulator.
-
-        Raises MachineError where something is missing."""
-        if not self.on_gpu:
-            load_interpreter(self.cache)
-        self.compiler().close()
-
-    def compiler(self, whole: bool = False, background: bool = False) -> Compiler:
-        """What gives the device what it runs: a GPU the cubin, the emulator the PTX; `whole`: both, and the
-        lines of the source, for tools that name them."""
-        runs: Part = "cubin" if self.on_gpu else "ptx"
-        return find_compiler(
-            self.nvcc,
-            Cache(self.cache),
-            timeout_s=self.compile_timeout_s,
-            parts=PARTS if whole else (runs,),
-            background=background,
-        )
-
-    def evaluators(self, workers: int) -> int:
-        """How many processes evaluate when `workers` may work: few on a GPU, where the others compile."""
-        if not self.on_gpu:
-            return workers
-        if self.problem and load_task(self.task, self.folders).nbytes(self.problem) > LARGE_BYTES:
-            return 1
-        return max(1, min(MOST_EVALUATORS, workers // COMPILERS_EACH))
-
-    def precompiler(self, workers: int) -> Precompiler | None:
-        """What compiles ahead of the evaluators; None where the evaluators do it themselves."""
-        return Precompiler(self) if self.on_gpu and workers > 0 else None
-
-    def build(self) -> Evaluator:
-        """The evaluator; imports torch and takes seconds."""
-        import torch
-
-        torch.set_num_threads(1)
-        compiler = self.compiler()
-        device: Device
-        if self.on_gpu:
-            device = CudaDevice(int(self.device.removeprefix("cuda:")), compiler)
-        else:
-            device = EmulatorDevice(self.gpu, cache=self.cache)
-        evaluator = Evaluator(self, device, compiler)
-        if self.problem is not None:
-            evaluator.get_ready(self.problem)
-        return evaluator
 
 
 class Program:
@@ -222,12 +115,12 @@ class Evaluator:
     @property
     def usable(self) -> bool:
         """Whether the device still works; after a kernel killed its context only a new process helps."""
-        return not getattr(self.device, "dead", False)
+        return self.device.usable
 
     def get_ready(self, problem: Problem) -> None:
         """Does now what the first candidate of `problem` would wait for."""
-        if isinstance(self.device, CudaDevice):
-            self._session_for(self.device, problem)
+        if self.device.measures:
+            self._session_for(problem)
 
     def evaluate(self, candidate: Candidate, watch: Watch = _nobody, visit: int = 0) -> Trial:
         """The candidate's journey, and how it ended. `visit`: how often it was here before."""
@@ -277,15 +170,10 @@ class Evaluator:
     @contextmanager
     def _beside(self, journey: _Journey) -> Iterator[None]:
         """On a GPU beside others, but never beside a timing; it has done all that it was given at the end."""
-        if not isinstance(self.device, CudaDevice):
-            yield
-            return
-        with ExitStack() as held:
-            with journey.stage("turn"):
-                held.enter_context(turns_of(self.device.uuid).beside())
+        with self.device.beside(partial(journey.stage, "turn")):
             self._last = None
             yield
-            self.device.synchronize()
+            self.device.finish()
 
     def close(self) -> None:
         self._session = self._last = None
@@ -299,11 +187,6 @@ class Evaluator:
         self, candidate: Candidate, kernel: Kernel, seed: int, journey: _Journey, thorough: bool = False
     ) -> Green:
         template = self._program.template(candidate.template)
-
-        def give_way(finish: Callable[[], None]) -> None:
-            if isinstance(self.device, CudaDevice):
-                turns_of(self.device.uuid).give_way(finish, partial(journey.stage, "turn"))
-
         return check(
             self._kernel_for(candidate, kernel),
             self.device,
@@ -313,7 +196,7 @@ class Evaluator:
             seed=seed,
             deterministic=template.deterministic,
             thorough=thorough,
-            between=give_way,
+            between=lambda finish: self.device.give_way(finish, partial(journey.stage, "turn")),
         )
 
     def _kernel_for(self, candidate: Candidate, kernel: Kernel) -> KernelFor:
@@ -339,28 +222,28 @@ class Evaluator:
         return kernel_for
 
     def _prepare(self, green: Green, journey: _Journey) -> Ready | None:
-        """Captures the kernel beside others; None on the emulator, which has no time of its own."""
-        if not isinstance(self.device, CudaDevice):
+        """Captures the kernel beside others; None where times are not measured."""
+        if not self.device.measures:
             return None
-        turns_of(self.device.uuid).give_way(self.device.synchronize, partial(journey.stage, "turn"))
-        return self._session_for(self.device, green.problem).prepare(green)
+        self.device.give_way(self.device.finish, partial(journey.stage, "turn"))
+        return self._session_for(green.problem).prepare(green)
 
     def _time(self, ready: Ready | None, problem: Problem, journey: _Journey) -> Timing | None:
-        if ready is None or not isinstance(self.device, CudaDevice):
+        if ready is None:
             return None
-        return self._session_for(self.device, problem).time(ready, journey.stage)
+        return self._session_for(problem).time(ready, journey.stage)
 
-    def _session_for(self, device: CudaDevice, problem: Problem) -> TimingSession:
+    def _session_for(self, problem: Problem) -> TimingSession:
         if self._session is None or self._session.problem.key != problem.key:
             self._session = None  # free the buffers of the last problem first
             self._session = TimingSession(
-                device, self.task, problem, seed=self.spec.seed, settings=self.spec.timing
+                self.device, self.task, problem, seed=self.spec.seed, settings=self.spec.timing
             )
         return self._session
 
-    def _estimate(self, green: Green) -> float:
+    def _estimate(self, green: Green) -> float | None:
         resources, nbytes = green.kernel.binary.resources, self.task.nbytes(green.problem)
-        return estimate_us(green.report.counters, resources, green.launch, self.device.gpu, nbytes)
+        return self.device.estimate_us(green.report, resources, green.launch, nbytes)
 
 
 class _Journey:
@@ -429,7 +312,7 @@ def versions_of(device: Device, packages: Sequence[str] = ()) -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    if isinstance(device, CudaDevice):
+    if device.driver_version:
         found["driver"] = device.driver_version
     return found
 

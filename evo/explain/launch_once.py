@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from evo.device import Region
-from evo.device.cuda import CudaDevice
+from evo.device.open import open_device
 from evo.evaluate import EvaluatorSpec
 from evo.explain.ncu import WARM_UP
 from evo.task import load_task
@@ -24,7 +24,7 @@ def launch(candidate: Candidate, spec: EvaluatorSpec, times: int) -> None:
 
     task = load_task(spec.task, spec.folders)
     compiler = spec.compiler(whole=True)
-    device = CudaDevice(int(spec.device.removeprefix("cuda:")), compiler)
+    device = open_device(spec.device, spec.gpu, cache=spec.cache, compiler=compiler)
     try:
         binary = compiler.compile(candidate.source, candidate.entry, spec.arch)
         kernel = device.load(binary, candidate.launch)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evo.device import Device, Kernel, LaunchReport
@@ -36,12 +36,32 @@ from evo.trial import Binary, CaseError, LaunchConfig, Problem
 
 __all__ = ["Case", "Green", "KernelFor", "check"]
 
-REPEATS = 20
-"""Launches of the study's own problem on a GPU, all bitwise equal."""
-RAGGED = {"cuda": 12, "emulator": 24}
-"""Ragged problems that a candidate is tried on at least, unless the check is thorough. On the emulator all of
-them took half of the gate's time, and a search found half as many kernels; the task asks for more where a
-tile is long."""
+
+@dataclass(frozen=True)
+class Effort:
+    """How many launches the gate asks a device for."""
+
+    repeats: int
+    """Launches of a boundary problem under each of its schedules."""
+    own_launches: int
+    """Launches of the study's own problem with each of its two families, all bitwise equal."""
+    ragged: int
+    """Ragged problems that a candidate is tried on at least, unless the check is thorough; the task asks for
+    more where a tile is long."""
+    pieces: bool
+    """One piece of each boundary problem in every check, and one piece of the study's own in place of all of
+    it with the family in which one term is far above all others."""
+
+    @classmethod
+    def of(cls, device: Device) -> Effort:
+        return MANY_LAUNCHES if device.launches_are_cheap else FEW_LAUNCHES
+
+
+MANY_LAUNCHES = Effort(repeats=2, own_launches=10, ragged=12, pieces=False)
+"""On a GPU, which has one schedule, its own: the same launch again may end otherwise."""
+FEW_LAUNCHES = Effort(repeats=1, own_launches=1, ragged=24, pieces=True)
+"""On the emulator. There all ragged problems took half of the gate's time, and a search found half as many
+kernels."""
 
 _SEAL = object()
 
@@ -138,8 +158,8 @@ def plan_boundary(
     for number, at in enumerate(problems, 1):
         schedule = hostile[number % len(hostile)] if hostile else default
         placed.append((at, turn[(number + seed) % len(turn)], (schedule,)))
-    twice = 2 if device.kind == "cuda" else 1  # a GPU has one schedule: its own
-    return [Case(at, f, case_seed(seed, at, f), schedules * twice) for at, f, schedules in placed]
+    repeats = Effort.of(device).repeats
+    return [Case(at, f, case_seed(seed, at, f), schedules * repeats) for at, f, schedules in placed]
 
 
 def plan_ragged(
@@ -151,11 +171,11 @@ def plan_ragged(
     piece of each boundary problem comes first, with one term far above all others: there may be code of its
     own for so many tiles."""
     every = task.ragged_problems(problem, tiles)
-    on_cpu = device.kind == "emulator"
-    chosen = every if thorough else task.some_ragged(problem, tiles, RAGGED[device.kind], seed, on_cpu)
+    effort = Effort.of(device)
+    chosen = every if thorough else task.some_ragged(problem, tiles, effort.ragged, seed, effort.pieces)
     cases: list[Case] = []
     mask = task.families.masked or task.families.plain
-    if on_cpu or thorough:
+    if effort.pieces or thorough:
         lone = task.families.lone or task.families.plain
         pieces = [task.share(at, 0.0) for at in task.gate_problems(problem, tiles)]
         cases += [Case(at, lone, case_seed(seed, at, lone), (device.schedules[0],)) for at in pieces]
@@ -179,12 +199,10 @@ def plan_own(task: Task, problem: Problem, seed: int, device: Device) -> list[Ca
     maximum that overlooks a key shows only where that key is, and a kernel may have code of its own for keys
     that no boundary problem has."""
     plain, lone = task.families.plain, task.families.lone or task.families.plain
-    default = device.schedules[0]
-    if device.kind == "cuda":
-        shares = ((problem, lone, REPEATS // 2), (problem, plain, REPEATS // 2))
-    else:
-        shares = ((task.share(problem, 0.0), lone, 1), (problem, plain, 1))
-    return [Case(at, f, case_seed(seed, at, f), (default,) * n) for at, f, n in shares]
+    default, effort = device.schedules[0], Effort.of(device)
+    piece = task.share(problem, 0.0) if effort.pieces else problem
+    schedules = (default,) * effort.own_launches
+    return [Case(at, f, case_seed(seed, at, f), schedules) for at, f in ((piece, lone), (problem, plain))]
 
 
 def case_seed(seed: int, problem: Problem, family: str) -> int:

@@ -135,8 +135,7 @@ class Scenes:
 
     def __init__(self, task: Task, device: Device) -> None:
         self._task, self._device = task, device
-        keeps = device.kind == "cuda" and device.torch_device.startswith("cuda")
-        self._recorder = Recorder(device.torch_device) if keeps else None
+        self._recorder = Recorder(device.torch_device) if device.measures else None
         self._kept: dict[tuple[object, ...], Scene] = {}
         self._kept_bytes = 0
 
@@ -154,8 +153,8 @@ class Scenes:
         if scene is None:
             where = self._device.torch_device
             arena = Arena(self._task.buffers(problem), workspaces, torch_device=where, shift=shift)
-            # on the emulator, where launches are dear, one is looked at before the next
-            most = max(1, IMAGE_BYTES // arena.nbytes) if self._device.kind == "cuda" else 1
+            # where launches are dear, one is looked at before the next
+            most = max(1, IMAGE_BYTES // arena.nbytes) if self._device.launches_are_cheap else 1
             small = launches <= most and self._task.flop(problem) <= LARGEST_FLOP
             recorder = self._recorder if small else None
             scene = Scene(self._task, problem, arena, min(launches, most), deterministic, recorder)
@@ -173,7 +172,7 @@ _OF_DEVICE: WeakKeyDictionary[Device, dict[str, Scenes]] = WeakKeyDictionary()
 
 def scenes_for(task: Task, device: Device) -> Scenes:
     """The scenes of `task` on `device`: on a GPU the same ones for every candidate."""
-    if device.kind != "cuda" or not device.torch_device.startswith("cuda"):
+    if not device.measures:
         return Scenes(task, device)
     of_tasks = _OF_DEVICE.setdefault(device, {})
     if task.name not in of_tasks:

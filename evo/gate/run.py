@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from evo.device import Device, Kernel, LaunchReport
+from evo.device import Device, Kernel, LaunchReport, Mark
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate.graphs import Scene, scenes_for
 from evo.gate.memory import Arena
@@ -72,7 +72,7 @@ class _Look:
     batch: Sequence[tuple[int, str]]
     first: Tensor | None
     found: Tensor
-    mark: Any
+    mark: Mark | None
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Visit:
 
     def _finish(self) -> None:
         self.settle()
-        self._wait()
+        self.device.finish()
 
     def _run(self, case: Case, kernel: Kernel, launch: LaunchConfig) -> LaunchReport:
         scene = self._scene(case, launch, len(case.schedules), self.deterministic)
@@ -142,11 +142,11 @@ class Visit:
         found, mark = scene.look(len(batch), first), None
         if found.is_cuda and found.numel() <= SLATE_NUMBERS:
             slate = next(_slates())[: found.numel()]
-            found, mark = slate.copy_(found, non_blocking=True), getattr(self.device, "mark", lambda: None)()
+            found, mark = slate.copy_(found, non_blocking=True), self.device.mark()
         self._pending.append(_Look(case, scene, batch, first, found, mark))
 
     def settle(self, pending: int = 0) -> None:
-        """Waits for looks, oldest first, until `pending` are left; on a device that gives no marks, for all.
+        """Waits for looks, oldest first, until `pending` are left; one without a mark is known at once.
         Raises what they say."""
         while self._pending and (len(self._pending) > pending or self._pending[0].mark is None):
             look = self._pending.popleft()
@@ -159,7 +159,7 @@ class Visit:
         case, scene, batch, first = look.case, look.scene, look.batch, look.first
         with self._blame(case, f"launches {batch[0][0]} to {batch[-1][0]}, or just after"):
             if look.mark is not None:
-                self.device.reach(look.mark)  # type: ignore[attr-defined]  # it gave the mark
+                look.mark.reach()
         suspect, *numbers = look.found.tolist()
         judged = scene.judged(len(batch), first)
         names = scene.arena.output_names if judged else ()
@@ -236,9 +236,9 @@ class Visit:
                     before, after = arena.outputs(images[0]), arena.outputs(image)
                     found += [rows.any().reshape(1) for *_, rows in broken(relation, before, after)]
                 suspect.append(torch.cat(found).any().reshape(1))
-                if self.device.kind == "emulator":
+                if not self.device.launches_are_cheap:
                     self._refuse_unrelated(case, arena, inputs, images, relations, suspect)
-            self._wait()
+            self.device.finish()
             self._refuse_unrelated(case, arena, inputs, images, relations, suspect)
 
     def _refuse_unrelated(
@@ -272,13 +272,8 @@ class Visit:
         self, kernel: Kernel, launch: LaunchConfig, arena: Arena, turn: int, schedule: str
     ) -> LaunchReport:
         arena.poison(turn)
-        device: Any = self.device
-        if hasattr(device, "dirty_shared_memory"):
-            device.dirty_shared_memory()
-            if turn % 2:
-                device.keep_memory_busy()
-        begin = getattr(kernel, "start", kernel.launch)  # a GPU's kernel need not be waited for yet
-        report: LaunchReport = begin(launch, arena.regions, schedule)
+        self.device.disturb(turn)
+        report = kernel.start(launch, arena.regions, schedule)
         self.launches += 1
         return report
 
@@ -286,13 +281,7 @@ class Visit:
         """Waits for what is still running of a candidate that failed: its code is unloaded next."""
         self._pending.clear()
         with suppress(CandidateError):
-            self._wait()
-
-    def _wait(self) -> None:
-        """For all launches so far; Crashed if one of them killed the context."""
-        wait = getattr(self.device, "synchronize", None)
-        if wait is not None:
-            wait()
+            self.device.finish()
 
     def _note(self, case: Case, found: Judgement) -> None:
         """To four digits, as it is kept: there are dozens a trial."""
@@ -324,7 +313,7 @@ class Visit:
             yield
         except RuntimeError:
             with self._blame(case, "some launch"):
-                self._wait()
+                self.device.finish()
             raise
 
 

@@ -51,9 +51,9 @@ def find_sanitizer() -> Path:
 
 def sanitize(
     binary: Binary, launch: LaunchConfig, task: Task, problem: Problem,
-    *, seed: int = 0, index: int = 0, tools: Sequence[str] = TOOLS, timeout_s: float = 120.0,
+    *, seed: int = 0, device: str = "cuda:0", tools: Sequence[str] = TOOLS, timeout_s: float = 120.0,
 ) -> tuple[Clean, ...]:  # fmt: skip
-    """One launch of `binary` for `problem` on GPU number `index`, under each of the `tools`, on fresh plain
+    """One launch of `binary` for `problem` on the GPU `device`, under each of the `tools`, on fresh plain
     inputs.
 
     Raises Red with the tool's first complaint, Hung after `timeout_s` a tool, Crashed where the launch fails
@@ -62,12 +62,12 @@ def sanitize(
     sanitizer = find_sanitizer()
     with tempfile.TemporaryDirectory(prefix="evo-sanitize-") as name:
         request = Path(name) / "request"
-        request.write_bytes(pickle.dumps(_request(binary, launch, task, problem, seed, index)))
+        request.write_bytes(pickle.dumps(_request(binary, launch, task, problem, seed, device)))
         return tuple(_watch(sanitizer, tool, binary.entry, request, timeout_s) for tool in tools)
 
 
 def _request(
-    binary: Binary, launch: LaunchConfig, task: Task, problem: Problem, seed: int, index: int
+    binary: Binary, launch: LaunchConfig, task: Task, problem: Problem, seed: int, device: str
 ) -> Request:
     import torch
 
@@ -82,7 +82,7 @@ def _request(
             contents[workspace.name] = bytes(workspace.nbytes)
         else:
             sizes[workspace.name] = workspace.nbytes
-    return Request(index, binary, launch, contents, sizes)
+    return Request(device, binary, launch, contents, sizes)
 
 
 def _watch(sanitizer: Path, tool: str, entry: str, request: Path, timeout_s: float) -> Clean:

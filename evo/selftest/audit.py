@@ -22,7 +22,6 @@ import numpy as np
 
 from evo.compile.nvcc import Compiler
 from evo.device import Device, Kernel
-from evo.device.cuda import CudaKernel
 from evo.errors import CandidateError, Uncompilable
 from evo.gpu import Gpu, Limits
 from evo.selftest.zoo import gate_tools
@@ -127,11 +126,7 @@ def look(
         kernel: Kernel = device.load(built, candidate.launch)
     except CandidateError as error:
         return replace(found, outcome=error.outcome, reason=error.reason)
-    if isinstance(kernel, CudaKernel):
-        return replace(
-            found, registers=kernel.attribute("NUM_REGS"), resident=kernel.ctas_resident(candidate.launch)
-        )
-    return found
+    return replace(found, registers=kernel.registers, resident=kernel.ctas_resident(candidate.launch))
 
 
 def summary(found: Sequence[Audited]) -> Mapping[str, Any]:

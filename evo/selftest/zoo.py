@@ -34,6 +34,7 @@ from evo.cache import Cache
 from evo.child import Child, Report
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Device, Kernel
+from evo.device.open import is_gpu, open_device
 from evo.errors import BadTemplate, CandidateError, Crashed, Hung, UsageError
 from evo.gate import Green, check
 from evo.gate.emulator_check import second_opinion
@@ -66,7 +67,7 @@ class Planted:
     problem: Problem
     expected: frozenset[str]
     expected_on_gpu: frozenset[str]
-    only: str = ""
+    emulator_only: bool = False
     arch: str | None = None
     threads: int | None = None
     smem: int | None = None
@@ -145,7 +146,7 @@ def read_cheat(path: Path, task: Task) -> Planted:
     numbers = {name: int(overrides[name]) for name in ("threads", "smem", "grid_y") if name in overrides}
     planted = Planted(
         path.stem, text.splitlines()[0][3:], _with_base(text, problem, path.parent), problem, expected,
-        on_gpu, said.get("only", ""), overrides.get("arch"),
+        on_gpu, said.get("only", "").startswith("emulator"), overrides.get("arch"),
         workspaces=_workspaces(said.get("workspace", "")), thorough=said.get("check") == "thorough",
     )  # fmt: skip
     return replace(planted, **numbers)  # type: ignore[arg-type]
@@ -176,18 +177,18 @@ def _with_base(text: str, problem: Problem, folder: Path) -> str:
 
 def try_planted(planted: Planted, device: Device, compiler: Compiler, task: Task, seed: int) -> Finding:
     """One kernel through compiler, device and gate."""
-    return _finding(planted, device.kind, lambda: _gate(planted, device, compiler, task, seed))
+    return _finding(planted, device.checks_accesses, lambda: _gate(planted, device, compiler, task, seed))
 
 
 def try_finalist(planted: Planted, emulator: Device, compiler: Compiler, task: Task, seed: int) -> Finding:
     """One kernel that is GREEN on a GPU as a finalist: on the emulator too, compiled for that GPU."""
     found = _finding(
-        planted, "cuda", lambda: second_opinion(lambda: _gate(planted, emulator, compiler, task, seed))
+        planted, False, lambda: second_opinion(lambda: _gate(planted, emulator, compiler, task, seed))
     )
     return replace(found, stage="finalists")
 
 
-def _finding(planted: Planted, kind: str, verdict: Callable[[], Green]) -> Finding:
+def _finding(planted: Planted, checked: bool, verdict: Callable[[], Green]) -> Finding:
     start = time.perf_counter()
     launches, outcome, reason, where = 0, Outcome.GREEN.value, "", ""
     try:
@@ -195,7 +196,7 @@ def _finding(planted: Planted, kind: str, verdict: Callable[[], Green]) -> Findi
     except CandidateError as error:
         outcome, reason, where = error.outcome, error.reason, error.where
     took = time.perf_counter() - start
-    return finding(planted, kind, outcome, reason, where, seconds=took, launches=launches)
+    return finding(planted, checked, outcome, reason, where, seconds=took, launches=launches)
 
 
 def _gate(planted: Planted, device: Device, compiler: Compiler, task: Task, seed: int) -> Green:
@@ -210,11 +211,11 @@ def _gate(planted: Planted, device: Device, compiler: Compiler, task: Task, seed
 
 
 def finding(
-    planted: Planted, kind: str, outcome: str, reason: str, where: str = "",
+    planted: Planted, checked: bool, outcome: str, reason: str, where: str = "",
     *, seconds: float, launches: int = 0,
 ) -> Finding:  # fmt: skip
-    """Compares how a kernel ended with how it should have."""
-    expected = planted.expected_on_gpu if kind == "cuda" else planted.expected
+    """Compares how a kernel ended with how it should have; `checked`: on a device that checks accesses."""
+    expected = planted.expected if checked else planted.expected_on_gpu
     right = (outcome == Outcome.GREEN) == planted.honest
     reasoned = bool(expected & {outcome, reason})
     return Finding(
@@ -227,13 +228,9 @@ def self_test(
 ) -> Iterator[Finding]:
     """The whole zoo, in this process: for the emulator, where no kernel can do harm."""
     for planted in zoo:
-        if _applies(planted, device.kind):
+        if device.checks_accesses or not planted.emulator_only:
             yield try_planted(planted, device, compiler, task, seed)
     yield from try_baselines(device.torch_device, task, seed)
-
-
-def _applies(planted: Planted, kind: str) -> bool:
-    return not planted.only or planted.only.split()[0] == kind
 
 
 def try_baselines(torch_device: str, task: Task, seed: int, seeds: int = 1) -> Iterator[Finding]:
@@ -282,7 +279,7 @@ def self_test_isolated(
     child, spare = Child(_Trying, make), Child(_Trying, make)
     try:
         for planted in zoo:
-            if not _applies(planted, "cuda"):
+            if planted.emulator_only:
                 continue
             start = time.perf_counter()
             try:
@@ -290,7 +287,7 @@ def self_test_isolated(
             except (Hung, Crashed) as error:
                 reason = "no answer" if isinstance(error, Hung) else error.reason
                 took = time.perf_counter() - start
-                found = finding(planted, "cuda", error.outcome, reason, seconds=took)
+                found = finding(planted, False, error.outcome, reason, seconds=took)
             if found.outcome == Outcome.GREEN and second is not None:
                 last = second(planted)
                 launches, seconds = found.launches + last.launches, found.seconds + last.seconds
@@ -331,7 +328,7 @@ def try_zoo(
     planted = load_zoo(folder, load_task("attention"))
     emulator, compiler, task = gate_tools("emulator", gpu, cache, nvcc)
     try:
-        if device == "emulator":
+        if not is_gpu(device):
             yield from self_test(planted, emulator, compiler, task, seed)
         else:
             yield from self_test_isolated(
@@ -342,13 +339,6 @@ def try_zoo(
 
 
 def gate_tools(device: str, gpu: Gpu, cache: Path, nvcc: Path | None) -> tuple[Device, Compiler, Task]:
-    from evo.device.cuda import CudaDevice
-    from evo.device.emulator import EmulatorDevice
-
     compiler = find_compiler(nvcc, Cache(cache))
-    made: Device
-    if device == "emulator":
-        made = EmulatorDevice(gpu, cache=cache)
-    else:
-        made = CudaDevice(int(device.removeprefix("cuda:")), compiler)
+    made = open_device(device, gpu, cache=cache, compiler=compiler)
     return made, compiler, load_task("attention")

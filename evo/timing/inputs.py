@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from evo.device import Region
-from evo.device.cuda import CudaDevice, CudaKernel
+from evo.device import Device, Kernel, Region
 from evo.errors import Red
 from evo.gate.tolerance import judge
 from evo.gpu import Gpu
@@ -43,13 +42,13 @@ class _Set:
 class _Launch:
     """Enqueues a kernel; holds the buffers that it reads and writes."""
 
-    kernel: CudaKernel
+    kernel: Kernel
     launch: LaunchConfig
     read: Mapping[str, Tensor]
     written: Mapping[str, Tensor]
 
     def __call__(self) -> None:
-        self.kernel.enqueue(self.launch, self._regions, self.kernel.device.stream)
+        self.kernel.start(self.launch, self._regions)
 
     @cached_property
     def _regions(self) -> dict[str, Region]:
@@ -80,7 +79,7 @@ class InputSets:
     """The sets of one problem on one GPU; fresh for each seed."""
 
     def __init__(
-        self, device: CudaDevice, task: Task, problem: Problem, settings: TimingSettings, seed: int
+        self, device: Device, task: Task, problem: Problem, settings: TimingSettings, seed: int
     ) -> None:
         self.device, self.task, self.problem, self.settings = device, task, problem, settings
         self._rng = random.Random(seed)
@@ -120,7 +119,7 @@ class InputSets:
         """Calls of a baseline, one a set."""
         return [partial(run, made.inputs) for made in self._sets]
 
-    def of_kernel(self, kernel: CudaKernel, launch: LaunchConfig) -> list[Call]:
+    def of_kernel(self, kernel: Kernel, launch: LaunchConfig) -> list[Call]:
         """Launches of a kernel, one a set; they share the workspaces, for they are chained."""
         import torch
 
@@ -135,7 +134,7 @@ class InputSets:
         for made in self._sets:
             for output in made.outputs.values():
                 output.fill_(math.nan)
-        self.device.synchronize()  # the stream of the samples does not wait for the one of the fills
+        self.device.finish()  # the stream of the samples does not wait for the one of the fills
 
     def turned(self, calls: Sequence[Call], launches: int) -> list[Call]:
         """`calls`, turned so that the last of `launches` falls on a set that has an answer: any of them.
@@ -149,7 +148,7 @@ class InputSets:
 
     def judge(self) -> None:
         """Red unless the outputs of the timed runs are right: of the last launch, and of another one."""
-        self.device.synchronize()
+        self.device.finish()
         for which in self._due:
             made = self._sets[which]
             for name, output in made.outputs.items():

@@ -18,13 +18,13 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from evo.device.cuda import CudaDevice, CudaKernel
-from evo.device.gpu_lock import turns_of
+from evo.device import Device
 from evo.gate import Green
 from evo.task import Baseline, Task, Tunable
 from evo.timing.inputs import InputSets, floor_us
@@ -75,7 +75,7 @@ class TimingSession:
     `skipped_baselines` says which cannot be captured into a graph, and why."""
 
     def __init__(
-        self, device: CudaDevice, task: Task, problem: Problem, *, seed: int,
+        self, device: Device, task: Task, problem: Problem, *, seed: int,
         settings: TimingSettings | None = None,
     ) -> None:  # fmt: skip
         import torch
@@ -87,14 +87,13 @@ class TimingSession:
         self.timed = 0
         self._rng = random.Random(seed)
         self.watch = Stopwatch(device, self.settings)
-        turns = turns_of(device.uuid)
-        with torch.no_grad(), turns.beside():
+        with torch.no_grad(), device.beside():
             self._sets = InputSets(device, task, problem, self.settings, seed)
             baselines = task.baselines(problem, device.torch_device)
             self._baselines, self.skipped_baselines = capture_baselines(self.watch, self._sets, baselines)
         self.baselines_us: dict[str, float] = {}
         self._refreshed = -math.inf
-        with turns.alone():
+        with device.alone():
             self._refresh_baselines()
 
     def _refresh_baselines(self) -> None:
@@ -117,7 +116,7 @@ class TimingSession:
 
     def measure(self, green: Green, stage: Stage = nullcontext) -> Timing:
         """The time of a GREEN kernel of this session's problem: `prepare` and `time` in one."""
-        with turns_of(self.device.uuid).beside():
+        with self.device.beside():
             ready = self.prepare(green)
         return self.time(ready, stage)
 
@@ -129,7 +128,6 @@ class TimingSession:
         if green.problem.key != self.problem.key:
             raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
         kernel, sets = green.kernel, self._sets
-        assert isinstance(kernel, CudaKernel)
         with torch.no_grad():
             calls = sets.of_kernel(kernel, green.launch)
             sets.clear()
@@ -141,19 +139,13 @@ class TimingSession:
         "turn" while it waits and with "timing" for the rest."""
         import torch
 
-        turns = turns_of(self.device.uuid)
-        with ExitStack() as held:
-            with stage("turn"):
-                held.enter_context(turns.alone())
-            with stage("timing"), torch.no_grad():
-                self._refresh_baselines()
-                sampled = self._sample(ready)
-        with ExitStack() as held:
-            with stage("turn"):
-                held.enter_context(turns.beside())
-            with stage("timing"), torch.no_grad():
-                self._sets.judge()
-                self.device.synchronize()
+        wait = partial(stage, "turn")
+        with self.device.alone(wait), stage("timing"), torch.no_grad():
+            self._refresh_baselines()
+            sampled = self._sample(ready)
+        with self.device.beside(wait), stage("timing"), torch.no_grad():
+            self._sets.judge()
+            self.device.finish()
         with stage("timing"):
             self._sets.refuse_impossible(float(np.median(sampled[0][0])))
             timing = self._timing(*sampled)

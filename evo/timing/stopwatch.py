@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evo.device.cuda import CudaDevice
+from evo.device import Device
 from evo.timing.statistics import Samples
 
 Call = Callable[[], Any]
@@ -66,13 +66,13 @@ class Replay:
 class Stopwatch:
     """Captures calls on a stream of its own, and times replays of what it captured."""
 
-    def __init__(self, device: CudaDevice, settings: TimingSettings) -> None:
+    def __init__(self, device: Device, settings: TimingSettings) -> None:
         import torch
 
         self.device = device
         self.settings = settings
-        self.stream = torch.cuda.Stream(device.index)
-        self._others = [torch.cuda.Stream(device.index) for _ in range(STREAMS)]
+        self.stream = torch.cuda.Stream(device.torch_device)
+        self._others = [torch.cuda.Stream(device.torch_device) for _ in range(STREAMS)]
         self._touched = torch.zeros(1, device=device.torch_device)
 
     def settle(self) -> None:
@@ -83,14 +83,14 @@ class Stopwatch:
         work between this and the samples."""
         import torch
 
-        before = torch.cuda.current_stream(self.device.index)
+        before = torch.cuda.current_stream(self.device.torch_device)
         try:
             for stream in self._others:
                 torch.cuda.set_stream(stream)  # the context manager takes 40 µs each time
                 self._touched.fill_(0)
         finally:
             torch.cuda.set_stream(before)
-        self.device.synchronize()
+        self.device.finish()
 
     def run(self, calls: Sequence[Call]) -> None:
         """The calls, eagerly."""
@@ -105,7 +105,7 @@ class Stopwatch:
         import torch
 
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self.device.index)
+        torch.cuda.synchronize(self.device.torch_device)
         with torch.cuda.stream(self.stream):
             graph.capture_begin(capture_error_mode="relaxed")
             try:
@@ -138,7 +138,7 @@ class Stopwatch:
         begin.record(self.stream)
         self.run(calls)
         end.record(self.stream)
-        self.device.synchronize()
+        self.device.finish()
         return float(begin.elapsed_time(end)) * 1e3 / len(calls)
 
     def sample(self, replays: Sequence[Replay], turns: int, lead: bool = False) -> list[Samples]:
@@ -168,7 +168,7 @@ class Stopwatch:
                     replays[which].graph.replay()
                     end.record(self.stream)
                     marks.append((which, begin, end))
-        self.device.synchronize()
+        self.device.finish()
         taken: list[list[float]] = [[] for _ in replays]
         for which, begin, end in marks:
             taken[which].append(begin.elapsed_time(end) * 1e3 / replays[which].launches)
@@ -176,11 +176,12 @@ class Stopwatch:
 
     def throttled(self) -> bool:
         """Whether the SM clock is below three quarters of its usual rate."""
-        mhz = self.device.sm_mhz()
+        mhz = self.device.clocks.sm_mhz()
         return mhz is not None and mhz < 0.75 * 1e3 * self.device.gpu.clock_ghz
 
     def readings(self, throttled: int) -> dict[str, float]:
         """Clocks, temperature and power now, how many samples were dropped for a throttled clock, and how
         many other processes compute on this GPU."""
-        others = float(len(self.device.other_processes()))
-        return {**self.device.clocks(), "throttled_samples": float(throttled), "other_processes": others}
+        clocks = self.device.clocks
+        others = float(len(clocks.other_processes()))
+        return {**clocks.readings(), "throttled_samples": float(throttled), "other_processes": others}

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
-from typing import Literal
 
 from evo.cache import Cache
 from evo.device import LaunchReport, Region
 from evo.device.emulator import interpreter as ptx
+from evo.device.emulator.estimate import estimate_us
+from evo.device.synchronous import SynchronousDevice, SynchronousKernel
 from evo.errors import CandidateError, Hung, Red, Unlaunchable
 from evo.gpu import RESERVED_SMEM_PER_CTA, Gpu, arch_number
 from evo.trial import Argument, Binary, BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
@@ -123,13 +124,12 @@ def cpu_instructions() -> str:
     return "x86-64-v3" if {"avx2", "fma", "f16c", "bmi2"} <= flags else "x86-64"
 
 
-class EmulatorDevice:
+class EmulatorDevice(SynchronousDevice):
     """Stands for `gpu`: its limits are refused as its driver would. `jobs` threads run a launch's CTAs; one
     makes every report deterministic. `checks` are interpreter.CHECK_* bits; `instruction_budget` is how many
     warp instructions a launch may run before it is a runaway."""
 
-    kind: Literal["cuda", "emulator"] = "emulator"
-    torch_device = "cpu"
+    checks_accesses = True
 
     def __init__(
         self,
@@ -160,8 +160,10 @@ class EmulatorDevice:
         refuse_impossible(self.gpu, binary, launch)
         return EmulatorKernel(self, binary)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def estimate_us(
+        self, report: LaunchReport, resources: Resources, launch: LaunchConfig, nbytes: int
+    ) -> float:
+        return estimate_us(report.counters, resources, launch, self.gpu, nbytes)
 
 
 def refuse_impossible(gpu: Gpu, binary: Binary, launch: LaunchConfig) -> None:
@@ -203,7 +205,7 @@ def registers_at_entry(resources: Resources) -> int:
     return 0 if any("'setmaxnreg' ignored" in said for said in resources.warnings) else resources.registers
 
 
-class EmulatorKernel:
+class EmulatorKernel(SynchronousKernel):
     """A parsed entry point."""
 
     def __init__(self, device: EmulatorDevice, binary: Binary) -> None:

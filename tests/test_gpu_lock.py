@@ -1,4 +1,4 @@
-"""Turns on a GPU: gates beside each other, a timing alone, whoever dies lets go, nobody waits for ever."""
+"""The lock of a GPU: gates beside each other, a timing alone; a process that dies lets go."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from evo.device.gpu_lock import Turns, turns_of
+from evo.device.gpu_lock import GpuLock, lock_of
 
 
 def _hold(folder: Path, how: str, held: Any) -> None:
-    with getattr(Turns("GPU-x", folder), how)():
+    with getattr(GpuLock("GPU-x", folder), how)():
         held.send(True)
         time.sleep(60)
 
 
 def _waiting(folder: Path, how: str, done: list[str]) -> threading.Thread:
-    """A thread that asks for a turn, notes that it had it, and ends."""
+    """A thread that asks for the lock, notes that it had it, and ends."""
 
     def take() -> None:
-        with getattr(Turns("GPU-x", folder), how)():
+        with getattr(GpuLock("GPU-x", folder), how)():
             done.append(how)
 
     thread = threading.Thread(target=take)
@@ -55,7 +55,7 @@ def test_one_alone_or_several_beside_each_other(tmp_path: Path, held: str, asked
         waiting = _waiting(tmp_path, asked, done)
         waiting.join(0.3)
         assert bool(done) == both
-        other.kill()  # whoever dies with a turn gives it back
+        other.kill()  # a process that dies with the lock gives it back
         waiting.join(10)
         assert done
     finally:
@@ -65,7 +65,7 @@ def test_one_alone_or_several_beside_each_other(tmp_path: Path, held: str, asked
 
 def test_who_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
     done: list[str] = []
-    with Turns("GPU-x", tmp_path).beside():
+    with GpuLock("GPU-x", tmp_path).beside():
         alone = _waiting(tmp_path, "alone", done)
         time.sleep(0.2)
         late = _waiting(tmp_path, "beside", done)  # it could run beside us, but came later
@@ -77,7 +77,7 @@ def test_who_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
 
 
 def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: Path) -> None:
-    turns, done = Turns("GPU-x", tmp_path), list[str]()
+    lock, done = GpuLock("GPU-x", tmp_path), list[str]()
 
     @contextmanager
     def waits() -> Iterator[None]:
@@ -85,13 +85,13 @@ def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: 
         yield
         done.append("goes on")
 
-    with turns.beside():
-        turns.give_way(lambda: done.append("finished"), waits)  # nobody asks
+    with lock.beside():
+        lock.give_way(lambda: done.append("finished"), waits)  # nobody asks
         alone = _waiting(tmp_path, "alone", done)
         while not _somebody_waits(tmp_path):
             time.sleep(0.01)
         assert done == []
-        turns.give_way(lambda: done.append("finished"), waits)
+        lock.give_way(lambda: done.append("finished"), waits)
         assert done == ["finished", "waits", "alone", "goes on"]
         alone.join(10)
         beside = _waiting(tmp_path, "beside", done)  # it is still beside others, and no more than that
@@ -101,45 +101,45 @@ def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: 
         late.join(0.2)
         assert done.pop() == "goes on"
     late.join(10)
-    with turns.alone():
-        turns.give_way(lambda: done.append("finished"), waits)  # who is alone is in nobody's way
+    with lock.alone():
+        lock.give_way(lambda: done.append("finished"), waits)  # who is alone is in nobody's way
     assert done[-1] == "alone"
 
 
 def test_gates_that_ask_at_the_same_time_are_not_taken_for_somebody_who_waits(tmp_path: Path) -> None:
-    turns, done = Turns("GPU-x", tmp_path), list[str]()
+    lock, done = GpuLock("GPU-x", tmp_path), list[str]()
 
     def finish() -> None:
         done.append("finished")
         fcntl.flock(another_asks, fcntl.LOCK_UN)
 
-    with turns.beside(), (tmp_path / "evo-GPU-x.door").open() as another_asks:
+    with lock.beside(), (tmp_path / "evo-GPU-x.queue").open() as another_asks:
         fcntl.flock(another_asks, fcntl.LOCK_SH)
-        turns.give_way(finish)
+        lock.give_way(finish)
     assert done == []
 
 
 def _somebody_waits(folder: Path) -> bool:
-    with (folder / "evo-GPU-x.door").open() as door:
+    with (folder / "evo-GPU-x.queue").open() as queue:
         try:
-            fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
 
 
-def test_a_thread_that_has_a_turn_does_not_wait_for_itself(tmp_path: Path) -> None:
-    turns, done = Turns("GPU-x", tmp_path), list[str]()
-    with turns.alone(), turns.beside(), turns.alone():
+def test_a_thread_that_has_the_lock_does_not_wait_for_itself(tmp_path: Path) -> None:
+    lock, done = GpuLock("GPU-x", tmp_path), list[str]()
+    with lock.alone(), lock.beside(), lock.alone():
         outside = _waiting(tmp_path, "beside", done)
         outside.join(0.2)
         assert done == []
     outside.join(10)
-    with turns.beside(), turns.beside(), pytest.raises(RuntimeError, match="cannot ask"), turns.alone():
+    with lock.beside(), lock.beside(), pytest.raises(RuntimeError, match="cannot ask"), lock.alone():
         pass
-    with pytest.raises(ValueError, match="inside"), turns.alone():
+    with pytest.raises(ValueError, match="inside"), lock.alone():
         raise ValueError("inside")
-    with Turns("GPU-x", tmp_path).alone():  # it was given back
+    with GpuLock("GPU-x", tmp_path).alone():  # it was given back
         pass
 
 
@@ -147,8 +147,8 @@ def test_the_files_lie_where_every_user_can_reach_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    turns_of.cache_clear()
-    with turns_of("GPU-x").alone():
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["evo-GPU-x.door", "evo-GPU-x.lock"]
-    assert turns_of("GPU-x") is turns_of("GPU-x")
-    turns_of.cache_clear()
+    lock_of.cache_clear()
+    with lock_of("GPU-x").alone():
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["evo-GPU-x.lock", "evo-GPU-x.queue"]
+    assert lock_of("GPU-x") is lock_of("GPU-x")
+    lock_of.cache_clear()
