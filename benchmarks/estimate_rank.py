@@ -136,7 +136,7 @@ def pairs_of(database: Path, study_name: str, gpu: Gpu, limit: int) -> list[dict
     pairs = []
     begin = time.perf_counter()
     for i, row in enumerate(rows, 1):
-        trial = store.trial(f"{study_name}/{row.number}").trial
+        trial = store.trial(f"{study_name}/{row.number}")
         try:
             found = emulated(trial.candidate, device, compiler)
         except CandidateError as error:

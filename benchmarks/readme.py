@@ -59,12 +59,12 @@ def recorded(database: str) -> dict[str, Any]:
             "median_us": row.median_us,
             "low_us": row.low_us,
             "high_us": row.high_us,
-            "protocol": stored.trial.timing.protocol if stored.trial.timing else "",
+            "protocol": stored.timing.protocol if stored.timing else "",
             "baselines_us": dict(row.baselines_us),
             "speedup": row.speedup,
             "speedup_low": row.speedup_low,
             "speedup_high": row.speedup_high,
-            "versions": {**stored.trial.versions, "compiler": stored.trial.compiler},
+            "versions": {**stored.versions, "compiler": stored.compiler},
             "date": stored.created[:10],
         }
         for row, stored in zip(best, trials, strict=True)

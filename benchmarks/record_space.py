@@ -97,8 +97,8 @@ def export(args: argparse.Namespace) -> None:
             row.number for row in store.rows(study) if tuple(space.indices_of(row.point).tolist()) in inside
         ]
         stored = [store.trial(f"{study.name}/{number}") for number in numbers]
-        results = [entry(one.trial) | {"timestamp": one.created} for one in stored]
-        trial = stored[0].trial
+        results = [entry(one) | {"timestamp": one.created} for one in stored]
+        trial = stored[0]
         content = {
             "schema_version": "1.0.0",
             "metadata": {

@@ -157,7 +157,7 @@ def resume(database: Path, strategy: str, count: int, results: Any) -> None:
             store.leaderboard(study="scale", limit=20)
             ranked.append((time.perf_counter() - begin) * 1e3)
         last = range(before + count // 2, before + count)
-        asked = [store.trial(f"scale/{n}").trial.seconds.get("strategy", 0.0) * 1e3 for n in last]
+        asked = [store.trial(f"scale/{n}").seconds.get("strategy", 0.0) * 1e3 for n in last]
     results.put({
         "trials": before,
         "to_first_answer_s": round(first[0] - began, 2),

@@ -36,11 +36,11 @@ from evo.rig import choose_device, evaluator_of, limits_of, templates_of
 from evo.errors import NothingFound
 from evo.evaluate.pool import Pool
 from evo.search import Ground, Progress, search, survey
-from evo.store import Row, Store, Study
+from evo.store import Store, Study, TrialRow
 from evo.task import load_task
 from evo.trial import Candidate, Value
 
-Step = tuple[float, Row]
+Step = tuple[float, TrialRow]
 """A trial as it ended: the seconds that the search had taken, and what the trial gave."""
 
 Run = tuple[int, list[Step], dict[str, Any]]
@@ -88,7 +88,7 @@ def searched(options: argparse.Namespace, seed: int, folder: Path) -> tuple[list
         with suppress(NothingFound):
             search(study, store, grounds, workers, watch)
         if steps:
-            trial = store.trial(f"{study.name}/{steps[0][1].number}").trial
+            trial = store.trial(f"{study.name}/{steps[0][1].number}")
             usage |= {"versions": dict(trial.versions), "compiler": trial.compiler, "device": trial.device}
     return steps, usage
 
@@ -143,7 +143,7 @@ def again(options: argparse.Namespace, runs: Sequence[Run], folder: Path) -> lis
     return sorted(measured, key=lambda one: one["us"] or math.inf)
 
 
-def within(steps: Sequence[Step], goal_us: float, us: Callable[[Row], float | None]) -> Reached | None:
+def within(steps: Sequence[Step], goal_us: float, us: Callable[[TrialRow], float | None]) -> Reached | None:
     """Trials and seconds until one's time, as `us` tells it, was at most `goal_us`; None where none's was."""
     for count, (seconds, row) in enumerate(steps, 1):
         time_us = us(row)

@@ -34,15 +34,11 @@ def summary(store: Store, name: str) -> dict[str, Any]:
     rows = store.rows(study)
     best = next(iter(store.leaderboard(study=name, limit=1)), None)
     trials = [store.trial(f"{name}/{row.number}") for row in rows]
-    resources = [t.trial.resources for t in trials if t.trial.resources]
-    smem = [
-        t.trial.candidate.launch.smem_bytes + t.trial.resources.static_smem_bytes
-        for t in trials
-        if t.trial.resources
-    ]
+    resources = [t.resources for t in trials if t.resources]
+    smem = [t.candidate.launch.smem_bytes + t.resources.static_smem_bytes for t in trials if t.resources]
     stages: dict[str, list[float]] = {}
     for stored in trials:
-        for stage, seconds in stored.trial.seconds.items():
+        for stage, seconds in stored.seconds.items():
             stages.setdefault(stage, []).append(seconds)
     found: dict[str, Any] = {
         "study": name,
@@ -58,8 +54,8 @@ def summary(store: Store, name: str) -> dict[str, Any]:
         "compiled": len(resources),
         "largest_smem_bytes": max(smem, default=0),
         "median_seconds_by_stage": {s: round(sorted(v)[len(v) // 2], 5) for s, v in stages.items()},
-        "versions": dict(trials[0].trial.versions) if trials else {},
-        "compiler": trials[0].trial.compiler if trials else "",
+        "versions": dict(trials[0].versions) if trials else {},
+        "compiler": trials[0].compiler if trials else "",
         "date": trials[0].created[:10] if trials else "",
     }
     if best is not None:
@@ -79,7 +75,7 @@ def bytes_in_cache(store: Store, name: str, count: int) -> float:
     study = store.study(name)
     rows = store.rows(study)
     drawn = random.Random(0).sample(list(rows), min(count, len(rows)))
-    candidates = [store.trial(f"{name}/{row.number}").trial.candidate for row in drawn]
+    candidates = [store.trial(f"{name}/{row.number}").candidate for row in drawn]
     gpu = KNOWN_GPUS[study.gpu]
     with tempfile.TemporaryDirectory() as folder:
         spec = EvaluatorSpec(study.problem.task, "cuda:0", gpu, limits_of(gpu, "", None), Path(folder))

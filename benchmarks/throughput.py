@@ -104,9 +104,9 @@ def leaders(store: Store, study: str, first_us: Mapping[int, float], count: int 
     found = []
     for number in sorted(first_us, key=lambda number: first_us[number])[:count]:
         stored = store.trial(f"{study}/{number}")
-        timing = stored.trial.timing
+        timing = stored.timing
         found.append({
-            "number": number, "outcome": str(stored.trial.outcome), "first_us": first_us[number],
+            "number": number, "outcome": str(stored.outcome), "first_us": first_us[number],
             "us": timing.median_us if timing else None, "visits": timing.visits if timing else None,
             "samples": len(timing.samples_us) if timing else None, "place": places.get(stored.id),
         })  # fmt: skip
@@ -154,7 +154,7 @@ def summary(store: Store, study: str) -> dict[str, Any]:
     whole = [minutes[m] for m in range(int((ends[-1] - ends[0]) // 60))]
     by_outcome: dict[str, list[Trial]] = {}
     for one in stored:
-        by_outcome.setdefault(str(one.trial.outcome), []).append(one.trial)
+        by_outcome.setdefault(str(one.outcome), []).append(one)
     timed = [t for t in by_outcome.get("TIMED", []) if t.timing]
     best = min((t.timing.median_us for t in timed if t.timing), default=0.0)
     losers = [t for t in timed if t.timing and t.timing.median_us > 1.05 * best]
@@ -163,9 +163,7 @@ def summary(store: Store, study: str) -> dict[str, Any]:
         "trials": len(stored),
         "same_as_another": len(rows) - len(stored),
         "outcomes": {outcome: len(trials) for outcome, trials in by_outcome.items()},
-        "outcomes_by_template": dict(
-            Counter(f"{t.trial.candidate.template} {t.trial.outcome}" for t in stored)
-        ),
+        "outcomes_by_template": dict(Counter(f"{t.candidate.template} {t.outcome}" for t in stored)),
         "reasons": dict(Counter(t.reason for t in by_outcome.get("RED", []))),
         "from_first_to_last_trial_s": round(ends[-1] - ends[0], 1),
         "trials_a_minute": round(60 * (len(ends) - 1) / max(1e-9, ends[-1] - ends[0]), 1),
@@ -174,9 +172,9 @@ def summary(store: Store, study: str) -> dict[str, Any]:
         "timing_of_losers": seconds_by_stage(losers).get("timing"),
         "timing_of_contenders": seconds_by_stage(contenders).get("timing"),
         "best_us": best,
-        "versions": dict(stored[0].trial.versions),
-        "compiler": stored[0].trial.compiler,
-        "device": stored[0].trial.device,
+        "versions": dict(stored[0].versions),
+        "compiler": stored[0].compiler,
+        "device": stored[0].device,
     }
 
 

@@ -320,6 +320,10 @@ class Trial:
     `counters` are numbers of a run; of a trial that is RED after all, GREEN_VISITS says on which visit.
     `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
     it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
+
+    The store fills in the last five, which are no part of a comparison: the `study`, the `number` in it, when
+    it was recorded (`created`), its `id` over all studies, and `same_as`: the number of the trial whose
+    machine code, launch and hence result it shares (it did not run by itself).
     """
 
     candidate: Candidate
@@ -338,6 +342,16 @@ class Trial:
     seconds: Mapping[str, float] = field(default_factory=dict)
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    study: str = field(default="", compare=False)
+    number: int = field(default=0, compare=False)
+    same_as: int | None = field(default=None, compare=False)
+    created: str = field(default="", compare=False)
+    id: int = field(default=0, compare=False)
+
+    @property
+    def name(self) -> str:
+        """`study/number`."""
+        return f"{self.study}/{self.number}"
 
     @property
     def score_us(self) -> float | None:

@@ -203,7 +203,7 @@ def test_what_ran_is_what_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_template_that_has_changed_is_told(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(database) as store:
         study = store.study("tiny")
-        old = store.trial("tiny/7").trial
+        old = store.trial("tiny/7")
         gone = replace(old.candidate, point={**old.candidate.point, "tiles": 3})
         store.add(study, 8, replace(old, candidate=gone))
     assert main(["ablate", "tiny/8", "--database", str(database)]) == 2

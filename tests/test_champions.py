@@ -20,7 +20,7 @@ from evo.device.emulator import EmulatorDevice
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.gpu import Limits, target
 from evo.search import search
-from evo.store import Confirmation, Finalist, Store, StoredTrial
+from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
@@ -42,7 +42,12 @@ def kept(
     study = Study("s", problem, "cuda:0", "H200", (template,), 10.0)
     standing = Standing(us, Interval(us, us), 2.0, Interval(1.9, 2.1), "cudnn", "faster")
     finalist = Finalist(1, "s", 3, "GREEN", standings={"warm": standing})
-    return promote(StoredTrial(1, "s", 3, "today", None, trial), study, confirmation(finalist), arch, folder)
+    return promote(in_store(trial), study, confirmation(finalist), arch, folder)
+
+
+def in_store(trial: Trial) -> Trial:
+    """The trial as the store would give it back."""
+    return replace(trial, study="s", number=3, created="today", id=1)
 
 
 def confirmation(*finalists: Finalist) -> Confirmation:
@@ -120,7 +125,7 @@ def test_only_confirmed_finalists_become_champions(tmp_path: Path) -> None:
     trial = Trial(
         load_template(TASK, "flash_mma").candidate(champion.record["point"], MISSION), Outcome.TIMED
     )
-    stored = StoredTrial(1, "s", 3, "today", None, trial)
+    stored = in_store(trial)
     study = Study("s", MISSION, "cuda:0", "H200", ("flash_mma",), 10.0)
     red = Finalist(1, "s", 3, "RED", "row error")
     for found, why in (

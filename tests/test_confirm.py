@@ -90,7 +90,7 @@ def test_finalists_are_distinct_programs(database: Path) -> None:
     """`hint` changes the source but no machine code: two points that differ in it are one contender."""
     with Store(database) as store:
         numbers = store.confirmations.contenders(store.study("land-1"), 12)
-        codes = [store.trial(f"land-1/{n}").trial.machine_code for n in numbers]
+        codes = [store.trial(f"land-1/{n}").machine_code for n in numbers]
     assert len(numbers) == 12
     assert len(set(codes)) == 12
 
@@ -335,7 +335,7 @@ def ask(judges: RefereeProcess, protocol: str, name: str = "s/1") -> Round:
 @pytest.fixture
 def wild(searched: Path) -> tuple[RefereeProcess, Candidate]:
     with Store(searched) as store:
-        candidate = store.trial("land-1/0").trial.candidate
+        candidate = store.trial("land-1/0").candidate
     return RefereeProcess(WildSpec(), answer_s=20), candidate
 
 

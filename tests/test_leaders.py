@@ -13,7 +13,7 @@ from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, ground_of, new_s
 
 from evo.search import Ground, Progress, search
 from evo.search.remeasure import ENOUGH, MOST, Leaders
-from evo.store import Row, Store
+from evo.store import Store, TrialRow
 from evo.timing.statistics import joined, median_interval
 from evo.trial import Candidate, CaseError, Interval, LaunchConfig, Outcome, Timing, Trial
 
@@ -43,7 +43,7 @@ class Known(dict[int, Trial]):
     def leaders(self) -> Leaders:
         made = Leaders(self.whole)
         for number, trial in self.items():
-            made.hear(Row.of(number, trial))
+            made.hear(TrialRow.of(number, trial))
         return made
 
 
@@ -107,15 +107,17 @@ def test_enough_is_enough() -> None:
 def test_only_the_best_lead() -> None:
     known = Known({n: timed(n, 5.0 + n) for n in range(2 * MOST)})
     leaders = known.leaders()
-    leaders.hear(Row.of(100, timed(100, 1.0), same_as=3))
-    leaders.hear(Row.of(101, replace(timed(101, 1.0), outcome=Outcome.RED, timing=None)))
-    leaders.hear(Row.of(102, replace(timed(102, 1.0), outcome=Outcome.GREEN, timing=None, estimate_us=1.0)))
+    leaders.hear(TrialRow.of(100, timed(100, 1.0), same_as=3))
+    leaders.hear(TrialRow.of(101, replace(timed(101, 1.0), outcome=Outcome.RED, timing=None)))
+    leaders.hear(
+        TrialRow.of(102, replace(timed(102, 1.0), outcome=Outcome.GREEN, timing=None, estimate_us=1.0))
+    )
     busy: set[int] = set()
     while leader := leaders.next(busy):
         busy.add(leader[0])
     assert busy == set(range(MOST))
     known[103] = timed(103, 1.0)
-    leaders.hear(Row.of(103, known[103]))
+    leaders.hear(TrialRow.of(103, known[103]))
     assert leaders.next(busy) == (103, known[103].candidate, 1)
     late = leaders.again(MOST - 1, timed(MOST - 1, 99.0))  # its visit was under way when it was pushed out
     assert late.timing
@@ -167,7 +169,7 @@ def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Groun
         study = store.create(new_study(workers=3))
         result = search(study, store, ground, workers, seen.append)
         rows = {row.number: row for row in store.rows(study)}
-        stored = {number: store.trial(f"land-1/{number}").trial for number, _ in workers.remeasured}
+        stored = {number: store.trial(f"land-1/{number}") for number, _ in workers.remeasured}
         board = store.leaderboard(study="land-1", limit=SIZE)
     assert (result.stopped, len(rows)) == ("exhausted", SIZE), "every point is tried all the same"
     assert result.progress.usage
@@ -232,7 +234,7 @@ def test_a_resumed_search_goes_on_with_its_leaders(tmp_path: Path, ground: dict[
         study = store.create(new_study(workers=2))
         with pytest.raises(Enough):
             search(study, store, ground, LandscapeWorkers(2, 0.001, queued=0, waits=True), watch)
-        known = {row.number: store.trial(f"land-1/{row.number}").trial.timing for row in store.rows(study)}
+        known = {row.number: store.trial(f"land-1/{row.number}").timing for row in store.rows(study)}
         workers = LandscapeWorkers(2, 0.001, queued=0, waits=True)
         search(study, store, ground, workers)
     first = dict(reversed(workers.remeasured))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from evo.explain.profiling import (
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.profile import profile_text
 from evo.selftest.doctor import tool_path
-from evo.store import Store, StoredTrial
+from evo.store import Store
 from evo.study import Setup, Study
 from evo.task import load_task
 from evo.template import load_template
@@ -180,7 +181,7 @@ def test_bank_conflicts_are_told_by_instruction(tmp_path: Path) -> None:
     for swizzle in ("none", "xor"):
         candidate = template.candidate({**template.space.default, "swizzle": swizzle}, small)
         trial = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
-        found[swizzle] = profile(StoredTrial(1, "s", 1, "", None, trial), spec, None, tmp_path)
+        found[swizzle] = profile(replace(trial, study="s", number=1), spec, None, tmp_path)
     worst = {c.instruction: c for c in found["none"].conflicts}
     loads = next(c for name, c in worst.items() if name.startswith("ldmatrix"))
     assert loads.wavefronts == 8 * loads.ideal

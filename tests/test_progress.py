@@ -13,13 +13,13 @@ from evo.report import live as module
 from evo.report.live import LiveView, PlainLines, lines, plain_line, usage_text, view_on
 from evo.search import Progress
 from evo.search.usage import Usage
-from evo.store import Row
+from evo.store import TrialRow
 from evo.study import Study
 from evo.trial import Outcome, Problem
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
 STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, seed=3, rate=0.51)
-BEST = Row(
+BEST = TrialRow(
     118, Outcome.TIMED, "", "flash_mma", {"bm": 64, "swizzle": "xor"}, "d", "m", "l", 8.53, None, 1.067, None
 )
 NOW = Progress(

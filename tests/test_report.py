@@ -19,7 +19,7 @@ from evo.report.overview import failures_table, findings_table, space_record, sp
 from evo.report.trial import trial_page, trial_record
 from evo.selftest.doctor import Finding
 from evo.space import Parameter, Space, rule
-from evo.store import Failure, Ranked, StoredTrial
+from evo.store import Failure, LeaderboardRow
 from evo.study import Study
 from evo.trial import (
     BufferArg,
@@ -45,7 +45,7 @@ POINT: Point = {
     "k_stages": 2,
     "v_stages": 1,
 }
-MEASURED = Ranked(
+MEASURED = LeaderboardRow(
     trial=7,
     study="mission-1",
     number=6,
@@ -301,8 +301,8 @@ def test_a_space_is_told_by_its_rules() -> None:
     assert record["parameters"] == {"bm": [16, 32, 64, 128], "bn": [32, 64]}
 
 
-def stored(trial: Trial) -> StoredTrial:
-    return StoredTrial(7, "mission-1", 6, "2026-01-02T03:04:05+00:00", None, trial)
+def stored(trial: Trial) -> Trial:
+    return replace(trial, study="mission-1", number=6, created="2026-01-02T03:04:05+00:00", id=7)
 
 
 CANDIDATE = Candidate(

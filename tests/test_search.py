@@ -30,7 +30,7 @@ from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
 from evo.search import Ground, Progress, dead_parameters, search, survey
 from evo.search.first_points import Probes, key_of
-from evo.store import Row, Store
+from evo.store import Store, TrialRow
 from evo.strategy import Observation, make_strategy
 from evo.study import Study
 from evo.template import load_template
@@ -176,11 +176,8 @@ def test_the_same_program_is_not_run_twice(tmp_path: Path, ground: dict[str, Gro
         assert len(twins) == len(rows) - len(workers.submitted)
         for row in twins[:20]:
             first, copy = (store.trial(f"land-1/{n}") for n in (row.same_as, row.number))
-            assert first.trial.timing == copy.trial.timing
-            assert (
-                first.trial.candidate.source.partition("\n\n")[2]
-                == copy.trial.candidate.source.partition("\n\n")[2]
-            )
+            assert first.timing == copy.timing
+            assert first.candidate.source.partition("\n\n")[2] == copy.candidate.source.partition("\n\n")[2]
             assert copy.same_as == first.number
         assert not {r.number for r in store.leaderboard(limit=1000)} & {r.number for r in twins}
 
@@ -194,8 +191,8 @@ def test_dead_parameters_are_reported_by_name(tmp_path: Path, ground: dict[str, 
 
 
 def test_one_living_pair_saves_a_parameter() -> None:
-    def row(number: int, code: str, launch: str = "a", **point: int) -> Row:
-        return Row(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None)
+    def row(number: int, code: str, launch: str = "a", **point: int) -> TrialRow:
+        return TrialRow(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None)
 
     rows = [row(0, "x", a=0, b=0), row(1, "x", a=1, b=0), row(2, "y", a=0, b=1), row(3, "z", a=1, b=1)]
     assert dead_parameters(rows) == []
@@ -427,5 +424,5 @@ def test_a_search_on_the_emulator_finds_and_ranks_kernels(tmp_path: Path) -> Non
         estimates = [ranked.estimate_us for ranked in result.best]
         assert estimates == sorted(estimates)  # type: ignore[type-var]
         assert 45.0 <= result.study.spent_s < 60.0
-        again = store.trial(f"emu-1/{result.best[0].number}").trial
+        again = store.trial(f"emu-1/{result.best[0].number}")
         assert template.candidate(again.candidate.point, PROBLEM).source == again.candidate.source

@@ -29,8 +29,9 @@ from evo.errors import MachineError, UsageError
 if TYPE_CHECKING:
     from evo.evaluate import EvaluatorSpec
     from evo.explain.insights import Insights
-    from evo.store import Failure, Row, Store, StoredTrial
+    from evo.store import Failure, Store, TrialRow
     from evo.study import Study
+    from evo.trial import Trial
 
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")]
 
@@ -95,7 +96,7 @@ def insights_of(store: Store, name: str) -> Insights:
     return insights(study, rows, store.leaderboard(study=name, limit=5), failures, ground)
 
 
-def ended(store: Store, study: Study) -> tuple[list[Row], list[Failure]]:
+def ended(store: Store, study: Study) -> tuple[list[TrialRow], list[Failure]]:
     """The trials as they stand now, and why they failed. A trial that CONFIRMED refused has no time."""
     from evo.store import Failure
     from evo.trial import Outcome
@@ -285,7 +286,7 @@ def export(
 
 def _candidate(
     trial: str, device: str | None, database: str, cache: Path | None, nvcc: Path | None
-) -> tuple[StoredTrial, EvaluatorSpec]:
+) -> tuple[Trial, EvaluatorSpec]:
     """A stored trial, and what evaluates it and its like on a device."""
     from evo.evaluate import EvaluatorSpec
     from evo.study import Setup

@@ -109,7 +109,7 @@ def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]
     with open_store(database) as store:
         stored = store.trial(trial)
         task = store.study(stored.study).task()
-    candidate = stored.trial.candidate
+    candidate = stored.candidate
     return candidate, task.buffers(candidate.problem)
 
 
@@ -140,7 +140,7 @@ def replay(
         study = store.study(stored.study)
     spec = EvaluatorSpec.of(Setup.of(study, open_cache(cache).root, nvcc_or_environment(nvcc)))
     spec.prepare()
-    result = again(stored.trial, spec)
+    result = again(stored, spec)
     if form_of(json) == "json":
         sys.stdout.write(as_json(replay_record(stored, result)))
     else:

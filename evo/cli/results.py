@@ -124,10 +124,10 @@ def show(
         study = store.study(stored.study)
         verdict = store.confirmations.verdict(stored.id)
     if source:
-        sys.stdout.write(stored.trial.candidate.source)
+        sys.stdout.write(stored.candidate.source)
     elif ptx or sass:
         sys.stdout.write(
-            _code(stored.trial, recorded_gpu(study).arch, sass, nvcc_or_environment(nvcc), open_cache(cache))
+            _code(stored, recorded_gpu(study).arch, sass, nvcc_or_environment(nvcc), open_cache(cache))
         )
     elif json:
         sys.stdout.write(as_json(trial_record(stored)))

@@ -24,10 +24,10 @@ from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
 from evo.gpu import Gpu, Limits
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import Candidate, LaunchConfig, Problem, body_of
+from evo.trial import Candidate, LaunchConfig, Problem, Trial, body_of
 
 if TYPE_CHECKING:
-    from evo.store import Confirmation, Finalist, StoredTrial
+    from evo.store import Confirmation, Finalist
     from evo.study import Study
 
 FORMAT = 1
@@ -93,23 +93,23 @@ class Choice:
 
 
 def promote(
-    stored: StoredTrial, study: Study, confirmation: Confirmation | None, arch: str, folder: Path,
+    trial: Trial, study: Study, confirmation: Confirmation | None, arch: str, folder: Path,
     *, replace: bool = False,
 ) -> Champion:  # fmt: skip
     """Keeps a CONFIRMED trial as the champion of its problem on `arch`, source and record.
 
     UsageError if it is not CONFIRMED, or not faster than the champion there is (unless `replace`)."""
-    finalist = _confirmed(stored, confirmation)
+    finalist = _confirmed(trial, confirmation)
     assert confirmation is not None
-    candidate = stored.trial.candidate
+    candidate = trial.candidate
     path = folder / candidate.problem.task / arch / f"{_slug(candidate.problem)}.cu"
-    record = _record(stored, study, confirmation, finalist, arch)
+    record = _record(trial, study, confirmation, finalist, arch)
     champion = Champion(path, record)
     if path.is_file() and not replace:
         incumbent = _read(path.with_suffix(".json"))
         if incumbent.median_us <= champion.median_us:
             raise UsageError(
-                f"{stored.study}/{stored.number} takes {champion.median_us:.2f} µs, "
+                f"{trial.name} takes {champion.median_us:.2f} µs, "
                 f"the champion {incumbent.name} {incumbent.median_us:.2f} µs",
                 "promote a faster one, or say --replace",
             )
@@ -126,12 +126,12 @@ def _write(path: Path, text: str) -> None:
     scratch.replace(path)
 
 
-def _confirmed(stored: StoredTrial, confirmation: Confirmation | None) -> Finalist:
-    name = f"{stored.study}/{stored.number}"
-    hint = f"evo confirm {stored.study}"
+def _confirmed(trial: Trial, confirmation: Confirmation | None) -> Finalist:
+    name = trial.name
+    hint = f"evo confirm {trial.study}"
     if confirmation is None or confirmation.status != "finished":
         raise UsageError(f"{name} is not CONFIRMED", hint)
-    found = [f for f in confirmation.finalists if f.number == stored.number]
+    found = [f for f in confirmation.finalists if f.number == trial.number]
     if not found:
         finalists = ", ".join(f.name for f in confirmation.green) or "none"
         raise UsageError(f"{name} was no finalist of its study's confirmation ({finalists} was)", hint)
@@ -142,9 +142,9 @@ def _confirmed(stored: StoredTrial, confirmation: Confirmation | None) -> Finali
 
 
 def _record(
-    stored: StoredTrial, study: Study, confirmation: Confirmation, finalist: Finalist, arch: str
+    trial: Trial, study: Study, confirmation: Confirmation, finalist: Finalist, arch: str
 ) -> dict[str, Any]:
-    trial, problem = stored.trial, stored.trial.candidate.problem
+    problem = trial.candidate.problem
     worst = max((e.row_error / e.limit for e in trial.errors), default=None)
     return {
         "format": FORMAT,
@@ -159,7 +159,7 @@ def _record(
         "candidate": trial.candidate.digest,
         "machine_code": trial.machine_code,
         "resources": asdict(trial.resources) if trial.resources else None,
-        "trial": {"study": stored.study, "number": stored.number, "created": stored.created,
+        "trial": {"study": trial.study, "number": trial.number, "created": trial.created,
                   "median_us": trial.timing.median_us if trial.timing else None},
         "gate": {"cases": len(trial.errors), "worst_of_limit": worst,
                  "thorough": finalist.outcome, "sanitizer": finalist.sanitizer},

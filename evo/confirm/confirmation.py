@@ -146,7 +146,7 @@ class _Confirming:
 
     def _asking(self, number: int) -> Asking:
         name = f"{self._of.study}/{number}"
-        return name, self._store.trial(name).trial.candidate, self._seed("gate", number)
+        return name, self._store.trial(name).candidate, self._seed("gate", number)
 
     def _add(self, number: int) -> None:
         confirmations = self._store.confirmations
@@ -161,7 +161,7 @@ class _Confirming:
         """After a resume or a death: finalists pass the gate once more, quickly, before they are timed."""
         while unseated := [f for f in self._of.green if f.name not in self._judges.seated]:
             finalist = unseated[0]
-            candidate = self._store.trial(finalist.name).trial.candidate
+            candidate = self._store.trial(finalist.name).candidate
             try:
                 self._judges.gate(finalist.name, candidate, self._seed("seat", finalist.number), False)
             except CandidateError as error:

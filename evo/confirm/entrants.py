@@ -17,7 +17,7 @@ from evo.trial import Candidate, Problem
 def entrant_of(store: Store, name: str, gpu: Gpu) -> Entrant:
     """A stored trial's point, for any problem."""
     stored = store.trial(name)
-    study, candidate = store.study(stored.study), stored.trial.candidate
+    study, candidate = store.study(stored.study), stored.candidate
     template = load_template(study.task(), candidate.template, study.template_folders, gpu)
     origin = f"trial {stored.study}/{stored.number}, found for {candidate.problem.key}"
     return rendered(template, candidate, Limits.of(gpu), origin)

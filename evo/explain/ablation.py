@@ -24,7 +24,6 @@ from evo.evaluate import EvaluatorSpec
 from evo.evaluate.pool import Pool
 from evo.gpu import Limits
 from evo.space import Parameter
-from evo.store import StoredTrial
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Interval, Point, Problem, Trial, Value
@@ -183,20 +182,18 @@ def _others(parameter: Parameter, value: Value) -> list[Value]:
 
 
 def ablate(
-    stored: StoredTrial, spec: EvaluatorSpec, workers: int, notice: Callable[[str], None] = lambda _: None
+    trial: Trial, spec: EvaluatorSpec, workers: int, notice: Callable[[str], None] = lambda _: None
 ) -> Ablation:
     """Takes every variant through the pipeline. `notice` hears of every trial.
 
     UsageError where the template no longer has the trial's parameters, NothingFound where the original is not
     correct (any more)."""
-    candidate = stored.trial.candidate
+    candidate = trial.candidate
     template = load_template(load_task(spec.task, spec.folders), candidate.template, spec.folders, spec.gpu)
     try:
         point = template.space.parse(candidate.point)
     except UsageError as error:
-        message = (
-            f"template {template.name} has changed since {stored.study}/{stored.number}: {error.message}"
-        )
+        message = f"template {template.name} has changed since {trial.name}: {error.message}"
         raise UsageError(message, "ablate a trial of a newer study") from error
     planned = switches(template, point, spec.limits, candidate.problem)
     moved = [(s, s.to) for s in planned if s.to is not None]
@@ -205,9 +202,7 @@ def ablate(
     originals, trials = _journeys(original, variants, spec, workers, notice)
     if originals[0].score_us is None:
         first = originals[0]
-        raise NothingFound(
-            f"{stored.study}/{stored.number} is {first.outcome} now: {first.reason}", first.detail
-        )
+        raise NothingFound(f"{trial.name} is {first.outcome} now: {first.reason}", first.detail)
     medians = tuple(t.score_us for t in originals if t.score_us is not None)
     centre = float(np.median(medians))
     rows = [
@@ -216,8 +211,8 @@ def ablate(
     ]
     rows.sort(key=lambda row: -(row.ratio or 0.0))
     return Ablation(
-        stored.study,
-        stored.number,
+        trial.study,
+        trial.number,
         candidate.problem.key,
         candidate.template,
         point,

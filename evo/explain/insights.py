@@ -25,7 +25,7 @@ from evo.explain.effects import (
 from evo.gpu import Gpu, Limits
 from evo.search import DeadParameter, dead_parameters
 from evo.space import Parameter
-from evo.store import Failure, Ranked, Row
+from evo.store import Failure, LeaderboardRow, TrialRow
 from evo.strategy import importances
 from evo.study import Study
 from evo.task import Task
@@ -171,7 +171,7 @@ class Insights:
     device: str
     estimated: bool
     context: Context
-    elites: tuple[Ranked, ...]
+    elites: tuple[LeaderboardRow, ...]
     history: tuple[Step, ...]
     templates: tuple[TemplateInsight, ...]
     failures: tuple[FailureInsight, ...]
@@ -181,8 +181,8 @@ class Insights:
 
 def insights(
     study: Study,
-    rows: Sequence[Row],
-    elites: Sequence[Ranked],
+    rows: Sequence[TrialRow],
+    elites: Sequence[LeaderboardRow],
     failures: Sequence[Failure],
     ground: tuple[Task, Sequence[Template], Gpu],
 ) -> Insights:
@@ -237,9 +237,9 @@ def _context(study: Study, task: Task, templates: Sequence[Template], gpu: Gpu) 
 # -------------------------------------------------------------------------------- I2: the elite history
 
 
-def _history(measured: Sequence[Row]) -> list[Step]:
+def _history(measured: Sequence[TrialRow]) -> list[Step]:
     steps: list[Step] = []
-    best: Row | None = None
+    best: TrialRow | None = None
     for row in measured:
         us = row.score_us or 0.0
         if best is None or us < (best.score_us or 0.0):
@@ -249,7 +249,7 @@ def _history(measured: Sequence[Row]) -> list[Step]:
     return steps
 
 
-def _changed(before: Row | None, row: Row) -> dict[str, tuple[Value, Value]]:
+def _changed(before: TrialRow | None, row: TrialRow) -> dict[str, tuple[Value, Value]]:
     if before is None or before.template != row.template:
         return {}
     return {
@@ -259,7 +259,7 @@ def _changed(before: Row | None, row: Row) -> dict[str, tuple[Value, Value]]:
     }
 
 
-def _convergence(rows: Sequence[Row]) -> Convergence:
+def _convergence(rows: Sequence[TrialRow]) -> Convergence:
     scored = [(row.number, row.score_us) for row in rows if row.score_us is not None]
     if not scored:
         return Convergence(len(rows), None, {}, len(rows), None)
@@ -278,11 +278,11 @@ def _convergence(rows: Sequence[Row]) -> Convergence:
 # -------------------------------------------------------------------------------------------- I3: insights
 
 
-def _best_of(rows: Sequence[Row], template: str) -> float:
+def _best_of(rows: Sequence[TrialRow], template: str) -> float:
     return min((r.score_us for r in rows if r.template == template and r.score_us), default=float("inf"))
 
 
-def _template(name: str, rows: Sequence[Row], template: Template | None) -> TemplateInsight:
+def _template(name: str, rows: Sequence[TrialRow], template: Template | None) -> TemplateInsight:
     tried = [Tried(r.number, r.point, r.score_us) for r in rows if r.score_us is not None]
     best = min(tried, key=lambda t: t.us, default=None)
     model = AdditiveModel(tried) if len(tried) >= CORRECT_PAIRS else None
@@ -313,7 +313,7 @@ def _template(name: str, rows: Sequence[Row], template: Template | None) -> Temp
 
 
 def _parameter(
-    name: str, rows: Sequence[Row], tried: Sequence[Tried], words: Parameter | None
+    name: str, rows: Sequence[TrialRow], tried: Sequence[Tried], words: Parameter | None
 ) -> ParameterInsight:
     """What its values by themselves say."""
     groups = by_value(tried, name)
@@ -342,7 +342,7 @@ def _support(value: Value, tried: int, correct: Sequence[Tried]) -> ValueSupport
     )
 
 
-def _failure(failure: Failure, rows: Sequence[Row]) -> FailureInsight:
+def _failure(failure: Failure, rows: Sequence[TrialRow]) -> FailureInsight:
     """`failure`, and what its trials have in common that others of their template have not."""
     mine = [r for r in rows if str(r.outcome) == failure.outcome and r.reason == failure.reason]
     plain = FailureInsight(failure.outcome, failure.reason, failure.count, failure.example)

@@ -22,9 +22,8 @@ from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
 from evo.explain.emulation import Emulation, emulate_candidate
 from evo.gpu import Gpu
-from evo.store import StoredTrial
 from evo.task import load_task
-from evo.trial import Candidate, Resources
+from evo.trial import Candidate, Resources, Trial
 
 BUSY = 60.0
 """Per cent of its peak from which on a unit is what limits a kernel (ncu's own guidance)."""
@@ -147,12 +146,10 @@ class Profile:
         )
 
 
-def profile(
-    stored: StoredTrial, spec: EvaluatorSpec, tool: Path | None, folder: Path, absent: str = ""
-) -> Profile:
+def profile(trial: Trial, spec: EvaluatorSpec, tool: Path | None, folder: Path, absent: str = "") -> Profile:
     """Profiles the trial's stored source. Without `tool`, or where it reads no counters, what the compiler
     and the emulator say, and in `absent` why. Raises what compiling raises."""
-    candidate = stored.trial.candidate
+    candidate = trial.candidate
     compiler = spec.compiler()
     try:
         resources = compiler.compile(candidate.source, candidate.entry, spec.arch).resources
@@ -166,7 +163,7 @@ def profile(
         except MachineError as error:
             absent = f"{error.message} ({error.hint})"
     emulation = _emulated(candidate, spec)
-    return _profile(stored, spec, resources, metrics, emulation, absent, report)
+    return _profile(trial, spec, resources, metrics, emulation, absent, report)
 
 
 def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
@@ -189,7 +186,7 @@ def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
 
 
 def _profile(
-    stored: StoredTrial,
+    trial: Trial,
     spec: EvaluatorSpec,
     resources: Resources,
     metrics: Mapping[str, float],
@@ -197,7 +194,7 @@ def _profile(
     absent: str,
     report: str,
 ) -> Profile:
-    candidate, gpu = stored.trial.candidate, spec.gpu
+    candidate, gpu = trial.candidate, spec.gpu
     measured = bool(metrics)
     model = emulation.estimate if emulation else None
     nanoseconds = ncu.value(metrics, r"gpu__time_duration\.sum")
@@ -207,14 +204,14 @@ def _profile(
     units = measured_units(metrics) if measured else _modelled_units(model.pipes if model else {})
     numbers = _numbers(candidate, resources, gpu) | measured_numbers(metrics)
     stalls = measured_stalls(metrics)
-    timing = stored.trial.timing
+    timing = trial.timing
     fast_us = timing.median_us if timing and spec.on_gpu else None
     best_us = fast_us or us
     roofline = roofline_of(spec, candidate, best_us) if best_us else None
     said, evidence = verdict_of(units, stalls, numbers, measured, model.bound if model else "")
     return Profile(
-        stored.study,
-        stored.number,
+        trial.study,
+        trial.number,
         candidate.problem.key,
         candidate.template,
         "measured" if measured else "modelled",

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from evo.explain.ablation import Ablation
     from evo.explain.insights import Insights, TemplateInsight
     from evo.explain.profiling import Profile
-    from evo.store import Failure, Ranked, Row, StoredTrial
+    from evo.store import Failure, LeaderboardRow, TrialRow
     from evo.study import Study
+    from evo.trial import Trial
 
 LINES = 400
 """Lines of the parallel coordinates, at most: the fastest ones, and the others evenly from the rest."""
@@ -97,11 +98,11 @@ class Gathered:
     """All that a page is made of."""
 
     study: Study
-    rows: Sequence[Row]
+    rows: Sequence[TrialRow]
     insights: Insights
-    ranked: Sequence[Ranked]
+    ranked: Sequence[LeaderboardRow]
     failures: Sequence[Failure]
-    winner: StoredTrial | None
+    winner: Trial | None
     ablations: Sequence[Ablation]
     profiles: Sequence[Profile]
 
@@ -173,7 +174,7 @@ def _baselines(found: Gathered) -> list[tuple[str, float]]:
 def _versions(found: Gathered) -> list[tuple[str, str]]:
     if found.winner is None:
         return list(found.study.versions.items())
-    return [*found.winner.trial.versions.items(), ("compiler", found.winner.trial.compiler)]
+    return [*found.winner.versions.items(), ("compiler", found.winner.compiler)]
 
 
 def _convergence(found: Gathered) -> str:
@@ -291,13 +292,12 @@ def _profile(found: Profile) -> str:
     return _facts(facts) + bar_chart(bars, "How busy each unit is") + conflicts
 
 
-def _source(winner: StoredTrial, row: Ranked) -> str:
-    trial = winner.trial
+def _source(winner: Trial, row: LeaderboardRow) -> str:
     time = score_text(row.median_us, row.estimate_us) + (" CONFIRMED" if row.kind == "confirmed" else "")
-    point = point_text(trial.candidate.point)
-    words = f"Trial {winner.study}/{winner.number}, {time}: {point}. It compiles by itself."
-    source = escape(trial.candidate.source)
-    lines = trial.candidate.source.count("\n")
+    point = point_text(winner.candidate.point)
+    words = f"Trial {winner.name}, {time}: {point}. It compiles by itself."
+    source = escape(winner.candidate.source)
+    lines = winner.candidate.source.count("\n")
     summary = f"<summary>{lines} lines of CUDA</summary>"
     return f"<p>{escape(words)}</p><details>{summary}<pre>{source}</pre></details>"
 

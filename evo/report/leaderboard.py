@@ -21,25 +21,25 @@ from evo.report import (
 )
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
-    from evo.store import Ranked
+    from evo.store import LeaderboardRow
 
 
-def leaderboards(ranked: Sequence[Ranked]) -> list[Table]:
+def leaderboards(ranked: Sequence[LeaderboardRow]) -> list[Table]:
     """A table for each problem and device: times of different ones have no common order. CONFIRMED times,
     times of the search alone and estimates are never in one table."""
-    groups: dict[tuple[str, str, str, str], list[Ranked]] = {}
+    groups: dict[tuple[str, str, str, str], list[LeaderboardRow]] = {}
     for row in ranked:
         estimated_for = row.estimate_gpu if row.median_us is None else ""
         groups.setdefault((row.problem, row.device, row.kind, estimated_for), []).append(row)
     return [_leaderboard(rows) for rows in groups.values()]
 
 
-def leaderboard_records(ranked: Sequence[Ranked]) -> Table:
+def leaderboard_records(ranked: Sequence[LeaderboardRow]) -> Table:
     """All rows in one table, for JSON and CSV."""
     return Table("", (), tuple(_ranked_record(row) for row in ranked))
 
 
-def _ranked_record(row: Ranked) -> dict[str, Any]:
+def _ranked_record(row: LeaderboardRow) -> dict[str, Any]:
     """A ratio is to the baseline that it names; that to SDPA is to its fastest backend, where one was timed
     beside the kernel."""
     best = compared_with(row.median_us, row.speedup, row.baselines_us)
@@ -55,7 +55,7 @@ def _ranked_record(row: Ranked) -> dict[str, Any]:
     }
 
 
-def _leaderboard(rows: Sequence[Ranked]) -> Table:
+def _leaderboard(rows: Sequence[LeaderboardRow]) -> Table:
     first = rows[0]
     title = f"{first.problem} · {first.device}"
     columns = [

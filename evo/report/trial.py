@@ -25,28 +25,27 @@ from evo.trial import LaunchConfig, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.explain.replay import Replay
-    from evo.store import Confirmation, Finalist, StoredTrial
+    from evo.store import Confirmation, Finalist
 
 
-def trial_page(
-    stored: StoredTrial, console: Console, verdict: tuple[Confirmation, Finalist] | None = None
-) -> str:
+def trial_page(stored: Trial, console: Console, verdict: tuple[Confirmation, Finalist] | None = None) -> str:
     """Everything a person asks of one trial, but for its code; `verdict`: what CONFIRMED said of it."""
-    title = f"trial {stored.study}/{stored.number} · {stored.trial.outcome}"
+    title = f"trial {stored.name} · {stored.outcome}"
     confirmed = _confirmed_facts(*verdict) if verdict else ()
-    style = STYLES.get(stored.trial.outcome, "bold")
+    style = STYLES.get(stored.outcome, "bold")
     return Facts(title, (*_facts(stored), *confirmed), style).render("text", console)
 
 
-def replay_page(stored: StoredTrial, replay: Replay, console: Console) -> str:
+def replay_page(stored: Trial, replay: Replay, console: Console) -> str:
     """What became of a trial when it was done again, beside what it was, and how its source differs now."""
     same = (
         "same source and launch"
         if replay.same_source
         else "the template renders another source or launch now"
     )
-    now = replace(stored, trial=replay.trial, created="")
-    then = f"{stored.trial.outcome} {score_text(_median(stored.trial), stored.trial.estimate_us)}"
+    same_trial = {name: getattr(stored, name) for name in ("study", "number", "same_as", "id")}
+    now = replace(replay.trial, **same_trial)
+    then = f"{stored.outcome} {score_text(_median(stored), stored.estimate_us)}"
     page = f"{same}\nthen: {then}\nnow:\n{trial_page(now, console)}"
     return page + "".join(_difference(replay))
 
@@ -57,33 +56,39 @@ def _difference(replay: Replay) -> Iterator[str]:
     yield from difflib.unified_diff(then, now, "stored", "rendered now", n=1)
 
 
-def replay_record(stored: StoredTrial, replay: Replay) -> dict[str, Any]:
+def replay_record(stored: Trial, replay: Replay) -> dict[str, Any]:
     """The same for a script."""
-    return {"same_source": replay.same_source, "then": trial_record(stored), "now": asdict(replay.trial)}
+    return {"same_source": replay.same_source, "then": trial_record(stored), "now": _result(replay.trial)}
 
 
 def _median(trial: Trial) -> float | None:
     return trial.timing.median_us if trial.timing else None
 
 
-def trial_record(stored: StoredTrial) -> dict[str, Any]:
+def trial_record(stored: Trial) -> dict[str, Any]:
     """The same for a script, source and samples included."""
-    record = asdict(stored.trial)
-    return {"id": stored.id, "study": stored.study, "number": stored.number, "created": stored.created,
-            "same_as": stored.same_as, **record}  # fmt: skip
+    return {name: getattr(stored, name) for name in _STORED} | _result(stored)
 
 
-def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
+def _result(trial: Trial) -> dict[str, Any]:
+    """A trial as an evaluator returns it, without what the store adds."""
+    return {name: value for name, value in asdict(trial).items() if name not in _STORED}
+
+
+_STORED = ("id", "study", "number", "created", "same_as")
+
+
+def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     """The lines of a trial's page: label and text, empty where nothing is to be said."""
-    trial, candidate = stored.trial, stored.trial.candidate
+    candidate = trial.candidate
     yield "problem", candidate.problem.key
     yield "template", candidate.template
     yield "point", point_text(candidate.point)
     yield "reason", trial.reason
     yield "where", trial.where
     yield "detail", trial.detail
-    if stored.same_as is not None:
-        yield "same as", f"trial {stored.study}/{stored.same_as}: same machine code, same launch"
+    if trial.same_as is not None:
+        yield "same as", f"trial {trial.study}/{trial.same_as}: same machine code, same launch"
     if trial.timing:
         yield from _timing_facts(trial.timing)
     if trial.estimate_us is not None:
@@ -104,7 +109,7 @@ def _facts(stored: StoredTrial) -> Iterator[tuple[str, str]]:
     yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())
     yield "seconds", _numbers(trial.seconds)
     yield "counters", _numbers({name: value for name, value in trial.counters.items() if value})
-    yield "recorded", stored.created
+    yield "recorded", trial.created
 
 
 def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain, combinations
 
 from evo.space import FeasibleSet
-from evo.store import Row
+from evo.store import TrialRow
 from evo.strategy import Observation, Proposal
 from evo.trial import Point, Value
 
@@ -82,7 +82,7 @@ def _start(feasible: FeasibleSet) -> Point:
     return feasible.points[int(differing.argmin())]
 
 
-def dead_parameters(rows: Iterable[Row]) -> list[DeadParameter]:
+def dead_parameters(rows: Iterable[TrialRow]) -> list[DeadParameter]:
     """The parameters of which every pair of trials that differ in them alone has the same machine code and
     launch. Trials that did not compile say nothing."""
     kinds: dict[tuple[str, ...], list[tuple[tuple[Value, ...], tuple[str, str]]]] = {}

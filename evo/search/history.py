@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from evo.search.remeasure import Leaders
-from evo.store import Row
+from evo.store import TrialRow
 from evo.trial import Outcome, Trial
 
 
 class Ledger:
     """The rows of a study by number, as they are in the store. `whole` reads a trial from there."""
 
-    def __init__(self, rows: Iterable[Row], whole: Callable[[int], Trial]) -> None:
-        self.rows: dict[int, Row] = {}
+    def __init__(self, rows: Iterable[TrialRow], whole: Callable[[int], Trial]) -> None:
+        self.rows: dict[int, TrialRow] = {}
         self.outcomes: Counter[str] = Counter()
-        self.best: Row | None = None
+        self.best: TrialRow | None = None
         self.programs: dict[str, int] = {}
         """Which trial ran a program first: whoever is the same program shares its result."""
         self.leaders = Leaders(whole)
@@ -31,7 +31,7 @@ class Ledger:
         """How many trials are correct kernels."""
         return sum(count for outcome, count in self.outcomes.items() if Outcome(outcome).correct)
 
-    def note(self, row: Row) -> None:
+    def note(self, row: TrialRow) -> None:
         """Takes in a new row."""
         self.rows[row.number] = row
         self.outcomes[str(row.outcome)] += 1
@@ -47,7 +47,7 @@ class Ledger:
         and its twins'."""
         trial = self.leaders.again(number, visit)
         changed = [number, *self._twins.get(number, [])]
-        now = Row.of(number, trial)
+        now = TrialRow.of(number, trial)
         for one in changed:
             before = self.rows[one]
             self.outcomes -= Counter([str(before.outcome)])
@@ -63,6 +63,6 @@ class Ledger:
             self._rival(self.rows[number])
         return trial, changed
 
-    def _rival(self, row: Row) -> None:
+    def _rival(self, row: TrialRow) -> None:
         if row.score_us is not None and (self.best is None or row.score_us < (self.best.score_us or 0.0)):
             self.best = row

@@ -28,7 +28,7 @@ from evo.search.stopping import PATIENCE, Convergence
 from evo.search.usage import Meter, Usage
 from evo.search.warm_start import earlier_trials
 from evo.space import FeasibleSet
-from evo.store import Confirmation, Failure, Ranked, Row, Store
+from evo.store import Confirmation, Failure, LeaderboardRow, Store, TrialRow
 from evo.strategy import Observation, Proposal, make_strategy
 from evo.study import Study
 from evo.template import Template
@@ -108,12 +108,12 @@ class Progress:
     phase: Literal["probing", "searching", "finishing", "confirming", "over"]
     spent_s: float
     outcomes: Mapping[str, int]
-    best: Row | None
+    best: TrialRow | None
     baselines_us: Mapping[str, float]
     per_minute: float
     in_flight: int
     activity: Sequence[str]
-    latest: Row | None = None
+    latest: TrialRow | None = None
     step: str = ""
     """What CONFIRMED is at, in words."""
     usage: Usage | None = None
@@ -138,7 +138,7 @@ class SearchResult:
     study: Study
     stopped: Stopped
     progress: Progress
-    best: Sequence[Ranked]
+    best: Sequence[LeaderboardRow]
     failures: Sequence[Failure]
     dead: Sequence[DeadParameter]
     confirmation: Confirmation | None = None
@@ -413,7 +413,7 @@ class _Loop:
         self._store.add(self._study, number, trial, same_as, self._clock.spent_s)
         self._hear(trial)
         self._ends.append(self._beat)
-        row = Row.of(number, trial, same_as)
+        row = TrialRow.of(number, trial, same_as)
         self._ledger.note(row)
         if not self._ordered:
             self._told.append(_told(row))
@@ -431,7 +431,7 @@ class _Loop:
         return replace(self._stored(twin), candidate=candidate, seconds={})
 
     def _stored(self, number: int) -> Trial:
-        return self._store.trial(f"{self._study.name}/{number}").trial
+        return self._store.trial(f"{self._study.name}/{number}")
 
     # ---- leaders
 
@@ -473,11 +473,11 @@ class _Loop:
         )
 
 
-def _told(row: Row) -> Observation:
+def _told(row: TrialRow) -> Observation:
     return Observation(row.template, row.point, row.score_us)
 
 
-def _proposal(row: Row) -> Proposal:
+def _proposal(row: TrialRow) -> Proposal:
     return Proposal(row.template, row.point)
 
 

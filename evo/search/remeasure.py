@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Container
 from dataclasses import replace
 
-from evo.store import Row
+from evo.store import TrialRow
 from evo.timing.statistics import joined
 from evo.trial import GREEN_VISITS, Candidate, Outcome, Timing, Trial
 
@@ -30,7 +30,7 @@ class Leaders:
         self._known: dict[int, Trial] = {}
         """Those of them that were asked for."""
 
-    def hear(self, row: Row) -> None:
+    def hear(self, row: TrialRow) -> None:
         """A trial was recorded, now or in an earlier run. One that shares another's result cannot lead."""
         if row.outcome is Outcome.TIMED and row.median_us is not None and row.same_as is None:
             self._place(row.number, row.median_us)

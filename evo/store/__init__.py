@@ -2,6 +2,6 @@
 
 from evo.store.confirmations import Confirmation, Finalist
 from evo.store.database import Store
-from evo.store.records import Failure, Ranked, Row, StoredTrial
+from evo.store.records import Failure, LeaderboardRow, TrialRow
 
-__all__ = ["Confirmation", "Failure", "Finalist", "Ranked", "Row", "Store", "StoredTrial"]
+__all__ = ["Confirmation", "Failure", "Finalist", "LeaderboardRow", "Store", "TrialRow"]

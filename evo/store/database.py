@@ -26,9 +26,8 @@ from evo.store.engine import Database
 from evo.store.packing import pack_source, unpack_source
 from evo.store.records import (
     Failure,
-    Ranked,
-    Row,
-    StoredTrial,
+    LeaderboardRow,
+    TrialRow,
     ranked,
     study_columns,
     study_of,
@@ -43,11 +42,10 @@ __all__ = [
     "Confirmation",
     "Failure",
     "Finalist",
-    "Ranked",
-    "Row",
+    "LeaderboardRow",
     "Store",
-    "StoredTrial",
     "Study",
+    "TrialRow",
 ]
 
 STALE_S = 60.0
@@ -226,12 +224,12 @@ class Store:
         self._bases.clear()
         self._environments.clear()
 
-    def rows(self, study: Study) -> list[Row]:
+    def rows(self, study: Study) -> list[TrialRow]:
         """All finished trials of `study` by number, light (about a kilobyte each)."""
-        wanted = [trials.c[name] for name in Row.__dataclass_fields__ if name in trials.c]
+        wanted = [trials.c[name] for name in TrialRow.__dataclass_fields__ if name in trials.c]
         query = sa.select(*wanted).where(trials.c.study_id == study.id).order_by(trials.c.number)
         return self._database.read(
-            lambda c: [_interned(Row(row[0], Outcome(row[1]), *row[2:])) for row in c.execute(query)]
+            lambda c: [_interned(TrialRow(row[0], Outcome(row[1]), *row[2:])) for row in c.execute(query)]
         )
 
     def created(self, study: Study) -> dict[int, str]:
@@ -245,7 +243,7 @@ class Store:
         query = sa.select(trials.c.outcome, sa.func.count()).where(mine).group_by(trials.c.outcome)
         return {row[0]: row[1] for row in self._database.read(lambda c: c.execute(query).all())}
 
-    def trial(self, reference: str | int) -> StoredTrial:
+    def trial(self, reference: str | int) -> Trial:
         """A trial whole, by `STUDY/NUMBER` or by its id over all studies. UnknownName if there is none."""
         text = str(reference)
         name, _, number = text.rpartition("/")
@@ -271,8 +269,7 @@ class Store:
                 self.study(name)  # the study may be what is unknown
             raise UnknownName(f"unknown trial: {text}", "`evo leaderboard` lists trials")
         full = dict(row) | {"problem_json": row["problem_json"] or row["study_problem"]}
-        trial = trial_of(full, self._database.read(lambda c: self._source_text(c, row["source_id"])))
-        return StoredTrial(row["id"], row["study"], row["number"], row["created"], row["same_as"], trial)
+        return trial_of(full, self._database.read(lambda c: self._source_text(c, row["source_id"])))
 
     # ---- questions
 
@@ -285,7 +282,7 @@ class Store:
         gpu: str | None = None,
         template: str | None = None,
         limit: int = 20,
-    ) -> list[Ranked]:
+    ) -> list[LeaderboardRow]:
         """The best correct trials: by problem and device, the CONFIRMED ones first, then those that were
         measured in a search alone (by median), then those that have only an estimate (by that); `limit` of
         each kind. `problem`: a Problem's key; `gpu`: a part of a device's name."""
@@ -397,7 +394,7 @@ class Store:
         return unpack_source(row.packed, base)
 
 
-def _interned(row: Row) -> Row:
+def _interned(row: TrialRow) -> TrialRow:
     """The row with names that it shares with all others: a third less memory for 100,000."""
     return replace(row, point={sys.intern(name): value for name, value in row.point.items()})
 
@@ -431,16 +428,16 @@ _IS_ALIVE = (
 )
 
 
-def _ranked_row(row: dict[str, Any]) -> Ranked:
+def _ranked_row(row: dict[str, Any]) -> LeaderboardRow:
     """Of a confirmed row, the baselines are those of its confirmation: of the same rounds as its time."""
     beside = row.pop("confirmed_baselines")
     if row["kind"] == "confirmed" and beside:
         row["baselines_us"] = {name: s["median_us"] for name, s in beside.get("warm", {}).items()}
-    return Ranked(**row)
+    return LeaderboardRow(**row)
 
 
 def _ranked_columns() -> dict[str, sa.ColumnElement[Any]]:
-    """What a Ranked is made of, by name; all but its rank."""
+    """What a LeaderboardRow is made of, by name; all but its rank."""
     sure = confirmed.c.trial_id.isnot(None)
     columns: dict[str, sa.ColumnElement[Any]] = {
         "trial": trials.c.id,
@@ -459,7 +456,7 @@ def _ranked_columns() -> dict[str, sa.ColumnElement[Any]]:
         columns[name] = confirmed.c[name]
     for name in ("median_us", "low_us", "high_us", "speedup", "speedup_low", "speedup_high"):
         columns[name] = sa.case((sure, confirmed.c[name]), else_=trials.c[name])
-    others = [name for name in Ranked.__dataclass_fields__ if name not in columns and name != "rank"]
+    others = [name for name in LeaderboardRow.__dataclass_fields__ if name not in columns and name != "rank"]
     return columns | {name: trials.c[name] for name in others}
 
 

@@ -31,7 +31,7 @@ DETAIL_LIMIT = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrialRow:
     """What a search must know of a finished trial: light, without source and samples."""
 
     number: int
@@ -55,7 +55,7 @@ class Row:
         return self.estimate_us if self.median_us is None else self.median_us
 
     @classmethod
-    def of(cls, number: int, trial: Trial, same_as: int | None = None) -> Row:
+    def of(cls, number: int, trial: Trial, same_as: int | None = None) -> TrialRow:
         """The row that the store would give back for `trial`."""
         timing = trial.timing
         return cls(
@@ -75,20 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class StoredTrial:
-    """A trial as the database has it. `same_as`: the number of the trial whose machine code, launch and hence
-    result it shares; it was not run by itself."""
-
-    id: int
-    study: str
-    number: int
-    created: str
-    same_as: int | None
-    trial: Trial
-
-
-@dataclass(frozen=True)
-class Ranked:
+class LeaderboardRow:
     """A row of the leaderboard. Measured medians and estimates are never ranked together.
 
     `kind`: confirmed, measured (in the search alone), or estimate. Of a confirmed row `median_us`,
@@ -139,11 +126,11 @@ class Failure:
     example: int
 
 
-def ranked(rows: Sequence[Ranked]) -> list[Ranked]:
+def ranked(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
     """`rows`, each kind in its order, with ranks: one more than there are rows of the group that are faster,
     of confirmed ones surely faster, so that those whose intervals overlap share a rank. What was measured in
     a search alone comes after all that is confirmed."""
-    groups: dict[tuple[str, str, bool, str], list[Ranked]] = {}
+    groups: dict[tuple[str, str, bool, str], list[LeaderboardRow]] = {}
     for row in rows:
         estimated = row.kind == "estimate"
         group = (row.problem, row.device, estimated, row.estimate_gpu if estimated else "")
@@ -152,7 +139,7 @@ def ranked(rows: Sequence[Ranked]) -> list[Ranked]:
     return [replace(row, rank=places[row.trial]) for row in rows]
 
 
-def _places(group: Sequence[Ranked]) -> Iterator[tuple[Ranked, int]]:
+def _places(group: Sequence[LeaderboardRow]) -> Iterator[tuple[LeaderboardRow, int]]:
     confirmed = [row for row in group if row.kind == "confirmed"]
     place, last = 0, None
     for number, row in enumerate(group, 1):
@@ -256,7 +243,8 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
 
 
 def trial_of(row: Mapping[str, Any], source: str) -> Trial:
-    """The trial of a row of trials joined with its environment (`device`, `compiler`, `versions`)."""
+    """The trial of a row of trials joined with its environment (`device`, `compiler`, `versions`) and its
+    study (`study`)."""
     timing = resources = None
     if row["median_us"] is not None:
         level = row["level"]
@@ -304,6 +292,11 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
         row["seconds"],
         row["device"],
         row["versions"],
+        row["study"],
+        row["number"],
+        row["same_as"],
+        row["created"],
+        row["id"],
     )
 
 
