@@ -29,7 +29,7 @@ from evo.rig import choose_device, evaluator_of, folders_of, gpu_of, limits_of, 
 from evo import __version__
 from evo.cache import Cache
 from evo.evaluate.pool import Pool
-from evo.search import Ground, Progress, search, survey
+from evo.search import Progress, SearchSpace, search, search_spaces
 from evo.space import FeasibleSet
 from evo.store import Store, Study
 from evo.task import load_task
@@ -52,12 +52,12 @@ def narrowed(feasible: FeasibleSet, fixed: Mapping[str, Sequence[str]]) -> Feasi
     return replace(feasible, indices=feasible.indices[keep])
 
 
-def grounds_of(study: Study) -> dict[str, Ground]:
+def grounds_of(study: Study) -> dict[str, SearchSpace]:
     limits = limits_of(gpu_of(study), study.target, study.smem_limit)
     templates = templates_of(task_of(study), study.templates, folders_of(study))
     fixed = json.loads(str(study.settings["fixed"]))
-    whole = survey(templates, limits, study.problem)
-    return {n: Ground(g.template, narrowed(g.feasible, fixed)) for n, g in whole.items()}
+    whole = search_spaces(templates, limits, study.problem)
+    return {n: SearchSpace(g.template, narrowed(g.feasible, fixed)) for n, g in whole.items()}
 
 
 def record(args: argparse.Namespace) -> None:

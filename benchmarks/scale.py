@@ -35,7 +35,7 @@ from unittest.mock import patch
 import numpy as np
 
 from evo.gpu import KNOWN_GPUS, Limits
-from evo.search import Ground, Progress, search, survey
+from evo.search import Progress, SearchSpace, search, search_spaces
 from evo.store import Store, Study
 from evo.strategy import Strategy
 from evo.task import load_task
@@ -127,8 +127,8 @@ def asked_ms() -> Iterator[list[float]]:
         yield took
 
 
-def ground() -> dict[str, Ground]:
-    return survey([load_template(TASK, "flash_mma")], Limits.of(GPU), PROBLEM)
+def ground() -> dict[str, SearchSpace]:
+    return search_spaces([load_template(TASK, "flash_mma")], Limits.of(GPU), PROBLEM)
 
 
 def resume(database: Path, strategy: str, count: int, results: Any) -> None:

@@ -35,7 +35,7 @@ from evo.rig import choose_device, evaluator_of, limits_of, templates_of
 
 from evo.errors import NothingFound
 from evo.evaluate.pool import Pool
-from evo.search import Ground, Progress, search, survey
+from evo.search import Progress, SearchSpace, search, search_spaces
 from evo.store import Store, Study, TrialRow
 from evo.task import load_task
 from evo.trial import Candidate, Value
@@ -56,7 +56,7 @@ CLOSE = 1.06
 ROUNDS = 3
 
 
-def asked_for(options: argparse.Namespace, seed: int) -> tuple[Study, dict[str, Ground]]:
+def asked_for(options: argparse.Namespace, seed: int) -> tuple[Study, dict[str, SearchSpace]]:
     """The study of a seed, not in a store yet, and where it may look."""
     task = load_task("attention")
     problem = task.problem(options.shape)
@@ -65,7 +65,7 @@ def asked_for(options: argparse.Namespace, seed: int) -> tuple[Study, dict[str, 
         f"seed-{seed}", problem, device, gpu.name, tuple(options.template), options.budget, options.strategy,
         seed, workers=options.workers or os.cpu_count() or 1, settings={"templates": ""},
     )  # fmt: skip
-    return asked, survey(templates_of(task, asked.templates, ()), limits_of(gpu, "", None), problem)
+    return asked, search_spaces(templates_of(task, asked.templates, ()), limits_of(gpu, "", None), problem)
 
 
 def searched(options: argparse.Namespace, seed: int, folder: Path) -> tuple[list[Step], dict[str, Any]]:
@@ -123,10 +123,8 @@ def again(options: argparse.Namespace, runs: Sequence[Run], folder: Path) -> lis
         for turn in range(ROUNDS):
             for number, candidate in enumerate(candidates.values(), turn * len(candidates)):
                 pool.submit(number, candidate)
-        left = ROUNDS * len(candidates)
-        while left:
+        while pool.in_flight:
             for _, trial in pool.wait(1.0):
-                left -= 1
                 if trial.score_us is None:
                     failed[trial.candidate.program] = f"{trial.outcome} {trial.reason}"
                 else:

@@ -35,8 +35,7 @@ from evo.rig import choose_device, evaluator_of, folders_of, limits_of, task_of,
 import evo
 from evo.errors import NothingFound
 from evo.evaluate.pool import Pool
-from evo.search import Progress, search, survey
-from evo.search import stopping as convergence
+from evo.search import Progress, search, search_spaces
 from evo.store import Store, Study
 from evo.task import load_task
 from evo.trial import Trial, Value
@@ -65,7 +64,7 @@ def run_search(
         workers=os.cpu_count() or 1, settings=settings,
     )  # fmt: skip
     chosen = templates_of(task_of(asked), asked.templates, folders_of(asked))
-    grounds = survey(chosen, limits_of(gpu, "", None), problem)
+    grounds = search_spaces(chosen, limits_of(gpu, "", None), problem)
     study = store.create(asked)
     last: list[Progress] = []
     first_us: dict[int, float] = {}
@@ -86,7 +85,7 @@ def run_search(
     workers = Pool(spec, study.workers)
     began, worked = time.monotonic(), time.process_time()
     with suppress(NothingFound):
-        search(study, store, grounds, workers, watch)
+        search(study, store, grounds, workers, watch, patience=sys.maxsize)
     cores = (time.process_time() - worked) / (time.monotonic() - began)
     usage = last[0].usage
     return {
@@ -191,7 +190,6 @@ def main() -> int:
     parser.add_argument("--commit", required=True, help="the commit that is measured")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    convergence.PATIENCE = sys.maxsize
     ask = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -19,7 +19,7 @@ from typing import Any
 from evo.errors import EvoError
 from evo.evaluate.pool import Pool
 from evo.gpu import Limits, target
-from evo.search import Ground, Progress, search, survey
+from evo.search import Progress, SearchSpace, search, search_spaces
 from evo.store import Store
 from evo.study import Study
 from evo.task import load_task
@@ -84,8 +84,8 @@ def write_template(
     return load_template(TASK, name, (folder,))
 
 
-def ground_of(folder: Path) -> dict[str, Ground]:
-    return survey([write_template(folder)], LIMITS, PROBLEM)
+def spaces_of(folder: Path) -> dict[str, SearchSpace]:
+    return search_spaces([write_template(folder)], LIMITS, PROBLEM)
 
 
 def evaluate(candidate: Candidate) -> Trial:
@@ -232,7 +232,7 @@ def main(words: list[str]) -> int:
         if name not in {study.name for study in store.studies()}:
             store.create(new_study(name, float(budget), count, seed=5))
         crew = Pool(LandscapeSpec(float(seconds)), count) if pool else LandscapeWorkers(count, float(seconds))
-        result = search(store.study(name), store, ground_of(folder), crew, show)
+        result = search(store.study(name), store, spaces_of(folder), crew, show)
     print(result.stopped, flush=True)
     return 0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from finals import SimulatedJudges, WildSpec
-from landscape import PROBLEM, LandscapeWorkers, ground_of, new_study
+from landscape import PROBLEM, LandscapeWorkers, new_study, spaces_of
 from rich.console import Console
 from test_timing import needs_gpu
 
@@ -39,7 +39,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with a study that was searched, and not confirmed."""
     folder = tmp_path_factory.mktemp("searched")
     with Store(folder / "evo.db") as store:
-        search(store.create(new_study(budget_s=120)), store, ground_of(folder / "t"), LandscapeWorkers())
+        search(store.create(new_study(budget_s=120)), store, spaces_of(folder / "t"), LandscapeWorkers())
     return folder / "evo.db"
 
 
@@ -231,10 +231,10 @@ def test_a_killed_confirmation_goes_on_where_it_stood(database: Path) -> None:
 
 def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: Path) -> None:
     """SIGKILL for `evo resume` while it confirms, then `evo resume`: real processes, the real command."""
-    database, ground = tmp_path / "evo.db", ground_of(tmp_path / "t")
+    database, spaces = tmp_path / "evo.db", spaces_of(tmp_path / "t")
     folders = (str(tmp_path / "t"),)
     with Store(database) as store:
-        store.create(replace(new_study(budget_s=600), templates=tuple(ground), folders=folders))
+        store.create(replace(new_study(budget_s=600), templates=tuple(spaces), folders=folders))
     script = Path(__file__).with_name("finals.py")
     words = ["evo", "0.05", "resume", "land-1", "--database", str(database)]
     environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}
@@ -313,7 +313,7 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
             return judges
 
         workers = LandscapeWorkers(seconds=0.02)
-        result = search(study, store, ground_of(tmp_path / "t"), workers, seen.append, appear)
+        result = search(study, store, spaces_of(tmp_path / "t"), workers, seen.append, appear)
         assert time.monotonic() - began < 8
     assert reserve_s(4.0) == 1.0
     assert 0 < given[0] <= 1.0
@@ -465,17 +465,17 @@ def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
     from evo.gpu import Limits
-    from evo.search import survey
+    from evo.search import search_spaces
     from evo.study import templates_of
     from evo.task import load_task
 
     gpu = real_gpu("cuda:0")
     spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), tmp_path / "cache", problem=PROBLEM)
     templates = templates_of(load_task("attention"), ["flash_mma"], [])
-    grounds = survey(templates, spec.limits, PROBLEM)
+    spaces = search_spaces(templates, spec.limits, PROBLEM)
     study = Study("gpu-1", PROBLEM, "cuda:0", gpu.name, ("flash_mma",), 15.0, workers=4)
     with Store(tmp_path / "evo.db") as store:
-        search(store.create(study), store, grounds, Pool(spec, 4))
+        search(store.create(study), store, spaces, Pool(spec, 4))
         with closing(RefereeProcess(RefereeSpec(spec, PROBLEM, patient=False))) as judges:
             found = confirm(store.study("gpu-1"), store, judges, top=2)
     assert found is not None

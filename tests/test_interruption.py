@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from landscape import BEST_US, SIZE, LandscapeSpec, LandscapeWorkers, ground_of, new_study, sequence
+from landscape import BEST_US, SIZE, LandscapeSpec, LandscapeWorkers, new_study, sequence, spaces_of
 
 from evo.evaluate.pool import Pool
-from evo.search import Ground, search
+from evo.search import SearchSpace, search
 from evo.store import Store
 from evo.strategy import STRATEGIES
 from evo.trial import Outcome
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> dict[str, Ground]:
-    return ground_of(tmp_path / "templates")
+def spaces(tmp_path: Path) -> dict[str, SearchSpace]:
+    return spaces_of(tmp_path / "templates")
 
 
 def run(
@@ -56,13 +56,13 @@ def killed(process: subprocess.Popen[str], after: int, then_s: float) -> list[in
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_kill_and_resume_changes_nothing_with_one_worker(
-    tmp_path: Path, ground: dict[str, Ground], strategy: str
+    tmp_path: Path, spaces: dict[str, SearchSpace], strategy: str
 ) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     with Store(whole / "evo.db") as store:
         study = store.create(new_study(seed=5, budget_s=600, strategy=strategy))
-        search(study, store, ground, LandscapeWorkers())
+        search(study, store, spaces, LandscapeWorkers())
         expected = sequence(store, study)
 
     broken = tmp_path / "broken"
@@ -175,10 +175,10 @@ def test_a_study_is_not_searched_twice_at_once(tmp_path: Path) -> None:
 # ---- with the real pool
 
 
-def test_a_real_pool_survives_candidates_that_kill(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_a_real_pool_survives_candidates_that_kill(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=2, budget_s=600, strategy="random"))
-        result = search(study, store, ground, Pool(LandscapeSpec(fatal=(128, 64)), 2))
+        result = search(study, store, spaces, Pool(LandscapeSpec(fatal=(128, 64)), 2))
         rows = store.rows(study)
     assert result.stopped == "exhausted"
     died = [row for row in rows if row.outcome is Outcome.CRASHED]
@@ -193,7 +193,7 @@ def test_kill_and_resume_with_a_real_pool(tmp_path: Path) -> None:
     with Store(tmp_path / "whole.db") as store:
         study = store.create(new_study(seed=5, budget_s=600))
         workers = LandscapeWorkers(queued=0)
-        search(study, store, ground_of(tmp_path / "templates"), workers)
+        search(study, store, spaces_of(tmp_path / "templates"), workers)
         expected = sequence(store, study)
     for _ in range(3):
         killed(run(tmp_path, "land-1", seconds=0.0, pool="pool"), rng.randint(1, 60), rng.uniform(0.0, 0.05))

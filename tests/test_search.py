@@ -19,17 +19,18 @@ from landscape import (
     TASK,
     LandscapeWorkers,
     evaluate,
-    ground_of,
     new_study,
     sequence,
+    spaces_of,
     write_template,
 )
 
 import evo.search.loop
+import evo.search.proposals
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
-from evo.search import Ground, Progress, dead_parameters, search, survey
-from evo.search.first_points import Probes, key_of
+from evo.search import Progress, SearchSpace, dead_parameters, search, search_spaces
+from evo.search.first_points import FirstPoints, key_of
 from evo.store import Store, TrialRow
 from evo.strategy import Observation, make_strategy
 from evo.study import Study
@@ -38,20 +39,20 @@ from evo.trial import Candidate, Outcome, Trial
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> dict[str, Ground]:
-    return ground_of(tmp_path / "templates")
+def spaces(tmp_path: Path) -> dict[str, SearchSpace]:
+    return spaces_of(tmp_path / "templates")
 
 
 # ---- what a search does
 
 
-def test_a_search_ends_when_everything_is_tried(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_a_search_ends_when_everything_is_tried(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     seen: list[Progress] = []
     workers = LandscapeWorkers()
     with Store(tmp_path / "evo.db") as store:
-        result = search(store.create(new_study()), store, ground, workers, seen.append)
+        result = search(store.create(new_study()), store, spaces, workers, seen.append)
         rows = store.rows(result.study)
-    feasible = ground["landscape"].feasible
+    feasible = spaces["landscape"].feasible
     assert result.stopped == "exhausted"
     assert result.study.status == "exhausted"
     assert sorted(map(str, (dict(r.point) for r in rows))) == sorted(map(str, map(dict, feasible.points)))
@@ -72,25 +73,25 @@ def test_a_search_ends_when_everything_is_tried(tmp_path: Path, ground: dict[str
 
 
 def test_a_search_ends_when_nothing_more_is_expected(
-    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before everything is tried; with its optimum."""
-    monkeypatch.setattr("evo.search.stopping.EARLIEST", 60)
-    monkeypatch.setattr("evo.search.stopping.PATIENCE", 10)
+    monkeypatch.setattr("evo.search.stopping.CONVERGED_TRIALS", 60)
     with Store(tmp_path / "evo.db") as store:
-        result = search(store.create(new_study(workers=3)), store, ground, LandscapeWorkers(3))
+        study = store.create(new_study(workers=3))
+        result = search(study, store, spaces, LandscapeWorkers(3), patience=10)
         found = len(store.rows(result.study))
     assert (result.stopped, result.study.status) == ("converged", "converged")
     assert result.best[0].median_us == BEST_US
     assert 60 <= found < SIZE
 
 
-def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(budget_s=1.0))
-        search(study, store, ground, LandscapeWorkers(seconds=0.001))
+        search(study, store, spaces, LandscapeWorkers(seconds=0.001))
         rows = store.rows(study)
-    space = ground["landscape"].template.space
+    space = spaces["landscape"].template.space
     assert rows[0].point == space.default
     ring = list(space.neighbours(space.default))
     assert [r.point for r in rows[1 : 1 + len(ring)]] == ring
@@ -100,33 +101,34 @@ def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, ground: dic
 def test_an_infeasible_default_gives_way_to_the_nearest_point(tmp_path: Path) -> None:
     template = write_template(tmp_path, space=SPACE.replace("<= 8192", "<= 1024"))
     feasible = template.space.feasible(LIMITS, PROBLEM)
-    first = Probes({"landscape": feasible}).next([], set())
+    first = FirstPoints({"landscape": feasible}).next([], set())
     assert first is not None
     assert feasible.contains(first.point)
     assert len([n for n, v in template.space.default.items() if first.point[n] != v]) == 1
 
 
-def test_neighbours_of_hopeless_defaults_are_not_probed(tmp_path: Path) -> None:
+def test_neighbours_of_slow_defaults_are_not_first_points(tmp_path: Path) -> None:
     templates = [write_template(tmp_path, name) for name in ("slow", "good", "broken", "better")]
     scores = {"slow": 21.0, "good": 19.0, "broken": None, "better": 10.0}
-    probes = Probes({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
-    told: list[Observation] = []
+    first_points = FirstPoints({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
+    history: list[Observation] = []
     tried: set[tuple[object, ...]] = set()
     order: list[str] = []
-    while (probe := probes.next(told, tried)) is not None:
-        order.append(probe.template)
-        tried.add(key_of(probe))
-        told.append(Observation(probe.template, probe.point, scores[probe.template]))
+    while (proposal := first_points.next(history, tried)) is not None:
+        order.append(proposal.template)
+        tried.add(key_of(proposal))
+        history.append(Observation(proposal.template, proposal.point, scores[proposal.template]))
     ring = len(list(templates[0].space.neighbours(templates[0].space.default)))
     assert order == ["slow", "good", "broken", "better"] + ["better"] * ring + ["good"] * ring
-    assert probes.next(told, tried) is None
+    assert first_points.next(history, tried) is None
 
 
 def test_the_first_batches_are_small(tmp_path: Path) -> None:
-    """Nothing is asked of the strategy in ignorance: the defaults are waited for, then their neighbours need
-    no knowledge, and of wishes there are never more under way than trials are known."""
+    """The strategy is not asked before anything is known: the defaults come first, then their neighbours,
+    which need no knowledge. Of the strategy's proposals there are never more under way than trials are
+    known."""
     templates = [write_template(tmp_path), write_template(tmp_path, "second", source=SOURCE + "// 2\n")]
-    grounds = survey(templates, LIMITS, PROBLEM)
+    spaces = search_spaces(templates, LIMITS, PROBLEM)
     workers = LandscapeWorkers(20, 0.01)
     known: list[int] = []
     with Store(tmp_path / "evo.db") as store:
@@ -136,14 +138,14 @@ def test_the_first_batches_are_small(tmp_path: Path) -> None:
             if progress.latest is not None:
                 known.append(len(workers.submitted))
 
-        search(study, store, grounds, workers, watch)
+        search(study, store, spaces, workers, watch)
     assert known[0] == known[1] == 2, "both defaults, and nothing else until both are known"
     assert max(known[:8]) > 10, "then their neighbours at once"
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_trial_is_stored_before_anyone_hears_of_it(
-    tmp_path: Path, ground: dict[str, Ground], workers: int, monkeypatch: pytest.MonkeyPatch
+def test_a_trial_is_stored_before_the_strategy_learns_of_it(
+    tmp_path: Path, spaces: dict[str, SearchSpace], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "evo.db") as store, Store(tmp_path / "evo.db") as reader:
         study = store.create(new_study(workers=workers, budget_s=1.0))
@@ -160,15 +162,15 @@ def test_a_trial_is_stored_before_anyone_hears_of_it(
             strategy.ask = checked  # type: ignore[method-assign]
             return strategy
 
-        monkeypatch.setattr(evo.search.loop, "make_strategy", spying)
-        search(study, store, ground, LandscapeWorkers(workers, 0.001))
+        monkeypatch.setattr(evo.search.proposals, "make_strategy", spying)
+        search(study, store, spaces, LandscapeWorkers(workers, 0.001))
         assert len(store.rows(study)) > 15
 
 
-def test_the_same_program_is_not_run_twice(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_the_same_program_is_not_run_twice(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     workers = LandscapeWorkers()
     with Store(tmp_path / "evo.db") as store:
-        result = search(store.create(new_study()), store, ground, workers)
+        result = search(store.create(new_study()), store, spaces, workers)
         rows = store.rows(result.study)
         twins = [row for row in rows if row.same_as is not None]
         # `ghost` doubles the space, but the source does not know it; a few pairs are under way at once
@@ -182,15 +184,15 @@ def test_the_same_program_is_not_run_twice(tmp_path: Path, ground: dict[str, Gro
         assert not {r.number for r in store.leaderboard(limit=1000)} & {r.number for r in twins}
 
 
-def test_dead_parameters_are_reported_by_name(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_dead_parameters_are_reported_by_name(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(budget_s=0.5))
-        result = search(study, store, ground, LandscapeWorkers(seconds=0.001))
+        result = search(study, store, spaces, LandscapeWorkers(seconds=0.001))
     assert {(d.template, d.name) for d in result.dead} == {("landscape", "hint"), ("landscape", "ghost")}
     assert all(d.pairs >= 1 for d in result.dead)
 
 
-def test_one_living_pair_saves_a_parameter() -> None:
+def test_one_pair_that_differs_is_enough_for_a_parameter() -> None:
     def row(number: int, code: str, launch: str = "a", **point: int) -> TrialRow:
         return TrialRow(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None)
 
@@ -206,20 +208,22 @@ def test_one_living_pair_saves_a_parameter() -> None:
 # ---- budget
 
 
-def test_a_budget_ends_a_search_and_more_of_it_continues(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_a_budget_ends_a_search_and_more_of_it_continues(
+    tmp_path: Path, spaces: dict[str, SearchSpace]
+) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(budget_s=1.0, workers=2))
         began = time.monotonic()
-        result = search(study, store, ground, LandscapeWorkers(2, 0.01))
+        result = search(study, store, spaces, LandscapeWorkers(2, 0.01))
         assert time.monotonic() - began < 2.0
         assert result.stopped == "budget"
         assert result.study.status == "finished"
         assert 1.0 <= result.study.spent_s < 2.0
         first = sequence(store, study)
-        again = search(study, store, ground, LandscapeWorkers(2, 0.01))
+        again = search(study, store, spaces, LandscapeWorkers(2, 0.01))
         assert (again.stopped, sequence(store, study)) == ("budget", first), "nothing is left"
         more = store.set_budget(study, result.study.spent_s + 0.5)
-        result = search(more, store, ground, LandscapeWorkers(2, 0.01))
+        result = search(more, store, spaces, LandscapeWorkers(2, 0.01))
         longer = sequence(store, study)
         assert longer[: len(first)] == first
         assert len(longer) > len(first)
@@ -227,13 +231,13 @@ def test_a_budget_ends_a_search_and_more_of_it_continues(tmp_path: Path, ground:
 
 
 def test_a_search_does_not_wait_for_what_never_ends(
-    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evo.search.loop, "GRACE_S", 0.3)
     with Store(tmp_path / "evo.db") as store:
         began = time.monotonic()
         with pytest.raises(NothingFound):
-            search(store.create(new_study(budget_s=0.3)), store, ground, LandscapeWorkers(1, 1000.0))
+            search(store.create(new_study(budget_s=0.3)), store, spaces, LandscapeWorkers(1, 1000.0))
         assert time.monotonic() - began < 2
 
 
@@ -241,7 +245,7 @@ def test_a_search_does_not_wait_for_what_never_ends(
 
 
 def test_nothing_found_says_why(
-    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def red(candidate: Candidate) -> Trial:
         return Trial(candidate, Outcome.RED, "race", device="none")
@@ -249,12 +253,12 @@ def test_nothing_found_says_why(
     monkeypatch.setattr("landscape.evaluate", red)
     with Store(tmp_path / "evo.db") as store:
         with pytest.raises(NothingFound, match=f"none of {SIZE}") as caught:
-            search(store.create(new_study(strategy="random")), store, ground, LandscapeWorkers())
+            search(store.create(new_study(strategy="random")), store, spaces, LandscapeWorkers())
         assert caught.value.hint == f"{SIZE} × RED race (as land-1/0)"
 
 
 def test_what_never_compiles_is_given_up(
-    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(candidate: Candidate) -> Trial:
         return Trial(candidate, Outcome.UNCOMPILABLE, "no such header", device="none")
@@ -263,14 +267,14 @@ def test_what_never_compiles_is_given_up(
     workers = LandscapeWorkers()
     with Store(tmp_path / "evo.db") as store:
         with pytest.raises(NothingFound) as caught:
-            search(store.create(new_study()), store, ground, workers)
+            search(store.create(new_study()), store, spaces, workers)
         assert "no such header" in caught.value.hint
         assert store.study("land-1").status == "failed"
-        assert len(store.rows(store.study("land-1"))) < evo.search.loop.HOPELESS + 10
+        assert len(store.rows(store.study("land-1"))) < evo.search.loop.UNCOMPILABLE_TRIALS + 10
 
 
 def test_our_own_bug_stops_the_search(
-    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bug(candidate: Candidate) -> Trial:
         if candidate.point["stages"] == 3:
@@ -281,41 +285,41 @@ def test_our_own_bug_stops_the_search(
     workers = LandscapeWorkers()
     with Store(tmp_path / "evo.db") as store:
         with pytest.raises(ZeroDivisionError):
-            search(store.create(new_study()), store, ground, workers)
+            search(store.create(new_study()), store, spaces, workers)
         assert store.study("land-1").status == "failed"
         assert workers.closed
 
 
-def test_unknown_strategy_leaves_the_study_free(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_unknown_strategy_leaves_the_study_free(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(strategy="genius"))
         with pytest.raises(UnknownName, match="unknown strategy: genius"):
-            search(study, store, ground, LandscapeWorkers())
+            search(study, store, spaces, LandscapeWorkers())
         assert store.study("land-1").status == "failed"
 
 
-def test_survey_refuses_what_cannot_be_searched(tmp_path: Path) -> None:
+def test_search_spaces_refuses_what_cannot_be_searched(tmp_path: Path) -> None:
     nothing = write_template(tmp_path, "nothing", SPACE.replace("<= 8192", "<= 1"))
     with pytest.raises(UsageError, match="no point is feasible") as caught:
-        survey([nothing], LIMITS, PROBLEM)
+        search_spaces([nothing], LIMITS, PROBLEM)
     assert "384 × rows times columns" in caught.value.hint
     newer = write_template(tmp_path, "newer", SPACE.replace("sm_80", "sm_90a"))
     with pytest.raises(UsageError, match="no template serves") as caught:
-        survey([newer], LIMITS, PROBLEM)
+        search_spaces([newer], LIMITS, PROBLEM)
     assert "sm_90a" in caught.value.hint
     fine = write_template(tmp_path)
-    assert list(survey([nothing, newer, fine], LIMITS, PROBLEM)) == ["landscape"]
+    assert list(search_spaces([nothing, newer, fine], LIMITS, PROBLEM)) == ["landscape"]
 
 
 def test_an_edited_template_does_not_confuse_a_resumed_study(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(budget_s=0.4))
-        search(study, store, ground_of(tmp_path / "a"), LandscapeWorkers(seconds=0.001))
+        search(study, store, spaces_of(tmp_path / "a"), LandscapeWorkers(seconds=0.001))
         before = sequence(store, study)
         edited = write_template(tmp_path / "b", space=SPACE.replace("(1, 2, 3), 2", "(2, 3, 5), 3"),
                                 source=SOURCE.replace("void landscape", "void landscape"))  # fmt: skip
         more = store.set_budget(study, 600)
-        result = search(more, store, survey([edited], LIMITS, PROBLEM), LandscapeWorkers())
+        result = search(more, store, search_spaces([edited], LIMITS, PROBLEM), LandscapeWorkers())
         after = sequence(store, study)
     assert result.stopped == "exhausted"
     assert after[: len(before)] == before
@@ -323,7 +327,9 @@ def test_an_edited_template_does_not_confuse_a_resumed_study(tmp_path: Path) -> 
     assert len(points) == len(set(points))
 
 
-def test_a_full_disk_ends_the_search_and_loses_nothing(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_a_full_disk_ends_the_search_and_loses_nothing(
+    tmp_path: Path, spaces: dict[str, SearchSpace]
+) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -339,7 +345,7 @@ def test_a_full_disk_ends_the_search_and_loses_nothing(tmp_path: Path, ground: d
                 search(
                     study,
                     store,
-                    ground,
+                    spaces,
                     LandscapeWorkers(),
                     lambda p: announced.append(p.latest.number) if p.latest else None,
                 )
@@ -348,7 +354,7 @@ def test_a_full_disk_ends_the_search_and_loses_nothing(tmp_path: Path, ground: d
         subprocess.run(["mount", "-o", "remount,size=50m", small], check=True)
         with Store(small / "evo.db") as store:
             assert [r.number for r in store.rows(study)] == announced
-            assert search(store.study("land-1"), store, ground, LandscapeWorkers()).stopped == "exhausted"
+            assert search(store.study("land-1"), store, spaces, LandscapeWorkers()).stopped == "exhausted"
             assert len(store.rows(study)) == SIZE
     finally:
         subprocess.run(["umount", small], check=True)
@@ -366,14 +372,14 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from landscape import *
 folder = Path(sys.argv[1])
 template = write_template(folder, space={wide!r}, source=SOURCE + "// a long comment\\n" * 1500)
-ground = survey([template], LIMITS, PROBLEM)
+spaces = search_spaces([template], LIMITS, PROBLEM)
 done = []
 class Enough(Exception): pass
 def watch(progress):
     done.append(time.process_time())
     if progress.trials >= 5000: raise Enough
 with Store(folder / "evo.db") as store:
-    try: search(store.create(new_study(budget_s=1e6)), store, ground, LandscapeWorkers(), watch)
+    try: search(store.create(new_study(budget_s=1e6)), store, spaces, LandscapeWorkers(), watch)
     except Enough: pass
     began = time.process_time(); store.leaderboard(study="land-1"); asked = time.process_time() - began
     began = time.process_time(); store.rows(store.study("land-1")); read = time.process_time() - began
@@ -409,13 +415,13 @@ def test_a_search_on_the_emulator_finds_and_ranks_kernels(tmp_path: Path) -> Non
 
     gpu = KNOWN_GPUS["L4"]
     template = load_template(TASK, "flash_mma")
-    grounds = survey([template], LIMITS, PROBLEM)
+    spaces = search_spaces([template], LIMITS, PROBLEM)
     spec = EvaluatorSpec(
         "attention", "emulator", gpu, LIMITS, Path.home() / ".cache" / "evo", problem=PROBLEM
     )
     with Store(tmp_path / "evo.db") as store:
         study = store.create(Study("emu-1", PROBLEM, "emulator", "L4", ("flash_mma",), 45.0, workers=2))
-        result = search(study, store, grounds, Pool(spec, 2))
+        result = search(study, store, spaces, Pool(spec, 2))
         rows = store.rows(study)
         assert result.stopped == "budget"
         assert len(rows) >= 10

@@ -41,7 +41,7 @@ from evo.cli.parse import form_of, notice, parse_budget, parse_bytes, parse_prob
 from evo.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from evo.search import Ground, SearchResult
+    from evo.search import SearchResult, SearchSpace
     from evo.store import Store
     from evo.study import Setup
 
@@ -90,7 +90,7 @@ def search(
     """
     from evo.device.open import choose_device
     from evo.evaluate import EvaluatorSpec
-    from evo.search.warm_start import remembered
+    from evo.search.warm_start import warm_start_sources
     from evo.strategy import STRATEGIES
     from evo.study import Setup, Study
     from evo.task import load_task
@@ -117,13 +117,13 @@ def search(
         versions={"evo": __version__},
     )
     setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-    grounds = _survey(setup)
+    spaces = _search_spaces(setup)
     EvaluatorSpec.of(setup).prepare()  # what the machine lacks is told before a study is made
     with open_store(database, create=True) as store:
         named = asked if study else replace(asked, name=store.unused_name(task))
-        named = replace(named, templates=tuple(grounds))
-        created = store.create(replace(named, warm_start=remembered(store, named, warm_start or ())))
-        result = _run(replace(setup, study=created), store, grounds)
+        named = replace(named, templates=tuple(spaces))
+        created = store.create(replace(named, warm_start=warm_start_sources(store, named, warm_start or ())))
+        result = _run(replace(setup, study=created), store, spaces)
     _conclude(result, json)
 
 
@@ -165,7 +165,7 @@ def resume(
                 f"give it more: evo resume {study} --budget +10m",
             )
         setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
-        result = _run(setup, store, _survey(setup))
+        result = _run(setup, store, _search_spaces(setup))
     _conclude(result, json)
 
 
@@ -208,18 +208,18 @@ def space(
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
 
 
-def _survey(setup: Setup) -> dict[str, Ground]:
+def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
     """The feasible points of the study's templates; says on stderr what there is to search."""
     from evo.report.overview import space_table
-    from evo.search import survey
+    from evo.search import search_spaces
 
-    grounds = survey(setup.templates, setup.limits, setup.study.problem)
-    for name, ground in grounds.items():
-        notice(space_table(name, ground.feasible).render("text", stderr()).rstrip())
-    return grounds
+    spaces = search_spaces(setup.templates, setup.limits, setup.study.problem)
+    for name, space in spaces.items():
+        notice(space_table(name, space.feasible).render("text", stderr()).rstrip())
+    return spaces
 
 
-def _run(setup: Setup, store: Store, grounds: dict[str, Ground]) -> SearchResult:
+def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace]) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import RefereeProcess, RefereeSpec, build_ahead
@@ -242,7 +242,7 @@ def _run(setup: Setup, store: Store, grounds: dict[str, Ground]) -> SearchResult
             on_gpu = study.device != "emulator"  # an estimate is a model's word: there is nothing to confirm
             if on_gpu:
                 build_ahead(setup.cache)
-            return run(study, store, grounds, workers, view.show, judges if on_gpu else None)
+            return run(study, store, spaces, workers, view.show, judges if on_gpu else None)
     except KeyboardInterrupt:
         notice(f"stopped at once; go on with: evo resume {study.name}")
         raise

@@ -29,8 +29,7 @@ from evo.report import (
 )
 
 if TYPE_CHECKING:  # the search brings Optuna
-    from evo.search import Progress
-    from evo.search.usage import Usage
+    from evo.search import Progress, Usage
     from evo.study import Study
 
 LINE_EVERY_S = 5.0
@@ -166,7 +165,7 @@ def lines(progress: Progress) -> RenderableType:
 
 def usage_text(usage: Usage | None) -> str:
     """`GPU 61 % busy · gate 55 % · timing 30 % · idle 2 % · strategy 12 % · 8.1 cores compile ahead`, and how
-    often leaders were timed again."""
+    often the best trials were timed again."""
     if usage is None or not usage.evaluators:
         return ""
     parts = [] if usage.gpu_busy is None else [f"GPU {usage.gpu_busy:.0%} busy"]
@@ -174,8 +173,8 @@ def usage_text(usage: Usage | None) -> str:
     parts.append(f"strategy {usage.strategy:.0%}")
     if usage.compilers:
         parts.append(f"{usage.compilers:.1f} cores compile ahead")
-    if usage.revisits:
-        parts.append(f"leaders timed again {usage.revisits:,} times")
+    if usage.remeasured:
+        parts.append(f"best trials timed again {usage.remeasured:,} times")
     return " · ".join(part.replace("%", " %") for part in parts)
 
 

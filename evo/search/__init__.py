@@ -1,16 +1,19 @@
-"""The search loop: ask, evaluate, record, tell, within a budget of time."""
+"""The search loop: propose, evaluate, store, report, within a budget of time."""
 
-from evo.search.first_points import DeadParameter, dead_parameters
-from evo.search.loop import GRACE_S, Ground, Progress, SearchResult, Workers, search, survey
+from evo.search.dead_parameters import DeadParameter, dead_parameters
+from evo.search.loop import GRACE_S, SearchResult, Workers, search
+from evo.search.progress import Progress, Usage
+from evo.search.spaces import SearchSpace, search_spaces
 
 __all__ = [
     "GRACE_S",
     "DeadParameter",
-    "Ground",
     "Progress",
     "SearchResult",
+    "SearchSpace",
+    "Usage",
     "Workers",
     "dead_parameters",
     "search",
-    "survey",
+    "search_spaces",
 ]

@@ -1,4 +1,4 @@
-"""What a search knows of its trials, and what follows from that: outcomes, the best, leaders, twins."""
+"""What a search knows of its trials, and what follows from it: outcomes, the best, equal programs."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from evo.search.remeasure import Leaders
+from evo.search.remeasure import BestTrials
 from evo.store import TrialRow
 from evo.trial import Outcome, Trial
 
 
-class Ledger:
-    """The rows of a study by number, as they are in the store. `whole` reads a trial from there."""
+class History:
+    """The trials of a study by number, as they are in the store. `load` reads a whole trial from there."""
 
-    def __init__(self, rows: Iterable[TrialRow], whole: Callable[[int], Trial]) -> None:
+    def __init__(self, rows: Iterable[TrialRow], load: Callable[[int], Trial]) -> None:
         self.rows: dict[int, TrialRow] = {}
         self.outcomes: Counter[str] = Counter()
         self.best: TrialRow | None = None
         self.programs: dict[str, int] = {}
-        """Which trial ran a program first: whoever is the same program shares its result."""
-        self.leaders = Leaders(whole)
-        self._twins: dict[int, list[int]] = {}
-        """Those that share the result of a trial."""
+        """Which trial ran a program first: later trials of the same program share its result."""
+        self.best_trials = BestTrials(load)
+        self._copies: dict[int, list[int]] = {}
+        """The trials that share the result of a trial."""
         for row in rows:
-            self.note(row)
+            self.add(row)
 
     @property
     def correct(self) -> int:
         """How many trials are correct kernels."""
         return sum(count for outcome, count in self.outcomes.items() if Outcome(outcome).correct)
 
-    def note(self, row: TrialRow) -> None:
-        """Takes in a new row."""
+    def add(self, row: TrialRow) -> None:
+        """Takes in a new trial."""
         self.rows[row.number] = row
         self.outcomes[str(row.outcome)] += 1
-        self.leaders.hear(row)
+        self.best_trials.add(row)
         if row.same_as is not None:
-            self._twins.setdefault(row.same_as, []).append(row.number)
-        if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may have had a part in these
+            self._copies.setdefault(row.same_as, []).append(row.number)
+        if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may be the cause of these
             self.programs.setdefault(row.program, row.number)
-        self._rival(row)
+        self._compare_with_best(row)
 
-    def revise(self, number: int, visit: Trial) -> tuple[Trial, list[int]]:
-        """Takes in another visit of leader `number`: what is known of it now, and whose rows say so, its own
-        and its twins'."""
-        trial = self.leaders.again(number, visit)
-        changed = [number, *self._twins.get(number, [])]
+    def update(self, number: int, measured: Trial) -> tuple[Trial, list[int]]:
+        """Takes in another measurement of trial `number`. Returns what is known of it now, and the numbers of
+        the trials whose rows changed: its own and those of its copies."""
+        trial = self.best_trials.update(number, measured)
+        changed = [number, *self._copies.get(number, [])]
         now = TrialRow.of(number, trial)
         for one in changed:
             before = self.rows[one]
@@ -58,11 +58,11 @@ class Ledger:
         if self.best is not None and self.best.number in changed:  # it may be worse than it seemed
             self.best = None
             for row in self.rows.values():
-                self._rival(row)
+                self._compare_with_best(row)
         else:
-            self._rival(self.rows[number])
+            self._compare_with_best(self.rows[number])
         return trial, changed
 
-    def _rival(self, row: TrialRow) -> None:
+    def _compare_with_best(self, row: TrialRow) -> None:
         if row.score_us is not None and (self.best is None or row.score_us < (self.best.score_us or 0.0)):
             self.best = row

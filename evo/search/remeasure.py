@@ -1,7 +1,7 @@
 """The best trials of a study, which evaluators that have nothing to do gate and time again.
 
-The best of thousands of noisy times, each of one visit to one process, is the luckiest of the good ones; and
-a kernel that is only now and then wrong passes one gate. More visits tell both before CONFIRMED does.
+The best of thousands of noisy times, each measured once in one process, is the luckiest of the good ones; and
+a kernel that is wrong only now and then passes one gate. More measurements show both before CONFIRMED does.
 """
 
 from __future__ import annotations
@@ -14,78 +14,80 @@ from evo.store import TrialRow
 from evo.timing.statistics import joined
 from evo.trial import GREEN_VISITS, Candidate, Outcome, Timing, Trial
 
-MOST = 32
-"""Leaders: twice as many as CONFIRMED has contenders, for some of them change places or are one program."""
-ENOUGH = 2048
-"""Samples of a leader that has had its visits."""
+REMEASURED_TRIALS = 32
+"""So many of the best trials are measured again: twice as many as CONFIRMED has contenders, for some of them
+change places or are the same program."""
+SAMPLES_WANTED = 2048
+"""Samples of a trial after which it is not measured again."""
 
 
-class Leaders:
-    """The MOST best timed trials among those it heard of; `whole` reads one of them from the store."""
+class BestTrials:
+    """The REMEASURED_TRIALS best timed trials of a study. `load` reads one of them from the store."""
 
-    def __init__(self, whole: Callable[[int], Trial]) -> None:
-        self._whole = whole
+    def __init__(self, load: Callable[[int], Trial]) -> None:
+        self._load = load
         self._order: list[tuple[float, int]] = []
         """Medians and numbers, best first."""
-        self._known: dict[int, Trial] = {}
-        """Those of them that were asked for."""
+        self._loaded: dict[int, Trial] = {}
 
-    def hear(self, row: TrialRow) -> None:
-        """A trial was recorded, now or in an earlier run. One that shares another's result cannot lead."""
+    def add(self, row: TrialRow) -> None:
+        """Takes in a stored trial, of this run or an earlier one. A trial that shares another's result is
+        ignored."""
         if row.outcome is Outcome.TIMED and row.median_us is not None and row.same_as is None:
-            self._place(row.number, row.median_us)
+            self._insert(row.number, row.median_us)
 
     def next(self, busy: Container[int]) -> tuple[int, Candidate, int] | None:
-        """Whom to visit: number, candidate, and how often it was visited. The one of the fewest visits, and
-        of these the best; nobody in `busy`, nobody of whom ENOUGH is known."""
-        open_ = []
+        """What to measure again: number, candidate, and how often it was measured. Of the trials that are not
+        in `busy` and have fewer than SAMPLES_WANTED samples, the one that was measured least often, and of
+        these the best."""
+        wanted = []
         for median_us, number in self._order:
             if number not in busy:
                 timing = _timing(self._trial(number))
-                if len(timing.samples_us) < ENOUGH:
-                    open_.append((timing.visits, median_us, number))
-        if not open_:
+                if len(timing.samples_us) < SAMPLES_WANTED:
+                    wanted.append((timing.visits, median_us, number))
+        if not wanted:
             return None
-        visits, _, number = min(open_)
-        return number, self._trial(number).candidate, visits
+        times, _, number = min(wanted)
+        return number, self._trial(number).candidate, times
 
-    def again(self, number: int, visit: Trial) -> Trial:
-        """What is known of trial `number` after another visit: more of its time, or that it is RED after all;
-        then it leads no more. Nor does one that ended otherwise (it hung, say), but as the machine may have
-        had a part in that, its trial stays as it is: CONFIRMED will see."""
+    def update(self, number: int, measured: Trial) -> Trial:
+        """Trial `number` after another measurement: with more samples, or RED after all. A trial that is RED
+        is not measured again. Nor is one that ended otherwise (it hung, for example), but its result stays as
+        it is, as the machine may be the cause: CONFIRMED will show."""
         earlier = self._trial(number)
         self._order = [entry for entry in self._order if entry[1] != number]
-        self._known.pop(number, None)
+        self._loaded.pop(number, None)
         timing = _timing(earlier)
-        if visit.timing is not None:
-            more = joined(timing, visit.timing)
-            known = self._known[number] = replace(earlier, timing=more)
-            self._place(number, more.median_us)
+        if measured.timing is not None:
+            more = joined(timing, measured.timing)
+            known = self._loaded[number] = replace(earlier, timing=more)
+            self._insert(number, more.median_us)
             return known
-        if visit.outcome is Outcome.RED:
+        if measured.outcome is Outcome.RED:
             times = "once" if timing.visits == 1 else f"{timing.visits} times"
             return replace(
                 earlier,
-                outcome=visit.outcome,
-                reason=visit.reason,
-                detail=f"(it had been GREEN {times} before) {visit.detail}".rstrip(),
-                where=visit.where,
-                errors=visit.errors,
+                outcome=measured.outcome,
+                reason=measured.reason,
+                detail=f"(it had been GREEN {times} before) {measured.detail}".rstrip(),
+                where=measured.where,
+                errors=measured.errors,
                 counters={**earlier.counters, GREEN_VISITS: float(timing.visits)},
                 timing=None,
             )
         return earlier
 
-    def _place(self, number: int, median_us: float) -> None:
+    def _insert(self, number: int, median_us: float) -> None:
         insort(self._order, (median_us, number))
-        for _, dropped in self._order[MOST:]:
-            self._known.pop(dropped, None)
-        del self._order[MOST:]
+        for _, dropped in self._order[REMEASURED_TRIALS:]:
+            self._loaded.pop(dropped, None)
+        del self._order[REMEASURED_TRIALS:]
 
     def _trial(self, number: int) -> Trial:
-        if number not in self._known:
-            self._known[number] = self._whole(number)
-        return self._known[number]
+        if number not in self._loaded:
+            self._loaded[number] = self._load(number)
+        return self._loaded[number]
 
 
 def _timing(trial: Trial) -> Timing:

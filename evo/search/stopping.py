@@ -1,26 +1,81 @@
-"""When a search may end before its budget: its strategy expects nothing more that could be measured."""
+"""Why a search ends: its budget, a person, or nothing more that could be found."""
 
 from __future__ import annotations
 
-NOISE = 1e-3
-"""An expected improvement below this part of the best time is less than the measurement's own noise."""
-PATIENCE = 100
-"""So many proposals in a row must promise less."""
-EARLIEST = 1000
-"""Trials before which a model of the space is not believed to know it: less than a minute on a GPU. With
-400 a search of one template ended after 21 s of three minutes, and of five it knows less."""
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from evo.study import Study
+
+Stopped = Literal["budget", "exhausted", "converged", "interrupted", "hopeless"]
+
+LEAST_GAIN = 1e-3
+"""An expected improvement below this part of the best time is less than the noise of the measurement."""
+CONVERGED_PROPOSALS = 100
+"""So many proposals in a row must promise less than LEAST_GAIN."""
+CONVERGED_TRIALS = 1000
+"""With fewer trials a model of the space is not trusted: less than a minute on a GPU. With 400 a search of
+one template ended after 21 s of three minutes, and of five templates the model knows less."""
 
 
 class Convergence:
-    """Hears what the strategy expects of each proposal; `patience`: proposals in a row that promise less."""
+    """Whether the strategy expects nothing more that could be measured: of `patience` proposals in a row."""
 
-    def __init__(self, patience: int = PATIENCE) -> None:
+    def __init__(self, patience: int = CONVERGED_PROPOSALS) -> None:
         self._patience = patience
-        self._hopeless = 0
+        self._in_a_row = 0
 
-    def hear(self, gain: float | None) -> None:
-        """`gain`: by what part of the best time a proposal may better it; None: the strategy does not say."""
-        self._hopeless = self._hopeless + 1 if gain is not None and gain < NOISE else 0
+    def add(self, gain: float | None) -> None:
+        """`gain`: by what part of the best time a proposal may improve it; None: the strategy does not
+        say."""
+        self._in_a_row = self._in_a_row + 1 if gain is not None and gain < LEAST_GAIN else 0
 
     def reached(self, trials: int) -> bool:
-        return trials >= EARLIEST and self._hopeless >= self._patience
+        return trials >= CONVERGED_TRIALS and self._in_a_row >= self._patience
+
+
+class Clock:
+    """What a study has spent over all its runs. The search may not spend the last `reserve_s` of the
+    budget."""
+
+    def __init__(self, study: Study, reserve_s: float) -> None:
+        self.study = study
+        self.reserve_s = reserve_s
+        self._began = time.monotonic()
+
+    @property
+    def spent_s(self) -> float:
+        return self.study.spent_s + time.monotonic() - self._began
+
+    @property
+    def left_s(self) -> float:
+        return self.study.budget_s - self.spent_s
+
+    @property
+    def search_is_over(self) -> bool:
+        return self.left_s <= self.reserve_s
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether SIGINT or SIGTERM came. A second signal is a KeyboardInterrupt."""
+    came = threading.Event()
+
+    def on_signal(_number: int, _frame: object) -> None:
+        if came.is_set():
+            raise KeyboardInterrupt
+        came.set()
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield came.is_set
+        return
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came.is_set
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)

@@ -1,4 +1,4 @@
-"""What other studies in the database know: the trials that a search is warm-started from."""
+"""Warm start: the trials of other studies in the database that a search learns from."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from evo.strategy import Observation
 from evo.study import Study
 
 AUTO = "auto"
-MOST = 3
-"""Studies that `auto` chooses."""
-ENOUGH = 20
-"""Correct trials below which a study knows too little for `auto`."""
+AUTO_STUDIES = 3
+"""So many studies `auto` chooses."""
+LEAST_CORRECT = 20
+"""A study with fewer correct trials is too small for `auto`."""
 
 
-def remembered(store: Store, study: Study, asked: Sequence[str]) -> dict[str, int]:
-    """What `study` is to remember of the studies `asked` (names, or `auto`: those most like it): their names
-    and how many trials each has now.
+def warm_start_sources(store: Store, study: Study, asked: Sequence[str]) -> dict[str, int]:
+    """The studies that `study` is warm-started from: their names, and how many trials each has now. `asked`:
+    names of studies, or `auto` for the most similar ones.
 
     UnknownName where there is no such study, UsageError where it is of another task."""
     chosen = {name: store.study(name) for name in asked if name != AUTO}
@@ -27,13 +27,13 @@ def remembered(store: Store, study: Study, asked: Sequence[str]) -> dict[str, in
             hint = f"it searches {other.problem.task}, not {study.problem.task}"
             raise UsageError(f"study {other.name} knows nothing of this task", hint)
     if AUTO in asked:
-        chosen |= {other.name: other for other in _most_alike(store, study)}
+        chosen |= {other.name: other for other in _most_similar(store, study)}
     return {name: sum(store.count(other).values()) for name, other in chosen.items()}
 
 
 def earlier_trials(store: Store, study: Study) -> list[Observation]:
-    """The trials that `study` remembers. Scores are fractions of the best of their study, so that those of
-    different shapes and GPUs can stand side by side."""
+    """The trials that `study` is warm-started from. Scores are fractions of the best of their study, so that
+    those of different shapes and GPUs can stand side by side."""
     trials = []
     for name, count in study.warm_start.items():
         rows = store.rows(store.study(name))[:count]
@@ -45,7 +45,7 @@ def earlier_trials(store: Store, study: Study) -> list[Observation]:
     return trials
 
 
-def _most_alike(store: Store, study: Study) -> list[Study]:
+def _most_similar(store: Store, study: Study) -> list[Study]:
     """Studies of the same task that share a template: the same problem first, then the same GPU, then the
     newest."""
     others = [
@@ -53,7 +53,8 @@ def _most_alike(store: Store, study: Study) -> list[Study]:
         for other in store.studies()
         if other.problem.task == study.problem.task
         and (not study.templates or set(other.templates) & set(study.templates))
-        and sum(n for outcome, n in store.count(other).items() if outcome in ("TIMED", "GREEN")) >= ENOUGH
+        and sum(n for outcome, n in store.count(other).items() if outcome in ("TIMED", "GREEN"))
+        >= LEAST_CORRECT
     ]
     others.sort(key=lambda o: (o.problem.key != study.problem.key, o.gpu != study.gpu, -o.id))
-    return others[:MOST]
+    return others[:AUTO_STUDIES]

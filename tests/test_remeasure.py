@@ -1,4 +1,4 @@
-"""Leaders that are visited again: who, how often, and what becomes of what is known of them."""
+"""The best trials are measured again: which ones, how often, and what becomes of their results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, ground_of, new_study
+from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, new_study, spaces_of
 
-from evo.search import Ground, Progress, search
-from evo.search.remeasure import ENOUGH, MOST, Leaders
+from evo.search import Progress, SearchSpace, search
+from evo.search.remeasure import REMEASURED_TRIALS, SAMPLES_WANTED, BestTrials
 from evo.store import Store, TrialRow
 from evo.timing.statistics import joined, median_interval
 from evo.trial import Candidate, CaseError, Interval, LaunchConfig, Outcome, Timing, Trial
@@ -40,14 +40,14 @@ class Known(dict[int, Trial]):
         self.read += 1
         return self[number]
 
-    def leaders(self) -> Leaders:
-        made = Leaders(self.whole)
+    def best(self) -> BestTrials:
+        made = BestTrials(self.whole)
         for number, trial in self.items():
-            made.hear(TrialRow.of(number, trial))
+            made.add(TrialRow.of(number, trial))
         return made
 
 
-# ---- two visits are one timing
+# ---- two measurements are one timing
 
 
 def test_joined_samples_are_one_timing() -> None:
@@ -66,7 +66,7 @@ def test_joined_samples_are_one_timing() -> None:
     assert (one.visits, both.visits, joined(both, two).visits, joined(both, both).visits) == (1, 2, 3, 4)
 
 
-def test_a_speedup_that_one_visit_lacks_is_the_other_ones() -> None:
+def test_a_speedup_that_one_measurement_lacks_is_the_other_ones() -> None:
     plain, ratio = timing(5.0), timing(5.0, speedup=2.0, speedup_interval=Interval(1.9, 2.1))
     for both in (joined(plain, ratio), joined(ratio, plain)):
         assert (both.speedup, both.speedup_interval) == (2.0, Interval(1.9, 2.1))
@@ -78,102 +78,101 @@ def test_protocols_are_never_joined() -> None:
         joined(timing(5.0, protocol="cold"), timing(5.0))
 
 
-# ---- who is visited
+# ---- which trials are measured again
 
 
-def test_the_fewest_visits_come_first_then_the_better_time() -> None:
+def test_the_fewest_measurements_come_first_then_the_better_time() -> None:
     known = Known({0: timed(0, 7.0), 1: timed(1, 5.0), 2: timed(2, 6.0)})
-    leaders = known.leaders()
-    assert leaders.next(()) == (1, known[1].candidate, 1)
-    assert leaders.next({1}) == (2, known[2].candidate, 1)
-    assert leaders.next({0, 1, 2}) is None
-    again = leaders.again(1, timed(1, 8.0, 8.0))
+    best = known.best()
+    assert best.next(()) == (1, known[1].candidate, 1)
+    assert best.next({1}) == (2, known[2].candidate, 1)
+    assert best.next({0, 1, 2}) is None
+    again = best.update(1, timed(1, 8.0, 8.0))
     assert again == replace(known[1], timing=joined(known[1].timing, timing(8.0, 8.0)))  # type: ignore[arg-type]
-    assert leaders.next(()) == (2, known[2].candidate, 1)
-    leaders.again(2, timed(2, 6.0))
-    leaders.again(0, timed(0, 7.0))
-    assert leaders.next(()) == (2, known[2].candidate, 2), "6 µs; of 1 it is known by now that it takes 8"
+    assert best.next(()) == (2, known[2].candidate, 1)
+    best.update(2, timed(2, 6.0))
+    best.update(0, timed(0, 7.0))
+    assert best.next(()) == (2, known[2].candidate, 2), "6 µs; of 1 it is known by now that it takes 8"
     assert known.read == 3, "each is read once"
 
 
-def test_enough_is_enough() -> None:
-    leaders = Known({0: timed(0, *[5.0] * (ENOUGH - 1)), 1: timed(1, *[4.0] * ENOUGH)}).leaders()
-    assert leaders.next(()) is not None
-    assert leaders.next(())[0] == 0  # type: ignore[index]
-    leaders.again(0, timed(0, 5.0))
-    assert leaders.next(()) is None
+def test_a_trial_with_enough_samples_is_not_measured_again() -> None:
+    best = Known({0: timed(0, *[5.0] * (SAMPLES_WANTED - 1)), 1: timed(1, *[4.0] * SAMPLES_WANTED)}).best()
+    assert best.next(()) is not None
+    assert best.next(())[0] == 0  # type: ignore[index]
+    best.update(0, timed(0, 5.0))
+    assert best.next(()) is None
 
 
-def test_only_the_best_lead() -> None:
-    known = Known({n: timed(n, 5.0 + n) for n in range(2 * MOST)})
-    leaders = known.leaders()
-    leaders.hear(TrialRow.of(100, timed(100, 1.0), same_as=3))
-    leaders.hear(TrialRow.of(101, replace(timed(101, 1.0), outcome=Outcome.RED, timing=None)))
-    leaders.hear(
-        TrialRow.of(102, replace(timed(102, 1.0), outcome=Outcome.GREEN, timing=None, estimate_us=1.0))
-    )
+def test_only_the_best_are_measured_again() -> None:
+    known = Known({n: timed(n, 5.0 + n) for n in range(2 * REMEASURED_TRIALS)})
+    best = known.best()
+    best.add(TrialRow.of(100, timed(100, 1.0), same_as=3))
+    best.add(TrialRow.of(101, replace(timed(101, 1.0), outcome=Outcome.RED, timing=None)))
+    best.add(TrialRow.of(102, replace(timed(102, 1.0), outcome=Outcome.GREEN, timing=None, estimate_us=1.0)))
     busy: set[int] = set()
-    while leader := leaders.next(busy):
-        busy.add(leader[0])
-    assert busy == set(range(MOST))
+    while found := best.next(busy):
+        busy.add(found[0])
+    assert busy == set(range(REMEASURED_TRIALS))
     known[103] = timed(103, 1.0)
-    leaders.hear(TrialRow.of(103, known[103]))
-    assert leaders.next(busy) == (103, known[103].candidate, 1)
-    late = leaders.again(MOST - 1, timed(MOST - 1, 99.0))  # its visit was under way when it was pushed out
+    best.add(TrialRow.of(103, known[103]))
+    assert best.next(busy) == (103, known[103].candidate, 1)
+    # it was being measured when it was pushed out
+    late = best.update(REMEASURED_TRIALS - 1, timed(REMEASURED_TRIALS - 1, 99.0))
     assert late.timing
-    assert late.timing.samples_us == (5.0 + MOST - 1, 99.0)
-    busy.remove(MOST - 1)
-    assert leaders.next(busy | {103}) is None
+    assert late.timing.samples_us == (5.0 + REMEASURED_TRIALS - 1, 99.0)
+    busy.remove(REMEASURED_TRIALS - 1)
+    assert best.next(busy | {103}) is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.HUNG, Outcome.CRASHED, Outcome.UNCOMPILABLE])
-def test_who_hangs_once_leads_no_more_but_keeps_its_time(outcome: Outcome) -> None:
+def test_a_trial_that_hangs_once_keeps_its_time_and_is_not_measured_again(outcome: Outcome) -> None:
     known = Known({0: timed(0, 7.0), 1: timed(1, 5.0)})
-    leaders = known.leaders()
+    best = known.best()
     hung = replace(timed(1, 5.0), outcome=outcome, reason="deadline", timing=None)
-    assert leaders.again(1, hung) == known[1]
-    assert leaders.next(()) == (0, known[0].candidate, 1)
-    assert leaders.next({0}) is None
+    assert best.update(1, hung) == known[1]
+    assert best.next(()) == (0, known[0].candidate, 1)
+    assert best.next({0}) is None
 
 
-def test_who_is_red_leads_no_more() -> None:
+def test_a_trial_that_is_red_is_not_measured_again() -> None:
     known = Known({0: timed(0, 7.0), 1: timed(1, 5.0)})
-    leaders = known.leaders()
-    leaders.again(1, timed(1, 5.0))
+    best = known.best()
+    best.update(1, timed(1, 5.0))
     errors = (CaseError(PROBLEM.key, "normal", 9, 0.5, 0.02),)
     red = replace(timed(1, 5.0), outcome=Outcome.RED, reason="race", detail="two threads", where="k.cu:3",
                   errors=errors, timing=None, seconds={"gate": 2.0})  # fmt: skip
-    fallen = leaders.again(1, red)
+    fallen = best.update(1, red)
     assert fallen == replace(
         red,
         detail="(it had been GREEN 2 times before) two threads",
         counters={"green_visits": 2.0},
         seconds={"gate": 1.0},
     )
-    assert leaders.next(()) == (0, known[0].candidate, 1)
-    assert leaders.next({0}) is None
+    assert best.next(()) == (0, known[0].candidate, 1)
+    assert best.next({0}) is None
 
 
 # ---- in a search
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> dict[str, Ground]:
-    return ground_of(tmp_path / "templates")
+def spaces(tmp_path: Path) -> dict[str, SearchSpace]:
+    return spaces_of(tmp_path / "templates")
 
 
-def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_idle_workers_time_the_best_again(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     workers = LandscapeWorkers(3, 0.002, queued=0, waits=True)
     seen: list[Progress] = []
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=3))
-        result = search(study, store, ground, workers, seen.append)
+        result = search(study, store, spaces, workers, seen.append)
         rows = {row.number: row for row in store.rows(study)}
         stored = {number: store.trial(f"land-1/{number}") for number, _ in workers.remeasured}
         board = store.leaderboard(study="land-1", limit=SIZE)
     assert (result.stopped, len(rows)) == ("exhausted", SIZE), "every point is tried all the same"
     assert result.progress.usage
-    assert 50 < result.progress.usage.revisits <= len(workers.remeasured)
+    assert 50 < result.progress.usage.remeasured <= len(workers.remeasured)
 
     fallen = [n for n, trial in stored.items() if trial.outcome is Outcome.RED]
     assert fallen
@@ -192,7 +191,7 @@ def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Groun
     for number, found in more.items():
         assert len(found.samples_us) == 20 * found.visits
         visits = [visit for n, visit in workers.remeasured if n == number]
-        assert visits == list(range(1, len(visits) + 1)), "each visit has a seed of its own"
+        assert visits == list(range(1, len(visits) + 1)), "each measurement has a seed of its own"
         assert found.visits in (len(visits), len(visits) + 1), "the last one may have been given up"
     final = result.progress
     assert final.outcomes == Counter(str(row.outcome) for row in rows.values())
@@ -204,15 +203,15 @@ def test_idle_workers_time_leaders_again(tmp_path: Path, ground: dict[str, Groun
     assert not any(p.latest and p.latest.number in fallen and p.latest.outcome is Outcome.RED for p in seen)
 
 
-def test_a_best_that_falls_is_best_no_more(tmp_path: Path, ground: dict[str, Ground]) -> None:
-    """Nobody but the best of the landscape takes 5 µs, and on its third visit it is RED."""
+def test_a_best_that_falls_is_best_no_more(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
+    """Only the best point of the landscape takes 5 µs, and in its third measurement it is RED."""
     shown: list[float | None] = []
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=2))
         result = search(
             study,
             store,
-            ground,
+            spaces,
             LandscapeWorkers(2, 0.002, queued=0, waits=True),
             lambda p: shown.append(p.best.median_us if p.best else None),
         )
@@ -225,33 +224,33 @@ class Enough(Exception):
     """Ends a search in the middle."""
 
 
-def test_a_resumed_search_goes_on_with_its_leaders(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_a_resumed_search_goes_on_measuring_its_best(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     def watch(progress: Progress) -> None:
-        if progress.usage and progress.usage.revisits >= 20:
+        if progress.usage and progress.usage.remeasured >= 20:
             raise Enough
 
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=2))
         with pytest.raises(Enough):
-            search(study, store, ground, LandscapeWorkers(2, 0.001, queued=0, waits=True), watch)
+            search(study, store, spaces, LandscapeWorkers(2, 0.001, queued=0, waits=True), watch)
         known = {row.number: store.trial(f"land-1/{row.number}").timing for row in store.rows(study)}
         workers = LandscapeWorkers(2, 0.001, queued=0, waits=True)
-        search(study, store, ground, workers)
+        search(study, store, spaces, workers)
     first = dict(reversed(workers.remeasured))
     again = {n: found.visits for n, found in known.items() if found and found.visits > 1 and n in first}
     assert again
     assert again == {number: first[number] for number in again}, "no seed is used twice"
 
 
-def test_one_worker_never_visits_again(tmp_path: Path, ground: dict[str, Ground]) -> None:
+def test_one_worker_never_measures_again(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     workers = LandscapeWorkers(1, waits=True)
     with Store(tmp_path / "evo.db") as store:
-        search(store.create(new_study()), store, ground, workers)
+        search(store.create(new_study()), store, spaces, workers)
     assert not workers.remeasured
 
 
-def test_nobody_waits_for_a_visit_at_the_end(
-    tmp_path: Path, ground: dict[str, Ground], monkeypatch: pytest.MonkeyPatch
+def test_a_search_does_not_wait_for_a_measurement_at_its_end(
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = LandscapeWorkers._begin
 
@@ -263,7 +262,7 @@ def test_nobody_waits_for_a_visit_at_the_end(
     monkeypatch.setattr(LandscapeWorkers, "_begin", slow)
     workers = LandscapeWorkers(3, 0.001, queued=0, waits=True)
     with Store(tmp_path / "evo.db") as store:
-        result = search(store.create(new_study(workers=3)), store, ground, workers)
+        result = search(store.create(new_study(workers=3)), store, spaces, workers)
         assert workers.remeasured
         assert result.stopped == "exhausted"
         assert len(store.rows(result.study)) == SIZE

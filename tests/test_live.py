@@ -11,8 +11,7 @@ from rich.console import Console
 
 from evo.report import live as module
 from evo.report.live import LiveView, PlainLines, lines, plain_line, usage_text, view_on
-from evo.search import Progress
-from evo.search.usage import Usage
+from evo.search import Progress, Usage
 from evo.store import TrialRow
 from evo.study import Study
 from evo.trial import Outcome, Problem
@@ -81,14 +80,14 @@ def test_live_view_fits_and_says_everything(width: int) -> None:
         assert words in text
 
 
-def test_the_time_says_how_often_leaders_were_timed_again() -> None:
+def test_the_time_says_how_often_the_best_were_timed_again() -> None:
     assert usage_text(None) == usage_text(Usage({})) == ""
     usage = Usage({"gate": 0.75, "idle": 0.25}, strategy=0.125, compilers=8.06, gpu_busy=0.61)
     assert usage_text(usage) == (
         "GPU 61 % busy · gate 75 % · idle 25 % · strategy 12 % · 8.1 cores compile ahead"
     )
-    assert usage_text(replace(usage, revisits=1512)).endswith(
-        "compile ahead · leaders timed again 1,512 times"
+    assert usage_text(replace(usage, remeasured=1512)).endswith(
+        "compile ahead · best trials timed again 1,512 times"
     )
 
 

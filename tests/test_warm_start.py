@@ -1,4 +1,4 @@
-"""What a search remembers of other studies, and when it believes that it is done."""
+"""What a search learns from other studies, and when it has converged."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from landscape import LandscapeWorkers, ground_of, new_study
+from landscape import LandscapeWorkers, new_study, spaces_of
 
 from evo.errors import UnknownName, UsageError
 from evo.search import search
-from evo.search.stopping import EARLIEST, NOISE, PATIENCE, Convergence
-from evo.search.warm_start import earlier_trials, remembered
+from evo.search.stopping import CONVERGED_PROPOSALS, CONVERGED_TRIALS, LEAST_GAIN, Convergence
+from evo.search.warm_start import earlier_trials, warm_start_sources
 from evo.store import Store
 from evo.strategy import Strategy
 from evo.study import Study
@@ -20,12 +20,12 @@ from evo.study import Study
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with one finished study."""
-    folder = tmp_path_factory.mktemp("lore")
+    folder = tmp_path_factory.mktemp("warm")
     with Store(folder / "evo.db") as store:
         search(
             store.create(replace(new_study(), strategy="random")),
             store,
-            ground_of(folder),
+            spaces_of(folder),
             LandscapeWorkers(),
         )
     return str(folder / "evo.db")
@@ -38,7 +38,7 @@ def first(store: Store) -> Study:
 def test_a_study_remembers_how_much_the_other_knew(database: str) -> None:
     with Store(database) as store:
         known = first(store)
-        kept = remembered(store, replace(new_study(), name="later"), [known.name])
+        kept = warm_start_sources(store, replace(new_study(), name="later"), [known.name])
         count = len(store.rows(known))
         assert kept == {known.name: count}
         study = replace(new_study(), warm_start={known.name: 50})
@@ -53,18 +53,18 @@ def test_auto_chooses_studies_that_know_something_of_these_templates(database: s
     with Store(database) as store:
         known = first(store)
         asked = replace(new_study(), name="later", templates=known.templates)
-        assert list(remembered(store, asked, ["auto"])) == [known.name]
-        assert remembered(store, replace(asked, templates=("other",)), ["auto"]) == {}
-        assert remembered(store, asked, ()) == {}
+        assert list(warm_start_sources(store, asked, ["auto"])) == [known.name]
+        assert warm_start_sources(store, replace(asked, templates=("other",)), ["auto"]) == {}
+        assert warm_start_sources(store, asked, ()) == {}
 
 
-def test_lore_that_does_not_exist_or_fit_is_refused(database: str) -> None:
+def test_a_warm_start_from_a_study_that_does_not_exist_or_fit_is_refused(database: str) -> None:
     with Store(database) as store:
         with pytest.raises(UnknownName, match="unknown study: nowhere"):
-            remembered(store, new_study(), ["nowhere"])
+            warm_start_sources(store, new_study(), ["nowhere"])
         other = replace(new_study(), problem=replace(new_study().problem, task="matmul"))
         with pytest.raises(UsageError, match="knows nothing of this task"):
-            remembered(store, other, [first(store).name])
+            warm_start_sources(store, other, [first(store).name])
 
 
 def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) -> None:
@@ -72,22 +72,22 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
         known = first(store)
         rows = sorted((r for r in store.rows(known) if r.score_us), key=lambda r: r.score_us or 0.0)
         best = [r.point for r in rows[: 2 * Strategy.WARM_START_POINTS]]
-        lore = remembered(store, known, [known.name])
-        warm = replace(new_study(), name="warm", budget_s=8.0, warm_start=lore)
-        result = search(store.create(warm), store, ground_of(tmp_path), LandscapeWorkers())
+        sources = warm_start_sources(store, known, [known.name])
+        warm = replace(new_study(), name="warm", budget_s=8.0, warm_start=sources)
+        result = search(store.create(warm), store, spaces_of(tmp_path), LandscapeWorkers())
         assert any(row.point in best for row in store.rows(result.study)[:40])
 
 
 def test_a_search_has_converged_when_nothing_is_expected_for_long() -> None:
     convergence = Convergence()
-    for _ in range(PATIENCE - 1):
-        convergence.hear(NOISE / 2)
-    assert not convergence.reached(EARLIEST)
-    convergence.hear(NOISE / 2)
-    assert convergence.reached(EARLIEST)
-    assert not convergence.reached(EARLIEST - 1), "a model of few trials is not believed"
-    convergence.hear(NOISE * 2)
-    assert not convergence.reached(EARLIEST)
-    for _ in range(2 * PATIENCE):
-        convergence.hear(None)
-    assert not convergence.reached(EARLIEST), "a strategy that does not say is never done"
+    for _ in range(CONVERGED_PROPOSALS - 1):
+        convergence.add(LEAST_GAIN / 2)
+    assert not convergence.reached(CONVERGED_TRIALS)
+    convergence.add(LEAST_GAIN / 2)
+    assert convergence.reached(CONVERGED_TRIALS)
+    assert not convergence.reached(CONVERGED_TRIALS - 1), "a model of few trials is not believed"
+    convergence.add(LEAST_GAIN * 2)
+    assert not convergence.reached(CONVERGED_TRIALS)
+    for _ in range(2 * CONVERGED_PROPOSALS):
+        convergence.add(None)
+    assert not convergence.reached(CONVERGED_TRIALS), "a strategy that does not say is never done"
