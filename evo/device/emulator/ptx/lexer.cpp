@@ -1,4 +1,7 @@
-#include "syntax.hpp"
+// From text to tokens, and from tokens to words and numbers.
+#include <cstdlib>
+
+#include "tokens.hpp"
 
 namespace ptx {
 
@@ -76,6 +79,57 @@ std::vector<Token> tokenize(std::string_view text) {
   }
   tokens.push_back({Token::END, false, line, {}});
   return tokens;
+}
+
+// ---- the reader
+void TokenReader::fail(const std::string& what) const {
+  const Token& t = peek();
+  const std::string found = ", found `" + std::string(t.text.substr(0, 40)) + "`";
+  throw SyntaxError(t.line, what + (t.kind == Token::END ? " at the end of the text" : found));
+}
+
+std::string TokenReader::word() {
+  if (peek().kind != Token::WORD) fail("expected a name");
+  return std::string(next().text);
+}
+
+u64 TokenReader::integer() {
+  const bool minus = accept("-");
+  if (peek().kind != Token::NUMBER) fail("expected a number");
+  Operand o;
+  number(o);
+  if (o.is_float) fail("expected an integer");
+  return minus ? 0 - o.imm : o.imm;
+}
+
+u32 TokenReader::integer32(u32 limit) {
+  const u64 v = integer();
+  if (v > limit) fail("number out of range");
+  return static_cast<u32>(v);
+}
+
+void TokenReader::number(Operand& o) {
+  std::string s(next().text);
+  o.kind = Operand::IMM;
+  const char mark = s.size() > 2 && s[0] == '0' ? s[1] : 0;
+  char* end = nullptr;
+  if (mark == 'f' || mark == 'F') {
+    if (s.size() != 10) fail("a 0f number has 8 hex digits");
+    o.is_float = o.single = true;
+    o.imm = std::strtoull(s.c_str() + 2, &end, 16);
+  } else if (mark == 'd' || mark == 'D') {
+    if (s.size() != 18) fail("a 0d number has 16 hex digits");
+    o.is_float = true;
+    o.imm = std::strtoull(s.c_str() + 2, &end, 16);
+  } else if (mark != 'x' && mark != 'X' && s.find_first_of(".eE") != std::string::npos) {
+    o.is_float = true;
+    o.imm = bits<u64>(std::strtod(s.c_str(), &end));
+  } else {
+    if (s.back() == 'U') s.pop_back();
+    const bool binary = mark == 'b' || mark == 'B';
+    o.imm = binary ? std::strtoull(s.c_str() + 2, &end, 2) : std::strtoull(s.c_str(), &end, 0);
+  }
+  if (!end || *end) fail("malformed number `" + s + "`");
 }
 
 }  // namespace ptx

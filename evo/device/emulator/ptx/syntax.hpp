@@ -14,14 +14,6 @@ namespace ptx {
 enum class Space : u8 { GENERIC, GLOBAL, SHARED, LOCAL, CONST, PARAM };
 const char* space_name(Space s);
 
-struct Token {
-  enum Kind : u8 { WORD, NUMBER, STRING, PUNCT, END } kind;
-  bool glued;  // no white space before it
-  u32 line;
-  std::string_view text;
-};
-std::vector<Token> tokenize(std::string_view text);
-
 struct Operand {
   enum Kind : u8 { NONE, REG, IMM, SYMBOL, MEMORY, VECTOR, PAIR, LIST, SINK } kind = NONE;
   bool negated = false;   // !p
