@@ -175,9 +175,7 @@ void Builder::match() {
       if (s.words[0] == "wgmma" ||
           (s.words[0] == "cp" && s.words.size() > 2 && (s.words[2] == "bulk" || s.words[1] == "reduce")))
         p_->async_proxy = true;
-      if (s.words[0] == "mbarrier" || s.op.find("mbarrier") != std::string::npos || s.words[0] == "st" ||
-          s.words[0] == "red")
-        p_->mbarriers |= s.op.find("mbarrier") != std::string::npos;
+      p_->mbarriers |= s.op.find("mbarrier") != std::string::npos;
     }
   }
 }

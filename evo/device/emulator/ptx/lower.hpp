@@ -30,7 +30,7 @@ struct Family {
 };
 std::span<const Family> instruction_table();
 // The row that `s` matches; nullptr if none.
-const Row* find_row(const Statement& s, const char** family = nullptr);
+const Row* find_row(const Statement& s);
 
 inline u32 width_of(std::string_view type) {  // of a type word such as "f32"; packed halves count as 32
   if (type == "pred") return 1;
@@ -72,7 +72,6 @@ class Lower {
   u32 predicate_to(const Operand& o);                        // number to write; a scratch one for `_`
   u64 immediate(size_t i) const;
   u32 tracked(const Operand& o) const;  // number + 1 of a register that wgmma uses; 0 if it is none
-  bool is_immediate(size_t i) const { return operand(i).kind == Operand::IMM; }
   // Address operand [base + offset]: sets ins.a, ins.imm and flag ADDRESS_WIDE (64-bit slot).
   void address(const Operand& o);
   u32 push(u32 value);  // onto Program::ext, returns its index

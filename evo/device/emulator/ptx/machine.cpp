@@ -102,8 +102,8 @@ void pick_other(Warp& w) {
   w.pc = best, w.active = mask, w.limit = next;
 }
 
-// `m` has arrived at a collective. Returns the lanes for which it may run now; 0 if they have to wait (and
-// others run). `rest` receives the lanes to go on with after it.
+// The lanes `m` have arrived at a collective. Returns the lanes for which it may run now; 0 if they have to
+// wait and others run.
 u32 gather(Warp& w, const Ins& I, u32 m) {
   const Program& p = *w.worker->launch->program;
   const bool members = I.flow == Flow::MEMBERS;
@@ -159,6 +159,88 @@ void watch(Warp& w) {
   }
 }
 
+// ---- flows. Those that return a bool say whether the warp stops here, for another one to run.
+bool branch(Warp& w, const Ins& I, u32 m) {
+  if (m == w.active) {
+    const bool back = static_cast<u32>(I.imm) <= w.pc;
+    w.pc = static_cast<u32>(I.imm);
+    if (!back || !(w.waiting | w.polling)) return false;
+    park(w, w.active, w.pc);
+    pick_other(w);
+    return true;
+  }
+  if (m == 0) {
+    w.pc++;
+    return false;
+  }
+  w.worker->totals.divergent++;
+  park(w, m, static_cast<u32>(I.imm));
+  park(w, w.active & ~m, w.pc + 1);
+  pick(w);
+  return w.waiting | w.polling;
+}
+
+void jump(Warp& w, const Ins& I, u32 m) {
+  I.full(w, I, m);
+  park(w, w.active & ~m, w.pc + 1);
+  pick(w);
+}
+
+void call(Warp& w, const Ins& I, u32 m) {
+  each_lane(m, [&](u32 l) {
+    if (w.returns[l].size() > 65536)
+      throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: calls nested too deeply", static_cast<int>(l));
+    w.returns[l].push_back(w.pc + 1);
+  });
+  park(w, w.active & ~m, w.pc + 1);
+  park(w, m, static_cast<u32>(I.imm));
+  pick(w);
+}
+
+void return_(Warp& w, u32 m) {
+  each_lane(m, [&](u32 l) {
+    w.lane_pc[l] = w.returns[l].back();
+    w.returns[l].pop_back();
+  });
+  park(w, w.active & ~m, w.pc + 1);
+  pick(w);
+}
+
+bool exit_(Warp& w, u32 m) {
+  w.live &= ~m;
+  w.active &= ~m;
+  if (!w.live) {
+    w.status = Status::DONE;
+    return true;
+  }
+  if (w.active) w.pc++;
+  else pick(w);
+  return false;
+}
+
+bool collective(Warp& w, const Ins& I, u32 m) {
+  const Program& p = *w.worker->launch->program;
+  if (p.tracked && p.track[w.pc]) watch(w);
+  const u32 run = gather(w, I, m);
+  if (run == m && m == w.active && !w.blocked) {  // no other lane is waited for
+    (m == FULL ? I.full : I.part)(w, I, m);
+    w.pc++;
+    return w.status != Status::READY;
+  }
+  // Lanes that the guard switches off go on. Lanes that have to wait stay.
+  park(w, w.active & ~m, w.pc + 1);
+  park(w, m & ~run, w.pc);
+  w.blocked |= m & ~run;
+  if (run) {
+    w.active = run;
+    I.part(w, I, run);
+    w.blocked &= ~run;
+    each_lane(run, [&](u32 l) { w.lane_pc[l] = anywhere(I) && !(m >> l & 1) ? w.lane_pc[l] + 1 : w.pc + 1; });
+  }
+  pick(w);
+  return w.status != Status::READY;
+}
+
 }  // namespace
 
 void run_warp(Warp& w, u64 quantum) {
@@ -194,99 +276,28 @@ void run_warp(Warp& w, u64 quantum) {
         w.pc++;
         break;
       case Flow::BRANCH:
-        if (m == w.active) {
-          const bool back = static_cast<u32>(I.imm) <= w.pc;
-          w.pc = static_cast<u32>(I.imm);
-          if (back && (w.waiting | w.polling)) {
-            park(w, w.active, w.pc);
-            pick_other(w);
-            return;
-          }
-        } else if (m == 0) {
-          w.pc++;
-        } else {
-          w.worker->totals.divergent++;
-          park(w, m, static_cast<u32>(I.imm));
-          park(w, w.active & ~m, w.pc + 1);
-          pick(w);
-          if (w.waiting | w.polling) return;
-        }
+        if (branch(w, I, m)) return;
         break;
       case Flow::JUMP:
-        if (m) {
-          I.full(w, I, m);
-          park(w, w.active & ~m, w.pc + 1);
-          pick(w);
-        } else {
-          w.pc++;
-        }
+        if (m) jump(w, I, m);
+        else w.pc++;
         break;
       case Flow::CALL:
-        if (!m) {
-          w.pc++;
-          break;
-        }
-        each_lane(m, [&](u32 l) {
-          if (w.returns[l].size() > 65536)
-            throw Fault(EVO_PTX_OUT_OF_BOUNDS, "stack overflow: calls nested too deeply",
-                        static_cast<int>(l));
-          w.returns[l].push_back(w.pc + 1);
-        });
-        park(w, w.active & ~m, w.pc + 1);
-        park(w, m, static_cast<u32>(I.imm));
-        pick(w);
+        if (m) call(w, I, m);
+        else w.pc++;
         break;
       case Flow::RETURN:
-        if (!m) {
-          w.pc++;
-          break;
-        }
-        each_lane(m, [&](u32 l) {
-          w.lane_pc[l] = w.returns[l].back();
-          w.returns[l].pop_back();
-        });
-        park(w, w.active & ~m, w.pc + 1);
-        pick(w);
+        if (m) return_(w, m);
+        else w.pc++;
         break;
       case Flow::EXIT:
-        w.live &= ~m;
-        w.active &= ~m;
-        if (!w.live) {
-          w.status = Status::DONE;
-          return;
-        }
-        if (w.active) w.pc++;
-        else pick(w);
+        if (exit_(w, m)) return;
         break;
       case Flow::ALIGNED:
-      case Flow::MEMBERS: {
-        if (!m) {
-          w.pc++;
-          break;
-        }
-        if (p.tracked && p.track[w.pc]) watch(w);
-        const u32 run = gather(w, I, m);
-        if (run == m && m == w.active && !w.blocked) {  // everybody is here
-          (m == FULL ? I.full : I.part)(w, I, m);
-          w.pc++;
-          if (w.status != Status::READY) return;
-          break;
-        }
-        // Lanes switched off by the guard go on; those that must wait do.
-        park(w, w.active & ~m, w.pc + 1);
-        park(w, m & ~run, w.pc);
-        w.blocked |= m & ~run;
-        if (run) {
-          w.active = run;
-          I.part(w, I, run);
-          w.blocked &= ~run;
-          each_lane(
-              run, [&](u32 l) { w.lane_pc[l] = anywhere(I) && !(m >> l & 1) ? w.lane_pc[l] + 1 : w.pc + 1; });
-        }
-        pick(w);
-        if (w.status != Status::READY) return;
+      case Flow::MEMBERS:
+        if (!m) w.pc++;
+        else if (collective(w, I, m)) return;
         break;
-      }
     }
     if (w.pc >= w.limit) {
       park(w, w.active, w.pc);

@@ -158,7 +158,6 @@ struct Barrier {      // bar.sync 0..15
   u32 expected = 0;   // threads; 0: every live warp
   u32 arrived = 0;    // threads
   u64 warps[2] = {};  // that wait here
-  u32 waiting = 0;
   std::vector<u32> clock;
   ForeignPtr foreign;
   u32 popc = 0, any = 0, all = FULL;
@@ -241,13 +240,12 @@ struct Launch {
   u32 threads_per_cta = 0, warps_per_cta = 0, ctas_per_cluster = 1;
   u32 shared_bytes = 0;
   u32 registers = 0;  // of a thread at its start; 0: not known
-  bool bounds = true, init = true, race = true, late_copies = false, late_wgmma = false;
+  bool init = true, race = true, late_copies = false, late_wgmma = false;
   std::vector<u8> params;
   u64 param_address = 0;  // of the parameter block, aligned to 128
   std::vector<std::vector<u8>> symbol_memory;
   std::vector<GlobalRegion> regions;  // sorted by address
   std::vector<u64> symbol_address;    // per Module::variables
-  bool shadowed = false;              // some region has a shadow
   std::atomic<u64> next_cluster{0}, first_bad{~u64(0)}, spent{0}, finished{0};
   u64 clusters = 0;
   std::mutex sync_mutex;

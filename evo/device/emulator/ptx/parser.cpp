@@ -223,12 +223,11 @@ void Parser::initialiser(Variable& v, const TypeSize& type, int depth) {
   if (v.init.size() > MAX_VARIABLE) fail("initialiser too long");
   u64 value = 0;
   if (peek().kind == Token::WORD) {
-    Variable::Address a{v.init.size(), "", 0, false};
+    Variable::Address a{v.init.size(), "", 0};
     a.symbol = word();
     if (a.symbol == "generic") {
       expect("(");
       a.symbol = word();
-      a.generic = true;
       expect(")");
     } else if (is("(")) {
       fail("unsupported initialiser");

@@ -26,7 +26,7 @@ enum class Flow : u8 {
   MEMBERS,  // first wait until the lanes named by the mask in slot `members` are here
   BRANCH,   // to `imm`
   JUMP,     // the handler has set lane_pc of the lanes
-  CALL,     // to `imm`; with imm < 0 to the code address in slot `a`
+  CALL,     // to `imm`
   RETURN,
   EXIT,
 };

@@ -125,7 +125,6 @@ void prepare(Launch& L) {
   if (p.param_nbytes && !c.params) refuse("no parameter block");
 
   L.registers = up(c.registers ? c.registers : f.max_registers, 8);
-  L.bounds = true;  // turning it off would risk the host process; it is nearly free
   L.init = c.checks & EVO_PTX_CHECK_INIT;
   L.race = c.checks & EVO_PTX_CHECK_RACE;
   L.late_copies = c.late_copies, L.late_wgmma = c.late_wgmma;

@@ -52,7 +52,6 @@ struct Variable {  // .global, .const, .shared, .local, .param
     u64 at;
     std::string symbol;
     i64 offset;
-    bool generic;
   };
   std::vector<Address> addresses;  // to be added when symbols have a place
 };

@@ -1,20 +1,21 @@
 // The instruction table: all families' rows, and the matching of an opcode against a pattern.
-#include <mutex>
 #include <unordered_map>
 
 #include "lower.hpp"
 
 namespace ptx {
 
-extern const std::span<const Row> control_rows, integer_rows, select_rows, float_rows, half_rows,
-    convert_rows, memory_rows, warp_rows, async_rows, tensor_rows, barrier_rows, bulk_rows, wgmma_rows;
+extern const std::span<const Row> control_rows, integer_rows, bit_rows, select_rows, float_rows, half_rows,
+    convert_rows, memory_rows, warp_rows, async_rows, tensor_rows, barrier_rows, mbarrier_rows, bulk_rows,
+    wgmma_rows;
 
 std::span<const Family> instruction_table() {
   static const Family families[] = {
-      {"integer", integer_rows}, {"select", select_rows},   {"float", float_rows}, {"half", half_rows},
-      {"convert", convert_rows}, {"memory", memory_rows},   {"warp", warp_rows},   {"async", async_rows},
-      {"tensor", tensor_rows},   {"barrier", barrier_rows}, {"bulk", bulk_rows},   {"wgmma", wgmma_rows},
-      {"control", control_rows}};
+      {"integer", integer_rows}, {"integer", bit_rows},     {"select", select_rows},
+      {"float", float_rows},     {"half", half_rows},       {"convert", convert_rows},
+      {"memory", memory_rows},   {"warp", warp_rows},       {"async", async_rows},
+      {"tensor", tensor_rows},   {"barrier", barrier_rows}, {"barrier", mbarrier_rows},
+      {"bulk", bulk_rows},       {"wgmma", wgmma_rows},     {"control", control_rows}};
   return families;
 }
 
@@ -26,7 +27,6 @@ struct Word {
 };
 struct Pattern {
   const Row* row;
-  const char* family;
   std::vector<Word> words;  // without the opcode
 };
 
@@ -48,7 +48,7 @@ const Index& index() {
     for (auto& family : instruction_table())
       for (auto& row : family.rows) {
         const auto words = split(row.pattern, ' ');
-        Pattern p{&row, family.name, {}};
+        Pattern p{&row, {}};
         for (size_t i = 1; i < words.size(); i++)
           p.words.push_back({words[i][0] == '?', split(std::string_view(words[i]).substr(1), '|')});
         m[words[0]].push_back(std::move(p));
@@ -69,15 +69,12 @@ bool matches(const Pattern& p, const std::vector<std::string>& words, size_t i, 
 
 }  // namespace
 
-const Row* find_row(const Statement& s, const char** family) {
+const Row* find_row(const Statement& s) {
   if (s.words.size() > 24) return nullptr;
   auto it = index().find(s.words[0]);
   if (it == index().end()) return nullptr;
   for (auto& p : it->second)
-    if (matches(p, s.words, 1, 0)) {
-      if (family) *family = p.family;
-      return p.row;
-    }
+    if (matches(p, s.words, 1, 0)) return p.row;
   return nullptr;
 }
 
