@@ -9,6 +9,8 @@
 
 namespace ptx {
 
+struct LiveRanges;
+
 class Builder {
  public:
   Builder(const Module& module, const Function& entry) : module_(module), p_(std::make_unique<Program>()) {
@@ -105,6 +107,8 @@ class Builder {
 
   // slots.cpp
   void allocate(const Function& f);
+  void scan(const Function& f, const LiveRanges& live, const std::vector<u32>& order, u32 width);
+  std::vector<std::vector<u32>> targets_of(const Function& f) const;
   void track_wgmma(const Function& f);
   std::vector<std::string> branch_names(const Function& f, const Statement& s) const;
   void track(const Function& f, const Statement& s, Ins& ins);

@@ -98,9 +98,4 @@ class Lower {
 
 enum InsFlag : u8 { ADDRESS_WIDE = 1 };
 
-// Call plumbing that the control family emits through the builder.
-struct CopyParam {
-  u32 from, to, nbytes;
-};
-
 }  // namespace ptx

@@ -241,6 +241,13 @@ bool collective(Warp& w, const Ins& I, u32 m) {
   return w.status != Status::READY;
 }
 
+// Adds what a turn has executed to the totals, also when the turn ends with a fault.
+struct Tally {
+  Warp& w;
+  const u64& executed;
+  ~Tally() { w.cta->cluster->instructions += executed, w.worker->spent += executed; }
+};
+
 }  // namespace
 
 void run_warp(Warp& w, u64 quantum) {
@@ -248,11 +255,7 @@ void run_warp(Warp& w, u64 quantum) {
   const Ins* code = p.code.data();
   Count* counts = w.worker->counts.data();
   u64 n = 0;
-  struct Tally {
-    Warp& w;
-    u64& n;
-    ~Tally() { w.cta->cluster->instructions += n, w.worker->spent += n; }
-  } tally{w, n};
+  const Tally tally{w, n};
   w.waiting = w.polling = false;
   while (n < quantum) {
     const Ins& I = code[w.pc];

@@ -64,7 +64,7 @@ struct GlobalShadow {
 struct GlobalRegion {
   std::string name;
   u64 address = 0, nbytes = 0;
-  bool writable = false, initialised = true, constant = false;
+  bool writable = false, initialised = true;
   Space space = Space::GLOBAL;
   GlobalShadow shadow;
 };

@@ -148,121 +148,136 @@ void trap(Lower& x) {
 }
 void nop(Lower& x) { x.set(nothing); }
 
-// [copy arguments] call [copy results], with the caller's frame saved around it where the callee can call it
-// again.
-void call(Lower& x) {
-  Builder& b = x.builder();
-  const Module& m = b.module_;
-  size_t k = 0;
-  const Operand none;
-  const Operand* results = &none;
-  const Operand* arguments = &none;
-  if (x.count() > 1 && x.operand(0).kind == Operand::LIST) results = &x.operand(k++);
-  const Operand& target = x.operand(k++);
-  if (k < x.count() && x.operand(k).kind == Operand::LIST) arguments = &x.operand(k);
-  const Function* callee = nullptr;
-  if (target.kind == Operand::SYMBOL) {
-    const u32 i = x.function_index(target.symbol);
-    if (target.symbol == "__assertfail") {
-      x.set([](Warp&, const Ins&, u32) { throw Fault(EVO_PTX_TRAP, "a device assert failed"); });
-      return;
-    }
-    if (target.symbol == "vprintf") {  // output of the kernel is dropped; the call returns 0
-      x.set(nothing);
-      for (auto& r : results->parts) {
-        u32 off, size;
-        if (!x.local_variable(r.symbol, off, size)) continue;
-        x.ins.ext = x.push(off);
-        x.push(size);
-        x.set([](Warp& w, const Ins& I, u32 lanes) {
-          const u32 per = w.worker->launch->program->local_bytes;
-          each_lane(lanes, [&](u32 l) {
-            std::memset(w.cta->local.data() + (size_t(w.id) * 32 + l) * per + w.ext[I.ext], 0,
-                        w.ext[I.ext + 1]);
-            std::memset(w.cta->local_init.data() + (size_t(w.id) * 32 + l) * per + w.ext[I.ext], 1,
-                        w.ext[I.ext + 1]);
-          });
-        });
-      }
-      return;
-    }
-    if (i == ~0u || !m.functions[i].defined)
-      x.unsupported("call of `" + target.symbol + "`, which this module does not define");
-    callee = &m.functions[i];
+// ---- calls
+struct CopyParam {  // from one place in local memory to another
+  u32 from, to, nbytes;
+};
+
+// What the interpreter does itself, without a body in the module. Returns false if the function is none of
+// these.
+bool call_of_runtime(Lower& x, const std::string& name, const Operand& results) {
+  if (name == "__assertfail") {
+    x.set([](Warp&, const Ins&, u32) { throw Fault(EVO_PTX_TRAP, "a device assert failed"); });
+    return true;
   }
-  // An indirect call passes its arguments by position; all candidates share the layout of their prototype, so
-  // copies are resolved against every function that could be meant: only supported when there is one
-  // candidate per shape.
-  if (!callee) x.unsupported("indirect call");
-  auto pairs = [&](const Operand& list, const std::vector<Variable>& formal, bool into) {
-    std::vector<CopyParam> out;
-    if (list.parts.size() > formal.size()) x.unsupported("call with too many arguments");
-    for (size_t i = 0; i < list.parts.size(); i++) {
-      u32 off, size;
-      const Operand& a = list.parts[i];
-      if (a.kind == Operand::SINK) continue;
-      if (a.kind != Operand::SYMBOL || !x.local_variable(a.symbol, off, size))
-        x.unsupported("call argument is not a .param variable");
-      auto& formal_at = b.locals_.at({callee, formal[i].name});
-      const u32 n = std::min(size, formal_at.nbytes);
-      if (into) out.push_back({off, formal_at.offset, n});
-      else out.push_back({formal_at.offset, off, n});
-    }
-    return out;
-  };
-  auto push_pairs = [&](const std::vector<CopyParam>& list) {
-    const u32 at = x.push(static_cast<u32>(list.size()));
-    for (auto& c : list) x.push(c.from), x.push(c.to), x.push(c.nbytes);
-    return at;
-  };
-  const std::vector<CopyParam> in = pairs(*arguments, callee->params, true),
-                               out = pairs(*results, callee->results, false);
-  // Can the callee reach this function again?
-  std::set<const Function*> seen{callee};
-  std::vector<const Function*> todo{callee};
+  if (name != "vprintf") return false;
+  x.set(nothing);  // the output of the kernel is dropped; the call returns 0
+  for (auto& r : results.parts) {
+    u32 off, size;
+    if (!x.local_variable(r.symbol, off, size)) continue;
+    x.ins.ext = x.push(off);
+    x.push(size);
+    x.set([](Warp& w, const Ins& I, u32 lanes) {
+      const u32 per = w.worker->launch->program->local_bytes;
+      const u32* e = w.ext + I.ext;
+      each_lane(lanes, [&](u32 l) {
+        const size_t at = (size_t(w.id) * 32 + l) * per + e[0];
+        std::memset(w.cta->local.data() + at, 0, e[1]);
+        std::memset(w.cta->local_init.data() + at, 1, e[1]);
+      });
+    });
+  }
+  return true;
+}
+
+// The copies between the .param variables of the call and those of the callee, in the direction of the call
+// (`into`) or back.
+std::vector<CopyParam> copies_of(Lower& x, const Function& callee, const Operand& list,
+                                 const std::vector<Variable>& formal, bool into) {
+  std::vector<CopyParam> out;
+  if (list.parts.size() > formal.size()) x.unsupported("call with too many arguments");
+  for (size_t i = 0; i < list.parts.size(); i++) {
+    u32 off, size;
+    const Operand& a = list.parts[i];
+    if (a.kind == Operand::SINK) continue;
+    if (a.kind != Operand::SYMBOL || !x.local_variable(a.symbol, off, size))
+      x.unsupported("call argument is not a .param variable");
+    auto& formal_at = x.builder().locals_.at({&callee, formal[i].name});
+    const u32 n = std::min(size, formal_at.nbytes);
+    if (into) out.push_back({off, formal_at.offset, n});
+    else out.push_back({formal_at.offset, off, n});
+  }
+  return out;
+}
+
+u32 push_copies(Lower& x, const std::vector<CopyParam>& list) {
+  const u32 at = x.push(static_cast<u32>(list.size()));
+  for (auto& c : list) x.push(c.from), x.push(c.to), x.push(c.nbytes);
+  return at;
+}
+
+bool reaches(Builder& b, const Function& from, const Function& to) {
+  std::set<const Function*> seen{&from};
+  std::vector<const Function*> todo{&from};
   while (!todo.empty()) {
     const Function* f = todo.back();
     todo.pop_back();
     for (auto* g : b.calls_[f])
       if (seen.insert(g).second) todo.push_back(g);
   }
-  const bool recursive = seen.count(&x.function()) > 0;
-  u32 frame_ext = 0;
-  if (recursive) {
-    auto& f = b.frames_.at(&x.function());
-    frame_ext = x.push(f.register_begin);
-    for (u32 v : {f.register_end, f.predicate_begin, f.predicate_end, f.local_begin, f.local_end}) x.push(v);
-    push_pairs(out);
-    const u32 widths_at = x.push(0);
-    b.p_->ext[widths_at] = x.here();
-    std::map<u32, u32> width_at;
-    auto& slots = b.slots_.at(&x.function());
-    for (size_t r = 0; r < slots.size(); r++)
-      if (slots[r] != ~0u && x.function().registers[r].width != 1)
-        width_at[slots[r]] = x.function().registers[r].width == 64 ? 64 : 32;
-    for (u32 s = f.register_begin; s < f.register_end; s += 128) x.push(width_at.count(s) ? width_at[s] : 32);
-  }
-  auto extra = [&](Fn fn, u32 ext) {
-    Ins i;
-    i.guard = x.ins.guard, i.guarded = x.ins.guarded;
-    i.full = i.part = fn;
-    i.ext = ext;
-    Source s = x.source;
-    b.emit(x.function(), i, s);
-  };
-  if (recursive) extra(save_frame, frame_ext);
-  if (!in.empty()) extra(copy_params, push_pairs(in));
+  return seen.count(&to) > 0;
+}
+
+// The caller's frame as save_frame and restore_frame want it.
+u32 push_frame(Lower& x, const std::vector<CopyParam>& results) {
+  Builder& b = x.builder();
+  auto& f = b.frames_.at(&x.function());
+  const u32 at = x.push(f.register_begin);
+  for (u32 v : {f.register_end, f.predicate_begin, f.predicate_end, f.local_begin, f.local_end}) x.push(v);
+  push_copies(x, results);
+  const u32 widths_at = x.push(0);
+  b.p_->ext[widths_at] = x.here();
+  std::map<u32, u32> width_at;
+  auto& slots = b.slots_.at(&x.function());
+  for (size_t r = 0; r < slots.size(); r++)
+    if (slots[r] != ~0u && x.function().registers[r].width != 1)
+      width_at[slots[r]] = x.function().registers[r].width == 64 ? 64 : 32;
+  for (u32 s = f.register_begin; s < f.register_end; s += 128) x.push(width_at.count(s) ? width_at[s] : 32);
+  return at;
+}
+
+void emit_with_guard(Lower& x, Fn fn, u32 ext) {
+  Ins i;
+  i.guard = x.ins.guard, i.guarded = x.ins.guarded;
+  i.full = i.part = fn;
+  i.ext = ext;
+  x.builder().emit(x.function(), i, x.source);
+}
+
+// [copy arguments] call [copy results]. Where the callee may call this function again, the caller's frame is
+// saved before and restored after.
+void call(Lower& x) {
+  Builder& b = x.builder();
+  size_t k = 0;
+  const Operand none;
+  const bool has_results = x.count() > 1 && x.operand(0).kind == Operand::LIST;
+  const Operand& results = has_results ? x.operand(k++) : none;
+  const Operand& target = x.operand(k++);
+  const Operand& arguments = k < x.count() && x.operand(k).kind == Operand::LIST ? x.operand(k) : none;
+  // An indirect call would need the copies of every function that could be meant.
+  if (target.kind != Operand::SYMBOL) x.unsupported("indirect call");
+  if (call_of_runtime(x, target.symbol, results)) return;
+  const u32 index = x.function_index(target.symbol);
+  if (index == ~0u || !b.module_.functions[index].defined)
+    x.unsupported("call of `" + target.symbol + "`, which this module does not define");
+  const Function& callee = b.module_.functions[index];
+  const std::vector<CopyParam> in = copies_of(x, callee, arguments, callee.params, true);
+  const std::vector<CopyParam> out = copies_of(x, callee, results, callee.results, false);
+  const bool recursive = reaches(b, callee, x.function());
+  const u32 frame = recursive ? push_frame(x, out) : 0;
+  if (recursive) emit_with_guard(x, save_frame, frame);
+  if (!in.empty()) emit_with_guard(x, copy_params, push_copies(x, in));
   Ins jump = x.ins;
   jump.flow = Flow::CALL;
   jump.full = jump.part = nothing;
-  b.fixups_.push_back({static_cast<u32>(b.p_->code.size()), callee, -1});
+  b.fixups_.push_back({static_cast<u32>(b.p_->code.size()), &callee, -1});
   b.emit(x.function(), jump, x.source);
   x.set(nothing);
   if (recursive) {
-    x.ins.ext = frame_ext;
+    x.ins.ext = frame;
     x.set(restore_frame);
   } else if (!out.empty()) {
-    x.ins.ext = push_pairs(out);
+    x.ins.ext = push_copies(x, out);
     x.set(copy_params);
   }
 }

@@ -174,8 +174,6 @@ void store(Warp& w, const Ins& I, u32 m) {
   });
 }
 
-// The common case: a whole warp loads or stores 4-byte words or 16-byte vectors in shared memory, checks
-// included above.
 Fn pick(Space s, bool is_store, bool is_strong) {
   auto choose = [&]<Space S>(std::integral_constant<Space, S>) -> Fn {
     if (is_store) return is_strong ? store<S, Access::STRONG_WRITE> : store<S, Access::WRITE>;
@@ -241,6 +239,16 @@ bool load_param(Lower& x, const Operand& reg, const Operand& mem, u32 es, bool i
   return true;
 }
 
+// The width of the registers that a load or store moves `es` bytes from or to.
+u32 register_width(Lower& x, const Operand& reg, u32 es) {
+  u32 width = 0;
+  for (auto& r : reg.kind == Operand::VECTOR ? reg.parts : std::vector<Operand>{reg})
+    if (r.kind == Operand::REG) width = x.width(r);
+  if (width == 0) width = es == 8 ? 64 : 32;
+  if (width == 1 || width < es * 8) x.unsupported("the register is narrower than the type");
+  return width;
+}
+
 void ld_st(Lower& x) {
   const bool is_store = x.s.words[0] == "st";
   const Operand &mem = x.operand(is_store ? 0 : 1), &reg = x.operand(is_store ? 1 : 0);
@@ -267,12 +275,7 @@ void ld_st(Lower& x) {
   if (es * vn > 16 && s == Space::SHARED) x.unsupported("vector wider than 16 bytes in shared memory");
   x.ins.n = static_cast<u8>(es);
   if (is_signed) x.ins.flags |= SIGNED;
-  const Operand& first = reg.kind == Operand::VECTOR ? reg.parts.at(0) : reg;
-  u32 width = 0;
-  for (auto& r : reg.kind == Operand::VECTOR ? reg.parts : std::vector<Operand>{first})
-    if (r.kind == Operand::REG) width = x.width(r);
-  if (width == 0) width = es == 8 ? 64 : 32;
-  if (width == 1 || width < es * 8) x.unsupported("the register is narrower than the type");
+  const u32 width = register_width(x, reg, es);
   if (width == 64) x.ins.flags |= WIDE;
   if (width == 16) x.ins.flags |= NARROW;
   const std::string register_type = width == 64 ? "b64" : "b32";

@@ -204,98 +204,143 @@ struct Failure {
   Outcome outcome;
 };
 
-void work(Launch& L, Worker& worker, Failure& failure) {
-  std::deque<std::unique_ptr<Cluster>> alive;  // put aside: they poll, or have had their turn
-  std::vector<std::unique_ptr<Cluster>> spare;
-  const u64 per_cluster = std::max<u64>(1, cluster_memory(L));
-  const u64 room = std::clamp<u64>(MEMORY_LIMIT / std::max(1u, L.config.threads) / per_cluster, 1, 2048);
-  u32 idle = 0;
-  u64 finished_seen = 0;
-  std::unique_ptr<Cluster> c;
-  Warp* running = nullptr;
-  auto fail = [&](const Fault& f, const Warp* w, u64 cluster) {
-    if (cluster < failure.cluster) {
-      failure.cluster = cluster;
-      failure.outcome = {};
-      const Deferred* d = c ? c->deferred.get() : nullptr;
-      if (d && !(f.kind == EVO_PTX_RACE && f.space == Space::SHARED) && f.kind != EVO_PTX_ABORTED)
-        describe(failure.outcome, L, d->fault, d->warp, d->pc, d->active);
-      else describe(failure.outcome, L, f, w, w ? w->pc : 0, w ? w->active : 0);
-    }
-    u64 old = L.first_bad.load();
-    while (cluster < old && !L.first_bad.compare_exchange_weak(old, cluster)) {}
-  };
-  for (;;) {
-    // A new cluster while the ones put aside only poll; otherwise the oldest goes on.
-    const bool want_new = alive.empty() || (idle > 0 && alive.size() < room);
-    bool fresh = false;
-    if (want_new && L.next_cluster.load(std::memory_order_relaxed) < L.clusters &&
-        L.next_cluster.load(std::memory_order_relaxed) <= L.first_bad.load()) {
-      const u64 k = L.next_cluster.fetch_add(1);
-      if (k < L.clusters && k < L.first_bad.load()) {
-        try {
-          if (spare.empty()) {
-            c = make_cluster(worker);
-            fill_constants(*c);
-          } else {
-            c = std::move(spare.back());
-            spare.pop_back();
-          }
-          start(*c, k);
-          fresh = true;
-        } catch (Refused& r) {
-          fail(Fault(r.kind, r.text), nullptr, k);
-          return;
-        } catch (std::bad_alloc&) {
-          fail(Fault(EVO_PTX_INTERNAL, "out of memory"), nullptr, k);
-          return;
-        }
-      }
-    }
-    if (!fresh) {
-      if (alive.empty()) return;
-      c = std::move(alive.front());
-      alive.pop_front();
-    }
-    if (c->linear > L.first_bad.load()) {  // an earlier one has failed: this one cannot matter
-      spare.push_back(std::move(c));
-      continue;
-    }
-    worker.totals.max_resident =
-        std::max(worker.totals.max_resident, static_cast<u32>((alive.size() + 1) * L.ctas_per_cluster));
-    try {
-      const Turn t = take_turn(*c, running);
-      if (t == Turn::DONE) {
-        if (c->deferred) throw Fault(c->deferred->fault);
-        worker.clock += c->instructions;
-        finish(*c);
-        L.finished.fetch_add(1);
-        spare.push_back(std::move(c));
-        idle = 0;
-        continue;
-      }
-      if (t == Turn::BUSY) idle = 0;
-      else if (L.finished.load() != finished_seen) finished_seen = L.finished.load(), idle = 1;
-      else idle++;
-      if (idle > IDLE_ROUNDS + 4 * alive.size()) {
-        Fault f(EVO_PTX_DEADLOCK, "deadlock: every CTA that is left polls global memory and nothing changes");
-        throw std::pair<Fault, Warp*>(f, &c->ctas[0].warps[0]);
-      }
-      alive.push_back(std::move(c));
-    } catch (Fault& f) {
-      fail(f, running, c->linear);
-      if (f.kind == EVO_PTX_RUNAWAY || f.kind == EVO_PTX_ABORTED) {
-        L.first_bad.store(0);
-        return;
-      }
-    } catch (std::pair<Fault, Warp*>& f) {
-      fail(f.first, f.second, c->linear);
-    } catch (std::bad_alloc&) {
-      fail(Fault(EVO_PTX_INTERNAL, "out of memory"), running, c->linear);
-    } catch (std::exception& e) {
-      fail(Fault(EVO_PTX_INTERNAL, std::string("a bug of the interpreter: ") + e.what()), running, c->linear);
+// What one worker thread does: it runs clusters until none is left.
+class Shift {
+ public:
+  Shift(Launch& launch, Worker& worker, Failure& failure) : L(launch), worker_(worker), failure_(failure) {}
+  void work() {
+    while (fetch()) {
+      // After an earlier cluster has failed, this one cannot matter.
+      if (c_->linear > L.first_bad.load()) spare_.push_back(std::move(c_));
+      else if (!turn()) return;
     }
   }
+
+ private:
+  bool fetch();
+  bool begin(u64 linear);
+  bool turn();
+  void put_aside(Turn t);
+  void fail(const Fault& f, const Warp* w, u64 cluster);
+
+  Launch& L;
+  Worker& worker_;
+  Failure& failure_;
+  std::unique_ptr<Cluster> c_;                   // the one that runs
+  Warp* running_ = nullptr;                      // its warp that runs
+  std::deque<std::unique_ptr<Cluster>> alive_;   // put aside: they poll, or have had their turn
+  std::vector<std::unique_ptr<Cluster>> spare_;  // finished: their memory serves the next ones
+  const u64 room_ = std::clamp<u64>(
+      MEMORY_LIMIT / std::max(1u, L.config.threads) / std::max<u64>(1, cluster_memory(L)), 1, 2048);
+  u32 idle_ = 0;  // rounds in which clusters only polled
+  u64 finished_seen_ = 0;
+};
+
+void Shift::fail(const Fault& f, const Warp* w, u64 cluster) {
+  if (cluster < failure_.cluster) {
+    failure_.cluster = cluster;
+    failure_.outcome = {};
+    const Deferred* d = c_ ? c_->deferred.get() : nullptr;
+    if (d && !(f.kind == EVO_PTX_RACE && f.space == Space::SHARED) && f.kind != EVO_PTX_ABORTED)
+      describe(failure_.outcome, L, d->fault, d->warp, d->pc, d->active);
+    else describe(failure_.outcome, L, f, w, w ? w->pc : 0, w ? w->active : 0);
+  }
+  u64 old = L.first_bad.load();
+  while (cluster < old && !L.first_bad.compare_exchange_weak(old, cluster)) {}
+}
+
+// The next cluster to run: a new one while those put aside only poll, otherwise the oldest of them. Returns
+// false if there is none.
+bool Shift::fetch() {
+  const bool want_new = alive_.empty() || (idle_ > 0 && alive_.size() < room_);
+  if (want_new && L.next_cluster.load(std::memory_order_relaxed) < L.clusters &&
+      L.next_cluster.load(std::memory_order_relaxed) <= L.first_bad.load()) {
+    const u64 k = L.next_cluster.fetch_add(1);
+    if (k < L.clusters && k < L.first_bad.load()) return begin(k);
+  }
+  if (alive_.empty()) return false;
+  c_ = std::move(alive_.front());
+  alive_.pop_front();
+  return true;
+}
+
+bool Shift::begin(u64 linear) {
+  try {
+    if (spare_.empty()) {
+      c_ = make_cluster(worker_);
+      fill_constants(*c_);
+    } else {
+      c_ = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    start(*c_, linear);
+    return true;
+  } catch (Refused& r) {
+    fail(Fault(r.kind, r.text), nullptr, linear);
+  } catch (std::bad_alloc&) {
+    fail(Fault(EVO_PTX_INTERNAL, "out of memory"), nullptr, linear);
+  }
+  return false;
+}
+
+// Runs the cluster for a while. Returns false if the whole launch ends here.
+bool Shift::turn() {
+  worker_.totals.max_resident =
+      std::max(worker_.totals.max_resident, static_cast<u32>((alive_.size() + 1) * L.ctas_per_cluster));
+  try {
+    const Turn t = take_turn(*c_, running_);
+    if (t != Turn::DONE) {
+      put_aside(t);
+      return true;
+    }
+    if (c_->deferred) throw Fault(c_->deferred->fault);
+    worker_.clock += c_->instructions;
+    finish(*c_);
+    L.finished.fetch_add(1);
+    spare_.push_back(std::move(c_));
+    idle_ = 0;
+  } catch (Fault& f) {
+    fail(f, running_, c_->linear);
+    if (f.kind == EVO_PTX_RUNAWAY || f.kind == EVO_PTX_ABORTED) {
+      L.first_bad.store(0);
+      return false;
+    }
+  } catch (std::pair<Fault, Warp*>& f) {
+    fail(f.first, f.second, c_->linear);
+  } catch (std::bad_alloc&) {
+    fail(Fault(EVO_PTX_INTERNAL, "out of memory"), running_, c_->linear);
+  } catch (std::exception& e) {
+    fail(Fault(EVO_PTX_INTERNAL, std::string("a bug of the interpreter: ") + e.what()), running_, c_->linear);
+  }
+  return true;
+}
+
+void Shift::put_aside(Turn t) {
+  if (t == Turn::BUSY) idle_ = 0;
+  else if (L.finished.load() != finished_seen_) finished_seen_ = L.finished.load(), idle_ = 1;
+  else idle_++;
+  if (idle_ > IDLE_ROUNDS + 4 * alive_.size()) {
+    Fault f(EVO_PTX_DEADLOCK, "deadlock: every CTA that is left polls global memory and nothing changes");
+    throw std::pair<Fault, Warp*>(f, &c_->ctas[0].warps[0]);
+  }
+  alive_.push_back(std::move(c_));
+}
+
+void add(Outcome& out, const Worker& w) {
+  for (size_t i = 0; i < out.counts.size(); i++) {
+    Count& a = out.counts[i];
+    const Count& b = w.counts[i];
+    a.executed += b.executed, a.lanes += b.lanes, a.wavefronts += b.wavefronts;
+    a.ideal += b.ideal, a.sectors += b.sectors, a.bytes += b.bytes;
+  }
+  Totals& a = out.totals;
+  const Totals& b = w.totals;
+  a.shared_read += b.shared_read, a.shared_written += b.shared_written;
+  a.global_read += b.global_read, a.global_written += b.global_written;
+  a.sectors_read += b.sectors_read, a.sectors_written += b.sectors_written;
+  a.async_bytes += b.async_bytes, a.barrier_waits += b.barrier_waits;
+  a.mbarrier_waits += b.mbarrier_waits, a.divergent += b.divergent;
+  a.max_resident += b.max_resident;
 }
 
 }  // namespace
@@ -318,28 +363,15 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
       w.counts.resize(program.code.size());
     }
     std::vector<std::thread> threads;
-    for (u32 i = 1; i < n; i++) threads.emplace_back([&, i] { work(L, workers[i], failures[i]); });
-    work(L, workers[0], failures[0]);
+    for (u32 i = 1; i < n; i++) threads.emplace_back([&, i] { Shift(L, workers[i], failures[i]).work(); });
+    Shift(L, workers[0], failures[0]).work();
     for (auto& t : threads) t.join();
     const Failure* worst = nullptr;
     for (auto& f : failures)
       if (f.cluster != ~u64(0) && (!worst || f.cluster < worst->cluster)) worst = &f;
     if (worst) out = worst->outcome;
     out.counts.assign(program.code.size(), {});
-    for (auto& w : workers) {
-      for (size_t i = 0; i < out.counts.size(); i++) {
-        Count &a = out.counts[i], &b = w.counts[i];
-        a.executed += b.executed, a.lanes += b.lanes, a.wavefronts += b.wavefronts, a.ideal += b.ideal,
-            a.sectors += b.sectors, a.bytes += b.bytes;
-      }
-      Totals &a = out.totals, &b = w.totals;
-      a.shared_read += b.shared_read, a.shared_written += b.shared_written, a.global_read += b.global_read,
-          a.global_written += b.global_written;
-      a.sectors_read += b.sectors_read, a.sectors_written += b.sectors_written,
-          a.async_bytes += b.async_bytes;
-      a.barrier_waits += b.barrier_waits, a.mbarrier_waits += b.mbarrier_waits, a.divergent += b.divergent;
-      a.max_resident += b.max_resident;
-    }
+    for (auto& w : workers) add(out, w);
     out.ctas = L.clusters * L.ctas_per_cluster;
     out.warps = out.ctas * L.warps_per_cta;
     out.threads = out.ctas * L.threads_per_cta;

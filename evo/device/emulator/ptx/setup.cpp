@@ -31,6 +31,12 @@ void fill(Warp& w, u32 slot, u32 width, F f) {
   }
 }
 
+// Special registers whose value is another one in the next cluster.
+bool changes(const std::string& name) {
+  return name.starts_with("%ctaid.") || name.starts_with("%clusterid.") ||
+         name.starts_with("%cluster_ctaid.") || name == "%smid";
+}
+
 u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::string& n) {
   const evo_ptx_launch& k = L.config;
   const u32 t = w.id * 32 + lane;
@@ -70,33 +76,40 @@ u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::s
   throw Refused{EVO_PTX_UNSUPPORTED, "special register " + n};
 }
 
-}  // namespace
-
 // ---- launches
-void prepare(Launch& L) {
-  const Program& p = *L.program;
+[[noreturn]] void refuse(const std::string& why) { throw Refused{EVO_PTX_REFUSED, why}; }
+
+constexpr char AXES[] = "xyz";
+
+void check_dimension(const char* what, int axis, u32 size, u32 limit) {
+  if (size == 0 || size > limit)
+    refuse(std::string(what) + " dimension " + AXES[axis] + " = " + std::to_string(size) + " is outside 1.." +
+           std::to_string(limit));
+}
+
+void prepare_block(Launch& L) {
   const evo_ptx_launch& c = L.config;
-  auto refuse = [](const std::string& why) { throw Refused{EVO_PTX_REFUSED, why}; };
-  if (!p.unsupported.empty()) throw Refused{EVO_PTX_UNSUPPORTED, p.unsupported};
+  const Function& f = *L.program->entry;
   const u32 limits_grid[3] = {0x7fffffffu, 65535, 65535}, limits_block[3] = {1024, 1024, 64};
-  static const char axis[] = "xyz";
   for (int i = 0; i < 3; i++) {
-    if (c.grid[i] == 0 || c.grid[i] > limits_grid[i])
-      refuse("grid dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.grid[i]) +
-             " is outside 1.." + std::to_string(limits_grid[i]));
-    if (c.block[i] == 0 || c.block[i] > limits_block[i])
-      refuse("block dimension " + std::string(1, axis[i]) + " = " + std::to_string(c.block[i]) +
-             " is outside 1.." + std::to_string(limits_block[i]));
+    check_dimension("grid", i, c.grid[i], limits_grid[i]);
+    check_dimension("block", i, c.block[i], limits_block[i]);
   }
   const u64 threads = u64(c.block[0]) * c.block[1] * c.block[2];
   if (threads > 1024) refuse("a block has " + std::to_string(threads) + " threads, more than 1024");
-  const Function& f = *p.entry;
   if (f.max_threads && threads > f.max_threads)
     refuse("a block has " + std::to_string(threads) + " threads, more than the kernel's launch bound " +
            std::to_string(f.max_threads));
   if (f.required_threads[0])
     for (int i = 0; i < 3; i++)
       if (f.required_threads[i] != c.block[i]) refuse("the kernel requires another block shape (.reqntid)");
+  L.threads_per_cta = static_cast<u32>(threads);
+  L.warps_per_cta = up(L.threads_per_cta, 32) / 32;
+}
+
+void prepare_clusters(Launch& L) {
+  const evo_ptx_launch& c = L.config;
+  const Function& f = *L.program->entry;
   u64 ctas = 1;
   for (int i = 0; i < 3; i++) {
     L.cluster_shape[i] = c.cluster[i] ? c.cluster[i] : 1;
@@ -107,15 +120,18 @@ void prepare(Launch& L) {
     }
     if (L.cluster_shape[i] > 16) refuse("a cluster has at most 16 CTAs");
     if (c.grid[i] % L.cluster_shape[i])
-      refuse("the grid is not a multiple of the cluster in " + std::string(1, axis[i]));
+      refuse(std::string("the grid is not a multiple of the cluster in ") + AXES[i]);
     L.ctas_per_cluster = i ? L.ctas_per_cluster * L.cluster_shape[i] : L.cluster_shape[i];
     ctas *= c.grid[i];
   }
   if (L.ctas_per_cluster > 16) refuse("a cluster has at most 16 CTAs");
   if (ctas > (u64(1) << 40)) refuse("the grid is too large");
   L.clusters = ctas / L.ctas_per_cluster;
-  L.threads_per_cta = static_cast<u32>(threads);
-  L.warps_per_cta = up(L.threads_per_cta, 32) / 32;
+}
+
+void prepare_memory(Launch& L) {
+  const Program& p = *L.program;
+  const evo_ptx_launch& c = L.config;
   if (c.dynamic_smem > MAX_SHARED) refuse("too much dynamic shared memory");
   L.shared_bytes = p.dynamic_offset + c.dynamic_smem;
   if (L.shared_bytes > MAX_SHARED) refuse("too much shared memory");
@@ -123,48 +139,43 @@ void prepare(Launch& L) {
     refuse("the parameter block has " + std::to_string(c.params_nbytes) + " bytes, the kernel takes " +
            std::to_string(p.param_nbytes));
   if (p.param_nbytes && !c.params) refuse("no parameter block");
+}
 
-  L.registers = up(c.registers ? c.registers : f.max_registers, 8);
-  L.init = c.checks & EVO_PTX_CHECK_INIT;
-  L.race = c.checks & EVO_PTX_CHECK_RACE;
-  L.late_copies = c.late_copies, L.late_wgmma = c.late_wgmma;
+// ---- regions: what the caller gave, the parameter block, variables of the module
+void add_region(Launch& L, GlobalRegion r) {
+  if (!r.nbytes) return;
+  if (r.address + r.nbytes < r.address || (r.address + r.nbytes) & WINDOW_MASK)
+    refuse("region `" + r.name + "` is not in the address range of the host");
+  if ((r.writable && L.race) || (!r.initialised && L.init)) r.shadow = make_shadow(r.nbytes);
+  L.regions.push_back(std::move(r));
+}
 
-  // Regions: what the caller gave, the parameter block, module variables.
-  L.params.assign(static_cast<const u8*>(c.params), static_cast<const u8*>(c.params) + p.param_nbytes);
-  L.params.resize(p.param_nbytes + 128);
-  auto add = [&](std::string name, u64 address, u64 nbytes, bool writable, bool initialised, Space space) {
-    if (!nbytes) return;
-    if (address + nbytes < address || (address + nbytes) & WINDOW_MASK)
-      refuse("region `" + name + "` is not in the address range of the host");
-    GlobalRegion r;
-    r.name = std::move(name), r.address = address, r.nbytes = nbytes;
-    r.writable = writable, r.initialised = initialised, r.space = space;
-    if ((writable && L.race) || (!initialised && L.init)) r.shadow = make_shadow(nbytes);
-    L.regions.push_back(std::move(r));
-  };
-  for (u64 i = 0; i < c.region_count; i++) {
-    const evo_ptx_region& r = c.regions[i];
-    add(r.name ? r.name : "", r.address, r.nbytes, r.writable, r.initialised, Space::GLOBAL);
-  }
-  // The block itself starts on 128 bytes, as __grid_constant__ tensor maps need.
-  L.params.resize(L.params.size() + 128);
-  u8* block = L.params.data() + (128 - reinterpret_cast<u64>(L.params.data()) % 128) % 128;
-  std::memmove(block, c.params ? c.params : block, p.param_nbytes);
+// The first place in `memory` that is a multiple of `align`.
+u8* aligned(std::vector<u8>& memory, u64 align) {
+  return memory.data() + (align - reinterpret_cast<u64>(memory.data()) % align) % align;
+}
+
+void add_parameters(Launch& L) {
+  const u32 nbytes = L.program->param_nbytes;
+  L.params.assign(nbytes + 128, 0);
+  u8* block = aligned(L.params, 128);  // __grid_constant__ tensor maps need that
+  if (nbytes) std::memcpy(block, L.config.params, nbytes);
   L.param_address = reinterpret_cast<u64>(block);
-  add("kernel parameters", L.param_address, p.param_nbytes, false, true, Space::PARAM);
+  add_region(L, {"kernel parameters", L.param_address, nbytes, false, true, Space::PARAM, {}});
+}
 
-  const Module& m = *p.module;
+void add_variables(Launch& L) {
+  const Module& m = *L.program->module;
   L.symbol_address.assign(m.variables.size(), 0);
   for (size_t i = 0; i < m.variables.size(); i++) {
     const Variable& v = m.variables[i];
     if ((v.space != Space::GLOBAL && v.space != Space::CONST) || v.external) continue;
-    L.symbol_memory.emplace_back(v.nbytes + 256);
-    auto& memory = L.symbol_memory.back();
-    u8* at = memory.data() + (256 - reinterpret_cast<u64>(memory.data()) % 256) % 256;
+    u8* at = aligned(L.symbol_memory.emplace_back(v.nbytes + 256), 256);
     std::memcpy(at, v.init.data(), std::min<u64>(v.init.size(), v.nbytes));
     L.symbol_address[i] = reinterpret_cast<u64>(at);
-    add(v.name, L.symbol_address[i], v.nbytes, v.space == Space::GLOBAL, true, v.space);
+    add_region(L, {v.name, L.symbol_address[i], v.nbytes, v.space == Space::GLOBAL, true, v.space, {}});
   }
+  // Initialisers that name other variables.
   for (size_t i = 0; i < m.variables.size(); i++)
     for (auto& a : m.variables[i].addresses) {
       auto it = m.variable_index.find(a.symbol);
@@ -173,6 +184,28 @@ void prepare(Launch& L) {
       if (a.at + 8 <= m.variables[i].nbytes)
         std::memcpy(reinterpret_cast<u8*>(L.symbol_address[i]) + a.at, &value, 8);
     }
+}
+
+}  // namespace
+
+void prepare(Launch& L) {
+  const evo_ptx_launch& c = L.config;
+  if (!L.program->unsupported.empty()) throw Refused{EVO_PTX_UNSUPPORTED, L.program->unsupported};
+  prepare_block(L);
+  prepare_clusters(L);
+  prepare_memory(L);
+  L.registers = up(c.registers ? c.registers : L.program->entry->max_registers, 8);
+  L.init = c.checks & EVO_PTX_CHECK_INIT;
+  L.race = c.checks & EVO_PTX_CHECK_RACE;
+  L.late_copies = c.late_copies, L.late_wgmma = c.late_wgmma;
+  for (u64 i = 0; i < c.region_count; i++) {
+    const evo_ptx_region& r = c.regions[i];
+    add_region(
+        L,
+        {r.name ? r.name : "", r.address, r.nbytes, r.writable != 0, r.initialised != 0, Space::GLOBAL, {}});
+  }
+  add_parameters(L);
+  add_variables(L);
   std::sort(L.regions.begin(), L.regions.end(), [](auto& a, auto& b) { return a.address < b.address; });
   for (size_t i = 1; i < L.regions.size(); i++)
     if (L.regions[i - 1].address + L.regions[i - 1].nbytes > L.regions[i].address)
@@ -262,25 +295,18 @@ void fill_constants(Cluster& c) {
         fill(w, f.slot, f.width, [&](u32) { return v; });
       }
       for (auto& s : p.specials)
-        if (s.width > 1 && !s.name.starts_with("%ctaid.") && !s.name.starts_with("%clusterid.") &&
-            s.name != "%smid")
+        if (s.width > 1 && !changes(s.name))
           fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
       w.predicates[0] = 0, w.predicates[1] = FULL;
     }
 }
 
-void start(Cluster& c, u64 linear) {
-  Launch& L = *c.worker->launch;
-  const Program& p = *L.program;
-  c.linear = linear;
-  c.deferred = nullptr;
-  c.barrier_arrived = 0, c.barrier_phase = 0;
-  c.barrier_clock.assign(c.clock_words, 0), c.barrier_done.assign(c.clock_words, 0);
-  c.barrier_foreign = c.barrier_foreign_done = nullptr;
-  c.instructions = 0;
-  c.seed = L.config.seed * 0x9e3779b97f4a7c15ull + linear;
-  // Clocks go on rising from one cluster to the next, so that what the last one left in the cells counts as
-  // ordered.
+// ---- the start of a cluster
+namespace {
+
+// Clocks go on rising from one cluster to the next, so that what the last one left in the cells counts as
+// ordered. They start anew before they leave the bits that a cell has for them.
+void start_clocks(Cluster& c) {
   if (c.base_clock > (1u << 26)) {
     for (Cta& cta : c.ctas) {
       std::fill(cta.cells.begin(), cta.cells.end(), Cell{});
@@ -288,54 +314,77 @@ void start(Cluster& c, u64 linear) {
     }
     c.base_clock = 1;
   }
-  const u32 base = c.base_clock;
-  std::fill(c.clocks.begin(), c.clocks.end(), base);
-  std::fill(c.agent_clock.begin(), c.agent_clock.end(), base);
+  std::fill(c.clocks.begin(), c.clocks.end(), c.base_clock);
+  std::fill(c.agent_clock.begin(), c.agent_clock.end(), c.base_clock);
+}
+
+// The place of the CTA in the grid.
+void place(Cta& cta, const Launch& L, u64 cluster) {
   const u32* cs = L.cluster_shape;
   const u32* grid = L.config.grid;
   const u64 nx = grid[0] / cs[0], ny = grid[1] / cs[1];
-  const u32 ci[3] = {static_cast<u32>(linear % nx), static_cast<u32>(linear / nx % ny),
-                     static_cast<u32>(linear / nx / ny)};
+  const u64 ci[3] = {cluster % nx, cluster / nx % ny, cluster / nx / ny};
+  const u32 ri[3] = {cta.rank % cs[0], cta.rank / cs[0] % cs[1], cta.rank / cs[0] / cs[1]};
+  for (int i = 0; i < 3; i++) cta.index[i] = static_cast<u32>(ci[i]) * cs[i] + ri[i];
+  cta.linear = cta.index[0] + u64(grid[0]) * (cta.index[1] + u64(grid[1]) * cta.index[2]);
+}
+
+void start_cta(Cta& cta) {
+  std::memset(cta.shared.data(), 0xcd, cta.shared.size());
+  std::memset(cta.shared_init.data(), 0, cta.shared_init.size() * 2);
+  for (auto& m : cta.mbarriers)
+    if (m->alive) cta.mbarrier_at[(m->address - cta.base) >> 3] = 0;
+  cta.mbarriers.clear();
+  std::fill(std::begin(cta.barriers), std::end(cta.barriers), Barrier{});
+  cta.warps_done = 0;
+  std::fill(std::begin(cta.free_registers), std::end(cta.free_registers), 0);
+  if (!cta.local.empty()) {
+    std::memset(cta.local.data(), 0xcd, cta.local.size());
+    std::memset(cta.local_init.data(), 0, cta.local_init.size());
+  }
+}
+
+void start_warp(Warp& w, const Launch& L) {
+  const Program& p = *L.program;
+  const u32 threads = L.threads_per_cta - w.id * 32;
+  w.live = w.active = threads >= 32 ? FULL : (1u << threads) - 1;
+  w.pc = p.start, w.limit = ~0u, w.blocked = 0;
+  w.status = Status::READY;
+  w.waiting = w.polling = false;
+  w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
+  w.owned = w.wanted = L.registers, w.adjusted = 0;
+  w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
+  w.group.fill(0), w.bulk_group.fill(0);
+  w.wgmma_group = 0, w.fenced_wgmma = false;
+  std::fill(w.pending.begin(), w.pending.end(), 0);
+  for (auto& r : w.returns) r.clear();
+  w.saved.clear();
+  w.fence_clock.clear();
+  w.foreign = w.fence_foreign = nullptr;
+  std::memset(w.registers, 0xff, p.register_bytes);  // NaN: an accumulator that was never set shows
+  std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
+  w.clock[w.agent] = w.cta->cluster->base_clock + 1;
+  for (auto& s : p.specials)
+    if (s.width > 1 && changes(s.name))
+      fill(w, s.slot, s.width, [&](u32 l) { return special(L, *w.cta, w, l, s.name); });
+}
+
+}  // namespace
+
+void start(Cluster& c, u64 linear) {
+  const Launch& L = *c.worker->launch;
+  c.linear = linear;
+  c.deferred = nullptr;
+  c.barrier_arrived = 0, c.barrier_phase = 0;
+  c.barrier_clock.assign(c.clock_words, 0), c.barrier_done.assign(c.clock_words, 0);
+  c.barrier_foreign = c.barrier_foreign_done = nullptr;
+  c.instructions = 0;
+  c.seed = L.config.seed * 0x9e3779b97f4a7c15ull + linear;
+  start_clocks(c);
   for (Cta& cta : c.ctas) {
-    const u32 ri[3] = {cta.rank % cs[0], cta.rank / cs[0] % cs[1], cta.rank / cs[0] / cs[1]};
-    for (int i = 0; i < 3; i++) cta.index[i] = ci[i] * cs[i] + ri[i];
-    cta.linear = cta.index[0] + u64(grid[0]) * (cta.index[1] + u64(grid[1]) * cta.index[2]);
-    std::memset(cta.shared.data(), 0xcd, cta.shared.size());
-    std::memset(cta.shared_init.data(), 0, cta.shared_init.size() * 2);
-    for (auto& m : cta.mbarriers)
-      if (m->alive) cta.mbarrier_at[(m->address - cta.base) >> 3] = 0;
-    cta.mbarriers.clear();
-    std::fill(std::begin(cta.barriers), std::end(cta.barriers), Barrier{});
-    cta.warps_done = 0;
-    std::fill(std::begin(cta.free_registers), std::end(cta.free_registers), 0);
-    if (!cta.local.empty()) {
-      std::memset(cta.local.data(), 0xcd, cta.local.size());
-      std::memset(cta.local_init.data(), 0, cta.local_init.size());
-    }
-    for (Warp& w : cta.warps) {
-      const u32 threads = L.threads_per_cta - w.id * 32;
-      w.live = w.active = threads >= 32 ? FULL : (1u << threads) - 1;
-      w.pc = p.start, w.limit = ~0u, w.blocked = 0;
-      w.status = Status::READY;
-      w.waiting = w.polling = false;
-      w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
-      w.owned = w.wanted = L.registers, w.adjusted = 0;
-      w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
-      w.group.fill(0), w.bulk_group.fill(0);
-      w.wgmma_group = 0, w.fenced_wgmma = false;
-      std::fill(w.pending.begin(), w.pending.end(), 0);
-      for (auto& r : w.returns) r.clear();
-      w.saved.clear();
-      w.fence_clock.clear();
-      w.foreign = w.fence_foreign = nullptr;
-      std::memset(w.registers, 0xff, p.register_bytes);  // NaN: an accumulator that nobody set shows
-      std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
-      w.clock[w.agent] = base + 1;
-      for (auto& s : p.specials)
-        if (s.width > 1 && (s.name.starts_with("%ctaid.") || s.name.starts_with("%clusterid.") ||
-                            s.name.starts_with("%cluster_ctaid.") || s.name == "%smid"))
-          fill(w, s.slot, s.width, [&](u32 l) { return special(L, cta, w, l, s.name); });
-    }
+    place(cta, L, linear);
+    start_cta(cta);
+    for (Warp& w : cta.warps) start_warp(w, L);
   }
 }
 
