@@ -19,7 +19,6 @@ from ptx.running import aligned, binary_of, h200, regions_of
 from evo.device import LaunchReport
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
 from evo.device.emulator.estimate import estimate
-from evo.device.emulator.interpreter import CHECK_BOUNDS
 from evo.errors import Hung, Red, Unlaunchable, UsageError
 from evo.explain.emulation import (
     Emulation,
@@ -237,7 +236,7 @@ def test_several_threads_may_launch_at_once() -> None:
 
 
 def test_checks_can_be_left_out() -> None:
-    device = EmulatorDevice(KNOWN_GPUS["H200"], checks=CHECK_BOUNDS)
+    device = EmulatorDevice(KNOWN_GPUS["H200"], checks=0)
     launch(".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;", device=device)
     with pytest.raises(Red, match="out of bounds"):
         launch("ld.global.u32 %v, [%in+4096]; st.global.u32 [%out], %v;", device=device)

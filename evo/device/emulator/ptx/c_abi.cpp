@@ -195,12 +195,6 @@ int evo_ptx_entry_get(const evo_ptx_module* m, uint32_t index, evo_ptx_entry* ou
   out->unsupported = p.unsupported.empty() ? nullptr : p.unsupported.c_str();
   return 0;
 }
-int32_t evo_ptx_entry_find(const evo_ptx_module* m, const char* name) {
-  if (m && name)
-    for (size_t i = 0; i < m->programs.size(); i++)
-      if (m->programs[i]->entry->name == name) return static_cast<int32_t>(i);
-  return -1;
-}
 int evo_ptx_param_get(const evo_ptx_module* m, uint32_t entry, uint32_t index, evo_ptx_param* out) {
   if (!m || !out || entry >= m->programs.size() || index >= m->programs[entry]->params.size()) return -1;
   const Program::Param& p = m->programs[entry]->params[index];

@@ -34,7 +34,7 @@ extern "C" {
 
 /* It goes up whenever a struct or the meaning of a call changes. Compare it with evo_ptx_abi_version() after
  * loading. */
-#define EVO_PTX_ABI_VERSION 3
+#define EVO_PTX_ABI_VERSION 4
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 
@@ -75,8 +75,6 @@ typedef struct evo_ptx_entry {
 EVO_PTX_API uint32_t evo_ptx_entry_count(const evo_ptx_module* module);
 /* Returns 0, or -1 when there is no such entry. */
 EVO_PTX_API int evo_ptx_entry_get(const evo_ptx_module* module, uint32_t index, evo_ptx_entry* out);
-/* Index of the entry called `name`, or -1. */
-EVO_PTX_API int32_t evo_ptx_entry_find(const evo_ptx_module* module, const char* name);
 
 typedef struct evo_ptx_param {
   const char* name;
@@ -124,14 +122,13 @@ typedef struct evo_ptx_region {
   int32_t initialised; /* 0: reading a byte that this launch has not written is an error (check INIT) */
 } evo_ptx_region;
 
+/* What is checked besides bounds and alignment, which always are. */
 enum evo_ptx_check {
-  /* address in a region / in shared, local memory; alignment. Off: still no crash, same errors */
-  EVO_PTX_CHECK_BOUNDS = 1,
   /* reads of uninitialised shared, local, global bytes */
   EVO_PTX_CHECK_INIT = 2,
   /* happens-before races, async-proxy and fence rules, accumulators of pending wgmma */
   EVO_PTX_CHECK_RACE = 4,
-  EVO_PTX_CHECK_ALL = 7
+  EVO_PTX_CHECK_ALL = 6
 };
 
 /* Which warp runs when several can. Every order is deterministic. */

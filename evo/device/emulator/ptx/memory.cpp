@@ -14,25 +14,20 @@ std::string agent_name(const Cluster& c, u32 agent) {
 }
 
 // ---- shared: faults
-static Fault shared_fault(const Warp& w, int kind, u32 address, u32 n, const std::string& text) {
+static Fault shared_fault(int kind, u32 address, u32 n, const std::string& text) {
   Fault f(kind, text);
   f.at(Space::SHARED, address, n, "shared memory",
        static_cast<i64>(static_cast<i32>(address & ~RANK_MASK)) - SHARED_BASE);
-  (void)w;
   return f;
 }
-void bad_shared(const Warp& w, u32 address, u32 n, const char* what) {
-  const bool misaligned = what[0] == 'm';
-  throw shared_fault(w, misaligned ? EVO_PTX_MISALIGNED : EVO_PTX_OUT_OF_BOUNDS, address, n,
+void bad_shared(const Warp& w, int kind, u32 address, u32 n, const char* what) {
+  throw shared_fault(kind, address, n,
                      "shared memory access of " + std::to_string(n) + " bytes at " + hex(address) + " " +
-                         (misaligned                         ? "is misaligned"
-                          : what[0] == 'n' || what[0] == 'l' ? what
-                                                             : "is out of bounds") +
-                         " (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes from " +
+                         what + " (the CTA has " + std::to_string(w.cta->shared_bytes) + " bytes from " +
                          hex(w.cta->base) + ")");
 }
 void uninitialised_shared(Warp& w, u32 address, u32 n, int lane) {
-  Fault f = shared_fault(w, EVO_PTX_UNINITIALISED, address, n,
+  Fault f = shared_fault(EVO_PTX_UNINITIALISED, address, n,
                          "read of " + std::to_string(n) +
                              " bytes of shared memory that nobody has written, at offset " +
                              std::to_string((address & ~RANK_MASK) - SHARED_BASE));
@@ -43,7 +38,7 @@ void uninitialised_shared(Warp& w, u32 address, u32 n, int lane) {
 }
 void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent, u32 pc,
                  bool proxy) {
-  Fault f = shared_fault(w, proxy ? EVO_PTX_PROXY : EVO_PTX_RACE, c.base + offset, n,
+  Fault f = shared_fault(proxy ? EVO_PTX_PROXY : EVO_PTX_RACE, c.base + offset, n,
                          std::string(proxy ? "" : "race in shared memory at offset ") +
                              (proxy ? "" : std::to_string(offset) + ": ") + what);
   f.against(agent_name(*w.cta->cluster, agent), pc);

@@ -22,7 +22,7 @@ constexpr bool writes(Access a) {
 constexpr bool strong(Access a) { return a >= Access::STRONG_READ; }
 
 // ---- faults (memory.cpp)
-[[noreturn]] void bad_shared(const Warp& w, u32 address, u32 n, const char* what);
+[[noreturn]] void bad_shared(const Warp& w, int kind, u32 address, u32 n, const char* what);
 void uninitialised_shared(Warp& w, u32 address, u32 n, int lane = -1);  // may return: see Deferred
 [[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent,
                               u32 pc, bool proxy = false);
@@ -34,9 +34,11 @@ std::string agent_name(const Cluster& c, u32 agent);
 inline Cta& cta_of(Warp& w, u32 address) {
   const u32 rank = address >> RANK_SHIFT;
   if (rank == w.cta->rank) return *w.cta;
-  if (rank >= w.cta->cluster->ctas.size()) bad_shared(w, address, 0, "names a CTA outside the cluster");
+  if (rank >= w.cta->cluster->ctas.size())
+    bad_shared(w, EVO_PTX_OUT_OF_BOUNDS, address, 0, "names a CTA outside the cluster");
   Cta& c = w.cta->cluster->ctas[rank];
-  if (c.done()) bad_shared(w, address, 0, "lies in a CTA of the cluster that has exited");
+  if (c.done())
+    bad_shared(w, EVO_PTX_OUT_OF_BOUNDS, address, 0, "lies in a CTA of the cluster that has exited");
   return c;
 }
 
@@ -44,8 +46,8 @@ inline Cta& cta_of(Warp& w, u32 address) {
 // 16).
 inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
   const u32 o = address - c.base;
-  if (u64(o) + n > c.shared_bytes) bad_shared(w, address, n, "out of bounds");
-  if (o & (n - 1)) bad_shared(w, address, n, "misaligned");
+  if (u64(o) + n > c.shared_bytes) bad_shared(w, EVO_PTX_OUT_OF_BOUNDS, address, n, "is out of bounds");
+  if (o & (n - 1)) bad_shared(w, EVO_PTX_MISALIGNED, address, n, "is misaligned");
   return o;
 }
 

@@ -196,7 +196,7 @@ void require(bool ok, const char* what, u32 lane) {
 void shared_range(Warp& w, u32 address, u32 n) {
   Cta& c = cta_of(w, address);
   const u32 o = address - c.base;
-  if (u64(o) + n > c.shared_bytes) bad_shared(w, address, n, "out of bounds");
+  if (u64(o) + n > c.shared_bytes) bad_shared(w, EVO_PTX_OUT_OF_BOUNDS, address, n, "is out of bounds");
 }
 
 u32 push_address(Lower& x, const Operand& o) {
