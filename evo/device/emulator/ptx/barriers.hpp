@@ -1,4 +1,4 @@
-// Waiting for each other: CTA barriers, cluster barriers, registers.
+// Where warps wait for each other: CTA barriers, cluster barriers, registers.
 #pragma once
 #include "memory.hpp"
 
@@ -7,7 +7,8 @@ namespace ptx {
 // A warp has ended: barriers that wait for all live warps may be complete now.
 void warp_exited(Warp& w);
 
-// Of a CTA that has ended: Fault and the warp if setmaxnreg was not executed by whole warpgroups.
+// Checks a CTA that has ended. Throws a Fault and its warp if a part of a warpgroup has not executed a
+// setmaxnreg.
 void check_warpgroups(Cta& c);
 
 }  // namespace ptx

@@ -23,8 +23,8 @@ inline T bits(U u) {
   return std::bit_cast<T>(u);
 }
 
-// The PTX text is not what we can run: malformed (parser) or an instruction that the table does not have
-// (lowering).
+// The PTX text cannot be run. SyntaxError: it is malformed (parser). Unsupported: it has an instruction that
+// the table does not have (lowering).
 struct SyntaxError : std::runtime_error {
   u32 line;
   SyntaxError(u32 line, const std::string& text) : std::runtime_error(text), line(line) {}

@@ -1,4 +1,4 @@
-// Builds the Program of one entry point; Lower is its face towards the factories.
+// Builds the Program of one entry point. Factories reach it through Lower.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@ class Builder {
     p_->entry = &entry;
   }
 
-  // Match rows, lay out shared and local memory, give registers slots, emit. Called once.
+  // Matches rows, lays out shared and local memory, gives registers slots, emits. It is called once.
   std::unique_ptr<Program> build();
 
   const Module& module_;
@@ -92,7 +92,7 @@ class Builder {
     p_->specials.push_back({name, slot, static_cast<u8>(width)});
     return slot;
   }
-  // What a symbol means as a value: the address of a variable or a special register.
+  // The value of a symbol: the address of a variable, or a special register.
   u32 symbol(const Function& f, const Operand& o, u32 width);
   void guard(const Function& f, const Statement& s, Ins& ins);
   void emit(const Function& f, Ins ins, Source source);

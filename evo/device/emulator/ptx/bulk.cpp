@@ -51,7 +51,7 @@ u8* global_target(Warp& w, const BulkCopy& q, const BulkPiece& p) {
   return to;
 }
 
-// The bytes move now.
+// Moves the bytes.
 void transfer(Warp& w, BulkCopy& q) {
   std::vector<Cta>& ctas = w.cta->cluster->ctas;
   auto shared = [&](u64 a) -> u8* {
@@ -79,8 +79,8 @@ void transfer(Warp& w, BulkCopy& q) {
   q.landed = true;
 }
 
-// An asynchronous read of shared memory spans issue to wait: nothing unordered with the issue may have
-// written since, and what writes later must be ordered after the wait.
+// An asynchronous read of shared memory lasts from its issue to the wait. No write since the issue may be
+// unordered with it, and a later write must be ordered after the wait.
 void read_span(Warp& w, Cta& c, u32 offset, u32 n, const u32* issue_clock) {
   for (u32 i = offset >> 2; i < (offset + n) >> 2; i++) {
     const Cell& cell = c.cells[i];
@@ -92,7 +92,7 @@ void read_span(Warp& w, Cta& c, u32 offset, u32 n, const u32* issue_clock) {
 }
 
 void complete(Warp& w, Mbarrier& b, BulkCopy& q) {
-  if (q.warp) {  // cp.async.mbarrier.arrive: the thread's copies up to here, then its arrival
+  if (q.warp) {  // cp.async.mbarrier.arrive: the copies of the thread land, then it arrives
     u32 before[32] = {};
     before[q.lane] = q.group + 1;
     Warp& owner = *q.warp;
@@ -193,7 +193,7 @@ void read_sources(Warp& w, const BulkCopy& q) {
 }
 
 void land(Warp& w, Mbarrier& b) {
-  // Landing may complete the phase and nothing more is issued meanwhile, so the list can go at once.
+  // Landing may complete the phase. Nothing more is issued meanwhile, so the list can go at once.
   std::vector<std::shared_ptr<BulkCopy>> list;
   list.swap(b.in_flight);
   for (auto& q : list) complete(w, b, *q);

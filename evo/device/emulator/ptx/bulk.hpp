@@ -15,7 +15,7 @@ void launch_to_global(Warp& w, std::shared_ptr<BulkCopy> q);
 // The source of a copy out of shared memory has been waited for. The bytes move if they have not yet.
 void finish_store(Warp& w, BulkCopy& q);
 
-// Faults of an address or a size.
+// Fault if an address or a size is not allowed.
 void require(bool ok, const char* what, u32 lane);
 void shared_range(Warp& w, u32 address, u32 n);
 

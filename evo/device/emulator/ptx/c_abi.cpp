@@ -1,4 +1,4 @@
-// The C face of the interpreter: handles, and no exception gets out.
+// The C ABI of the interpreter: handles, and no exception gets out.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -53,8 +53,8 @@ void fill_error(evo_ptx_report& r) {
   e.offset = o.offset, e.access_nbytes = o.nbytes, e.other = o.other.c_str();
 }
 
-// What every instruction did, and every line: only where somebody asks, for it takes as long as a small
-// launch.
+// What every instruction did, and every line. It is worked out only when asked for, because it takes as long
+// as a small launch.
 void fill_work(evo_ptx_report& r) {
   if (!r.program || r.outcome.counts.empty() || !r.instructions.empty()) return;
   const Program& p = *r.program;

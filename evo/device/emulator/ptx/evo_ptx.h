@@ -174,7 +174,7 @@ enum evo_ptx_kind {
   EVO_PTX_UNSUPPORTED = 2,   /* an instruction, or a form of it, that is not known; nothing has run */
   EVO_PTX_OUT_OF_BOUNDS = 3, /* outside every region, shared or local memory; a store to a read-only region */
   EVO_PTX_MISALIGNED = 4,
-  EVO_PTX_UNINITIALISED = 5, /* read of bytes that nobody has written */
+  EVO_PTX_UNINITIALISED = 5, /* read of bytes that were never written */
   EVO_PTX_RACE = 6,         /* two unordered accesses, one a write; bytes of a copy that was not waited for */
   EVO_PTX_PROXY = 7,        /* no fence.proxy.async, fence.mbarrier_init, wgmma.fence, or wgmma wait */
   EVO_PTX_SYNC = 8,         /* misuse of a barrier, mbarrier or warp collective: mask, counts, divergence */

@@ -1,4 +1,4 @@
-// What a kernel did wrong, thrown by handlers and completed (who, where) by the machine.
+// What a kernel did wrong. Handlers throw it, and the scheduler adds the place and the thread.
 #pragma once
 #include <string>
 

@@ -6,17 +6,17 @@
 
 namespace ptx {
 
-// Rows of a copy: where a run of bytes comes from and goes to. Shared addresses carry their rank.
+// A run of bytes of a copy: where it comes from and where it goes. Shared addresses carry their rank.
 struct BulkPiece {
   u64 from, to;  // global: host address; shared: shared address
   u32 nbytes;
-  bool fill;  // out of the tensor's range: nothing is read, `fill_value` is written (loads) or nothing at all
-              // (stores)
+  // The run lies outside the tensor. A load writes `fill_value` and reads nothing. A store does nothing.
+  bool fill;
 };
 struct BulkCopy {
   bool to_shared = false, from_shared = false, landed = false;
-  Warp* warp =
-      nullptr;         // cp.async.mbarrier.arrive: whose copies, up to `group` of `lane`, have to land first
+  // Of cp.async.mbarrier.arrive only: the warp whose copies, up to `group` of `lane`, have to land first.
+  Warp* warp = nullptr;
   int reduction = -1;  // Operation, -1: plain copy
   u32 element = 0;     // type for reductions
   u32 fill_value = 0;  // pattern of 4 bytes
@@ -29,13 +29,13 @@ struct BulkCopy {
 };
 
 Mbarrier& mbarrier_at(Warp& w, u32 address, u32 lane);
-// Arrivals and landed bytes may complete the phase.
+// An arrival or landed bytes may have completed the phase: then the next one begins.
 void advance(Cluster& c, Mbarrier& b);
 // Lands everything in flight on `b`.
 void land(Warp& w, Mbarrier& b);
-// At the end of a CTA: bulk groups that nobody waited for.
+// At the end of a warp: bulk groups without a wait.
 void land_all(Warp& w);
-// At the end of a cluster: copies into shared memory whose phase nobody waited for.
+// At the end of a cluster: copies into shared memory without a wait for their phase.
 void check_copies(Cluster& c);
 
 }  // namespace ptx

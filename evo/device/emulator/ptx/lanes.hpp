@@ -7,8 +7,8 @@
 
 namespace ptx {
 
-// What a value of type T lies in: 16-bit values live zero-extended in 32-bit slots, so results are cut to T's
-// width.
+// The slot of a value of type T. 16-bit values lie zero-extended in 32-bit slots, so results are cut to the
+// width of T.
 template <class T>
 using slot_t = std::conditional_t<sizeof(T) == 8, u64, u32>;
 
@@ -58,8 +58,8 @@ inline u32 float_to_half(float f) {  // round to nearest even
   const u32 normal = (mag + 0xc8000fffu + (mag >> 13 & 1)) >> 13;  // rebias by -112 and round
   const u32 tiny = bits<u32>(bits<float>(mag) + 0.5f) - 0x3f000000u;
   u32 r = select(mag < 0x38800000u, tiny, normal);
-  r = select(mag >= 0x47800000u, 0x7c00u,
-             r);  // too large: infinity (values that round up to it come out so by themselves)
+  // Too large gives infinity. Values that round up to infinity are right without this.
+  r = select(mag >= 0x47800000u, 0x7c00u, r);
   r = select(mag > 0x7f800000u, 0x7fffu, r);
   return select(mag > 0x7f800000u, 0x7fffu, r | sign);
 }
@@ -69,7 +69,7 @@ inline u32 float_to_bf16(float f) {
   return select((u & 0x7fffffffu) > 0x7f800000u, 0x7fffu, (u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-// `x` rounded to odd: enough bits are kept that one more rounding to half the precision is exact.
+// `x` rounded to odd. That keeps enough bits for one more rounding, to half the precision, to be exact.
 inline float odd_float(double x) {
   const float f = static_cast<float>(x);
   if (static_cast<double>(f) == x || f != f || std::isinf(f)) return f;
@@ -80,7 +80,7 @@ inline float odd_float(double x) {
   u = away ? u - 1 : u + 1;
   return bits<float>(u);
 }
-inline double odd_fma(double a, double b, double c) {  // a*b exact in double
+inline double odd_fma(double a, double b, double c) {  // a*b must be exact in double
   const double p = a * b, s = p + c;
   if (!(std::fabs(s) <= 1.7e308)) return s;
   const double t = s - p, error = (p - (s - t)) + (c - t);

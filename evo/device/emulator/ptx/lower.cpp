@@ -81,7 +81,7 @@ std::unique_ptr<Program> Builder::build() {
   return std::move(p_);
 }
 
-// What a symbol means as a value: the address of a variable or a special register.
+// The value of a symbol: the address of a variable, or a special register.
 u32 Builder::symbol(const Function& f, const Operand& o, u32 width) {
   const std::string& n = o.symbol;
   const u64 off = o.imm;
@@ -125,7 +125,7 @@ void Builder::parameters(const Function& entry) {
   p_->param_nbytes = at;
 }
 
-// Callees first, so that lanes in a callee have the lower pc and run before those that wait for them.
+// Callees come first. So lanes in a callee have the lower pc, and run before the lanes that wait for them.
 std::vector<const Function*> Builder::reach(const Function& entry) {
   std::vector<const Function*> order;
   std::set<const Function*> seen;
@@ -204,7 +204,7 @@ void Builder::shared_layout() {
     for (auto& v : f->locals)
       if (v.space == Space::SHARED) place_shared(v);
   }
-  // Symbols in initialisers do not reach shared memory, so names in the code are all there is.
+  // Initialisers cannot name shared memory, so the names in the code are all there are.
   for (auto& v : module_.variables)
     if (v.space == Space::SHARED && used.count(v.name)) {
       if (v.unsized || v.external) {

@@ -1,5 +1,5 @@
-// From statements to instructions: the row of the table that a statement matches, and what its factory may
-// ask for.
+// From statements to instructions: the row of the table that a statement matches, and what the factory of
+// that row may ask for.
 #pragma once
 #include <span>
 #include <string>
@@ -15,8 +15,8 @@ struct Handlers {
 
 class Lower;
 
-// One row of the instruction table. The pattern's words: `add` the opcode; `.a|b` one of these must follow;
-// `?a|b` one of these may follow. Operand 0 is a destination in rows with defs = 1.
+// One row of the instruction table. The first word of the pattern is the opcode. Of `.a|b` one must follow,
+// of `?a|b` one may follow. Operand 0 is a destination in rows with defs = 1.
 struct Row {
   const char* pattern;
   Class cls;
@@ -45,7 +45,7 @@ inline u32 width_of(std::string_view type) {  // of a type word such as "f32"; p
 
 class Builder;
 
-// The view of one statement that a factory gets.
+// What a factory sees of one statement.
 class Lower {
  public:
   Lower(Builder& builder, const Function& function, const Statement& s)

@@ -30,7 +30,7 @@ std::string lane_list(u32 lanes) {
 
 [[noreturn]] void stuck(Warp& w) {
   const Program& p = *w.worker->launch->program;
-  // Tell of two different places where lanes wait for each other.
+  // Name two different places where lanes wait for each other.
   const u32 first = static_cast<u32>(std::countr_zero(w.live));
   const u32 pc = w.lane_pc[first];
   u32 here = 0, other = 0;
@@ -53,7 +53,7 @@ std::string lane_list(u32 lanes) {
   throw f;
 }
 
-// Lanes that wait in a collective which can now go on (because others have exited).
+// Lanes that wait in a collective and can go on now, because others have exited.
 u32 released(Warp& w) {
   const Program& p = *w.worker->launch->program;
   u32 out = 0;
@@ -88,7 +88,7 @@ void pick(Warp& w) {
   w.pc = best, w.active = mask, w.limit = next;
 }
 
-// The active lanes spin: if other lanes of the warp can run, they go first, even if they are further on.
+// The active lanes spin. Other lanes of the warp that can run go first, even if they are further on.
 void pick_other(Warp& w) {
   const u32 others = w.live & ~w.blocked & ~w.active;
   if (!others) return;
@@ -131,9 +131,9 @@ u32 gather(Warp& w, const Ins& I, u32 m) {
   return (need & ~here) == 0 ? here & need : 0;
 }
 
-// Registers that a wgmma uses: none may be touched while it is in flight, and whoever touches them must put a
-// wgmma.fence before the next wgmma. What is copied keeps what happened to it: the compiler is free to name a
-// value anew. A constant is free to be put anywhere.
+// Registers that a wgmma uses may not be touched while it is in flight. After an ordinary access there must
+// be a wgmma.fence before the next wgmma. A copied register inherits what happened to its source, because the
+// compiler is free to give a value a new name. A constant may be written at any time.
 void watch(Warp& w) {
   const Program& p = *w.worker->launch->program;
   const u32* t = &p.tracked_lists[p.track[w.pc]];

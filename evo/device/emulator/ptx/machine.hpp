@@ -1,6 +1,6 @@
-// The state of a launch: launch > worker > cluster > CTA > warp. A worker runs clusters one after another (or
-// several in turns, when CTAs wait for each other through global memory); a cluster's warps take turns, each
-// running until it blocks.
+// The state of a launch: launch > worker > cluster > CTA > warp. A worker runs clusters one after another, or
+// several in turns when CTAs wait for each other through global memory. The warps of a cluster take turns,
+// and each runs until it blocks.
 #pragma once
 #include <array>
 #include <atomic>
@@ -32,7 +32,7 @@ struct Cta;
 struct Launch;
 
 // Clocks of other clusters that a warp has acquired through global memory: cluster -> clock of its agents.
-// Immutable.
+// They never change.
 using Foreign = std::unordered_map<u64, std::vector<u32>>;
 using ForeignPtr = std::shared_ptr<const Foreign>;
 
@@ -49,9 +49,9 @@ struct Read {
   u32 clock = 0;  // clock << 4 | bytes read
   u32 pc : 26 = 0, lane : 6 = 0;
 };
-// Which lane of a warp an access is of, beside 0 to 31: one that belongs to all (a fragment of a matrix, of
-// which nobody says what lies where), one that is not told apart, several (parts of one cell); ANY_LANE reads
-// what all wrote.
+// The lane of an access, beside 0 to 31. ALL_LANES: it belongs to all (a fragment of a matrix, of which PTX
+// leaves open what lies where). NO_LANE: lanes are not told apart. SEVERAL_LANES: parts of one cell.
+// ANY_LANE: it reads what all lanes have written.
 constexpr u32 PC_BITS = (1u << 26) - 1, LANE_BITS = 63;
 enum Lane : u32 { ALL_LANES = 32, NO_LANE = 33, SEVERAL_LANES = 34, ANY_LANE = 35 };
 
@@ -69,7 +69,7 @@ struct GlobalRegion {
   GlobalShadow shadow;
 };
 
-// A variable through which CTAs synchronise: what a release has put there.
+// What a release has put into a variable through which CTAs synchronise.
 struct SyncVariable {
   ForeignPtr released;
 };
@@ -98,7 +98,9 @@ struct Mbarrier {
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   ForeignPtr foreign;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
-  Warp* copier = nullptr;  // who issued the last copy that completes here, where, and the agent's clock of it
+  // The warp that issued the last copy that completes here; then its lane, its pc, and the clock of the
+  // agent.
+  Warp* copier = nullptr;
   u32 copy_lane = 0, copy_pc = 0, copy_clock = 0;
 };
 
@@ -184,8 +186,8 @@ struct Cta {
   bool done() const { return warps_done == warps.size(); }
 };
 
-// A read of shared memory that nobody has written yet is put aside until the CTA ends: if somebody writes
-// there without being ordered after the read, the barrier between is what is missing, and that is the better
+// A read of shared memory before any write is put aside until the CTA ends. If a warp writes there later and
+// is not ordered after the read, then the barrier between the two is what is missing. That is the better
 // thing to report.
 struct Deferred {
   Fault fault;

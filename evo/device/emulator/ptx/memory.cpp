@@ -55,10 +55,10 @@ Read* open_reads(Warp& w, Cta& c) {
   return list.data();
 }
 
-// Whether lanes of one warp conflict that made accesses without a barrier between.
+// Whether two accesses of one warp, without a barrier between, are by lanes that conflict.
 static bool apart(u32 before, u32 lane) {
   if (before == NO_LANE || lane == NO_LANE) return false;
-  if (before == ANY_LANE && lane == ALL_LANES) return false;  // a fragment goes back whence it came
+  if (before == ANY_LANE && lane == ALL_LANES) return false;  // a fragment goes back to its place
   const auto all = [](u32 who) { return who == ALL_LANES || who == ANY_LANE; };
   return all(before) || all(lane) || (before != SEVERAL_LANES && before != lane);
 }
@@ -189,8 +189,9 @@ void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
         }
       }
       Stamp s = mine;
-      // Bytes ever written are kept for the initialisation check. A neighbour's half of the cell loses its
-      // clock; a race on it is still found through the other bytes of the access or under another warp order.
+      // Bytes once written are kept for the initialisation check. A neighbour's half of the cell loses its
+      // clock. A race on it is still found through the other bytes of the access, or under another order of
+      // the warps.
       s.bytes = old.bytes | bytes;
       if (raw && (old.bytes & bytes) != bytes && old.cluster != s.cluster && n < 4)
         s.clock = 0;  // two owners: not tracked
@@ -271,7 +272,7 @@ static u8* global_checked(Warp& w, u64 address, u32 n, Access access) {
 u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane) {
   try {
     return global_checked(w, address, n, access);
-  } catch (Fault& f) {  // the checks do not know whose access it is
+  } catch (Fault& f) {  // the checks do not know the lane
     if (f.lane < 0 && lane < 32) f.lane = static_cast<int>(lane);
     throw;
   }
@@ -351,7 +352,7 @@ void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
   Count& count = w.worker->counts[w.pc];
   const u32 total = static_cast<u32>(std::popcount(lanes)) * n;
   (write ? w.worker->totals.shared_written : w.worker->totals.shared_read) += total;
-  // The frequent cases without conflict: no two lanes (of a quarter, for 16 bytes) meet in a bank.
+  // The frequent cases without a conflict: no two lanes (of a quarter, for 16 bytes) use the same bank.
   if (lanes == FULL && n == 4) {
     u32 banks = 0;
     for (u32 l = 0; l < 32; l++) banks |= 1u << (address[l] >> 2 & 31);
@@ -367,7 +368,7 @@ void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
       return;
     }
   }
-  // 16-byte accesses go a quarter of a warp at a time, 8-byte ones a half; each pass is as long as its
+  // 16-byte accesses go a quarter of a warp at a time, 8-byte ones a half. Each pass takes as long as its
   // busiest bank.
   const u32 step = n >= 16 ? 8 : n == 8 ? 16 : 32;
   u32 wavefronts = 0, words_all = 0;

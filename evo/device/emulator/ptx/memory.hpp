@@ -1,9 +1,9 @@
-// Every access of a kernel to memory: where it lands, whether it may, and what the race detector remembers of
-// it.
+// Every access of a kernel to memory: where it lands, whether it is allowed, and what the race detector
+// remembers of it.
 //
 // Races are found by vector clocks. Agents are the warps of the cluster and, for asynchronous writes, the
-// mbarrier on which they complete. An earlier access by agent u at u's clock t is ordered before warp w iff t
-// <= w.clock[u].
+// mbarrier on which they complete. An earlier access by agent u at its clock t is ordered before warp w if
+// and only if t <= w.clock[u].
 #pragma once
 #include "machine.hpp"
 
@@ -26,7 +26,8 @@ constexpr bool strong(Access a) { return a >= Access::STRONG_READ; }
 void uninitialised_shared(Warp& w, u32 address, u32 n, int lane = -1);  // may return: see Deferred
 [[noreturn]] void shared_race(const Warp& w, const Cta& c, u32 offset, u32 n, const char* what, u32 agent,
                               u32 pc, bool proxy = false);
-// The async proxy reads or overwrites what the generic proxy wrote: was there a fence.proxy.async on the way?
+// Faults if the async proxy reads or overwrites what the generic proxy wrote, and no fence.proxy.async is on
+// the way.
 void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what);
 std::string agent_name(const Cluster& c, u32 agent);
 
@@ -42,8 +43,8 @@ inline Cta& cta_of(Warp& w, u32 address) {
   return c;
 }
 
-// The byte offset in c.shared of `n` bytes at `address`; checks bounds and alignment (n a power of two up to
-// 16).
+// The byte offset in c.shared of `n` bytes at `address`, with bounds and alignment checked. n is a power of
+// two up to 16.
 inline u32 shared_offset(Warp& w, const Cta& c, u32 address, u32 n) {
   const u32 o = address - c.base;
   if (u64(o) + n > c.shared_bytes) bad_shared(w, EVO_PTX_OUT_OF_BOUNDS, address, n, "is out of bounds");
@@ -55,19 +56,19 @@ inline u8 cell_bytes(u32 offset, u32 n) {
   return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3));
 }
 
-// The slow halves: find out what is wrong, and say it. They return if nothing is.
+// The slow halves: they find out what is wrong and throw it. They return if nothing is wrong.
 void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane);
 void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane);
 Read* open_reads(Warp& w, Cta& c);
 
-// The bytes of `c` at `offset` are read by warp `w`: is the last write ordered before? Lanes of one warp have
-// one clock; what another lane wrote since it last rose (at a barrier, be it __syncwarp) is not ordered
+// Warp `w` reads bytes of `c` at `offset`: is the last write ordered before? Lanes of one warp have one
+// clock. It rises at every barrier, __syncwarp included. What another lane wrote since then is not ordered
 // either.
 inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false, u32 lane = NO_LANE) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const Cell* cell = &c.cells[first];
   u32& own = w.clock[w.agent];
-  const u32 clock = own--;  // so that the warp's own writes since then are looked at, too
+  const u32 clock = own--;  // so that the warp's own writes since then are compared, too
   u32 bad = 0;
   for (u32 i = 0; i < cells; i++)
     bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
@@ -86,14 +87,14 @@ inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false
   }
 }
 
-// A write by agent `as` at its clock `t`, issued by `w`: are all earlier accesses ordered before?
+// Agent `as` writes at its clock `t`, issued by `w`: are all earlier accesses ordered before?
 inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 flags, u32 lane = NO_LANE) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const u8 bytes = cell_bytes(offset, n);
   Cell* cell = &c.cells[first];
   u32 bad = 0;
   u32& own = w.clock[w.agent];
-  own--;  // so that the warp's own reads since then are looked at, too
+  own--;  // so that the warp's own reads since then are compared, too
   for (u32 u : c.readers) {
     const Read* r = c.reads[u].data() + first;
     const u32 seen = (w.clock[u] << 4) | 15;
@@ -122,7 +123,7 @@ inline u8* shared_at(Warp& w, u32 address, u32 n, u32 lane = NO_LANE) {
   const u32 o = shared_offset(w, c, address, n);
   const Launch& launch = *w.worker->launch;
   const u16 mask = static_cast<u16>(((1u << n) - 1) << (o & 15));
-  // Races first: bytes of a copy in flight count as uninitialised too, but that is not what is wrong.
+  // Races come first: bytes of a copy in flight count as uninitialised too, but the race is what is wrong.
   if (launch.race) {
     if constexpr (!writes(ACCESS)) race_read(w, c, o, n, strong(ACCESS), lane);
     else race_write(w, c, o, n, w.agent, w.clock[w.agent], strong(ACCESS) ? CELL_STRONG : 0, lane);
@@ -139,7 +140,7 @@ u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane = ~0u);
 // The host bytes of `n` bytes at `address`, checked.
 inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane) {
   const Worker& worker = *w.worker;
-  // The region of the last access, if it is only read: no shadow, nothing else to check.
+  // A read of the region of the last access needs no more checks if that region has no shadow.
   const u64 offset = address - worker.recent_address;
   if (!writes(access) && offset < worker.recent_nbytes && n <= worker.recent_nbytes - offset &&
       !(address & (std::bit_ceil(n) - 1)))
@@ -147,7 +148,7 @@ inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane) {
   return global_slow(w, address, n, access, lane);
 }
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane);
-// Whichever window the generic address lies in.
+// The bytes at a generic address, in the window that it lies in.
 template <Access ACCESS>
 inline u8* generic_at(Warp& w, u64 address, u32 n, u32 lane) {
   switch (address & WINDOW_MASK) {
@@ -157,8 +158,8 @@ inline u8* generic_at(Warp& w, u64 address, u32 n, u32 lane) {
   }
 }
 
-// Ordering through memory (flags, counters): what a strong write after a fence publishes, a strong read
-// acquires.
+// Ordering through memory (flags, counters). A strong write after a fence publishes; a strong read acquires
+// what was published.
 void fence(Warp& w);
 void publish(Warp& w, u64 key);
 void acquire(Warp& w, u64 key);
@@ -174,8 +175,8 @@ ValueType value_type(const std::string& word);
 u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c);
 
 // ---- counters
-// Wavefronts of a shared access of `n` bytes by each of `lanes`: real ones with bank conflicts, and the
-// fewest possible.
+// Count the wavefronts of a shared access of `n` bytes by each of `lanes` (the real ones, with bank
+// conflicts, and the fewest possible), and the sectors of a global access.
 void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write);
 void count_global(Warp& w, const u64* address, u32 lanes, u32 n, bool write);
 

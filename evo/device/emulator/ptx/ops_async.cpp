@@ -42,8 +42,9 @@ void land_copies(Warp& w, u32 lanes, const u32* before) {
 
 namespace {
 
-void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slot or ~0; n: bytes; ext: flags
-                                           // (1 wide to), from offset, ignore predicate + 1
+// a: to, b: from, c: slot of the source size or ~0; n: bytes; ext: flags (1: `to` is 64 bits wide), offset of
+// `from`, predicate of ignore-src + 1
+void copy(Warp& w, const Ins& I, u32 m) {
   const Launch& launch = *w.worker->launch;
   const u32* e = w.ext + I.ext;
   if (w.copies.capacity() == 0) w.copies.reserve(64);
@@ -79,7 +80,8 @@ void copy(Warp& w, const Ins& I, u32 m) {  // a: to, b: from, c: source size slo
                 static_cast<int>(l));
         throw f.at(Space::GLOBAL, from[l], valid, "", 0);
       }
-      // The whole source must be readable where all of it is taken; with zero fill only the part that is.
+      // All of the source must be readable where all of it is copied. With zero fill only the copied part
+      // must.
       const bool partial = valid & (valid - 1);
       source = partial ? nullptr : global_at(w, from[l], valid, Access::READ, l);
       if (partial)
@@ -151,8 +153,8 @@ void wait(Lower& x) {  // imm: groups that may stay in flight; -1: none, committ
 }
 
 // ---- matrices of 8 x 8 halves
-void count_rows(Warp& w, const u32* at, u32 matrices,
-                bool write) {  // each matrix is one wavefront if its rows meet no bank twice
+// Each matrix takes one wavefront if its rows meet no bank twice.
+void count_rows(Warp& w, const u32* at, u32 matrices, bool write) {
   Count& c = w.worker->counts[w.pc];
   for (u32 i = 0; i < matrices; i++) {
     u32 groups = 0;

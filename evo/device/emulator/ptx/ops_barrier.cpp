@@ -49,8 +49,8 @@ void check(Cta& c, Barrier& b) {
   }
 }
 
-// a: barrier number slot; b: thread count slot + 1; flags: 1 arrive only, 2 predicate negated; n: reduction;
-// c: its predicate
+// a: slot of the barrier number; b: slot of the thread count + 1; c: predicate of the reduction; flags: 1
+// arrive only, 2 predicate negated; n: reduction
 void bar(Warp& w, const Ins& I, u32 m) {
   Cta& c = *w.cta;
   const u32 lane = static_cast<u32>(std::countr_zero(m));
@@ -94,8 +94,8 @@ void bar(Warp& w, const Ins& I, u32 m) {
   check(c, b);
 }
 void make_bar(Lower& x) {
-  // bar{.cta}.sync a{, b}; .arrive a, b; .red.popc.u32 d, a{, b}, {!}p; .red.{and,or}.pred p, a{, b}, {!}q;
-  // barrier.* the same
+  // bar{.cta}.sync a{, b}; .arrive a, b; .red.popc.u32 d, a{, b}, {!}p; .red.{and,or}.pred p, a{, b}, {!}q.
+  // barrier.* is the same.
   const bool red = x.has("red"), arrive = x.has("arrive");
   size_t at = 0;
   x.ins.flow = Flow::ALIGNED;
@@ -212,9 +212,10 @@ void nop(Lower& x) {
 }
 
 // ---- setmaxnreg
-// A CTA owns what it was launched with and no more: a warp that asks for more than others have given back
-// waits. Seen on an H200: each quarter of an SM has registers of its own, so warps share with those of the
-// same number modulo 4; and what a warp has when it exits stays with the CTA, out of reach.
+// A CTA owns the registers that it was launched with, and no more. A warp that asks for more than others have
+// given back waits. An H200 shows two more rules. Each quarter of an SM has registers of its own, so warps
+// share with those of the same number modulo 4. What a warp has when it exits stays with the CTA, out of
+// reach.
 void hand_out(Cta& c) {
   for (auto& w : c.warps) {
     const u32 more = (w.wanted - w.owned) * 32;

@@ -21,8 +21,9 @@ void copy_params(Warp& w, const Ins& I, u32 lanes) {  // ext: n, then (from, to,
   });
 }
 
-// Recursion: the frame of the caller is put aside for the lanes that call. ext: register begin, end,
-// predicate begin, end, local begin, end, then (with the result copies) n and triples.
+// Recursion: the caller's frame is put aside for the lanes that call. ext: register begin and end, predicate
+// begin and end, local begin and end; then n and the n result copies; then where the widths of the slots
+// begin in ext.
 constexpr size_t MAX_SAVED = 64u << 20;
 
 void save_frame(Warp& w, const Ins& I, u32 lanes) {
@@ -43,12 +44,13 @@ void save_frame(Warp& w, const Ins& I, u32 lanes) {
   w.saved.push_back(std::move(frame));
 }
 
-u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {  // returns the lanes it has restored
+// Returns the lanes that it has restored.
+u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {
   const u32* e = w.ext + I.ext;
   const u32* results = e + 6;
   const u32 per = w.worker->launch->program->local_bytes;
-  // Lanes that called together return here together or one group after another: the newest frame that holds
-  // them.
+  // Lanes that called together return here together, or one group after another. The newest frame that holds
+  // them is theirs.
   size_t k = w.saved.size();
   u32 owners = 0;
   while (k > 0) {
@@ -73,9 +75,8 @@ u32 restore_newest(Warp& w, const Ins& I, u32 lanes) {  // returns the lanes it 
       std::memcpy(base + results[2 + 3 * i], kept[i].data(), kept[i].size());
       std::memset(known + results[2 + 3 * i], 1, kept[i].size());
     }
-    // 32-bit and 64-bit slots: which one a byte belongs to does not matter for copying whole lanes of 4-byte
-    // columns, because both kinds are multiples of 128 bytes; 64-bit slots are copied lane by lane through
-    // the width table.
+    // A lane takes 4 bytes of a 32-bit slot and 8 of a 64-bit one. The table of widths tells which kind
+    // begins at `s`.
     for (u32 s = e[0]; s < e[1];) {
       const bool wide = w.ext[results[1 + 3 * results[0]] + (s - e[0]) / 128] == 64;
       const u32 size_of_lane = wide ? 8 : 4;

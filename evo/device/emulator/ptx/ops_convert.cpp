@@ -1,5 +1,5 @@
-// cvt and cvta. A conversion goes source -> (i64, u64, double) -> destination with one rounding; the frequent
-// ones have vectorised handlers of their own.
+// cvt and cvta. A conversion goes from the source through i64, u64 or double to the destination, with one
+// rounding. The frequent ones have vectorised handlers of their own.
 #include <cfenv>
 
 #include "lanes.hpp"
@@ -28,8 +28,8 @@ double round_integral(double v, Rounding r) {
   }
 }
 
-// `v` to a float format of `mantissa` explicit bits and least normal exponent `emin`, rounded once; the value
-// as double.
+// `v` rounded once to a float format with `mantissa` explicit bits and the least normal exponent `emin`, as a
+// double.
 double round_to(double v, int mantissa, int emin, Rounding r) {
   if (v == 0 || v != v || std::isinf(v)) return v;
   int e;
@@ -68,7 +68,7 @@ u32 to_tf32(float f, Rounding r) {
   return bits<u32>(static_cast<float>(overflow(round_to(f, 10, -126, r), 0x1.ffcp127, r)));
 }
 
-// fp8: 4 or 5 exponent bits; saturating to the largest finite value, as the only form PTX has (.satfinite).
+// fp8: 4 or 5 exponent bits. It saturates to the largest finite value: PTX has only that form (.satfinite).
 u32 to_fp8(float f, bool e5m2) {
   if (f != f) return 0x7f;
   const int m = e5m2 ? 2 : 3, emin = e5m2 ? -14 : -6;
@@ -325,8 +325,8 @@ void cvt_from_fp8(Lower& x) {
 u32 saturate_pack(i32 v, int width, bool is_signed) {
   return static_cast<u32>(clamp_signed(v, width, is_signed)) & ((1u << width) - 1);
 }
-void cvt_pack_int(
-    Lower& x) {  // cvt.pack.sat.{u8,s8,u16,s16}.s32.b32 d, a, b, c  (8 bits: previous bytes from c)
+// cvt.pack.sat.{u8,s8,u16,s16}.s32.b32 d, a, b, c. With 8 bits the lower bytes of c fill the upper half.
+void cvt_pack_int(Lower& x) {
   const std::string& to = x.word(3);
   x.ins.d = x.to(0, "b32"), x.ins.a = x.from(1, "s32"), x.ins.b = x.from(2, "s32");
   if (x.count() > 3) x.ins.c = x.from(3, "b32");
@@ -342,7 +342,7 @@ void cvt_pack_int(
              LANES(c << 16 | saturate_pack(a, 8, true) << 8 | saturate_pack(b, 8, true))>());
 }
 
-// Generic addresses: global, const and param memory are host addresses already; shared and local have
+// Generic addresses: global, const and param memory have host addresses already. Shared and local memory have
 // windows.
 void cvta(Lower& x) {
   const bool to = x.has("to"), shared = x.has("shared") || x.has("shared::cta") || x.has("shared::cluster"),

@@ -1,7 +1,7 @@
-// fp32 and fp64 arithmetic. Rounding follows PTX: .rn by the host's default, .rz .rm .rp by switching its
-// rounding mode around the loop. The .approx functions stay within their documented errors (ex2 and lg2: 2
-// ulp; rcp, rsqrt, sqrt, div: correctly rounded; sin, cos, tanh: libm), so their last bits may differ from a
-// GPU's.
+// fp32 and fp64 arithmetic. Rounding follows PTX: .rn is the host's default; .rz .rm .rp switch its rounding
+// mode around the loop. The .approx functions stay within their documented errors: ex2 and lg2 have 2 ulp;
+// rcp, rsqrt, sqrt and div are correctly rounded; sin, cos and tanh are those of libm. So their last bits may
+// differ from a GPU's.
 #include <cfenv>
 
 #include "lanes.hpp"
@@ -25,7 +25,8 @@ inline float exp2_approx(float x) {  // branch-free so that it vectorises; 0.91 
   return bits<float>(select(x != x, bits<u32>(x), select(x > 128.f, 0x7f800000u, bits<u32>(r))));
 }
 
-// Runs `inner` under another rounding mode. The call is opaque to the compiler, so nothing moves across it.
+// Runs `inner` under another rounding mode. The compiler cannot look into the call, so nothing moves across
+// it.
 template <int MODE, Fn INNER>
 [[gnu::noinline]] void rounded(Warp& w, const Ins& I, u32 m) {
   std::fesetround(MODE);

@@ -1,5 +1,5 @@
-// fp16 and bf16 arithmetic, scalar and packed in pairs. add, sub and mul are exact in fp32 up to one rounding
-// that is harmless (24 >= 2*11 + 2 bits); fma goes through double with a sticky bit.
+// fp16 and bf16 arithmetic, scalar and packed in pairs. add, sub and mul are computed in fp32 and rounded
+// again, which is harmless with 24 >= 2*11 + 2 bits. fma goes through double with a sticky bit.
 #include "lanes.hpp"
 
 namespace ptx {

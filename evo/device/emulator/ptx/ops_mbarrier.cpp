@@ -120,8 +120,8 @@ void arrive(Warp& w, const Ins& I, u32 m) {
   if (race) w.clock[w.agent]++;
 }
 
-// cp.async.mbarrier.arrive: an arrival triggered when the copies of the thread so far have landed. Late: when
-// somebody asks for the phase; until then the copies stay in flight.
+// cp.async.mbarrier.arrive: the arrival comes when the copies of the thread so far have landed. Late copies
+// stay in flight until a warp asks for the phase.
 void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
   each_lane(m, [&](u32 l) {
@@ -133,11 +133,11 @@ void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
     copy->lane = l, copy->pc = w.pc;
     copy->warp = &w;
     copy->clock.assign(w.clock, w.clock + cl.clock_words);
-    copy->group = w.group[l];  // groups are numbered by commits: these and earlier ones are meant
+    copy->group = w.group[l];  // this group and earlier ones; commits number the groups
     b.in_flight.push_back(copy);
     if (!w.worker->launch->late_copies) land(w, b);
   });
-  // What is issued after this belongs to a later group.
+  // A copy that is issued after this belongs to a later group.
   for (u32 l = 0; l < 32; l++) w.group[l] += m >> l & 1;
   if (w.worker->launch->race) w.clock[w.agent]++;
 }

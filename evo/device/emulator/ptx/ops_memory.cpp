@@ -104,7 +104,7 @@ inline void addresses(Warp& w, const Ins& I, u64* out) {
   }
 }
 
-// How many of the lanes go where, for the counters.
+// Counts the lanes by the memory that they access.
 template <Space S>
 void count(Warp& w, const u64* at, u32 lanes, u32 n, bool write) {
   if constexpr (S == Space::SHARED) {
@@ -198,7 +198,7 @@ Class class_of(Space s, bool is_store) {
   }
 }
 
-// Kernel parameters at constant addresses are slots; loading one is a move.
+// A kernel parameter at a constant address is a slot. Loading it is a move.
 bool load_param(Lower& x, const Operand& reg, const Operand& mem, u32 es, bool is_signed) {
   const Operand& base = mem.parts.at(0);
   if (base.kind != Operand::SYMBOL) return false;
@@ -307,8 +307,8 @@ void ld_st(Lower& x) {
 }
 
 // ---- atomics
-// ext: b registers (vector length first), then c. n: element bytes. imm: address offset. c: operation | type
-// << 8 | space << 16 | has destination << 24
+// ext: registers of b (vector length first), then c. n: bytes of an element. imm: address offset. c:
+// operation | type << 8 | space << 16 | has destination << 24
 void atomic(Warp& w, const Ins& I, u32 m) {
   u64 at[32];
   addresses(w, I, at);

@@ -182,8 +182,8 @@ void slct(Lower& x) {
 }
 
 // ---- moves
-void pack(Warp& w, const Ins& I,
-          u32 m) {  // ext: parts; n: bits of a part; imm: how many; flags: 64-bit destination
+// ext: parts; n: bits of a part; imm: how many; flags: 64-bit destination
+void pack(Warp& w, const Ins& I, u32 m) {
   const u32* e = w.ext + I.ext;
   each_lane(m, [&](u32 l) {
     u64 v = 0;

@@ -1,8 +1,7 @@
 // mma.sync and the wmma instructions of the CUDA C++ WMMA API.
 //
-// Stated error: a real tensor core aligns the products of a step and truncates below a few extra bits before
-// it adds; here they are summed by fp32 FMAs in the order of k. Both keep fp32 accumulators; they differ in
-// the last bits.
+// A real tensor core aligns the products of a step and truncates below a few extra bits before it adds. Here
+// they are summed by fp32 FMAs in the order of k. Both keep fp32 accumulators, and differ in the last bits.
 #include <algorithm>
 
 #include "lanes.hpp"
@@ -186,9 +185,9 @@ void mma(Lower& x) {  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
 }
 
 // ---- wmma
-// Where element (row, column) of a fragment lives. The layout is ours to choose where PTX leaves it open; it
-// is the one that makes m16n16k16 two m16n8k16 steps, as on the hardware: A in four registers, B and C as two
-// 8-column halves. Fragments with more registers than needed repeat their content.
+// Where element (row, column) of a fragment lives. PTX leaves the layout open. This one makes m16n16k16 two
+// m16n8k16 steps, as on the hardware: A in four registers, B and C as two halves of 8 columns. A fragment
+// with more registers than it needs repeats its content.
 enum Role : u8 { ROLE_A, ROLE_B, ROLE_C, ROLE_D };
 struct Fragment {
   Role role;
@@ -256,7 +255,7 @@ void wmma_move(Warp& w, const Ins& I, u32) {
   for (u32 i = 0; i < n; i++) {
     u64 at[32];
     u32 at32[32];
-    // A register whose elements are neighbours in memory moves at once.
+    // If the elements of a register are neighbours in memory, it moves at once.
     const Spot s0 = spot(f, 0, i, 0), s1 = spot(f, 0, i, p - 1);
     const bool whole = p == 1 || (row_major ? s0.row == s1.row : s0.col == s1.col);
     for (u32 s = 0; s < (whole ? 1u : p); s++) {
@@ -327,8 +326,8 @@ void wmma_load(Lower& x) {  // wmma.load.a.sync.aligned.LAYOUT.SHAPE{.space}.TYP
 
 // m16n16k16 with fp32 accumulators: two steps of the fast path.
 template <Element E>
-void wmma_fast(Warp& w, const Ins& I,
-               u32) {  // ext: d[8] a[4+] b[4+] c[8] as slots; imm: registers of a; n: of b
+// ext: d[8] a[4+] b[4+] c[8] as slots; imm: registers of a; n: of b
+void wmma_fast(Warp& w, const Ins& I, u32) {
   const u32* e = w.ext + I.ext;
   const u32 *d = e, *a = e + 8, *b = a + I.imm, *c = b + I.n;
   const u32* ar[4] = {w.u(a[0]), w.u(a[1]), w.u(a[2]), w.u(a[3])};

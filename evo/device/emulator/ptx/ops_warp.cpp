@@ -1,5 +1,5 @@
-// Collectives of a warp. The machine has already brought together the lanes of the member mask (or all live
-// lanes).
+// Collectives of a warp. The machine has already brought together the lanes of the member mask, or all live
+// lanes.
 #include "lanes.hpp"
 
 namespace ptx {
@@ -90,8 +90,8 @@ void make_match(Lower& x) {
   x.set(width_of(x.type()) == 64 ? match<u64> : match<u32>);
 }
 
-void redux(Warp& w, const Ins& I,
-           u32 m) {  // n: 0 add 1 min 2 max 3 and 4 or 5 xor; flags: 1 signed, 2 float, 4 abs, 8 NaN
+// n: 0 add 1 min 2 max 3 and 4 or 5 xor; flags: 1 signed, 2 float, 4 abs, 8 NaN
+void redux(Warp& w, const Ins& I, u32 m) {
   const u32* a = w.u(I.a);
   u32 r = a[std::countr_zero(m)];
   if (I.flags & 4) r &= 0x7fffffffu;

@@ -1,9 +1,9 @@
 // wgmma: a warp computes its 16 rows of the warpgroup's 64. Operands come from shared memory through
 // descriptors.
 //
-// A wgmma reads its operands and writes its accumulators at some time between issue and wgmma.wait_group.
-// Here that is at issue or (late wgmma) at the wait. Whatever the policy, the accumulators are off limits
-// until the wait, the operands in shared memory must have been written before the issue, and count as read
+// A wgmma reads its operands and writes its accumulators at some time between its issue and wgmma.wait_group.
+// Here that is at the issue or (late wgmma) at the wait. In both cases the accumulators may not be touched
+// until the wait. The operands in shared memory must have been written before the issue, and count as read
 // until the wait.
 #include <algorithm>
 
@@ -14,8 +14,8 @@
 namespace ptx {
 namespace {
 
-// ext of an instruction: the shape and types, then slots of d, a (4 registers, or the descriptor), b; tracked
-// numbers of d and a (+1).
+// ext of an instruction: the shape and types, then slots of d, a (4 registers, or the descriptor) and b, then
+// tracked numbers of d and a (+ 1).
 struct Form {
   u32 n, type_a, type_b, type_d, registers_d, a_in_registers, transpose_a, transpose_b, negate,
       scale_d;  // scale_d: predicate; 8: negated
@@ -24,7 +24,8 @@ constexpr u32 FORM_WORDS = 11;
 Form form_at(const u32* e) { return {e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], e[9]}; }
 
 // Where 16-byte piece `inner` of row `outer` lies. K-major: rows along M or N, pieces along K. MN-major: rows
-// along K, pieces along M or N. The canonical layouts of the PTX manual, the swizzle applied to the address.
+// along K, pieces along M or N. These are the canonical layouts of the PTX manual, with the swizzle applied
+// to the address.
 struct Descriptor {
   u32 start, leading, stride, mode;
   explicit Descriptor(u64 d)
@@ -81,8 +82,8 @@ void fragment(Warp& w, bool transpose, const Descriptor& d, u32 group, u32 chunk
   if (transpose) transpose8x8(out);
 }
 
-void multiply_general(const Form& f, const u32* const* a, const u32* const* b,
-                      u32 (*c)[32]) {  // one 8-column step
+// One step of 8 columns.
+void multiply_general(const Form& f, const u32* const* a, const u32* const* b, u32 (*c)[32]) {
   const TensorType ta = static_cast<TensorType>(f.type_a), tb = static_cast<TensorType>(f.type_b);
   const u32 eb = element_bits(ta), per = 32 / eb, k_total = 256 / eb, mask = per == 1 ? FULL : (1u << eb) - 1;
   static thread_local double ma[16][32], mb[32][8];
@@ -174,8 +175,8 @@ void mark(Warp& w, const WgmmaOp& op) {
       [&](u32 r) { w.pending[r] |= AS_OPERAND; });
 }
 
-// wgmma.fence stands between any access to these registers and the wgmma; only wgmmas of one shape may
-// accumulate in the same registers without it. That A's registers were read before does no harm.
+// A wgmma.fence must stand between an access to these registers and the wgmma. Without it only wgmmas of one
+// shape may accumulate in the same registers. A read of A's registers does no harm.
 void check_registers(Warp& w, const u32* e, const Form& f) {
   auto missing = [](const char* what) {
     throw Fault(EVO_PTX_PROXY,

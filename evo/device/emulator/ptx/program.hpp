@@ -1,9 +1,9 @@
 // An entry point lowered for execution: a flat array of instructions over register slots.
 //
-// A register slot holds 32 lanes side by side (u32[32] or u64[32]; 16-bit values lie zero-extended in u32
-// slots); a predicate is one 32-bit lane mask. Constants, kernel parameters, addresses of symbols and special
-// registers are slots as well, filled before the launch or before a CTA starts, so every handler reads all
-// operands alike.
+// A register slot holds 32 lanes side by side: u32[32] or u64[32]. A 16-bit value lies zero-extended in a
+// u32. A predicate is one 32-bit mask of lanes. Constants, kernel parameters, addresses of symbols and
+// special registers are slots as well. They are filled before the launch or before a CTA starts, so that
+// every handler reads all operands in one way.
 #pragma once
 #include <map>
 #include <memory>
@@ -62,15 +62,15 @@ const char* class_name(Class c);
 struct Ins {
   Fn full = nullptr, part = nullptr;  // all 32 lanes active / some
   u32 d = 0, a = 0, b = 0, c = 0;     // byte offsets into Warp::registers, or predicate numbers
-  u32 ext = 0;      // first entry in Program::ext: vector operands and whatever a handler likes
+  u32 ext = 0;      // first entry in Program::ext: vector operands, and more that a handler needs
   i32 imm = 0;      // address offset, branch target, barrier id ...
   u32 guard = 0;    // predicate number
   u32 members = 0;  // slot of the member mask
   u32 source = 0;   // index into Program::sources
   u8 guarded = 0;   // 0 no, 1 @p, 2 @!p
   Flow flow = Flow::NEXT;
-  u8 n = 0;      // element size, vector length ...: the handler's
-  u8 flags = 0;  // the handler's
+  u8 n = 0;      // element size, vector length ...: each handler has its own use
+  u8 flags = 0;  // each handler has its own use
 };
 
 struct Source {  // where an instruction comes from
@@ -120,13 +120,13 @@ struct Program {
   bool async_proxy = false;  // uses the async proxy (bulk copies, wgmma): proxy clocks are kept
   bool mbarriers = false;
   u32 tracked = 0;                 // registers watched because wgmma uses them
-  std::vector<u32> tracked_lists;  // of what touches them: n reads, n writes, is it a move, then indices
+  std::vector<u32> tracked_lists;  // per toucher: n reads, n writes, is it a move, indices
   std::vector<u32> track;          // per pc, index into tracked_lists; 0: none
   std::string unsupported;         // why it cannot be launched; empty if it can
 };
 
-// Never throws for unsupported instructions (see Program::unsupported), throws SyntaxError for a malformed
-// module.
+// Throws SyntaxError for a malformed module. It does not throw for an unsupported instruction: see
+// Program::unsupported.
 std::unique_ptr<Program> lower_entry(const Module& module, const Function& entry);
 
 // "PTX line 40 (kernel.cu:12)"

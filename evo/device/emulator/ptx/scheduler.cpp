@@ -43,7 +43,7 @@ std::string waits_at(const Warp& w) {
   for (Cta& cta : c.ctas)
     for (Warp& w : cta.warps)
       if (w.status != Status::DONE) waiting.push_back(&w);
-  // Who waits for registers is told first: the others only wait for what those would do.
+  // A warp that waits for registers is told first. The others only wait for what it would do.
   const auto starved = [](const Warp* w) { return w->status == Status::AT_REGISTERS; };
   std::stable_partition(waiting.begin(), waiting.end(), starved);
   Warp& first = *waiting.front();
@@ -85,7 +85,7 @@ void charge(Worker& worker) {
   if (L.config.abort_flag && *L.config.abort_flag) throw Fault(EVO_PTX_ABORTED, "the launch was interrupted");
 }
 
-// Lets every warp of the cluster run until it blocks; again and again until the turn is over.
+// Lets every warp of the cluster run until it blocks, again and again until the turn is over.
 Turn take_turn(Cluster& c, Warp*& running) {
   Worker& worker = *c.worker;
   Launch& L = *worker.launch;
@@ -129,8 +129,8 @@ Turn take_turn(Cluster& c, Warp*& running) {
       check_copies(c);
       return Turn::DONE;
     }
-    // Barriers are released on arrival, so a round in which somebody ran and nobody is ready is a deadlock as
-    // well.
+    // Barriers are released on arrival. So a round after which no warp is ready is a deadlock, even if one
+    // ran in it.
     if (ready == 0) deadlock(c);
     if (!c.progress) {
       if (polling) return Turn::POLLING;

@@ -1,5 +1,5 @@
-// Launching: refuse what no GPU would run, spread clusters over workers, let their warps take turns, report
-// the first fault.
+// Launching: refuses what no GPU would run, spreads clusters over workers, lets their warps take turns,
+// reports the first fault.
 #pragma once
 #include <memory>
 

@@ -31,7 +31,7 @@ void fill(Warp& w, u32 slot, u32 width, F f) {
   }
 }
 
-// Special registers whose value is another one in the next cluster.
+// Special registers that have another value in the next cluster.
 bool changes(const std::string& name) {
   return name.starts_with("%ctaid.") || name.starts_with("%clusterid.") ||
          name.starts_with("%cluster_ctaid.") || name == "%smid";

@@ -1,5 +1,5 @@
-// Setting up: what no GPU would run is refused; the memory of a launch and of a cluster; every warp at its
-// start.
+// Setting up: what no GPU would run is refused. Then the memory of a launch and of a cluster, and every warp
+// at its start.
 #pragma once
 #include <memory>
 
@@ -15,12 +15,12 @@ struct Refused {
 // Fills a launch whose program and configuration are set. Throws Refused.
 void prepare(Launch& L);
 
-// The memory of a cluster, reused for the next one, and how much that is.
+// The memory of a cluster, which the next one uses again, and how much it is.
 std::unique_ptr<Cluster> make_cluster(Worker& worker);
 u64 cluster_memory(const Launch& L);
-// Constants and whatever does not change from one cluster to the next. Throws Refused.
+// Fills constants, and what does not change from one cluster to the next. Throws Refused.
 void fill_constants(Cluster& c);
-// Cluster number `linear` is about to run; it has run.
+// start: cluster number `linear` is about to run. finish: it has run.
 void start(Cluster& c, u64 linear);
 void finish(Cluster& c);
 

@@ -1,5 +1,5 @@
-// A PTX module as text says it: symbols, functions, statements with resolved registers and labels. No
-// semantics yet.
+// A PTX module as its text says it: symbols, functions, statements with resolved registers and labels. What
+// the statements mean comes later.
 #pragma once
 #include <map>
 #include <string>
@@ -20,11 +20,11 @@ struct Operand {
   bool is_float = false;  // immediate written as 0f.., 0d.. or with a decimal point
   bool single = false;    // 0f: the bits of a float
   i32 reg = -1;           // REG: index into Function::registers
-  u64 imm =
-      0;  // IMM: value (floats: bits of the double, or of the float if `single`); MEMORY, SYMBOL: offset
+  // IMM: the value (floats: the bits of the double, or of the float if `single`); MEMORY, SYMBOL: the offset
+  u64 imm = 0;
   std::string symbol;  // SYMBOL; also special registers
-  std::vector<Operand>
-      parts;  // MEMORY: base, then further operands (coordinates, cache policy); VECTOR, PAIR, LIST
+  // Of MEMORY: the base, then further operands (coordinates, cache policy). Of VECTOR, PAIR, LIST: all.
+  std::vector<Operand> parts;
 };
 
 struct Statement {
@@ -34,8 +34,8 @@ struct Statement {
   i32 guard = -1;
   bool guard_negated = false;
   u32 line = 0, scope = 0;
-  u32 source_file = 0, source_line = 0;  // from .loc: the line of the kernel,
-  u32 inner_file = 0, inner_line = 0;    // and of the innermost function inlined there
+  u32 source_file = 0, source_line = 0;  // from .loc: the line of the kernel
+  u32 inner_file = 0, inner_line = 0;    // the line of the innermost function that is inlined there
   std::string text;
 };
 
@@ -53,7 +53,7 @@ struct Variable {  // .global, .const, .shared, .local, .param
     std::string symbol;
     i64 offset;
   };
-  std::vector<Address> addresses;  // to be added when symbols have a place
+  std::vector<Address> addresses;  // added to the bytes when symbols have a place
 };
 
 struct Register {

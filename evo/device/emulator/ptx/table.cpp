@@ -1,4 +1,4 @@
-// The instruction table: all families' rows, and the matching of an opcode against a pattern.
+// The instruction table: the rows of all families, and how an opcode is matched against a pattern.
 #include <unordered_map>
 
 #include "lower.hpp"

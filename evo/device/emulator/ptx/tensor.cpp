@@ -14,8 +14,8 @@ namespace {
 inline float widen(Element e, u32 h) { return e == Element::BF16 ? bf16_to_float(h) : half_to_float(h); }
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
-// No unpacking to matrices. Lane l = 4g + t holds rows g and g + 8. A[g][2t' + e] is a broadcast inside each
-// group of four lanes (permute_ps); B[k][2t + j] is a two-source permute shared by all g.
+// Nothing is unpacked to matrices. Lane l = 4g + t holds rows g and g + 8. A[g][2t' + e] is a broadcast
+// within each group of four lanes (permute_ps). B[k][2t + j] is a two-source permute that all g share.
 constexpr const char* PATH = "avx512";
 struct Pairs {
   __m512 v[2][2];  // [low or high element][lanes 0-15 or 16-31]
@@ -73,7 +73,7 @@ constexpr const char* PATH = "avx2";
 #else
 constexpr const char* PATH = "portable";
 #endif
-// Through matrices; the inner loop over 8 columns vectorises.
+// Through matrices. The inner loop over 8 columns vectorises.
 template <bool BF>
 void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
   constexpr Element E = BF ? Element::BF16 : Element::F16;

@@ -8,8 +8,8 @@ namespace ptx {
 
 enum class Element : u8 { F16, BF16 };
 
-// a[4], b[2]: 32 packed pairs each; c[4]: 32 floats each, updated. Products are summed by fp32 FMAs in the
-// order of k.
+// a[4], b[2]: 32 packed pairs each; c[4]: 32 floats each, which are updated. Products are summed by fp32 FMAs
+// in the order of k.
 void mma_m16n8k16(Element e, const u32* const* a, const u32* const* b, float (*c)[32]);
 // 8 rows of 8 halves (16 bytes each, back to back) transposed in place.
 void transpose8x8(u32* rows);

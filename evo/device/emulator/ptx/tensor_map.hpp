@@ -16,7 +16,7 @@ struct TensorMap {
   bool is_float = false, is_bf16 = false, nan_fill = false;
 };
 
-// Empty if done, otherwise the rule that the map breaks.
+// Empty when it worked, otherwise the rule that the map breaks.
 std::string encode_tensor_map(const evo_ptx_tensor_map& map, u8* out128);
 bool decode_tensor_map(const u8* in128, TensorMap& out);  // false: not a map of ours
 
