@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,15 +12,16 @@ from evo.errors import UnknownName
 
 @dataclass(frozen=True)
 class Dtype:
-    """One type. `nbytes` an element; `code` is its letter in Python's `struct`; `tensor_map` is the end of
-    its name in the driver's CUtensorMapDataType, "" where TMA has none."""
+    """One type. `nbytes` an element; `code` is its letter in Python's `struct`; `torch_name` is its name in
+    torch, and in numpy where that has the type; `tensor_map` is the end of the name of the driver's
+    CUtensorMapDataType whose elements have these bytes."""
 
     name: str
     nbytes: int
     kind: Literal["float", "int", "uint", "bool"]
     code: str
     torch_name: str
-    tensor_map: str = ""
+    tensor_map: str
 
     @property
     def floating(self) -> bool:
@@ -31,6 +34,14 @@ class Dtype:
 
         return getattr(torch, self.torch_name)
 
+    def pack(self, value: int | float | bool) -> bytes:
+        """The bytes of a scalar of this type, as a kernel gets it. ValueError if `value` does not fit, or if
+        no scalar can be of this type (fp8)."""
+        try:
+            return _bf16_bytes(value) if self.name == "bf16" else struct.pack(f"<{self.code}", value)
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"{value} does not fit {self.name}") from error
+
 
 DTYPES: dict[str, Dtype] = {
     dtype.name: dtype
@@ -40,25 +51,40 @@ DTYPES: dict[str, Dtype] = {
         Dtype("fp32", 4, "float", "f", "float32", "FLOAT32"),
         Dtype("fp64", 8, "float", "d", "float64", "FLOAT64"),
         Dtype("fp8", 1, "float", "", "float8_e4m3fn", "UINT8"),
-        Dtype("i8", 1, "int", "b", "int8"),
+        Dtype("i8", 1, "int", "b", "int8", "UINT8"),
         Dtype("u8", 1, "uint", "B", "uint8", "UINT8"),
-        Dtype("i16", 2, "int", "h", "int16"),
+        Dtype("i16", 2, "int", "h", "int16", "UINT16"),
         Dtype("u16", 2, "uint", "H", "uint16", "UINT16"),
         Dtype("i32", 4, "int", "i", "int32", "INT32"),
         Dtype("u32", 4, "uint", "I", "uint32", "UINT32"),
         Dtype("i64", 8, "int", "q", "int64", "INT64"),
         Dtype("u64", 8, "uint", "Q", "uint64", "UINT64"),
-        Dtype("bool", 1, "bool", "?", "bool"),
+        Dtype("bool", 1, "bool", "?", "bool", "UINT8"),
     )
 }
 """Every type by its name. `bf16` and `fp8` have no letter in `struct`."""
+
+SCALARS = tuple(name for name in DTYPES if name != "fp8")
+"""The types that a number among a kernel's arguments may have."""
 
 _ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
 
 
 def dtype_named(name: str) -> Dtype:
     """The type of that name ("f32" is fp32); UnknownName if there is none."""
-    found = DTYPES.get(_ALIASES.get(name, name))
-    if found is None:
+    if not is_dtype(name):
         raise UnknownName.among("dtype", name, list(DTYPES))
-    return found
+    return DTYPES[_ALIASES.get(name, name)]
+
+
+def is_dtype(name: str) -> bool:
+    """Whether there is a type of that name."""
+    return _ALIASES.get(name, name) in DTYPES
+
+
+def _bf16_bytes(value: float) -> bytes:
+    """The upper half of the nearest fp32; ties go to the even one."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    if not math.isnan(value):  # the payload of a NaN must not carry into the exponent
+        bits += 0x7FFF + (bits >> 16 & 1)
+    return struct.pack("<H", bits >> 16 & 0xFFFF)

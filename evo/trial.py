@@ -97,12 +97,18 @@ class BufferArg:
     kind: Literal["buffer"] = "buffer"
 
 
+ScalarType = Literal[
+    "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "fp16", "bf16", "fp32", "fp64", "bool", "f32"
+]
+"""Names of evo.dtype. "f32" is fp32, as launches of templates and databases spell it."""
+
+
 @dataclass(frozen=True)
 class ScalarArg:
     """A number passed by value."""
 
-    value: int | float
-    type: Literal["i32", "u32", "i64", "f32"]
+    value: int | float | bool
+    type: ScalarType
     kind: Literal["scalar"] = "scalar"
 
 

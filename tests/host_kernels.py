@@ -13,6 +13,7 @@ import torch
 from evo.compile.ptxas import module_state
 from evo.device import LaunchReport, Region
 from evo.device.synchronous import SynchronousDevice, SynchronousKernel
+from evo.dtype import dtype_named
 from evo.errors import Infeasible
 from evo.gate import Green, check
 from evo.gate.memory import GUARD_BYTES
@@ -49,7 +50,7 @@ class HostKernel(SynchronousKernel):
     def launch(
         self, launch: LaunchConfig, regions: Mapping[str, Region], schedule: str = "default"
     ) -> LaunchReport:
-        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[self.problem.dtype]
+        dtype = dtype_named(self.problem.dtype).torch
         memory = {}
         for arg in launch.args:
             assert isinstance(arg, BufferArg)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scalars
 
 from evo.cache import Cache
 from evo.compile.nvcc import Compiler, find_compiler
@@ -242,6 +243,14 @@ def test_a_tensor_map(device: CudaDevice, compiler: Compiler) -> None:
     bad = replace(launch, args=(replace(map_arg, strides=(100,)), BufferArg("y")))
     with pytest.raises(Unlaunchable, match="tensor map"):
         kernel.launch(bad, regions_of(x=x, y=y))
+
+
+@needs_gpu
+def test_a_kernel_takes_a_number_of_every_type(device: CudaDevice, compiler: Compiler) -> None:
+    out = torch.zeros(len(scalars.NAMES), dtype=torch.float64, device="cuda")
+    binary = compiler.compile(scalars.SOURCE, "scalars", device.gpu.arch)
+    device.load(binary, scalars.LAUNCH).launch(scalars.LAUNCH, regions_of(out=out))
+    assert out.tolist() == scalars.EXPECTED
 
 
 @needs_gpu

@@ -9,13 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scalars
 from ptx.programs import entry
 from ptx.running import aligned, binary_of, h200, regions_of
 
+from evo.cache import Cache
+from evo.compile.nvcc import find_compiler
+from evo.compile.toolkit import toolkits
 from evo.device import LaunchReport
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
 from evo.device.emulator.estimate import estimate
@@ -202,6 +207,20 @@ def test_arguments_must_fit_the_parameters() -> None:
     for args in ((BufferArg("in"),), (BufferArg("in"), ScalarArg(1, "i32"))):
         with pytest.raises(Unlaunchable, match="arguments"):
             kernel.launch(LaunchConfig((1, 1, 1), (1, 1, 1), 0, args), region)
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here")
+def test_a_kernel_takes_a_number_of_every_type(tmp_path: Path) -> None:
+    with find_compiler(None, Cache(tmp_path)) as compiler:
+        binary = compiler.compile(scalars.SOURCE, "scalars", "sm_90a")
+    out = aligned(8 * len(scalars.NAMES), 0xA5).view(np.float64)
+    kernel = h200().load(binary, scalars.LAUNCH)
+    kernel.launch(scalars.LAUNCH, regions_of({"out": out}))
+    assert out.tolist() == scalars.EXPECTED
+    last = replace(scalars.LAUNCH, args=(*scalars.LAUNCH.args[:-1], ScalarArg(70_000, "fp16")))
+    with pytest.raises(Unlaunchable, match="70000 does not fit fp16"):
+        kernel.launch(last, regions_of({"out": out}))
 
 
 def test_control_c_ends_a_launch() -> None:

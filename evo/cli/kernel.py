@@ -63,7 +63,8 @@ def emulate(
       evo emulate attention-1/12 --gpu H200
 
     \b
-    An argument is a number, i32:512 or f32:0.18 (i32 u32 i64 f32), or a buffer,
+    An argument is a number, i32:512 or f32:0.18 (i8 u8 i16 u16 i32 u32 i64 u64
+    f16 bf16 f32 f64 bool), or a buffer,
     in:f16:512x64, out:..., inout:..., with a content after another colon if it
     matters: normal uniform ones zeros arange poison, or a number.
     A TMA tensor map over a buffer: map:in:f16:512x64:64x64:128 (box, swizzle).

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evo.compile.nvcc import Compiler
+from evo.device.arguments import scalar_bytes
 from evo.device.driver import STICKY, ask, driver_api, gpu_at, name_of, words_of
 from evo.device.gpu_lock import lock_of
 from evo.device.nvml import Nvml
@@ -27,13 +28,6 @@ from evo.trial import Argument, Binary, BufferArg, LaunchConfig, Resources, Scal
 BUSY_BYTES = 64 << 20
 DIRT = 0x7FFF7FFF
 """NaN as fp32, as two fp16 and as two bf16."""
-
-_SCALARS: dict[str, Any] = {
-    "i32": ctypes.c_int32,
-    "u32": ctypes.c_uint32,
-    "i64": ctypes.c_int64,
-    "f32": ctypes.c_float,
-}
 
 _DIRTY_SOURCE = """// fills the shared memory of an SM, so that a kernel that reads before it writes finds NaN
 extern "C" __global__ void dirty(unsigned dirt, int words) {
@@ -330,7 +324,8 @@ class CudaKernel:
     def _argument(self, arg: Argument, regions: Mapping[str, Region]) -> Any:
         """A ctypes object with the bytes of a kernel argument."""
         if isinstance(arg, ScalarArg):
-            return _SCALARS[arg.type](arg.value)
+            raw = scalar_bytes(arg)
+            return ctypes.create_string_buffer(raw, len(raw))
         region = regions[arg.buffer]
         if isinstance(arg, BufferArg):
             return ctypes.c_uint64(region.address)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from evo.device.protocol import Region
+from evo.dtype import dtype_named
 from evo.errors import Unlaunchable
 from evo.trial import TensorMapArg
 
@@ -23,19 +24,8 @@ def _encode_tiled() -> Any:
 def tensor_map(driver: Any, arg: TensorMapArg, region: Region) -> Any:
     """A ctypes object with the bytes of a CUtensorMap over `region`, at an aligned address. Unlaunchable if
     the driver refuses it."""
-    types = driver.CUtensorMapDataType
-    element = {
-        "fp16": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        "bf16": types.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        "fp32": types.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        "u8": types.CU_TENSOR_MAP_DATA_TYPE_UINT8,
-        "fp8": types.CU_TENSOR_MAP_DATA_TYPE_UINT8,
-        "u16": types.CU_TENSOR_MAP_DATA_TYPE_UINT16,
-        "i32": types.CU_TENSOR_MAP_DATA_TYPE_INT32,
-        "u32": types.CU_TENSOR_MAP_DATA_TYPE_UINT32,
-        "i64": types.CU_TENSOR_MAP_DATA_TYPE_INT64,
-        "u64": types.CU_TENSOR_MAP_DATA_TYPE_UINT64,
-    }[arg.dtype]
+    name = dtype_named(arg.dtype).tensor_map
+    element = getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
     modes = driver.CUtensorMapSwizzle
     swizzle = {
         0: modes.CU_TENSOR_MAP_SWIZZLE_NONE,

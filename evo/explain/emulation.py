@@ -5,7 +5,7 @@
     a number
     --arg out:f16:512x64           written by the kernel, uninitialised before; inout: both
     --arg map:in:f16:512x64:64x64:128   a TMA tensor map over such a buffer: its box, and its swizzle in bytes
-    --arg i32:512  --arg f32:0.18  numbers (i32 u32 i64 f32)
+    --arg i32:512  --arg f32:0.18  numbers: i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 bool
 
 A buffer may be named: `q=in:f16:512x64`. Shapes are outermost first.
 """
@@ -28,16 +28,11 @@ from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, place_of, verdict
 from evo.device.emulator.estimate import Estimate, estimate
 from evo.device.emulator.interpreter import Execution, Fault, Work
+from evo.dtype import DTYPES, SCALARS, dtype_named, is_dtype
 from evo.errors import CandidateError, Uncompilable, UsageError
 from evo.task import BufferSpec
 from evo.trial import Argument, Binary, BufferArg, Candidate, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
-DTYPES = {  # as said on the command line -> (as a TensorMapArg says it, bytes)
-    "f16": ("fp16", 2), "fp16": ("fp16", 2), "bf16": ("bf16", 2), "f32": ("fp32", 4), "fp32": ("fp32", 4),
-    "f64": ("fp64", 8), "fp64": ("fp64", 8), "i8": ("i8", 1), "u8": ("u8", 1), "fp8": ("fp8", 1), "i16":
-    ("i16", 2),
-    "u16": ("u16", 2), "i32": ("i32", 4), "u32": ("u32", 4), "i64": ("i64", 8), "u64": ("u64", 8),
-}  # fmt: skip
 FILLS = ("normal", "uniform", "ones", "zeros", "arange", "poison")
 GUARD_BYTES = 256
 Role = Literal["in", "out", "inout"]
@@ -56,7 +51,7 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPES[self.dtype][1]
+        return math.prod(self.shape) * dtype_named(self.dtype).nbytes
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Argument, ...], tuple[B
         name, _, rest = text.rpartition("=")
         kind, *fields = rest.split(":")
         name = name or f"arg{i}"
-        if kind in ("i32", "u32", "i64", "f32"):
+        if is_dtype(kind) and dtype_named(kind).name in SCALARS:
             arguments.append(_scalar(kind, fields, text))
         elif kind == "map":
             buffer, arg = _tensor_map(name, fields, text)
@@ -151,7 +146,9 @@ def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Argument, ...], tuple[B
             buffers.append(_buffer(name, kind, fields, text))
             arguments.append(BufferArg(name))
         else:
-            raise UsageError(f"unknown kind of argument: {text}", "in, out, inout, map, i32, u32, i64 or f32")
+            raise UsageError(
+                f"unknown kind of argument: {text}", f"in, out, inout, map or a number: {', '.join(SCALARS)}"
+            )
     names = [b.name for b in buffers]
     if len(set(names)) != len(names):
         raise UsageError("two buffers have one name", f"names: {', '.join(names)}")
@@ -159,17 +156,17 @@ def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Argument, ...], tuple[B
 
 
 def _scalar(kind: str, fields: Sequence[str], text: str) -> ScalarArg:
+    dtype = dtype_named(kind)
     try:
         (value,) = fields
-        number = float(value) if kind == "f32" else int(value, 0)
+        number = float(value) if dtype.floating else int(value, 0)
     except ValueError:
         raise UsageError(f"malformed number: {text}", "write it like i32:512 or f32:0.125") from None
-    low, high = {"i32": (-(2**31), 2**31), "u32": (0, 2**32), "i64": (-(2**63), 2**63)}.get(
-        kind, (-math.inf, math.inf)
-    )
-    if not low <= number < high and kind != "f32":
-        raise UsageError(f"{text} does not fit", f"{kind} holds {low} to {high - 1}")
-    return ScalarArg(number, kind)  # type: ignore[arg-type]
+    try:
+        dtype.pack(number)
+    except ValueError as error:
+        raise UsageError(str(error), f"a number that {dtype.name} can hold") from error
+    return ScalarArg(number, "f32" if kind == "f32" else dtype.name)  # type: ignore[arg-type]
 
 
 def _buffer(name: str, role: str, fields: Sequence[str], text: str) -> Buffer:
@@ -177,7 +174,7 @@ def _buffer(name: str, role: str, fields: Sequence[str], text: str) -> Buffer:
     if len(fields) not in (2, 3):
         raise UsageError(f"malformed buffer: {text}", hint)
     dtype, shape, *fill = fields
-    if dtype not in DTYPES:
+    if not is_dtype(dtype):
         raise UsageError(f"unknown type: {dtype}", f"one of {', '.join(DTYPES)}")
     if not re.fullmatch(r"\d+(x\d+)*", shape) or not math.prod(sizes := [int(s) for s in shape.split("x")]):
         raise UsageError(f"malformed shape: {text}", hint)
@@ -200,10 +197,10 @@ def _tensor_map(name: str, fields: Sequence[str], text: str) -> tuple[Buffer, Te
         or (swizzle and not swizzle[0].isdigit())
     ):
         raise UsageError(f"malformed tensor map: {text}", hint)
-    known, nbytes = DTYPES[dtype]
-    strides = [math.prod(buffer.shape[i + 1 :]) * nbytes for i in range(len(buffer.shape) - 1)]
+    element = dtype_named(dtype)
+    strides = [math.prod(buffer.shape[i + 1 :]) * element.nbytes for i in range(len(buffer.shape) - 1)]
     return buffer, TensorMapArg(
-        name, known, buffer.shape[::-1], tuple(strides[::-1]), tuple(int(s) for s in sizes[::-1]),
+        name, element.name, buffer.shape[::-1], tuple(strides[::-1]), tuple(int(s) for s in sizes[::-1]),
         int(swizzle[0]) if swizzle else 0,
     )  # fmt: skip
 
@@ -260,16 +257,16 @@ def _compiled_source(source: str, entry: str, arch: str, compiler: Compiler) -> 
 def filled(buffer: Buffer, seed: int) -> npt.NDArray[np.uint8]:
     """A buffer's bytes before the launch, with its own random stream."""
     count = math.prod(buffer.shape)
-    dtype, nbytes = DTYPES[buffer.dtype]
+    dtype = dtype_named(buffer.dtype)
     if buffer.fill == "poison":
-        return np.full(count * nbytes, 0xA5, np.uint8)
+        return np.full(buffer.nbytes, 0xA5, np.uint8)
     stream = np.random.default_rng([seed, *buffer.name.encode()])
     values: npt.NDArray[np.float64]
     match buffer.fill:
         case "normal":
-            values = stream.standard_normal(count) * (1 if dtype.startswith(("fp", "bf")) else 50)
+            values = stream.standard_normal(count) * (1 if dtype.floating else 50)
         case "uniform":
-            values = stream.random(count) * (1 if dtype.startswith(("fp", "bf")) else 100)
+            values = stream.random(count) * (1 if dtype.floating else 100)
         case "arange":
             values = np.arange(count, dtype=np.float64)
         case "ones" | "zeros":
@@ -277,12 +274,12 @@ def filled(buffer: Buffer, seed: int) -> npt.NDArray[np.uint8]:
         case number:
             values = np.full(count, float(number))
     with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == "bf16":
+        if dtype.name == "bf16":
             return (values.astype(np.float32).view(np.uint32) + 0x8000 >> 16).astype(np.uint16).view(np.uint8)
-        if dtype.startswith("fp") and nbytes > 1:
-            return values.astype(f"f{nbytes}").view(np.uint8)
-        wrapped = values.astype(np.int64).astype(f"{'i' if dtype.startswith('i') else 'u'}{nbytes}")
-        return wrapped.view(np.uint8)
+        if dtype.name == "fp8":
+            return values.astype(np.int64).astype(np.uint8)
+        numbers = values if dtype.floating else values.astype(np.int64)
+        return numbers.astype(dtype.torch_name).view(np.uint8)
 
 
 def emulate(

@@ -16,9 +16,11 @@ from pathlib import Path
 
 from evo.cache import Cache
 from evo.device import LaunchReport, Region
+from evo.device.arguments import scalar_bytes
 from evo.device.emulator import interpreter as ptx
 from evo.device.emulator.estimate import estimate_us
 from evo.device.synchronous import SynchronousDevice, SynchronousKernel
+from evo.dtype import dtype_named
 from evo.errors import CandidateError, Hung, Red, Unlaunchable
 from evo.gpu import RESERVED_SMEM_PER_CTA, Gpu, arch_number
 from evo.trial import Argument, Binary, BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
@@ -51,14 +53,6 @@ MAX_BLOCK = (1024, 1024, 64)
 PORTABLE_CLUSTER = 8
 INSTRUCTIONS_PER_WARP = 4_000_000
 """A launch that runs more than this, times its warps, is a runaway, unless the device is told a budget."""
-
-_SCALARS = {"i32": ("<i", 4), "u32": ("<I", 4), "i64": ("<q", 8), "f32": ("<f", 4)}
-_ELEMENTS = {  # dtype -> bytes, floating point, bf16
-    "fp16": (2, True, False), "bf16": (2, True, True), "fp32": (4, True, False), "fp64": (8, True, False),
-    "u8": (1, False, False), "i8": (1, False, False), "fp8": (1, False, False), "i16": (2, False, False),
-    "u16": (2, False, False), "i32": (4, False, False), "u32": (4, False, False), "i64": (8, False, False),
-    "u64": (8, False, False),
-}  # fmt: skip
 
 
 def schedule_order(name: str) -> ptx.LaunchOrder:
@@ -279,8 +273,7 @@ class EmulatorKernel(SynchronousKernel):
 
     def _argument(self, arg: Argument, regions: Mapping[str, Region]) -> bytes:
         if isinstance(arg, ScalarArg):
-            form, _ = _SCALARS[arg.type]
-            return struct.pack(form, arg.value)
+            return scalar_bytes(arg)
         region = regions[arg.buffer]
         if isinstance(arg, BufferArg):
             return struct.pack("<Q", region.address)
@@ -291,11 +284,15 @@ class EmulatorKernel(SynchronousKernel):
 
 
 def _tensor_map(arg: TensorMapArg, region: Region) -> ptx.TensorMap:
-    nbytes, floating, bf16 = _ELEMENTS[arg.dtype]
+    element = dtype_named(arg.dtype)
     raw = ptx.TensorMap(
-        address=region.address, element_nbytes=nbytes, is_float=floating, is_bf16=bf16, rank=len(arg.shape),
+        address=region.address,
+        element_nbytes=element.nbytes,
+        is_float="FLOAT" in element.tensor_map,
+        is_bf16=element.name == "bf16",
+        rank=len(arg.shape),
         swizzle=arg.swizzle,
-    )  # fmt: skip
+    )
     for name in ("shape", "strides", "box"):
         for i, value in enumerate(getattr(arg, name)):
             getattr(raw, name)[i] = value
