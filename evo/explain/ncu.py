@@ -1,9 +1,9 @@
 """Nsight Compute on one launch of one kernel: found, run, and its report read.
 
-ncu is given a process of ours (`launch_once`) that launches the candidate a few times on the task's inputs,
-and told to look at the last launch of that kernel alone. It repeats the launch once for every group of
-counters, with clocks and caches left as they are: that is nearest to what FAST measures (warm L2), and clocks
-are not ours to set.
+ncu is given a process of ours (`evo.device.launch_once`), which launches the candidate a few times on the
+task's inputs, and is told to look at the last launch of that kernel alone. It repeats the launch once for
+every group of counters, with clocks and caches left as they are: that is nearest to what FAST measures (warm
+L2), and clocks are not ours to set.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-import pickle
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evo.device.launch_once import Request
 from evo.errors import MachineError
 from evo.evaluate import EvaluatorSpec
+from evo.task import load_task
 from evo.trial import Candidate
 
 WARM_UP = 3
@@ -41,20 +41,25 @@ _FAILURES = (
 def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> Path:
     """Profiles one launch of `candidate` on the GPU of `spec`; the `.ncu-rep` in `folder`. MachineError where
     ncu cannot be run or reads no counters."""
-    job = folder / "launch.pickle"
-    job.write_bytes(pickle.dumps((spec, candidate)))
+    request = folder / "launch.pickle"
+    with spec.compiler(whole=True) as compiler:  # the lines of the source change no instruction
+        binary = compiler.compile(candidate.source, candidate.entry, spec.arch)
+    task = load_task(spec.task, spec.folders)
+    program = Request.of(
+        spec.device, binary, candidate.launch, task, candidate.problem, seed=spec.seed, times=WARM_UP + 1
+    ).write(request)
     report = folder / f"{candidate.entry}.ncu-rep"
     command = [
         str(ncu), "--force-overwrite", "--export", str(report), "--set", "full", "--import-source", "no",
         "--kernel-name-base", "function", "--kernel-name", candidate.entry,
         "--launch-skip", str(WARM_UP), "--launch-count", "1",
         "--clock-control", "none", "--cache-control", "none",
-        sys.executable, "-m", "evo.explain.launch_once", str(job),
+        *program,
     ]  # fmt: skip
     try:
         said = _said(command)
     finally:
-        job.unlink()
+        request.unlink()
     if not report.is_file():
         raise why(said)
     return report

@@ -7,11 +7,9 @@ see what TMA writes, and reports races of raw bulk copies that are none.
 
 from __future__ import annotations
 
-import pickle
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -61,35 +59,16 @@ def sanitize(
     """
     sanitizer = find_sanitizer()
     with tempfile.TemporaryDirectory(prefix="evo-sanitize-") as name:
-        request = Path(name) / "request"
-        request.write_bytes(pickle.dumps(_request(binary, launch, task, problem, seed, device)))
-        return tuple(_watch(sanitizer, tool, binary.entry, request, timeout_s) for tool in tools)
+        request = Request.of(device, binary, launch, task, problem, seed=seed)
+        program = request.write(Path(name) / "request")
+        return tuple(_watch(sanitizer, tool, binary.entry, program, timeout_s) for tool in tools)
 
 
-def _request(
-    binary: Binary, launch: LaunchConfig, task: Task, problem: Problem, seed: int, device: str
-) -> Request:
-    import torch
-
-    inputs = task.inputs(problem, task.families.plain, seed, "cpu")
-    contents = {n: t.contiguous().view(torch.uint8).numpy().tobytes() for n, t in inputs.items()}
-    sizes = {}
-    for buffer in task.buffers(problem):
-        if not buffer.read:
-            sizes[buffer.name] = buffer.nbytes
-    for workspace in launch.workspaces:
-        if workspace.zeroed:
-            contents[workspace.name] = bytes(workspace.nbytes)
-        else:
-            sizes[workspace.name] = workspace.nbytes
-    return Request(device, binary, launch, contents, sizes)
-
-
-def _watch(sanitizer: Path, tool: str, entry: str, request: Path, timeout_s: float) -> Clean:
+def _watch(sanitizer: Path, tool: str, entry: str, program: Sequence[str], timeout_s: float) -> Clean:
     begin = time.perf_counter()
     command = [
         str(sanitizer), "--tool", tool, "--kernel-name", f"kernel_substring={entry}", "--print-limit", "4",
-        sys.executable, "-m", "evo.device.launch_once", str(request),
+        *program,
     ]  # fmt: skip
     here = Path(evo.__file__).parents[1]  # so that the child finds the evo that asks
     try:
