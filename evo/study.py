@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evo.device.open import gpu_named, real_gpu
-from evo.errors import MachineError, UsageError
+from evo.errors import EvoError, MachineError, UsageError
 from evo.gpu import Gpu, Limits, known_gpu
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
@@ -65,6 +65,13 @@ class Study:
     def task(self) -> Task:
         """The study's task. UnknownName where it is not there any more; BadTemplate where it is broken."""
         return load_task(self.problem.task, self.template_folders)
+
+    def baseline_groups(self) -> Mapping[str, tuple[str, ...]]:
+        """The baseline groups of the study's task; none where the task cannot be loaded any more."""
+        try:
+            return self.task().baseline_groups
+        except EvoError:
+            return {}
 
 
 @dataclass(frozen=True)

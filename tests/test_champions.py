@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from finals import SimulatedJudges
-from landscape import LandscapeWorkers, ground_of, new_study
+from landscape import LandscapeWorkers, new_study, spaces_of
 
 from evo.cache import Cache
 from evo.cli import main
@@ -152,7 +152,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     database, kernels = str(tmp_path / "evo.db"), tmp_path / "kernels"
     with Store(database, create=True) as store:
         study = store.create(new_study(budget_s=60))
-        search(study, store, ground_of(tmp_path / "t"), LandscapeWorkers())
+        search(study, store, spaces_of(tmp_path / "t"), LandscapeWorkers())
         best = store.leaderboard(limit=1)[0]
     name = f"{best.study}/{best.number}"
     assert main(["promote", name, "--database", database, "--kernels", str(kernels)]) == 2

@@ -98,6 +98,9 @@ ESTIMATED = replace(
 STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, spent_s=61.0, status="finished")
 
 
+GROUPS = {"mission-1": {"SDPA": ("flash", "cudnn")}}
+
+
 def console(width: int) -> Console:
     return Console(width=width, file=io.StringIO(), force_terminal=False)
 
@@ -107,7 +110,7 @@ def text(table: report.Table, width: int) -> str:
 
 
 def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
-    (table,) = leaderboards([MEASURED])
+    (table,) = leaderboards([MEASURED], GROUPS)
     title, heading, row = text(table, 200).splitlines()
     assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200 · not CONFIRMED"
     assert heading.split() == [
@@ -139,7 +142,7 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
 def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     tied = replace(CONFIRMED, number=7, median_us=8.54, verdict="tie", speedup_low=0.99)
     third = replace(CONFIRMED, number=9, median_us=9.5, rank=3)
-    one, two = leaderboards([CONFIRMED, tied, third, MEASURED])
+    one, two = leaderboards([CONFIRMED, tied, third, MEASURED], GROUPS)
     title, heading, *rows = text(one, 200).splitlines()
     assert title.endswith("NVIDIA H200 · CONFIRMED")
     assert "1.07x cudnn" in rows[0], "the fastest SDPA beside it, whatever the best baseline is"
@@ -151,7 +154,7 @@ def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     assert "9.02 µs" in rows[0]
     assert text(two, 200).splitlines()[0].endswith("not CONFIRMED")
     assert max(map(len, text(one, 80).splitlines())) <= 80
-    (record,) = json.loads(leaderboard_records([CONFIRMED]).render("json", console(80)))
+    (record,) = json.loads(leaderboard_records([CONFIRMED], GROUPS).render("json", console(80)))
     assert (record["kind"], record["rank"], record["best_baseline"]) == ("confirmed", 1, "triton")
     assert record["best_baseline_us"] == pytest.approx(8.531 * 1.0667)
 
@@ -393,5 +396,25 @@ def test_a_long_last_column_stands_below_its_rows_where_there_is_no_room_beside_
 
 def test_what_a_baseline_has_chosen_stands_behind_its_kernel() -> None:
     name = "void tuned::triton_tem_fused_flex_attention_0<int, (bool)1>(float*) [BLOCK_M=64 num_warps=4]"
-    told = report.kernels_text(["Memset (Device)", "void at::native::copy<float>(int)", name])
-    assert told == "copy, triton_tem_fused_flex_attention_0 [BLOCK_M=64 num_warps=4]"
+    text = report.kernels_text(["Memset (Device)", "void at::native::copy<float>(int)", name])
+    assert text == "copy, triton_tem_fused_flex_attention_0 [BLOCK_M=64 num_warps=4]"
+
+
+def test_a_task_says_which_baselines_belong_together() -> None:
+    """A column for each of its groups, and none where it has no group."""
+    groups = {"mission-1": {"SDPA": ("flash", "cudnn"), "Other Library": ("absent",)}}
+    (table,) = leaderboards([MEASURED], groups)
+    heading, row = text(table, 250).splitlines()[1:]
+    assert "vs fastest SDPA  vs fastest Other Library" in heading
+    assert row.partition("] cudnn")[2].split()[:3] == ["1.07x", "cudnn", "-"]
+    (record,) = json.loads(leaderboard_records([MEASURED], groups).render("json", console(80)))
+    assert (record["fastest_sdpa"], record["fastest_sdpa_us"]) == ("cudnn", 9.1)
+    assert record["sdpa_speedup"] == pytest.approx(9.1 / 8.531)
+    assert (record["fastest_other_library"], record["other_library_speedup"]) == (None, None)
+    (table,) = leaderboards([MEASURED])
+    assert "vs fastest" not in text(table, 250)
+    assert not [
+        key
+        for key in json.loads(leaderboard_records([MEASURED]).render("json", console(80)))[0]
+        if key.startswith("fastest")
+    ]

@@ -80,8 +80,8 @@ def insights(
 
     form = form_of(json, markdown=markdown)
     with open_store(database) as store:
-        found = insights_of(store, study)
-    sys.stdout.write(insights_text(found, form, stdout(), templates))
+        found, groups = insights_of(store, study), store.study(study).baseline_groups()
+    sys.stdout.write(insights_text(found, form, stdout(), templates, groups))
 
 
 def insights_of(store: Store, name: str) -> Insights:
@@ -246,6 +246,7 @@ def report(
             store.trial(f"{study}/{ranked[0].number}") if ranked else None,
             ablations,
             profiles,
+            found.baseline_groups(),
         )
     try:
         output.write_text(report_page(gathered), encoding="utf-8")

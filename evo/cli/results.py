@@ -77,10 +77,11 @@ def leaderboard(
                 study=study, task=task, problem=key, gpu=gpu, template=template, limit=limit
             )
         ]
+        groups = {name: store.study(name).baseline_groups() for name in {row.study for row in ranked}}
     if form in ("json", "csv"):
-        put([leaderboard_records(ranked)], form)
+        put([leaderboard_records(ranked, groups)], form)
     elif ranked:
-        put(leaderboards(ranked), form)
+        put(leaderboards(ranked, groups), form)
     else:
         notice("no correct trial matches; `evo studies` lists what there is")
 

@@ -255,12 +255,13 @@ def _conclude(result: SearchResult, json: bool) -> None:
     from evo.report.overview import dead_parameters_text, failures_table
 
     study, progress = result.study, result.progress
+    groups = {study.name: study.baseline_groups()}
     for line in unconfirmed_lines(result.confirmation):
         notice(line)
     if json:
-        put([leaderboard_records(result.best)], "json")
+        put([leaderboard_records(result.best, groups)], "json")
     else:
-        put(leaderboards(result.best), "text")
+        put(leaderboards(result.best, groups), "text")
     if result.failures:
         notice(failures_table(result.failures).render("text", stderr()).rstrip())
     for line in dead_parameters_text(result.dead):

@@ -18,7 +18,7 @@ from evo.errors import CandidateError, Infeasible
 from evo.gpu import Limits
 from evo.template import Template
 from evo.timing.statistics import FEWEST_ROUNDS, standings
-from evo.trial import Candidate, Problem, Round, Standing
+from evo.trial import Candidate, Problem, Round, Standing, Value
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Sheet:
 
     problem: str
     shape: str
+    flags: Mapping[str, Value]
     device: str
     rounds: int
     entrants: tuple[str, ...]
@@ -117,7 +118,8 @@ def _sheet(
     baselines = sorted(everywhere - set(entrants))
     return Sheet(
         problem.key,
-        ",".join(str(size) for size in problem.sizes.values()),
+        problem.shape,
+        dict(problem.flags),
         around.device,
         rounds,
         tuple(names),

@@ -1,16 +1,8 @@
 """What a person or a script sees: tables, words and pages. Renders what it is given and decides nothing."""
 
-from evo.report.tables import (
-    SDPA,
-    STYLES,
-    Column,
-    Facts,
-    Form,
-    Record,
-    Table,
-    as_json,
-    best_baseline,
-    compared_with,
+from evo.report.baselines import Groups, best_baseline, compared_with, fastest_of, group_key, group_record
+from evo.report.tables import STYLES, Column, Facts, Form, Record, Table, as_json
+from evo.report.words import (
     count,
     dollars,
     duration,
@@ -25,11 +17,11 @@ from evo.report.tables import (
 )
 
 __all__ = [
-    "SDPA",
     "STYLES",
     "Column",
     "Facts",
     "Form",
+    "Groups",
     "Record",
     "Table",
     "as_json",
@@ -38,6 +30,9 @@ __all__ = [
     "count",
     "dollars",
     "duration",
+    "fastest_of",
+    "group_key",
+    "group_record",
     "interval_text",
     "kernels_text",
     "microseconds",

@@ -14,8 +14,8 @@ from evo.report.confirmed import kernels_table
 if TYPE_CHECKING:
     from evo.confirm.bench import Sheet
 
-BAR, GAP, LEFT, WIDE = 14, 18, 250, 460
-"""Pixels of the plot: height of a bar, room between shapes, room for names, longest bar."""
+BAR_HEIGHT, SHAPE_GAP, NAME_WIDTH, BAR_WIDTH = 14, 18, 250, 460
+"""The plot's measures in pixels; a bar has at most BAR_WIDTH."""
 
 
 def bench_tables(sheets: Sequence[Sheet]) -> list[Table]:
@@ -71,7 +71,9 @@ def bench_record(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
 
 
 def _shape(sheet: Sheet) -> str:
-    return sheet.shape + (" causal" if "causal=1" in sheet.problem else "")
+    """The sizes and those flags that are set: `1,8,512,64 causal`."""
+    flags = (name if value is True else f"{name}={value}" for name, value in sheet.flags.items() if value)
+    return " ".join([sheet.shape, *flags])
 
 
 def _records(sheet: Sheet) -> list[Record]:
@@ -106,11 +108,11 @@ def _cell(name: str) -> Callable[[Record], str]:
 
 def bench_svg(sheets: Sequence[Sheet]) -> str:
     """Bars of speed relative to the fastest baseline of each shape (longer is faster; the line is 1). Our
-    kernels are dark and baselines light, and each bar says its time: nothing is told by colour alone."""
+    kernels are dark and baselines light, and each bar says its time: no colour is needed to read it."""
     most = max(
         (_best(sheet) / s.median_us for sheet in sheets for s in sheet.standings.values()), default=1.0
     )
-    scale = WIDE / max(1.0, most)
+    scale = BAR_WIDTH / max(1.0, most)
     parts: list[str] = []
     y = 30
     for sheet in sheets:
@@ -119,19 +121,21 @@ def bench_svg(sheets: Sequence[Sheet]) -> str:
         for name, own in sorted(sheet.standings.items(), key=lambda item: item[1].median_us):
             width = _best(sheet) / own.median_us * scale
             fill = "#1f4e79" if name in sheet.entrants else "#b8c7d6"
-            middle = y + BAR - 3
+            middle, end, height = y + BAR_HEIGHT - 3, NAME_WIDTH + width + 4, BAR_HEIGHT - 2
             parts += [
-                f'<text x="{LEFT - 6}" y="{middle}" text-anchor="end">{escape(name)}</text>',
-                f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR - 2}" fill="{fill}"/>',
-                f'<text x="{LEFT + width + 4:.1f}" y="{middle}">{microseconds(own.median_us)}</text>',
+                f'<text x="{NAME_WIDTH - 6}" y="{middle}" text-anchor="end">{escape(name)}</text>',
+                f'<rect x="{NAME_WIDTH}" y="{y}" width="{width:.1f}" height="{height}" fill="{fill}"/>',
+                f'<text x="{end:.1f}" y="{middle}">{microseconds(own.median_us)}</text>',
             ]
-            y += BAR
-        y += GAP
-    at = LEFT + scale
-    line = f'<line x1="{at:.1f}" y1="20" x2="{at:.1f}" y2="{y - GAP}" stroke="#888" stroke-dasharray="3"/>'
+            y += BAR_HEIGHT
+        y += SHAPE_GAP
+    at = NAME_WIDTH + scale
+    line = (
+        f'<line x1="{at:.1f}" y1="20" x2="{at:.1f}" y2="{y - SHAPE_GAP}" stroke="#888" stroke-dasharray="3"/>'
+    )
     title = escape(f"Speed relative to the fastest baseline · {sheets[0].device if sheets else ''} · warm L2")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDE + 90}" height="{y}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{NAME_WIDTH + BAR_WIDTH + 90}" height="{y}" '
         f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
         f'<text x="4" y="14">{title}</text>{line}{"".join(parts)}</svg>\n'
     )

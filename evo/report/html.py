@@ -1,18 +1,18 @@
 """`evo report`: one HTML page about one study. It needs no network, no script and no colour; it prints.
 
-Made of f-strings and `html.escape`, charts by `evo.report.svg`: no template engine (Jinja's one door is
-evo/template.py, for CUDA), and no chart library (4 MB of script in every page, and nothing without it).
-"""
+The page is made of f-strings and `html.escape`; the charts are made by `evo.report.svg`. No template engine
+is used (only evo/template imports Jinja, for CUDA) and no chart library (4 MB of script in every page, and no
+chart without script)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
 from evo import __version__
-from evo.report import Facts, Table, plain, point_text, score_text
+from evo.report import Facts, Groups, Table, plain, point_text, score_text
 from evo.report.ablation import ablation_table
 from evo.report.insights import parameters_table
 from evo.report.leaderboard import leaderboards
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from evo.study import Study
     from evo.trial import Trial
 
-LINES = 400
-"""Lines of the parallel coordinates, at most: the fastest ones, and the others evenly from the rest."""
-POINTS = 3000
-"""Dots of the convergence, at most."""
-MANY = 9
-"""Columns of a table from which on a long last one stands below its row."""
-BEST_SHARE = 0.05
-"""Of the lines, drawn bold."""
+PARALLEL_LINES = 400
+"""The parallel coordinates have at most so many lines: the fastest ones, and the others evenly from the
+rest."""
+CONVERGENCE_DOTS = 3000
+"""The convergence has at most so many dots."""
+BESIDE_COLUMNS = 9
+"""In a table with more columns than this, a long last one stands below its row."""
+BOLD_SHARE = 0.05
+"""So large a part of the lines, the fastest ones, is drawn bold."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """A browser lets the page load nothing at all."""
@@ -105,6 +106,8 @@ class Gathered:
     winner: Trial | None
     ablations: Sequence[Ablation]
     profiles: Sequence[Profile]
+    groups: Groups = field(default_factory=dict)
+    """The task's baseline groups."""
 
 
 def report_page(found: Gathered) -> str:
@@ -124,7 +127,8 @@ def report_page(found: Gathered) -> str:
 def _sections(found: Gathered) -> Iterator[tuple[str, str]]:
     best = found.insights.templates[0] if found.insights.templates else None
     if found.ranked:
-        yield "The best kernels", "".join(_table(table, titled=True) for table in leaderboards(found.ranked))
+        tables = leaderboards(found.ranked, {found.study.name: found.groups})
+        yield "The best kernels", "".join(_table(table, titled=True) for table in tables)
         yield "Convergence", _convergence(found)
     if found.failures or found.rows:
         yield "How trials ended", _outcomes(found)
@@ -179,7 +183,7 @@ def _versions(found: Gathered) -> list[tuple[str, str]]:
 
 def _convergence(found: Gathered) -> str:
     trials = [(row.number, row.score_us) for row in found.rows if row.score_us is not None]
-    step = max(1, len(trials) // POINTS)
+    step = max(1, len(trials) // CONVERGENCE_DOTS)
     best = {step.number for step in found.insights.history}
     shown = [t for i, t in enumerate(trials) if i % step == 0 or t[0] in best]
     marks = [Mark(name, us) for name, us in _baselines(found)]
@@ -230,9 +234,9 @@ def _parallel(found: Gathered, best: TemplateInsight) -> str:
         numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
         ordered = sorted(values, key=float) if numeric else sorted(values, key=str)
         axes.append((parameter.name, [plain(v) for v in ordered]))
-    bold = max(1, round(BEST_SHARE * len(rows)))
+    bold = max(1, round(BOLD_SHARE * len(rows)))
     rest = rows[bold:]
-    step = max(1, len(rest) // max(1, LINES - bold))
+    step = max(1, len(rest) // max(1, PARALLEL_LINES - bold))
     shown = rows[:bold] + rest[::step]
     lines = [
         ([labels.index(plain(row.point[name])) for name, labels in axes], row.score_us or 0.0)
@@ -310,7 +314,7 @@ def _table(table: Table, titled: bool = False) -> str:
     if not table.records:
         return f"<p>{escape(table.empty)}</p>"
     columns = table.columns
-    below = columns[-1] if len(columns) > MANY and columns[-1].folds else None
+    below = columns[-1] if len(columns) > BESIDE_COLUMNS and columns[-1].folds else None
     shown = columns[:-1] if below else columns
     kinds = ["r" if column.right else "f" if column.folds else "" for column in shown]
     head = "".join(
@@ -333,5 +337,5 @@ def _table(table: Table, titled: bool = False) -> str:
 
 
 def _facts(facts: Facts) -> str:
-    told = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in facts.lines if text)
-    return f"<dl>{told}</dl>"
+    lines = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in facts.lines if text)
+    return f"<dl>{lines}</dl>"

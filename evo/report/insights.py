@@ -13,6 +13,7 @@ from evo.report import (
     Column,
     Facts,
     Form,
+    Groups,
     Record,
     Table,
     as_json,
@@ -27,18 +28,24 @@ from evo.report.overview import dead_parameters_text
 if TYPE_CHECKING:
     from evo.explain.insights import Context, Convergence, Insights, TemplateInsight
 
-STEPS = 12
-"""Steps of the history that a person is shown: the last ones."""
-PAIRS = 5
-"""Pairs of trials below which no ratio is shown."""
+SHOWN_STEPS = 12
+"""A person sees so many steps of the history: the last ones."""
+LEAST_PAIRS = 5
+"""No ratio is shown that rests on fewer pairs of trials."""
 
 
-def insights_text(found: Insights, form: Form, console: Console, templates: int = 1) -> str:
-    """The whole page. Parameters are shown for the best `templates` templates; JSON has all of them."""
+NO_GROUPS: Groups = {}
+
+
+def insights_text(
+    found: Insights, form: Form, console: Console, templates: int = 1, groups: Groups = NO_GROUPS
+) -> str:
+    """The whole page. Parameters are shown for the best `templates` templates; JSON has all of them.
+    `groups`: the task's baseline groups."""
     if form == "json":
         return as_json(asdict(found))
     parts = []
-    for heading, blocks in _sections(found, templates):
+    for heading, blocks in _sections(found, templates, groups):
         texts = [block.render(form, console) for block in blocks]
         if form == "markdown":
             texts = [f"## {heading}\n", *(_below(heading, block, console) for block in blocks)]
@@ -54,10 +61,10 @@ def _below(heading: str, block: Table | Facts, console: Console) -> str:
     return block.render("markdown", console)
 
 
-def _sections(found: Insights, templates: int) -> Iterator[tuple[str, list[Table | Facts]]]:
+def _sections(found: Insights, templates: int, groups: Groups) -> Iterator[tuple[str, list[Table | Facts]]]:
     yield "Task and hardware", [_context(found, found.context)]
     if found.elites:
-        yield "Best trials", [*leaderboards(found.elites)]
+        yield "Best trials", [*leaderboards(found.elites, {found.study: groups})]
     if found.history:
         yield "How the best came about", [_history(found)]
     yield "Templates", [_templates(found)]
@@ -104,7 +111,7 @@ def _context(found: Insights, context: Context) -> Facts:
 
 
 def _history(found: Insights) -> Table:
-    steps = found.history[-STEPS:]
+    steps = found.history[-SHOWN_STEPS:]
     left = len(found.history) - len(steps)
     columns = (
         Column("trial", lambda r: str(r["number"]), right=True),
@@ -161,7 +168,7 @@ def parameters_table(found: Insights, template: TemplateInsight) -> Table:
 
 def _pairs(record: Record) -> str:
     """The value that does best where nothing else differs; it need not be the one of the fastest trials."""
-    enough = [p for p in record["paired"] if p["pairs"] >= PAIRS]
+    enough = [p for p in record["paired"] if p["pairs"] >= LEAST_PAIRS]
     if not enough:
         return "-"
     top = enough[0]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from evo.report import (
-    SDPA,
     Column,
+    Groups,
     Record,
     Table,
-    best_baseline,
     compared_with,
     count,
+    group_key,
+    group_record,
     interval_text,
     point_text,
     ratio_text,
@@ -24,39 +25,41 @@ if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.store import LeaderboardRow
 
 
-def leaderboards(ranked: Sequence[LeaderboardRow]) -> list[Table]:
+NO_GROUPS: Mapping[str, Groups] = {}
+
+
+def leaderboards(ranked: Sequence[LeaderboardRow], groups: Mapping[str, Groups] = NO_GROUPS) -> list[Table]:
     """A table for each problem and device: times of different ones have no common order. CONFIRMED times,
-    times of the search alone and estimates are never in one table."""
-    groups: dict[tuple[str, str, str, str], list[LeaderboardRow]] = {}
+    times of the search alone and estimates are never in one table. `groups`: of each study its baseline
+    groups; a table has a column for each of them."""
+    tables: dict[tuple[str, str, str, str], list[LeaderboardRow]] = {}
     for row in ranked:
         estimated_for = row.estimate_gpu if row.median_us is None else ""
-        groups.setdefault((row.problem, row.device, row.kind, estimated_for), []).append(row)
-    return [_leaderboard(rows) for rows in groups.values()]
+        tables.setdefault((row.problem, row.device, row.kind, estimated_for), []).append(row)
+    return [_leaderboard(rows, groups) for rows in tables.values()]
 
 
-def leaderboard_records(ranked: Sequence[LeaderboardRow]) -> Table:
+def leaderboard_records(ranked: Sequence[LeaderboardRow], groups: Mapping[str, Groups] = NO_GROUPS) -> Table:
     """All rows in one table, for JSON and CSV."""
-    return Table("", (), tuple(_ranked_record(row) for row in ranked))
+    return Table("", (), tuple(_ranked_record(row, groups.get(row.study, {})) for row in ranked))
 
 
-def _ranked_record(row: LeaderboardRow) -> dict[str, Any]:
-    """A ratio is to the baseline that it names; that to SDPA is to its fastest backend, where one was timed
-    beside the kernel."""
+def _ranked_record(row: LeaderboardRow, groups: Groups) -> dict[str, Any]:
+    """A speedup is over the baseline that it names; that of a group is over the fastest one of the group that
+    was timed beside the kernel."""
     best = compared_with(row.median_us, row.speedup, row.baselines_us)
     if row.versus and row.median_us is not None and row.speedup is not None:
         best = row.versus, row.baselines_us.get(row.versus, row.median_us * row.speedup)
-    sdpa = best_baseline({name: us for name, us in row.baselines_us.items() if name in SDPA})
     return asdict(row) | {
         "best_baseline": best[0] if best else None,
         "best_baseline_us": best[1] if best else None,
-        "fastest_sdpa": sdpa[0] if sdpa else None,
-        "fastest_sdpa_us": sdpa[1] if sdpa else None,
-        "sdpa_speedup": sdpa[1] / row.median_us if sdpa and row.median_us else None,
+        **group_record(groups, row.baselines_us, row.median_us),
     }
 
 
-def _leaderboard(rows: Sequence[LeaderboardRow]) -> Table:
+def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -> Table:
     first = rows[0]
+    shared: Groups = {group: names for row in rows for group, names in groups.get(row.study, {}).items()}
     title = f"{first.problem} · {first.device}"
     columns = [
         Column("#", lambda r: f"{r['rank']}{r['tied']}", right=True),
@@ -72,7 +75,7 @@ def _leaderboard(rows: Sequence[LeaderboardRow]) -> Table:
             Column("time", lambda r: score_text(r["median_us"], None), right=True),
             Column(level, lambda r: interval_text(r["low_us"], r["high_us"]), wide=True),
             Column("vs best baseline", _versus),
-            Column("vs fastest SDPA", _versus_sdpa, wide=True),
+            *(Column(f"vs fastest {group}", _versus_group(group), wide=True) for group in shared),
         ]
         if first.kind == "confirmed":
             columns += [Column("cold", lambda r: score_text(r["cold_us"], None), right=True, wide=True)]
@@ -84,7 +87,9 @@ def _leaderboard(rows: Sequence[LeaderboardRow]) -> Table:
         Column("point", lambda r: point_text(r["point"]), folds=True),
     ]
     ranks = [row.rank for row in rows]
-    records = tuple(_ranked_record(r) | {"tied": "=" if ranks.count(r.rank) > 1 else ""} for r in rows)
+    records = tuple(
+        _ranked_record(r, shared) | {"tied": "=" if ranks.count(r.rank) > 1 else ""} for r in rows
+    )
     return Table(title, tuple(columns), records)
 
 
@@ -94,5 +99,11 @@ def _versus(record: Record) -> str:
     return f"{text} {record['best_baseline'] or ''}".rstrip() + tie
 
 
-def _versus_sdpa(record: Record) -> str:
-    return f"{record['sdpa_speedup']:.2f}x {record['fastest_sdpa']}" if record["sdpa_speedup"] else "-"
+def _versus_group(group: str) -> Callable[[Record], str]:
+    key = group_key(group)
+
+    def cell(record: Record) -> str:
+        speedup = record[f"{key}_speedup"]
+        return f"{speedup:.2f}x {record[f'fastest_{key}']}" if speedup else "-"
+
+    return cell

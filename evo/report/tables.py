@@ -1,17 +1,13 @@
-"""What a person or a script sees: the kit of tables, facts and words. Each page has a module of its own.
+"""Tables and facts, from which every page is made.
 
-Renders what it is given and decides nothing. A `Table` has four renderings: text for a terminal (any width,
-with or without colour), JSON, CSV and Markdown. JSON and CSV carry full values under stable keys; text and
-Markdown carry what a person reads. An estimate is written `~8.5` and never shares a column with a measured
-time.
-"""
+A `Table` has four forms: text for a terminal (any width, with or without colour), JSON, CSV and Markdown.
+JSON and CSV have full values under stable keys; text and Markdown have what a person reads."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,27 +17,24 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from evo.trial import Point, Value
-
 Form = Literal["text", "json", "csv", "markdown"]
 Record = Mapping[str, Any]
 """One row of a table: stable key -> plain value."""
 
-ROOM = 30
-"""Characters that a folding last column has at least; where it would have fewer, its cells stand below the
-rows."""
-
-SDPA = ("sdpa", "flash", "cudnn", "efficient", "math")
-"""Baselines that are PyTorch's scaled_dot_product_attention: its own choice, and its backends by name."""
-
-NAMES, NAME_WIDTH = 3, 60
-"""Kernels of a baseline that a person sees, and characters of each: names of C++ templates are long."""
+LEAST_FOLDED_WIDTH = 30
+"""A folding last column has at least so many characters; with fewer, its cells are written below the rows."""
 
 STYLES = {
-    "TIMED": "green", "GREEN": "green", "RED": "red", "HUNG": "red", "CRASHED": "red",
-    "works": "green", "absent": "yellow", "broken": "red",
-}  # fmt: skip
-"""Colours repeat what a word says: nothing is told by colour alone."""
+    "TIMED": "green",
+    "GREEN": "green",
+    "RED": "red",
+    "HUNG": "red",
+    "CRASHED": "red",
+    "works": "green",
+    "absent": "yellow",
+    "broken": "red",
+}
+"""Colours of words. They only repeat what the word says."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +112,18 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def _fitting(self, width: int) -> list[Column]:
-        """All columns, less as many of those that may be left out as are too many for `width`."""
+        """The columns that fit into `width`: `wide` ones are left out, the last ones first, until they do."""
         columns = list(self.columns)
         for column in reversed(self.columns):
-            if sum(self._needs(c, 2 * ROOM) for c in columns) <= width + 2:
+            if sum(self._needs(c, 2 * LEAST_FOLDED_WIDTH) for c in columns) <= width + 2:
                 break
             if column.wide:
                 columns.remove(column)
         return columns
 
-    def _needs(self, column: Column, room: int = ROOM) -> int:
-        """Characters that a column takes, and the two to the next; one that folds is content with `room`."""
+    def _needs(self, column: Column, room: int = LEAST_FOLDED_WIDTH) -> int:
+        """Characters that a column takes, with the two to the next one; a column that folds needs at most
+        `room`."""
         cells = [column.heading, *(column.cell(record) for record in self.records)]
         longest = max(len(line) for cell in cells for line in cell.split("\n"))
         return 2 + (min(longest, room) if column.folds else longest)
@@ -142,8 +136,8 @@ class Table:
         return taken <= width and width - taken < self._needs(columns[-1]) - 2
 
     def _grid(self, columns: Sequence[Column], width: int) -> RichTable:
-        """Where all is too wide even so, every column folds: a cell that is cut says something else."""
-        fits = sum(self._needs(column, ROOM // 2) for column in columns) <= width + 2
+        """Where the columns are still too wide, every one folds: a cell that is cut says something else."""
+        fits = sum(self._needs(column, LEAST_FOLDED_WIDTH // 2) for column in columns) <= width + 2
         grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         for column in columns:
             justify: Literal["left", "right"] = "right" if column.right else "left"
@@ -169,15 +163,15 @@ class Facts:
 
     def render(self, form: Form, console: Console) -> str:
         """As text or as Markdown."""
-        told = [(label, text) for label, text in self.lines if text]
+        shown = [(label, text) for label, text in self.lines if text]
         if form == "markdown":
-            return "".join(f"- **{label}**: {text}\n" for label, text in told)
+            return "".join(f"- **{label}**: {text}\n" for label, text in shown)
         with console.capture() as captured:
             console.print(Text(self.title, self.style))
             grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
-            for label, text in told:
+            for label, text in shown:
                 grid.add_row(label, Text(text))
             console.print(grid)
         return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
@@ -186,97 +180,3 @@ class Facts:
 def as_json(value: object) -> str:
     """`value` as a person and a script both can read it."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n"
-
-
-# ------------------------------------------------------------------------------------------------ words
-
-
-def microseconds(value: float) -> str:
-    """`8.53 µs`, `292 µs`, `4.11 ms`: three digits."""
-    return f"{three_digits(value / 1000)} ms" if value >= 10_000 else f"{three_digits(value)} µs"
-
-
-def three_digits(value: float) -> str:
-    """A positive number with three digits that count: 0.512, 8.53, 72.5, 290, 4114."""
-    decimals = 3 if value < 0.9995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{decimals}f}"
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `1 min 05 s`, `13 h 42 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def dollars(seconds: float, rate: float) -> str:
-    """What `seconds` cost at `rate` dollars an hour."""
-    return f"${seconds / 3600 * rate:.2f}"
-
-
-def plain(value: Value) -> str:
-    """A parameter's value; booleans as 0 and 1."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def point_text(point: Point) -> str:
-    """`bm=64 bn=128 swizzle=xor`."""
-    return " ".join(f"{name}={plain(value)}" for name, value in point.items())
-
-
-def score_text(median_us: float | None, estimate_us: float | None) -> str:
-    """A measured time, or an estimate marked as one, or a dash."""
-    if median_us is not None:
-        return microseconds(median_us)
-    return f"~{microseconds(estimate_us)}" if estimate_us is not None else "-"
-
-
-def kernels_text(names: Sequence[str]) -> str:
-    """The kernels of one baseline, bare of namespaces and template arguments; the first of them, if there are
-    many."""
-    short = list(dict.fromkeys(_bare(name) for name in names if not name.startswith(("Memset", "Memcpy"))))
-    more = f" and {len(short) - NAMES} more" if len(short) > NAMES else ""
-    return ", ".join(short[:NAMES]) + more
-
-
-def _bare(name: str) -> str:
-    if tuned := re.search(r" (\[[^\[\]]*=[^\[\]]*\])$", name):  # what a baseline chose for itself
-        return f"{_bare(name[: tuned.start()])} {tuned[1]}"
-    name = re.split(r"[<(]", name.replace("(anonymous namespace)", ""))[0].strip()
-    name = name.removeprefix("void ").rsplit("::", 1)[-1]
-    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 2] + " …"
-
-
-def best_baseline(baselines_us: Mapping[str, float]) -> tuple[str, float] | None:
-    """Name and median of the fastest one."""
-    return min(baselines_us.items(), key=lambda item: item[1]) if baselines_us else None
-
-
-def compared_with(
-    median_us: float | None, speedup: float | None, baselines_us: Mapping[str, float]
-) -> tuple[str, float] | None:
-    """Name and median of the baseline that a speedup is to: the one that was timed in turns with the kernel,
-    and two may be as good as equal."""
-    if median_us is None or speedup is None or not baselines_us:
-        return None
-    return min(baselines_us.items(), key=lambda item: abs(item[1] - median_us * speedup))
-
-
-def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
-    """`1.08x [1.07, 1.09]`: above 1 is faster than the baseline."""
-    if ratio is None:
-        return "-"
-    return f"{ratio:.2f}x" if low is None or high is None else f"{ratio:.2f}x [{low:.2f}, {high:.2f}]"
-
-
-def interval_text(low: float | None, high: float | None) -> str:
-    """`[8.51, 8.55]`, or a dash."""
-    return "-" if low is None or high is None else f"[{three_digits(low)}, {three_digits(high)}]"
-
-
-def count(number: int | None) -> str:
-    """A number, or a dash."""
-    return "-" if number is None else str(number)
