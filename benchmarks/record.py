@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -39,7 +40,19 @@ DESCRIBE = ("git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=
 
 
 def record(results: dict[str, Any], protocol: str, command: str, on_gpu: bool) -> dict[str, Any]:
-    """A result with all fields. `on_gpu`: whether the GPU of this machine, if there is one, took part."""
+    """A result with all fields; see `surroundings`."""
+    return finished(surroundings(protocol, command, on_gpu), results)
+
+
+def surroundings(protocol: str, command: str, on_gpu: bool) -> dict[str, Any]:
+    """All fields but the figures, to be asked for before anything is measured. `on_gpu`: whether the GPU of
+    this machine, if there is one, takes part. SystemExit where evo is imported from another tree."""
+    import evo
+
+    if Path(evo.__file__).resolve().parents[1] != ROOT:
+        raise SystemExit(
+            f"error: evo is imported from {evo.__file__}, not from {ROOT}\nhint: PYTHONPATH={ROOT}"
+        )
     gpu, driver = gpu_and_driver() if on_gpu else ("none", "none")
     commit, clean = commit_and_clean(ROOT)
     return {
@@ -49,11 +62,15 @@ def record(results: dict[str, Any], protocol: str, command: str, on_gpu: bool) -
         "versions": versions(),
         "commit": commit,
         "clean": clean,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": "",
         "protocol": " ".join(protocol.split()),
         "command": command,
-        "results": results,
     }
+
+
+def finished(about: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """The result: `about` with the date of now, and the figures."""
+    return {**about, "date": datetime.now(UTC).isoformat(timespec="seconds"), "results": results}
 
 
 def write(path: Path, entry: dict[str, Any]) -> None:
@@ -78,7 +95,10 @@ def commit_and_clean(root: Path) -> tuple[str, bool]:
             f"error: no commit known: {root} has neither .git nor .commit\n"
             f"hint: where the tree was copied from, run: {' '.join(DESCRIBE)} > .commit; copy that file, too"
         )
-    return described.removesuffix("-dirty"), not described.endswith("-dirty")
+    commit = described.removesuffix("-dirty")
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise SystemExit(f"error: not a commit: {described!r} in {said}")
+    return commit, not described.endswith("-dirty")
 
 
 def gpu_and_driver() -> tuple[str, str]:

@@ -1,6 +1,4 @@
-"""Mutation testing of the gate over every template: what it refuses of the mutants of honest kernels.
-
-    python benchmarks/mutation.py --mutants 256 --jobs 16 --out benchmarks/results/mutation.json
+"""Mutation testing of the gate over every template: what it refuses of the mutants of correct kernels.
 
 Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
 or for an H200 where the template needs one. All mutants of executed statements are tried, or a sample of
@@ -22,25 +20,25 @@ import argparse
 import hashlib
 import json
 import os
-import subprocess
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evo.rig import gpu_that_runs
-from mutation_names import name_of
-
-from evo.cache import Cache
-from evo.compile.nvcc import find_compiler
+from benchmarks.gate.mutation_names import name_of
+from benchmarks.record import ROOT, commit_and_clean
+from evo.device.open import gpu_that_runs
 from evo.selftest.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
 from evo.selftest.mutation import Mutant
 from evo.task import load_task
 from evo.template import list_templates, load_template
 from evo.trial import Outcome
 
+PROTOCOL = """PTX mutants of each template's default kernel through the gate, seed 0, on the emulator; each
+row names the commit of the sources that it is of"""
+GPU = False
 KEPT = ("kind", "line", "before", "after", "place", "text", "thorough", "differs", "compared")
 """What is kept of a survivor."""
 
@@ -111,50 +109,47 @@ def subjects(names: Iterable[str], cache: Path) -> list[Subject]:
     task = load_task("attention")
     return [
         Subject(
-            name, task.problem("1,8,512,64", causal=causal), gpu_that_runs(load_template(task, name)), cache
+            name,
+            task.problem("1,8,512,64", causal=causal),
+            gpu_that_runs(load_template(task, name).needs),
+            cache,
         )
         for name in names
         for causal in (False, True)
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mutants", type=int, help="of each kernel (default: all)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--template", action="append", help="only this one; may be repeated")
     parser.add_argument("--again", action="store_true", help="try survivors anew first")
-    parser.add_argument("--commit", default="", help="where there is no git")
-    parser.add_argument("--state", type=Path, default=Path("/tmp/evo-mutation"))
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
+    parser.add_argument("--state", type=Path, default=Path("build/mutation"), help="what has been tried")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     begin = time.perf_counter()
     asked.state.mkdir(parents=True, exist_ok=True)
-    cache = asked.state / "cache"
-    with find_compiler(None, Cache(cache)) as compiler:
-        version = compiler.version
-    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    commit = asked.commit or run.stdout.strip()
+    commit, _ = commit_and_clean(ROOT)
     names = asked.template or list_templates("attention")
-    rows = [row_of(subject, asked.mutants, commit, asked.state) for subject in subjects(names, cache)]
+    chosen = subjects(names, asked.state / "cache")
+    rows = [row_of(subject, asked.mutants, commit, asked.state) for subject in chosen]
     of = {row.subject: row for row in rows}
-    print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
     if asked.again:
         for row in rows:
             row.about["survivors_tried_again"] = commit
     looks = (*(["survivors"] if asked.again else []), "left", "unknown")
-    for look in looks:  # survivors, whom to compare takes longest, last
+    for look in looks:  # survivors, which take longest to compare, last
         work: list[Errand] = [errand for row in rows for errand in getattr(row, look)]
-        print(f"{len(work)} to look at", flush=True)
+        print(f"{len(work)} to look at", file=sys.stderr, flush=True)
         for number, (subject, tried) in enumerate(try_each(work, asked.jobs), 1):
             of[subject].add(tried)
             if number % 50 == 0:
-                print(f"{number} looked at, {time.perf_counter() - begin:.0f} s", flush=True)
+                took = time.perf_counter() - begin
+                print(f"{number} looked at, {took:.0f} s", file=sys.stderr, flush=True)
     results = [row.result() for row in rows]
-    asked.out.write_text(json.dumps(document(asked, results, version), indent=1) + "\n")
-    print(table(results))
+    print(table(results), file=sys.stderr)
+    yield {"kernels": results}
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
@@ -191,19 +186,3 @@ def class_of(survivor: Mapping[str, Any]) -> str:
     if survivor["thorough"] != Outcome.GREEN:
         return "only finalists"
     return "within the line" if survivor["differs"] else "bit-identical"
-
-
-def document(asked: argparse.Namespace, results: list[dict[str, Any]], version: str) -> dict[str, Any]:
-    """The result with what it depends on; each row names the commit whose sources it is of."""
-    return {
-        "command": f"python benchmarks/mutation.py --mutants {asked.mutants} --jobs {asked.jobs}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "gpu": "none: the emulator, standing for the GPU named in each result",
-        "versions": {"compiler": version},
-        "protocol": "PTX mutants of each template's default kernel through the gate, seed 0",
-        "results": results,
-    }
-
-
-if __name__ == "__main__":
-    main()

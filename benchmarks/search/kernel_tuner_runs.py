@@ -110,11 +110,15 @@ class Runs:
                     signal.setitimer(signal.ITIMER_PROF, 0)
                 self.done.append(
                     {
-                        "strategy": name, "seed": seed, "points": recorder.points,
-                        "repeated": recorder.repeated, "infeasible": refused, "error": error,
+                        "strategy": name,
+                        "seed": seed,
+                        "points": recorder.points,
+                        "repeated": recorder.repeated,
+                        "infeasible": refused,
+                        "error": error,
                         "seconds": time.process_time() - began - recorder.seconds,
                     }
-                )  # fmt: skip
+                )
         searchspace.is_param_config_valid = plain
         return []
 
@@ -128,9 +132,12 @@ def main() -> None:
     signal.signal(signal.SIGPROF, give_up)
     with redirect_stdout(io.StringIO()):
         tune_cache(
-            request["cache"], strategy=runs, strategy_options={"max_fevals": request["evaluations"]},
-            quiet=True, verbose=False,
-        )  # fmt: skip
+            request["cache"],
+            strategy=runs,
+            strategy_options={"max_fevals": request["evaluations"]},
+            quiet=True,
+            verbose=False,
+        )
     json.dump({"version": version("kernel-tuner"), "runs": runs.done}, sys.stdout)
 
 

@@ -1,12 +1,11 @@
-"""How well does the emulator's estimate order measured kernels? Spearman correlation and top-10 recall.
+"""How well the emulator's estimate orders measured kernels: Spearman correlation and top-10 recall.
 
-    python benchmarks/estimate_rank.py runs/evo.db --study NAME --out pairs.json   # emulates every trial
-    python benchmarks/estimate_rank.py pairs.json                                  # judges recorded pairs
+    python benchmarks/run.py emulator/estimate runs/evo.db --study NAME --pairs pairs.json
+    python benchmarks/run.py emulator/estimate pairs.json
 
 A database's TIMED trials of the study are compiled for the named GPU, run once on the emulator (checks off)
-and estimated; the pairs (measured and estimated µs) with their counters are written to --out. A JSON file
-is a list of objects with measured_us and estimate_us (and, where present, template, counters, resources and
-launch, from which the estimate is made anew: so a changed model is judged without emulating again).
+and estimated. `--pairs` keeps measured and estimated µs with counters, resources and launch; from such a file
+the estimates are made anew, so that a changed model is judged without emulating again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,33 @@ from evo.store import Store
 from evo.task import load_task
 from evo.trial import Candidate, LaunchConfig, Outcome, Resources
 
+PROTOCOL = """warm medians of a search against the estimate for its GPU; Spearman's rank correlation, and how
+many of the 10 fastest are among the 10 with the lowest estimate"""
+GPU = False
 Floats = npt.NDArray[np.float64]
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, help="a study database, or a JSON file of pairs")
+    parser.add_argument("--study", help="the study's name, for a database")
+    parser.add_argument("--gpu", default="H200", help="the GPU that was measured")
+    parser.add_argument("--limit", type=int, default=10**9, help="at most so many trials")
+    parser.add_argument("--pairs", type=Path, help="where to keep the pairs")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    gpu = KNOWN_GPUS[asked.gpu]
+    if asked.source.suffix == ".json":
+        pairs = json.loads(asked.source.read_text())
+    elif asked.study:
+        pairs = pairs_of(asked.source, asked.study, gpu, asked.limit)
+    else:
+        raise SystemExit("error: a database needs --study")
+    if len(pairs) < 3:
+        raise SystemExit("error: fewer than three measured trials")
+    if asked.pairs:
+        asked.pairs.write_text(json.dumps(pairs))
+    yield {"measured": {"gpu": gpu.name, "trials": len(pairs)}, "templates": judged(pairs, gpu)}
 
 
 def ranks(values: Floats) -> Floats:
@@ -154,44 +179,3 @@ def pairs_of(database: Path, study_name: str, gpu: Gpu, limit: int) -> list[dict
         if i % 20 == 0:
             print(f"{i}/{len(rows)} trials, {time.perf_counter() - begin:.0f} s", file=sys.stderr)
     return pairs
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("source", type=Path, help="a study database, or a JSON file of pairs")
-    parser.add_argument("--study", help="the study's name, for a database")
-    parser.add_argument("--gpu", default="H200", help="the GPU that was measured")
-    parser.add_argument("--limit", type=int, default=10**9, help="at most so many trials")
-    parser.add_argument("--out", type=Path, help="where to write the pairs")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args()
-    gpu = KNOWN_GPUS[options.gpu]
-    if options.source.suffix == ".json":
-        pairs = json.loads(options.source.read_text())
-    else:
-        if not options.study:
-            parser.error("a database needs --study")
-        pairs = pairs_of(options.source, options.study, gpu, options.limit)
-    if len(pairs) < 3:
-        print("error: fewer than three measured trials", file=sys.stderr)
-        return 4
-    if options.out:
-        options.out.write_text(json.dumps(pairs))
-    result = judged(pairs, gpu)
-    if options.json:
-        print(json.dumps(result, indent=1))
-        return 0
-    print(f"estimates for {gpu.name} against {len(pairs)} measured trials")
-    print("template          trials  Spearman  top-10    fastest  its rank  estimate/measured (p10-p90)")
-    for name, row in result.items():
-        low, high = row["ratio_p10_p90"]
-        print(
-            f"{name:<16}{row['trials']:>8}{row['spearman']:>10.3f}{row['top10_recall']:>8.0%}"
-            f"{row['fastest_us']:>8.2f} µs{row['rank_of_fastest']:>10}"
-            f"{row['median_ratio']:>10.2f} ({low:.2f}-{high:.2f})"
-        )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,4 @@
-"""Does the gate ever refuse an honest kernel? The numeric checks over many seeds, on a GPU.
-
-    python benchmarks/false_alarms.py --seeds 1000 --out benchmarks/results/false-alarms-h200.json
+"""Whether the gate ever refuses an honest kernel: its numeric checks over many seeds, on a GPU.
 
 Every template's default (that of flash_wgmma_split also without a maximum) and torch's own flash, cuDNN,
 memory-efficient and math kernels, in fp16 and bf16, at head dimensions 64 and 128, causal and not: each seed
@@ -12,11 +10,9 @@ would meet in a search at 512. Written: how many were refused, and how near the 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -34,6 +30,8 @@ from evo.task import Task, load_task
 from evo.template import list_templates, load_template
 from evo.trial import Candidate, Problem
 
+PROTOCOL = "the numeric checks of the gate on honest kernels; worst error as a part of its line"
+GPU = True
 LENGTHS = (1, 63, 64, 65, 127, 129, 200, 257, 512, 1000)
 Run = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 
@@ -96,16 +94,13 @@ def try_combination(combination: tuple[str, int, bool, int, int]) -> dict[str, d
     return results
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--heads", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=8, help="processes that share the GPU")
-    parser.add_argument("--commit", default="", help="where there is no git")
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     begin = time.perf_counter()
     combinations = [
         (dtype, dim, causal, asked.heads, asked.seeds)
@@ -117,36 +112,27 @@ def main() -> None:
     with get_context("spawn").Pool(asked.jobs) as pool:
         for found in pool.imap_unordered(try_combination, combinations):
             results |= found
-            print(f"{next(iter(found))} …: {time.perf_counter() - begin:.0f} s", flush=True)
-    with find_compiler(None, Cache(Path.home() / ".cache" / "evo")) as compiler:
-        device = CudaDevice(0)
-        record = {
-            "command": f"python benchmarks/false_alarms.py --seeds {asked.seeds} --heads {asked.heads}",
-            "commit": asked.commit or _commit(),
-            "date": datetime.now(UTC).date().isoformat(),
-            "gpu": device.name,
-            "versions": {
-                "driver": f"CUDA {device.driver_version}",
-                "torch": torch.__version__,
-                "compiler": compiler.version,
-            },
-            "protocol": "the numeric checks of the gate on honest kernels; worst error as a part of its line",
-            "seeds": asked.seeds,
-            "lengths": LENGTHS,
-            "families": load_task("attention").families.names,
-            "judged": sum(r["judged"] for r in results.values()),
-            "refused": sum(r["refused"] for r in results.values()),
-            "seconds": round(time.perf_counter() - begin),
-            "kernels": dict(sorted(results.items())),
-        }
-    asked.out.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{record['refused']} of {record['judged']} refused")
+            took = time.perf_counter() - begin
+            print(f"{next(iter(found))} …: {took:.0f} s", file=sys.stderr, flush=True)
+            yield {
+                "seeds": asked.seeds,
+                "lengths": LENGTHS,
+                "families": load_task("attention").families.names,
+                "judged": sum(r["judged"] for r in results.values()),
+                "refused": sum(r["refused"] for r in results.values()),
+                "seconds": round(took),
+                "kernels": dict(sorted(results.items())),
+            }
 
 
 def try_length(
-    task: Task, device: CudaDevice, compiler: Compiler, problem: Problem, seeds: range,
+    task: Task,
+    device: CudaDevice,
+    compiler: Compiler,
+    problem: Problem,
+    seeds: range,
     results: dict[str, dict[str, Any]],
-) -> None:  # fmt: skip
+) -> None:
     """All kernels at one length, on the same inputs: the reference is computed once a seed."""
     running = list(kernels(task, device, compiler, problem))
     for seed in seeds:
@@ -174,12 +160,3 @@ def try_length(
             found["worst_element"] = max(
                 found["worst_element"], round(seen.element_error / seen.element_limit, 4)
             )
-
-
-def _commit() -> str:
-    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return run.stdout.strip()
-
-
-if __name__ == "__main__":
-    main()

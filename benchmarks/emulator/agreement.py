@@ -1,7 +1,4 @@
-"""Do the emulator and a GPU say the same of the same kernels? Outputs and verdicts over all templates.
-
-    python benchmarks/agreement.py --jobs 16 --out benchmarks/results/agreement-h200.json   # on the GPU
-    python benchmarks/agreement.py --gpu H200 --only emulator                   # anywhere: half of it
+"""Whether the emulator and a GPU say the same of the same kernels: outputs and verdicts over all templates.
 
 At each head dimension a template runs at every point of a pairwise-covering sample; fp16 and bf16, causal
 and not, and ragged lengths take turns, so that each type and mask has its share of at least --points.
@@ -9,21 +6,18 @@ Emulator and GPU get the same inputs and the same program: the emulator runs its
 schedules, the GPU runs once what ptxas made of it. A case is GREEN if it ran without a report and its
 worst row's relative error against the fp64 reference is below the line of its type. Told by template: how
 many verdicts agree, how many outputs agree bit for bit, and the largest difference of the others in units of
-the last place of the storage type. Exit 1 where they disagree or, with one half alone, where a case is not
-GREEN.
+the last place of the storage type. Ends with 1 where they disagree or, with one
+half alone (`--only emulator` needs no GPU), where a case is not GREEN.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import product
 from multiprocessing import TimeoutError as NothingCame
 from multiprocessing import get_context
@@ -37,20 +31,58 @@ from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Device, Region
 from evo.device.emulator import EmulatorDevice, built_interpreter
 from evo.errors import CandidateError, Hung
-from evo.evaluate import versions_of
 from evo.gpu import KNOWN_GPUS, Gpu, Limits
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
 from evo.trial import Candidate, Point, Problem
 
+PROTOCOL = """the same inputs and PTX; one launch on the GPU, one under each of the emulator's schedules; the
+worst row's relative error against fp64 below a line; units in the last place where a value is 2^-7 or more"""
+GPU = True
 LENGTHS = (1, 63, 65, 129, 200, 257)
 HEAD_DIMS = (64, 128, 32, 96)
 KINDS = tuple(product(("fp16", "bf16"), (False, True)))
+NAMED_KINDS = {f"{dtype}{' causal' if causal else ''}": (dtype, causal) for dtype, causal in KINDS}
 LINE = {"fp16": 8e-4, "bf16": 6e-3}
 """Worst-row relative error that an honest kernel stays below (it measures 4e-4 and 3.5e-3)."""
 CACHE = Path.home() / ".cache" / "evo"
 PATIENCE_S = 120
 """Without any case done for so long, the GPU is taken to hang in one."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", choices=["emulator", "cuda"], help="one half alone")
+    parser.add_argument("--gpu", default="H200", choices=list(KNOWN_GPUS), help="whose limits and code")
+    parser.add_argument("--points", type=int, default=60, help="at least so many points a type and mask")
+    parser.add_argument("--template", action="append", help="only these")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    begin = time.perf_counter()
+    gpu, task, halves = KNOWN_GPUS[asked.gpu], load_task("attention"), [asked.only or "emulator"]
+    halves += ["cuda"] if not asked.only else []
+    limits = Limits.of(gpu)
+    every = asked.template or list_templates(task.name)
+    names = [name for name in every if limits.allows(load_template(task, name).needs)]
+    with ThreadPoolExecutor(1) as builder:
+        built = builder.submit(built_interpreter, CACHE)
+        todo = [c for n in names for c in cases(task, load_template(task, n), limits, asked.points)]
+        built.result()
+    print(f"{len(todo)} cases, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    done = list(compare_all(todo, gpu, halves, asked.jobs))
+    rows = {name: row_of(of_template(done, name), len(of_template(todo, name))) for name in names}
+    yield {
+        "line": LINE,
+        "schedules": EmulatorDevice(gpu).schedules,
+        "lengths": LENGTHS,
+        "head_dims": HEAD_DIMS,
+        "seconds": round(time.perf_counter() - begin),
+        "templates": rows,
+    }
+    bad = sum(len(row["not_green"]) + row["not_run"] for row in rows.values())
+    if bad:
+        raise SystemExit(f"{bad} of {len(todo)} cases are not GREEN or were not run")
 
 
 @dataclass(frozen=True)
@@ -177,8 +209,12 @@ class Bench:
         out = held["o"].cpu()
         row_error = float(((out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
         right = row_error < LINE[problem.dtype]
-        return Half("GREEN" if right else "RED", "" if right else "wrong result", row_error,
-                    out.view(torch.int16).numpy().ravel())  # fmt: skip
+        return Half(
+            "GREEN" if right else "RED",
+            "" if right else "wrong result",
+            row_error,
+            out.view(torch.int16).numpy().ravel(),
+        )
 
 
 def units_apart(outputs: Sequence[np.ndarray[Any, Any]], dtype: str) -> int:
@@ -221,92 +257,37 @@ def compare_all(todo: Sequence[Case], gpu: Gpu, halves: Sequence[str], jobs: int
                 return
 
 
-def told(name: str, done: Sequence[Compared], asked: int) -> dict[str, Any]:
+def of_template(some: Sequence[Any], name: str) -> list[Any]:
+    """The cases, done or not, of one template."""
+    return [one for one in some if getattr(one, "case", one).candidate.template == name]
+
+
+def row_of(done: Sequence[Compared], asked: int) -> dict[str, Any]:
     """One template's row."""
-    worst = {
-        half: {dtype: max((c.halves[half].row_error for c in done
-                           if half in c.halves and c.case.candidate.problem.dtype == dtype), default=0.0)
-               for dtype in LINE}
-        for half in {h for c in done for h in c.halves}
-    }  # fmt: skip
-    kinds = [(c.case.candidate.problem.dtype, bool(c.case.candidate.problem["causal"])) for c in done]
-    bad = [
-        {"case": c.case.name, "point": dict(c.case.candidate.point),
-         **{n: f"{h.outcome} {h.why}"[:600] for n, h in c.halves.items()}}
-        for c in done if not c.green
-    ]  # fmt: skip
-    for one in bad:
-        print("  " + json.dumps(one), file=sys.stderr)
-    row = {
+    halves = {half for c in done for half in c.halves}
+    problems = [c.case.candidate.problem for c in done]
+    kinds = [(problem.dtype, bool(problem["causal"])) for problem in problems]
+    return {
         "cases": asked,
         "not_run": asked - len(done),
         "same_verdict": sum(c.agree for c in done),
         "green": sum(c.green for c in done),
         "same_bits": sum(c.ulp == 0 for c in done),
         "largest_ulp": max((c.ulp for c in done), default=-1),
-        "worst_row_error": worst,
-        "kinds": {f"{dtype}{' causal' if causal else ''}": kinds.count((dtype, causal))
-                  for dtype, causal in KINDS},
-        "not_green": bad,
-    }  # fmt: skip
-    print(f"{name}: " + ", ".join(f"{k} {row[k]}" for k in list(row)[:6]), flush=True)
-    return row
+        "worst_row_error": {half: worst_errors(done, half) for half in sorted(halves)},
+        "kinds": {name: kinds.count(kind) for name, kind in NAMED_KINDS.items()},
+        "not_green": [not_green(c) for c in done if not c.green],
+    }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", choices=["emulator", "cuda"], help="one half alone")
-    parser.add_argument("--gpu", default="H200", choices=list(KNOWN_GPUS), help="whose limits and code")
-    parser.add_argument("--points", type=int, default=60, help="at least so many points a type and mask")
-    parser.add_argument("--template", action="append", help="only these")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--commit", default="", help="where there is no git")
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    begin = time.perf_counter()
-    gpu, task, halves = KNOWN_GPUS[asked.gpu], load_task("attention"), [asked.only or "emulator"]
-    halves += ["cuda"] if not asked.only else []
-    limits = Limits.of(gpu)
-    names = [n for n in asked.template or list_templates(task.name)
-             if limits.allows(load_template(task, n).needs)]  # fmt: skip
-    with ThreadPoolExecutor(1) as builder:
-        built = builder.submit(built_interpreter, CACHE)
-        todo = [c for n in names for c in cases(task, load_template(task, n), limits, asked.points)]
-        built.result()
-    print(f"{len(todo)} cases, {time.perf_counter() - begin:.0f} s", flush=True)
-    done = list(compare_all(todo, gpu, halves, asked.jobs))
-    rows = {
-        name: told(name, [c for c in done if c.case.candidate.template == name],
-                   sum(c.candidate.template == name for c in todo))
-        for name in names
-    }  # fmt: skip
-    if asked.out:
-        bench = Bench(gpu, halves)
-        record = {
-            "command": f"python benchmarks/agreement.py --points {asked.points} --jobs {asked.jobs}",
-            "commit": asked.commit or _commit(),
-            "date": datetime.now(UTC).date().isoformat(),
-            "gpu": bench.devices[halves[-1]].name,
-            "versions": versions_of(bench.devices[halves[-1]]) | {"compiler": bench.compiler.version},
-            "protocol": "the same inputs and PTX; one launch on the GPU, one under each of the emulator's "
-            f"schedules; worst row's relative error against fp64 below {LINE}; units in the last place where "
-            "a value is at least 2^-7",
-            "schedules": EmulatorDevice(gpu).schedules,
-            "lengths": LENGTHS,
-            "head_dims": HEAD_DIMS,
-            "seconds": round(time.perf_counter() - begin),
-            "templates": rows,
-        }
-        asked.out.write_text(json.dumps(record, indent=1) + "\n")
-    bad = sum(len(row["not_green"]) + row["not_run"] for row in rows.values())
-    print(f"{len(todo)} cases, {bad} not GREEN or not run, {time.perf_counter() - begin:.0f} s")
-    return 1 if bad else 0
+def worst_errors(done: Sequence[Compared], half: str) -> dict[str, float]:
+    """The largest row error of one half, by storage type."""
+    seen = [(c.case.candidate.problem.dtype, c.halves[half].row_error) for c in done if half in c.halves]
+    return {dtype: max((error for kind, error in seen if kind == dtype), default=0.0) for dtype in LINE}
 
 
-def _commit() -> str:
-    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return run.stdout.strip()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def not_green(compared: Compared) -> dict[str, Any]:
+    """A case that is not GREEN, and what each half says of it."""
+    case = compared.case
+    said = {name: f"{half.outcome} {half.why}"[:600] for name, half in compared.halves.items()}
+    return {"case": case.name, "point": dict(case.candidate.point), **said}

@@ -112,9 +112,11 @@ def monotone_cubic(x: Floats, y: Floats, at: Floats) -> Floats:
     i = np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
     t = (at - x[i]) / h[i]
     return np.asarray(
-        (1 + 2 * t) * (1 - t) ** 2 * y[i] + t * (1 - t) ** 2 * h[i] * d[i]
-        + t**2 * (3 - 2 * t) * y[i + 1] + t**2 * (t - 1) * h[i] * d[i + 1]
-    )  # fmt: skip
+        (1 + 2 * t) * (1 - t) ** 2 * y[i]
+        + t * (1 - t) ** 2 * h[i] * d[i]
+        + t**2 * (3 - 2 * t) * y[i + 1]
+        + t**2 * (t - 1) * h[i] * d[i + 1]
+    )
 
 
 def _edge(h0: float, h1: float, m0: float, m1: float) -> float:

@@ -144,6 +144,10 @@ def _from_entries(name: str, device: str, names: Sequence[str], entries: Sequenc
     at = {p: {v: i for i, v in enumerate(v)} for p, v in values.items()}
     index = np.array([[at[p][point[p]] for p in names] for point, _, _ in entries], np.intp)
     return Recorded(
-        name, device, values, index,
-        np.array([time for _, time, _ in entries]), np.array([cost for _, _, cost in entries]),
-    )  # fmt: skip
+        name,
+        device,
+        values,
+        index,
+        np.array([time for _, time, _ in entries]),
+        np.array([cost for _, _, cost in entries]),
+    )

@@ -1,28 +1,27 @@
-"""How fast is the emulator? Attention kernels at the mission shape and at one head, by build and by check.
+"""How fast the emulator is: attention kernels at the mission shape and at one head, by build and by check.
 
-    python benchmarks/emulator_speed.py [--json results.json] [--repeats 9] [--builds x86-64-v4 x86-64-v3]
-
-Prints: start-up of a fresh process once built; for each kernel and build, the best launch on one thread with
-all checks, without, and what a warp instruction costs; the memory that the launches added; seconds of the
+Start-up of a fresh process once built; for each kernel and build, the best launch on one thread with all
+checks, without, and what a warp instruction costs; the memory that the launches added; seconds of the
 one-time build.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.command import environment
 from evo.cache import Cache
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
@@ -33,10 +32,47 @@ from evo.task import load_task
 from evo.template import load_template
 from evo.trial import Candidate
 
+PROTOCOL = """seconds: the best of several launches on one thread; checked: with all checks, unchecked: with
+bounds alone"""
+GPU = False
 KERNELS = ("flash_mma", "flash_wgmma", "wmma", "scalar")
 """Templates by name, each at its default point."""
-SHAPES = {"mission": "1,8,512,64", "one head": "1,1,512,64"}
-GPU = KNOWN_GPUS["H200"]
+SHAPES = ("1,8,512,64", "1,1,512,64")
+STANDS_FOR = KNOWN_GPUS["H200"]
+
+
+LEVELS = ("x86-64-v4", "x86-64-v3", "x86-64")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--builds", nargs="*", help="instruction sets (default: all that this CPU has)")
+    parser.add_argument("--kernels", nargs="*", default=list(KERNELS))
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), help="B,H,L,D")
+    parser.add_argument("--no-build-time", action="store_true", help="do not measure the one-time build")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    native = cpu_instructions()
+    builds = asked.builds or (LEVELS[LEVELS.index(native) :] if native in LEVELS else [native])
+    libraries = {build: built_interpreter(instructions=build) for build in builds}
+    found: dict[str, Any] = {"startup_ms": startup_ms(next(iter(libraries.values()))), "kernels": []}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with tempfile.TemporaryDirectory() as cache, find_compiler(None, Cache(Path(cache))) as compiler:
+        for name in asked.kernels:
+            for shape in asked.shapes:
+                candidate = candidate_of(name, shape)
+                for build in builds if candidate else ():
+                    assert candidate is not None
+                    figures = measure(candidate, compiler, libraries[build], asked.repeats)
+                    row = Measured(name, shape, build, *figures)
+                    found["kernels"].append({**asdict(row), "point": dict(candidate.point)})
+                    print(row, f"{row.ns_an_instruction:.1f} ns/instruction", file=sys.stderr, flush=True)
+                    yield found
+    found["added_mib"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    if not asked.no_build_time:
+        found["build_s"] = build_seconds()
+    yield found
 
 
 @dataclass(frozen=True)
@@ -61,7 +97,7 @@ def candidate_of(template_name: str, shape: str) -> Candidate | None:
     task = load_task("attention")
     problem = task.problem(shape)
     template = load_template(task, template_name)
-    limits = Limits.of(GPU)
+    limits = Limits.of(STANDS_FOR)
     if template.supports(problem, limits):
         return None
     point = dict(template.space.default)
@@ -89,10 +125,10 @@ def measure(
     scratch = [np.zeros(w.nbytes + 256, np.uint8) for w in candidate.launch.workspaces]
     for work, raw in zip(candidate.launch.workspaces, scratch, strict=True):
         regions[work.name] = Region(work.name, raw.ctypes.data + -raw.ctypes.data % 256, work.nbytes, True)
-    binary = compiler.compile(candidate.source, candidate.entry, GPU.arch)
+    binary = compiler.compile(candidate.source, candidate.entry, STANDS_FOR.arch)
     best, instructions = [], 0.0
     for checks in (CHECK_ALL, 0):  # bounds are always checked
-        device = EmulatorDevice(GPU, checks=checks, interpreter=Interpreter(library))
+        device = EmulatorDevice(STANDS_FOR, checks=checks, interpreter=Interpreter(library))
         kernel: EmulatorKernel = device.load(binary, candidate.launch)
         reports = [kernel.launch(candidate.launch, regions, "late_copies") for _ in range(repeats)]
         best.append(min(report.seconds for report in reports))
@@ -119,7 +155,9 @@ def startup_ms(library: Path) -> dict[str, float]:
 
 
 def _run(code: str) -> list[float]:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
     return [float(x) for x in done.stdout.split()]
 
 
@@ -129,71 +167,3 @@ def build_seconds() -> float:
         begin = time.perf_counter()
         built_interpreter(Path(folder))
         return time.perf_counter() - begin
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument(
-        "--builds", nargs="*", default=None, help="instruction sets [default: all that this CPU has]"
-    )
-    parser.add_argument("--kernels", nargs="*", default=list(KERNELS))
-    parser.add_argument("--library", type=Path, help="measure this built library instead")
-    parser.add_argument("--no-build-time", action="store_true", help="do not measure the one-time build")
-    options = parser.parse_args()
-    levels = ["x86-64-v4", "x86-64-v3", "x86-64"]
-    native = cpu_instructions()
-    builds = options.builds or (levels[levels.index(native) :] if native in levels else [native])
-    figures: dict[str, Any] = {"cpu": _cpu(), "kernels": []}
-    compiler = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
-    if options.library:
-        builds, libraries = [options.library.stem], {options.library.stem: options.library}
-    else:
-        libraries = {build: built_interpreter(instructions=build) for build in builds}
-    figures["startup_ms"] = startup_ms(next(iter(libraries.values())))
-    start = figures["startup_ms"]
-    print(f"{figures['cpu']}; start-up {start['load']} ms once built (imports {start['imports']} ms)")
-    print("kernel        shape      build        all checks   bounds only   ns/instr.   worst row")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for name in options.kernels:
-        for label, shape in SHAPES.items():
-            try:
-                candidate = candidate_of(name, shape)
-            except Exception as error:  # noqa: BLE001  # a benchmark goes on without a template that is not there
-                print(f"{name:<14}{error}")
-                break
-            if candidate is None:
-                break
-            for build in builds:
-                row = Measured(
-                    name, label, build, *measure(candidate, compiler, libraries[build], options.repeats)
-                )
-                figures["kernels"].append({**row.__dict__, "point": dict(candidate.point)})
-                print(
-                    f"{name:<14}{label:<11}{build:<11}{row.checked_s:>10.4f} s {row.unchecked_s:>11.4f} s"
-                    f"{row.ns_an_instruction:>12.1f}{row.row_error:>12.1e}",
-                    flush=True,
-                )
-    figures["added_mib"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"memory added by the launches: {figures['added_mib']:.0f} MiB")
-    compiler.close()
-    if not options.no_build_time:
-        figures["build_s"] = build_seconds()
-        print(f"one-time build: {figures['build_s']:.1f} s")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
-    return 0
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    import platform
-
-    return platform.machine()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Champions and baselines side by side over the seeds' shapes: `evo bench`, kept with what it depends on.
+
+The README's picture is drawn from the result (`python benchmarks/readme.py write`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.command import evo_json
+
+PROTOCOL = "warm L2, graph replays, rounds and intervals of CONFIRMED; thorough gate before"
+GPU = True
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shapes", default="seeds", help="as evo bench takes them")
+    parser.add_argument("--trial", action="append", default=[], metavar="STUDY/N", help="time it, too")
+    parser.add_argument("--database", default="runs/evo.db", help="where the trials are")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    trials = [word for trial in asked.trial for word in ("--trial", trial)]
+    database = ["--database", asked.database] if trials else []
+    yield {"sheets": evo_json("bench", "--shapes", asked.shapes, *trials, *database)}

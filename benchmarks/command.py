@@ -1,0 +1,34 @@
+"""The command line of `evo`, run in a process of its own as a person would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.record import ROOT
+
+EVO = (sys.executable, "-m", "evo")
+
+
+def evo(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
+    """What `evo WORDS` prints. SystemExit with its last words where it ends with a code that is not
+    `accepted`."""
+    done = subprocess.run(
+        [*EVO, *words], env=environment(), stdout=subprocess.PIPE, text=True, check=False
+    )  # what it says on stderr is for the person who waits
+    if done.returncode not in accepted:
+        raise SystemExit(f"error: evo {' '.join(words)} ended with {done.returncode}: {done.stdout[-600:]}")
+    return done.stdout
+
+
+def evo_json(*words: str, accepted: tuple[int, ...] = (0,)) -> Any:
+    """What `evo WORDS --json` says."""
+    return json.loads(evo(*words, "--json", accepted=accepted))
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the tree that `record` names the commit of."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}

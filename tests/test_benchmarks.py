@@ -1,0 +1,162 @@
+"""The benchmarks: each can be listed, imported and asked for help, and a result says what it depends on."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from argparse import ArgumentParser
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import record, run
+from benchmarks.picture import GROUPS, slowdowns
+from evo.device.emulator import cpu_instructions
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted([*ROOT.glob("benchmarks/results/*.json"), *ROOT.glob("lab/results/*.json")])
+UNKNOWN = "not recorded"
+NAMES = sorted(run.benchmarks())
+
+
+def of_tree(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=of_tree)
+def test_a_committed_result_says_what_it_depends_on(path: Path) -> None:
+    """Every field is there and has a form; an older result may say that a field was not recorded."""
+    result: dict[str, Any] = json.loads(path.read_text())
+    assert tuple(result) == record.FIELDS
+    for field in ("gpu", "protocol", "command"):
+        assert isinstance(result[field], str)
+        assert result[field] not in ("", UNKNOWN), field
+    assert result["cpu"]
+    assert result["driver"]
+    assert result["versions"] == UNKNOWN or all(isinstance(v, str) for v in result["versions"].values())
+    assert re.fullmatch(rf"[0-9a-f]{{40}}|{UNKNOWN}.*", result["commit"])
+    assert result["clean"] in (True, False, UNKNOWN)
+    assert datetime.fromisoformat(result["date"])
+    assert isinstance(result["results"], dict)
+    assert result["results"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=of_tree)
+def test_a_result_of_a_gpu_names_it(path: Path) -> None:
+    gpu = json.loads(path.read_text())["gpu"]
+    assert ("h200" in path.stem) <= (gpu == "NVIDIA H200")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_can_be_imported_and_told_its_options(name: str) -> None:
+    if name == "emulator/conformance":
+        sys.path.insert(0, str(ROOT / "tests"))
+    benchmark = run.load(name)
+    assert benchmark.PROTOCOL
+    assert benchmark.GPU in (True, False)
+    benchmark.options(ArgumentParser())
+    assert callable(benchmark.run)
+
+
+def test_all_benchmarks_are_listed_with_a_line_each() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/run.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == NAMES
+    assert all(len(line.split()) > 4 for line in lines)
+    assert {"search/throughput", "gate/zoo", "timing/planted", "emulator/speed", "attention/bench"} <= {
+        *NAMES
+    }
+
+
+def test_a_name_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["gate/absent"]) == 2
+    assert "no benchmark gate/absent" in capsys.readouterr().err
+
+
+def test_a_replay_runs_and_its_result_has_all_fields(tmp_path: Path) -> None:
+    """The whole way, in a process of its own: a recorded space, two searches, a file."""
+    space, out = "benchmarks/spaces/attention-flash_mma-H200.json.xz", tmp_path / "replay.json"
+    words = ["search/replay", space, "--strategies", "random", "--repeats", "2", "--processes", "1"]
+    command = [sys.executable, "benchmarks/run.py", *words, "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
+    result = json.loads(out.read_text())
+    assert tuple(result) == record.FIELDS
+    assert result["command"] == f"python benchmarks/run.py {' '.join(words)} --out {out}"
+    assert result["gpu"] == result["driver"] == "none"
+    assert set(result["versions"]) >= {"python", "evo", "numpy", "compiler"}
+    score = result["results"]["by_strategy"]["random"]["attention-flash_mma-H200"]
+    assert score["repeats"] == 2
+    assert score["evaluations"] > 100
+
+
+@pytest.mark.nvcc
+def test_the_speed_of_the_emulator_is_measured(tmp_path: Path) -> None:
+    """One small kernel on the emulator as it is built here, in this process."""
+    out = tmp_path / "speed.json"
+    words = ["--kernels", "scalar", "--shapes", "1,1,64,64", "--repeats", "1", "--no-build-time"]
+    run.main(["emulator/speed", *words, "--builds", cpu_instructions(), "--out", str(out)])
+    (row,) = json.loads(out.read_text())["results"]["kernels"]
+    assert 0 < row["unchecked_s"] < 60
+    assert row["instructions"] > 1000
+    assert 0 < row["row_error"] < 1e-3
+
+
+# ---- record.py
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.example", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_commit_is_what_git_says(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "a").write_text("1")
+    git(tmp_path, "add", "a")
+    git(tmp_path, "commit", "-qm", "one")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert record.commit_and_clean(tmp_path) == (commit, True)
+    (tmp_path / ".commit").write_text("0" * 40)
+    assert record.commit_and_clean(tmp_path) == (commit, True), "git knows better than the file"
+    (tmp_path / "a").write_text("2")
+    assert record.commit_and_clean(tmp_path) == (commit, False)
+
+
+def test_a_copy_without_git_has_the_commit_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"neither \.git nor \.commit"):
+        record.commit_and_clean(tmp_path)
+    (tmp_path / ".commit").write_text("1" * 40 + "-dirty\n")
+    assert record.commit_and_clean(tmp_path) == ("1" * 40, False)
+    (tmp_path / ".commit").write_text("not a commit\n")
+    with pytest.raises(SystemExit, match="not a commit"):
+        record.commit_and_clean(tmp_path)
+
+
+def test_a_result_is_written_whole_and_with_all_fields(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "result.json"
+    record.write(path, record.record({"µs": 1.5}, "a\n   protocol", "a command", on_gpu=False))
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert tuple(written) == record.FIELDS
+    assert written["protocol"] == "a protocol"
+    assert written["results"] == {"µs": 1.5}
+    assert datetime.fromisoformat(written["date"]).utcoffset() is not None
+    assert [file.name for file in path.parent.iterdir()] == ["result.json"]
+
+
+# ---- the README's picture
+
+
+def test_a_bar_is_the_fastest_of_its_group_by_our_time() -> None:
+    times = {"champion/sm_90a": 2.0, "cudnn": 6.0, "sdpa": 5.0, "triton": 3.0}
+    sheet = {
+        "entrants": ["champion/sm_90a"],
+        "standings": {name: {"median_us": us} for name, us in times.items()},
+    }
+    sdpa, compiled, _ = GROUPS
+    assert slowdowns(sheet) == {sdpa: 2.5, compiled: 1.5}
