@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import record, run
 from benchmarks.picture import GROUPS, slowdowns
@@ -105,6 +106,37 @@ def test_the_speed_of_the_emulator_is_measured(tmp_path: Path) -> None:
     assert 0 < row["unchecked_s"] < 60
     assert row["instructions"] > 1000
     assert 0 < row["row_error"] < 1e-3
+
+
+SMALL = (
+    "gate/cost --points 2 --passes 1 --profiled 1",
+    "gate/false_alarms --seeds 2 --heads 1 --jobs 4",
+    "gate/validity --template flash_mma --points 4",
+    "search/seeds --seeds 1 --trials 12 --budget 20 --template flash_mma",
+    "search/throughput --budget 15 --faulty 8",
+    "timing/cost --times 1",
+    "timing/node",
+    "timing/planted --comparisons 5",
+    "timing/self_comparison --comparisons 5",
+    "timing/timers --shape 1,8,512,64",
+)
+"""Benchmarks that take seconds when they are asked for little."""
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("words", SMALL, ids=[words.split()[0] for words in SMALL])
+def test_a_benchmark_of_the_gpu_runs(words: str, tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    out = tmp_path / "result.json"
+    command = [sys.executable, "benchmarks/run.py", *words.split(), "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(out.read_text())
+    assert tuple(result) == record.FIELDS
+    assert result["gpu"].startswith("NVIDIA")
+    assert result["results"]
 
 
 # ---- record.py

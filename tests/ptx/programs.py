@@ -1,7 +1,7 @@
 """What a conformance program is, and the builder for lane-wise instructions.
 
 A program is one PTX module with the entry `k(in, out)`. Operands come from `in`, every instruction under test
-stores its result in its own slice of `out`. The same program runs on a GPU (benchmarks/record_conformance.py) and on
+stores its result in its own slice of `out`. The same program runs on a GPU (benchmarks/emulator/conformance.py) and on
 the emulator; where no recording exists, slices with an exact `expected` are still judged.
 """
 

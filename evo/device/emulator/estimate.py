@@ -26,7 +26,7 @@ What it does not know, and so where it fails:
 - L2 hit rate: all traffic is L2 traffic; DRAM counts only when the task's own bytes exceed the L2.
 - Power: the clock is the table's.
 
-Use it to order variants of one task on one GPU; benchmarks/estimate_rank.py says how well that works.
+Use it to order variants of one task on one GPU; benchmarks/emulator/estimate.py says how well that works.
 """
 
 from __future__ import annotations
