@@ -48,7 +48,9 @@ def test_recording_answers_for_these_programs() -> None:
     if not recorded():
         pytest.skip("nothing recorded yet: run emulator/conformance of benchmarks/run.py on a Hopper GPU")
     stale = [p.name for p in programs() if recorded().get(p.name, ("",))[0] != p.digest]
-    assert not stale, f"changed since they were recorded: {stale}; run emulator/conformance of benchmarks/run.py again"
+    assert not stale, (
+        f"changed since they were recorded: {stale}; run emulator/conformance of benchmarks/run.py again"
+    )
 
 
 def test_recorded_answers_are_the_exact_ones() -> None:
