@@ -19,7 +19,7 @@ from host_kernels import (
 )
 
 from evo.errors import Red
-from evo.gate.tolerance import judge
+from evo.gate.tolerance import compare
 from evo.trial import Problem
 
 # ------------------------------------------------------------------------------------------- honest kernels
@@ -150,7 +150,7 @@ def test_guesses_fail_on_every_case(guess: str, length: int, family: str) -> Non
         "previous output": TASK.honest(problem, before)["o"],
     }[guess]
     if guess == "mean of V" and family == "equal_keys":
-        judge("o", out, reference, fair)
+        compare("o", out, reference, fair)
         return
     with pytest.raises(Red):
-        judge("o", out, reference, fair)
+        compare("o", out, reference, fair)

@@ -13,7 +13,7 @@ from host_kernels import (
 )
 
 from evo.errors import Red
-from evo.gate.tolerance import ROW_FLOOR, SMALL_FLOOR, SMALL_ROWS, judge
+from evo.gate.tolerance import DEFAULT, compare
 from evo.trial import Problem
 
 
@@ -22,7 +22,7 @@ def judged(change: Callable[[torch.Tensor], object], problem: Problem = SMALL) -
     fair = TASK.honest(problem, inputs)["o"]
     out = fair.clone()
     change(out)
-    judge("o", out, TASK.reference(problem, inputs)["o"], fair)
+    compare("o", out, TASK.reference(problem, inputs)["o"], fair)
 
 
 def test_the_honest_computation_is_on_its_own_line() -> None:
@@ -65,17 +65,19 @@ def test_a_row_of_zeros_is_held_to_the_size_of_the_others() -> None:
     reference = torch.randn(4, 8, dtype=torch.float64).half().double()
     reference[2] = 0
     fair = reference.half()
-    judge("o", fair, reference, fair)
+    compare("o", fair, reference, fair)
     wrong = fair.clone()
     wrong[2, 3] = 0.01
     with pytest.raises(Red):
-        judge("o", wrong, reference, fair)
+        compare("o", wrong, reference, fair)
 
 
-@pytest.mark.parametrize(("rows", "floor"), [(SMALL_ROWS, ROW_FLOOR), (SMALL_ROWS - 1, SMALL_FLOOR)])
+@pytest.mark.parametrize(
+    ("rows", "floor"), [(DEFAULT.few_rows, DEFAULT.row_floor), (DEFAULT.few_rows - 1, DEFAULT.few_rows_floor)]
+)
 def test_the_line_never_falls_below_rounding(rows: int, floor: float) -> None:
     exact = torch.randn(rows, 8, dtype=torch.float64).half()
-    found = judge("o", exact, exact.double(), exact)
+    found = compare("o", exact, exact.double(), exact)
     assert found.row_error == 0
     assert found.row_limit == floor * 2**-11
 
@@ -91,9 +93,9 @@ def test_one_key_may_have_a_rounded_weight(dtype: str, family: str) -> None:
         for weight in torch.linspace(0.5, 0.999, 30):
             stored = weight.to(fair.dtype).double()
             out = (inputs["v"].double() * stored / weight.double()).to(fair.dtype)
-            judge("o", out, reference, fair)
+            compare("o", out, reference, fair)
         wrong = fair.clone()
         largest = wrong.double().abs().argmax()
         wrong.view(-1)[largest] *= 1 + 6 * torch.finfo(fair.dtype).eps
         with pytest.raises(Red):
-            judge("o", wrong, reference, fair)
+            compare("o", wrong, reference, fair)

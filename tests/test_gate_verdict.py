@@ -27,7 +27,7 @@ from host_kernels import (
 from evo.device import LaunchReport
 from evo.errors import Infeasible, Red
 from evo.gate import Case, Green, case_seed, plan_boundary, plan_own, plan_ragged
-from evo.gate.memory import Arena
+from evo.gate.memory import GuardedMemory
 from evo.trial import Problem
 
 
@@ -128,7 +128,7 @@ def test_seeds_of_cases_are_spread() -> None:
 def test_the_arena_aligns_as_promised_and_no_better() -> None:
     inputs = TASK.inputs(SMALL, "normal", 0, "cpu")
     for shift, mod in ((0, 0), (16, 16)):
-        arena = Arena(TASK.buffers(SMALL), (), torch_device="cpu", shift=shift)
+        arena = GuardedMemory(TASK.buffers(SMALL), (), torch_device="cpu", shift=shift)
         arena.fill(inputs, seed=1)
         assert all(torch.equal(tensor, inputs[name]) for name, tensor in arena.inputs().items())
         assert all(region.address % 256 == mod for region in arena.regions.values())
@@ -137,7 +137,7 @@ def test_the_arena_aligns_as_promised_and_no_better() -> None:
 
 
 def test_poison_alternates() -> None:
-    arena = Arena(TASK.buffers(SMALL), (), torch_device="cpu")
+    arena = GuardedMemory(TASK.buffers(SMALL), (), torch_device="cpu")
     arena.fill(TASK.inputs(SMALL, "normal", 0, "cpu"), seed=1)
     outputs = []
     for turn, image in enumerate(arena.room_for_images(4)):

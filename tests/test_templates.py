@@ -21,7 +21,7 @@ from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, load_interpreter
 from evo.errors import CandidateError, MachineError
-from evo.gate.tolerance import Judgement, judge
+from evo.gate.tolerance import Errors, compare
 from evo.gpu import Limits, target
 from evo.space import Filling
 from evo.task import load_task
@@ -201,7 +201,7 @@ class Bench:
     template: Template
     arch: str = "sm_90a"
 
-    def judge(self, point: Point, problem: Problem, family: str, schedule: str) -> Judgement:
+    def judge(self, point: Point, problem: Problem, family: str, schedule: str) -> Errors:
         """The gate's judgement of one launch, on buffers of exactly the problem's size."""
         candidate = self.template.candidate(point, problem)
         binary = self.compiler.compile(candidate.source, candidate.entry, self.arch)
@@ -213,7 +213,7 @@ class Bench:
         }
         self.device.load(binary, candidate.launch).launch(candidate.launch, regions, schedule)
         expected, honest = TASK.reference(problem, inputs)["o"], TASK.honest(problem, inputs)["o"]
-        return judge("o", output, expected, honest)
+        return compare("o", output, expected, honest)
 
     def check(self, problems: list[Problem], each: int, lengths: tuple[int, ...], seed: int) -> None:
         """Sampled points at ragged lengths: right, and free of faults in every order of events."""

@@ -2,9 +2,9 @@
 
 What is looked at after a small problem's launches (reference, honest computation, limits, errors, damage) is
 some 80 GPU kernels of a few microseconds each, which take the host longer to start (0.7 ms) than the GPU to
-run. They depend on the problem alone, not on the candidate: so on a GPU a problem's scene is kept, the second
-time its look is captured as a graph, and from then on replayed over whatever inputs the case has. It is the
-same code, and the reference is still computed after the launches, and wiped before the next.
+run. They depend on the problem alone, not on the candidate: so on a GPU a problem's memory is kept, the
+second time its look is captured as a graph, and from then on replayed over whatever inputs the case has. It
+is the same code, and the reference is still computed after the launches, and wiped before the next.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from evo.device import Device
-from evo.gate.memory import Arena
-from evo.gate.tolerance import Line, errors_of, line_of
+from evo.gate.memory import GuardedMemory
+from evo.gate.tolerance import ErrorLimits, errors_of, limits_of
 from evo.task import Task
 from evo.trial import Problem, Workspace
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 IMAGE_BYTES = 256 << 20
 """Memory for copies of what launches left, before they are looked at; always enough for one."""
 KEPT_BYTES = 1 << 30
-"""Memory that kept scenes may take; then the oldest give way."""
+"""Memory that kept memories may take; then the oldest give way."""
 LARGEST_FLOP = 1e10
-"""Problems with more work keep a GPU busy by themselves: their scenes are not kept."""
+"""Problems with more work keep a GPU busy by themselves: their memories are not kept."""
 
 
-class Scene:
-    """An arena, and `images` of it after each of several launches."""
+class CaseMemory:
+    """Guarded memory, and `images` of it after each of several launches."""
 
     def __init__(
-        self, task: Task, problem: Problem, arena: Arena, launches: int, deterministic: bool,
+        self, task: Task, problem: Problem, guarded: GuardedMemory, launches: int, deterministic: bool,
         recorder: Recorder | None,
     ) -> None:  # fmt: skip
-        self.arena = arena
-        self.images = arena.room_for_images(launches)
-        self.nbytes = arena.nbytes * (2 + launches)
+        self.guarded = guarded
+        self.images = guarded.room_for_images(launches)
+        self.nbytes = guarded.nbytes * (2 + launches)
         self._task, self._problem, self._deterministic = task, problem, deterministic
         self._recorder = recorder
         self._looks = 0
@@ -67,28 +67,28 @@ class Scene:
             return self.images[:count]
         return self.images[:1] if first is None else ()
 
-    def lines(self) -> dict[str, Line]:
-        """What each output must be. `Line.wipe` it after use."""
-        inputs = self.arena.inputs()
+    def limits(self) -> dict[str, ErrorLimits]:
+        """What each output must be. `ErrorLimits.wipe` it after use."""
+        inputs = self.guarded.inputs()
         references = self._task.reference(self._problem, inputs)
-        lines = {}
+        limits = {}
         for name, honest in self._task.honest(self._problem, inputs).items():
-            lines[name] = line_of(references[name], honest)
-            honest.fill_(0)  # as good as an answer, and its memory goes to whoever asks next
-        return lines
+            limits[name] = limits_of(references[name], honest, self._task.tolerance)
+            honest.zero_()  # as good as an answer, and its memory goes to whoever asks next
+        return limits
 
     def _look(self, count: int, first: Tensor | None) -> Tensor:
         import torch
 
         images = self.images[:count]
         like = (images[0] if first is None else first) if self._deterministic else None
-        found = [self.arena.unlike(images, like).double()]
+        found = [self.guarded.unlike(images, like).double()]
         judged = self.judged(count, first)
-        lines = self.lines() if judged else {}
+        limits = self.limits() if judged else {}
         for image in judged:
-            found += [errors_of(out, lines[name]) for name, out in self.arena.outputs(image).items()]
-        for line in lines.values():
-            line.wipe()
+            found += [errors_of(out, limits[name]) for name, out in self.guarded.outputs(image).items()]
+        for limit in limits.values():
+            limit.wipe()
         return torch.cat(found)
 
 
@@ -130,13 +130,13 @@ class Recorder:
         return graph, found
 
 
-class Scenes:
-    """The scenes of one task on one device. Not for several threads."""
+class CaseMemories:
+    """The memories of one task on one device. Not for several threads."""
 
     def __init__(self, task: Task, device: Device) -> None:
         self._task, self._device = task, device
         self._recorder = Recorder(device.torch_device) if device.measures else None
-        self._kept: dict[tuple[object, ...], Scene] = {}
+        self._kept: dict[tuple[object, ...], CaseMemory] = {}
         self._kept_bytes = 0
 
     def of(
@@ -146,35 +146,35 @@ class Scenes:
         shift: int,
         launches: int,
         deterministic: bool,
-    ) -> Scene:
-        """A scene for up to `launches` launches, fewer where their images take too much memory."""
+    ) -> CaseMemory:
+        """A memory for up to `launches` launches, fewer where their images take too much memory."""
         key = (problem.key, tuple(workspaces), shift, launches, deterministic)
-        scene = self._kept.pop(key, None)
-        if scene is None:
+        memory = self._kept.pop(key, None)
+        if memory is None:
             where = self._device.torch_device
-            arena = Arena(self._task.buffers(problem), workspaces, torch_device=where, shift=shift)
+            guarded = GuardedMemory(self._task.buffers(problem), workspaces, torch_device=where, shift=shift)
             # where launches are dear, one is looked at before the next
-            most = max(1, IMAGE_BYTES // arena.nbytes) if self._device.launches_are_cheap else 1
+            most = max(1, IMAGE_BYTES // guarded.nbytes) if self._device.launches_are_cheap else 1
             small = launches <= most and self._task.flop(problem) <= LARGEST_FLOP
             recorder = self._recorder if small else None
-            scene = Scene(self._task, problem, arena, min(launches, most), deterministic, recorder)
+            memory = CaseMemory(self._task, problem, guarded, min(launches, most), deterministic, recorder)
             if recorder is None:
-                return scene
-            self._kept_bytes += scene.nbytes
-        self._kept[key] = scene  # the newest comes last
+                return memory
+            self._kept_bytes += memory.nbytes
+        self._kept[key] = memory  # the newest comes last
         while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
             self._kept_bytes -= self._kept.pop(next(iter(self._kept))).nbytes
-        return scene
+        return memory
 
 
-_OF_DEVICE: WeakKeyDictionary[Device, dict[str, Scenes]] = WeakKeyDictionary()
+_OF_DEVICE: WeakKeyDictionary[Device, dict[str, CaseMemories]] = WeakKeyDictionary()
 
 
-def scenes_for(task: Task, device: Device) -> Scenes:
-    """The scenes of `task` on `device`: on a GPU the same ones for every candidate."""
+def memories_of(task: Task, device: Device) -> CaseMemories:
+    """The memories of `task` on `device`: on a GPU the same ones for every candidate."""
     if not device.measures:
-        return Scenes(task, device)
+        return CaseMemories(task, device)
     of_tasks = _OF_DEVICE.setdefault(device, {})
     if task.name not in of_tasks:
-        of_tasks[task.name] = Scenes(task, device)
+        of_tasks[task.name] = CaseMemories(task, device)
     return of_tasks[task.name]

@@ -28,7 +28,7 @@ Role = Literal["in", "out", "inout", "scratch", "zeroed"]
 
 @dataclass(frozen=True)
 class _Span:
-    """Where a buffer lies in the arena."""
+    """Where a buffer lies in the guarded memory."""
 
     name: str
     start: int
@@ -51,7 +51,7 @@ class _Span:
         return self.role in ("out", "inout")
 
 
-class Arena:
+class GuardedMemory:
     """One allocation that holds all buffers of a launch and their guards.
 
     The guards hold NaNs (in fp16, bf16 and fp32 alike), so that a value read from there shows in the output;

@@ -18,26 +18,21 @@ Two rules, both must hold for every row and element of every case:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evo.errors import Red
+from evo.task import Relation, Tensors, Tolerance
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROW_FACTOR = 1.75
-ELEMENT_FACTOR = 1.5
-ROW_FLOOR = 1.0
-SMALL_FLOOR = 1.5
-ELEMENT_FLOOR = 2.0
-"""Units of rounding (2^-11 in fp16, 2^-8 in bf16) that every kernel may have; more where a case has so few
-rows that the honest computation may happen to be exact. There its elements may have some too."""
-SMALL_ROWS = 64
+DEFAULT = Tolerance()
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Errors:
     """What was measured on one output: the worst row's relative error and its line; the same by element."""
 
     row_error: float
@@ -52,7 +47,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Line:
+class ErrorLimits:
     """What an output must be: the reference (fp64), the lengths of its rows, and the two limits (of no
     dimension). All on the device of the reference."""
 
@@ -63,56 +58,80 @@ class Line:
 
     def wipe(self) -> None:
         """Leaves no answer in memory where the next kernel could find it."""
-        self.reference.fill_(math.nan)
+        wipe(self.reference)
 
 
-def line_of(reference: Tensor, honest: Tensor) -> Line:
+def wipe(answer: Tensor) -> None:
+    """Leaves nothing of an answer in memory that is given back."""
+    answer.fill_(math.nan if answer.is_floating_point() else -1)
+
+
+def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT) -> ErrorLimits:
     """The line for outputs that should be `reference` (fp64), drawn from the errors of `honest`, which is of
-    the storage type; both of one shape, rows last. Starts work on their device and does not wait for it."""
+    the storage type; both of one shape, rows last. Integers must be exact. Starts work on their device and
+    does not wait for it."""
     import torch
 
+    if not honest.is_floating_point():
+        nothing = torch.zeros((), dtype=torch.float64, device=reference.device)
+        return ErrorLimits(
+            reference, torch.ones_like(reference.sum(-1), dtype=torch.float64), nothing, nothing
+        )
     norm = torch.linalg.vector_norm
     drift = honest - reference
     length = norm(reference, dim=-1)
     # a row of zeros has no relative error: hold it to the size of the others
     length = torch.maximum(length, length.mean() * 1e-3 + torch.finfo(torch.float32).tiny)
     unit = torch.finfo(honest.dtype).eps / 2
-    few = length.numel() < SMALL_ROWS
-    floor = SMALL_FLOOR if few else ROW_FLOOR
-    row_limit = ((norm(drift, dim=-1) / length).max() * ROW_FACTOR).clamp_min(floor * unit)
+    few = length.numel() < tolerance.few_rows
+    floor = tolerance.few_rows_floor if few else tolerance.row_floor
+    row_limit = ((norm(drift, dim=-1) / length).max() * tolerance.row_factor).clamp_min(floor * unit)
     spacing = (reference.to(honest.dtype) + 0.3 - 0.3 - reference).abs().max()
-    element_limit = (drift.abs().max() + spacing) * ELEMENT_FACTOR
+    element_limit = (drift.abs().max() + spacing) * tolerance.element_factor
     if few:
-        element_limit = torch.maximum(element_limit, reference.abs().max() * (ELEMENT_FLOOR * unit))
-    return Line(reference, length, row_limit, element_limit)
+        floor = reference.abs().max() * (tolerance.element_floor * unit)
+        element_limit = torch.maximum(element_limit, floor)
+    return ErrorLimits(reference, length, row_limit, element_limit)
 
 
-def errors_of(out: Tensor, line: Line) -> Tensor:
+def off_by(out: Tensor, reference: Tensor) -> Tensor:
+    """How far each element is off, fp64; of integers whether it is (0 or 1)."""
+    return (out - reference) if out.is_floating_point() else (out != reference).double()
+
+
+def errors_of(out: Tensor, limits: ErrorLimits) -> Tensor:
     """(4,): the worst row error and its limit, the worst element error and its limit; does not wait."""
     import torch
 
-    difference = out - line.reference
-    rows = torch.linalg.vector_norm(difference, dim=-1) / line.lengths
-    return torch.stack((rows.max(), line.row_limit, difference.abs().max(), line.element_limit))
+    difference = off_by(out, limits.reference)
+    rows = torch.linalg.vector_norm(difference, dim=-1) / limits.lengths
+    return torch.stack((rows.max(), limits.row_limit, difference.abs().max(), limits.element_limit))
 
 
-def judge(name: str, out: Tensor, reference: Tensor, honest: Tensor) -> Judgement:
+def compare(
+    name: str, out: Tensor, reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT
+) -> Errors:
     """Raises Red unless `out` is `reference` (fp64) but for rounding; all of one shape, rows last.
 
     `honest` is of the storage type. The Red's `where` is the first wrong element of the output `name`."""
-    line = line_of(reference, honest)
-    found = Judgement(*errors_of(out, line).tolist())
+    limits = limits_of(reference, honest, tolerance)
+    found = Errors(*errors_of(out, limits).tolist())
     if not found.within:
-        refuse(name, out, line, found)
+        refuse(name, out, limits, found)
     return found
 
 
-def refuse(name: str, out: Tensor, line: Line, found: Judgement) -> None:
+def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors) -> None:
     """Raises Red with the place where `out` is beyond its limits, which were `found` to be broken."""
-    reference = line.reference
+    reference = limits.reference
     refuse_nonfinite(name, out, reference)
+    if not out.is_floating_point():
+        wrong = out != reference
+        at = _first(wrong)
+        detail = f"{int(wrong.sum())} of {wrong.numel()} elements; {_there(at, out, reference)}"
+        raise Wrong("wrong integer", detail, f"{name}{list(at)}", found)
     difference = out.double() - reference
-    rows = difference.norm(dim=-1) / line.lengths
+    rows = difference.norm(dim=-1) / limits.lengths
     if found.row_error > found.row_limit:
         wrong = rows > found.row_limit
         row = _first(wrong)
@@ -131,6 +150,8 @@ def refuse(name: str, out: Tensor, line: Line, found: Judgement) -> None:
 
 def refuse_nonfinite(name: str, out: Tensor, reference: Tensor) -> None:
     """Raises Red where `out` is NaN or infinite: neither is a wildcard."""
+    if not out.is_floating_point():
+        return
     for what, bad in (("NaN", out.isnan()), ("Inf", out.isinf())):
         if bad.any():
             at = _first(bad)
@@ -138,10 +159,60 @@ def refuse_nonfinite(name: str, out: Tensor, reference: Tensor) -> None:
             raise Wrong(f"{what} in the output", detail, f"{name}{list(at)}", None)
 
 
+def refuse_difference(first: Tensors, outputs: Tensors) -> None:
+    """Raises Red unless both runs gave the same bits."""
+    import torch
+
+    for name, one in first.items():
+        bits, other = (_bits(output) for output in (one, outputs[name]))
+        if not torch.equal(bits, other):
+            differ = (bits != other).any(-1).nonzero()
+            detail = f"{len(differ)} of {one.numel()} elements of {name} differ between two launches"
+            raise Red("runs differ", detail, f"{name}{differ[0].tolist()}")
+
+
+def broken(
+    relation: Relation, before: Tensors, after: Tensors, tolerance: Tolerance = DEFAULT
+) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """By output: its name, what it is after the change and what it should be (fp64), and which rows are not
+    what the relation expects of the outputs `before`."""
+    import torch
+
+    norm = torch.linalg.vector_norm
+    for name, expected in relation.expected(before).items():
+        out, due = after[name].double(), expected.double()
+        unit = torch.finfo(expected.dtype).eps / 2 if expected.is_floating_point() else 0.0
+        # both runs may be a whole line off the truth, in opposite directions
+        line = 0.0 if relation.exact else 2 * tolerance.row_factor * unit
+        right = norm(out - due, dim=-1) <= line * norm(due, dim=-1)
+        yield name, out, due, ~(right | expected.isnan().any(-1))
+
+
+def refuse_broken(
+    relation: Relation, before: Tensors, after: Tensors, tolerance: Tolerance = DEFAULT
+) -> None:
+    """Raises Red unless the outputs `after` a change are what the relation expects of those `before`."""
+    for name, out, due, wrong in broken(relation, before, after, tolerance):
+        if wrong.any():
+            row = tuple(wrong.nonzero()[0].tolist())
+            element = int((out[row] - due[row]).abs().nan_to_num(float("inf")).argmax())
+            at = [*row, element]
+            got, wanted = float(out[row][element]), float(due[row][element])
+            detail = f"{int(wrong.sum())} rows, there {got:.6g} instead of {wanted:.6g}"
+            raise Red(f"relation broken: {relation.name}", detail, f"{name}{at}")
+
+
+def _bits(output: Tensor) -> Tensor:
+    """The bytes of each element, in a last dimension of their own."""
+    import torch
+
+    return output.contiguous().view(-1).view(torch.uint8).view(*output.shape, output.element_size())
+
+
 class Wrong(Red):
     """A Red with what was measured, where numbers could be."""
 
-    def __init__(self, reason: str, detail: str, where: str, found: Judgement | None) -> None:
+    def __init__(self, reason: str, detail: str, where: str, found: Errors | None) -> None:
         super().__init__(reason, detail, where)
         self.found = found
 

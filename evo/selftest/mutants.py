@@ -28,8 +28,8 @@ from evo.compile.ptxas import assemble, machine_code
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, interpreter
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
 from evo.gate import Green, check, plan_boundary, plan_own, plan_ragged
-from evo.gate.memory import Arena
-from evo.gate.run import Case
+from evo.gate.cases import Case
+from evo.gate.memory import GuardedMemory
 from evo.gpu import Gpu, Limits
 from evo.selftest.mutation import Mutant, cuda_lines, mutants, sample
 from evo.task import Task, load_task
@@ -248,7 +248,7 @@ class Laboratory:
         import torch
 
         inputs = self.task.inputs(case.problem, case.family, case.seed, "cpu")
-        arena = Arena(self.task.buffers(case.problem), launch.workspaces, torch_device="cpu")
+        arena = GuardedMemory(self.task.buffers(case.problem), launch.workspaces, torch_device="cpu")
         arena.fill(inputs, seed=0)
         (image,) = arena.room_for_images(1)
         arena.poison(0)
@@ -276,7 +276,7 @@ class Laboratory:
             if body_of(sibling.source) != body_of(self.candidate.source):
                 continue
             inputs = self.task.inputs(at, family, 0, "cpu")
-            arena = Arena(self.task.buffers(at), sibling.launch.workspaces, torch_device="cpu")
+            arena = GuardedMemory(self.task.buffers(at), sibling.launch.workspaces, torch_device="cpu")
             arena.fill(inputs, seed=0)
             arena.poison(0)
             run = kernel.execute(sibling.launch, arena.regions, profile=True)

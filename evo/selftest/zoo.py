@@ -38,7 +38,7 @@ from evo.device.open import is_gpu, open_device
 from evo.errors import BadTemplate, CandidateError, Crashed, Hung, UsageError
 from evo.gate import Green, check
 from evo.gate.emulator_check import second_opinion
-from evo.gate.tolerance import judge
+from evo.gate.tolerance import compare
 from evo.gpu import Gpu
 from evo.task import Task, load_task
 from evo.trial import Binary, BufferArg, LaunchConfig, Outcome, Problem, ScalarArg, Workspace
@@ -251,7 +251,7 @@ def try_baselines(torch_device: str, task: Task, seed: int, seeds: int = 1) -> I
                     with torch.no_grad():
                         out = run(inputs)
                     try:
-                        judge(
+                        compare(
                             "o", out, task.reference(problem, inputs)["o"], task.honest(problem, inputs)["o"]
                         )
                     except CandidateError as error:
