@@ -22,7 +22,7 @@ from evo.cache import Cache
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel
-from evo.device.emulator.interpreter import CHECK_ALL, CHECK_INIT, CHECK_RACE
+from evo.device.emulator.abi import CHECK_ALL, CHECK_INIT, CHECK_RACE
 from evo.errors import MachineError, Red
 from evo.gate import cases, memory, tolerance
 from evo.gate import run as gate_run

@@ -26,7 +26,8 @@ from evo.cache import Cache
 from evo.compile.nvcc import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, built_interpreter, cpu_instructions
-from evo.device.emulator.interpreter import CHECK_ALL, Interpreter
+from evo.device.emulator.abi import CHECK_ALL
+from evo.device.emulator.interpreter import Interpreter
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.task import load_task
 from evo.template import load_template

@@ -33,9 +33,16 @@ class Request:
 
     @classmethod
     def of(
-        cls, device: str, binary: Binary, launch: LaunchConfig, task: Task, problem: Problem,
-        *, seed: int = 0, times: int = 1,
-    ) -> Request:  # fmt: skip
+        cls,
+        device: str,
+        binary: Binary,
+        launch: LaunchConfig,
+        task: Task,
+        problem: Problem,
+        *,
+        seed: int = 0,
+        times: int = 1,
+    ) -> Request:
         """A launch on fresh plain inputs of the task."""
         import torch
 

@@ -141,9 +141,14 @@ class Evaluator:
             estimate = None if timing else self._estimate(green)
         except CandidateError as error:
             return failed(
-                candidate, error, seconds=journey.seconds, compiler=self.compiler.version,
-                binary=journey.binary, device=self.device.name, versions=self.versions,
-            )  # fmt: skip
+                candidate,
+                error,
+                seconds=journey.seconds,
+                compiler=self.compiler.version,
+                binary=journey.binary,
+                device=self.device.name,
+                versions=self.versions,
+            )
         return Trial(
             candidate,
             Outcome.TIMED if timing else Outcome.GREEN,
@@ -275,9 +280,15 @@ class _Journey:
 
 
 def failed(
-    candidate: Candidate, error: CandidateError, *, seconds: Mapping[str, float], compiler: str = "",
-    binary: Binary | None = None, device: str = "", versions: Mapping[str, str] | None = None,
-) -> Trial:  # fmt: skip
+    candidate: Candidate,
+    error: CandidateError,
+    *,
+    seconds: Mapping[str, float],
+    compiler: str = "",
+    binary: Binary | None = None,
+    device: str = "",
+    versions: Mapping[str, str] | None = None,
+) -> Trial:
     """The Trial of a candidate whose journey ended with `error`."""
     return Trial(
         candidate,

@@ -27,14 +27,23 @@ WARM_UP = 3
 TIMEOUT_S = 300
 
 _FAILURES = (
-    ("ERR_NVGPUCTRPERM", "the GPU's counters are locked",
-     "an administrator must allow them: https://developer.nvidia.com/ERR_NVGPUCTRPERM"),
-    ("LibraryNotLoaded", "the driver's profiling library is not there",
-     "a container or sandbox may hide it: run on the host, or mount the driver's libraries"),
+    (
+        "ERR_NVGPUCTRPERM",
+        "the GPU's counters are locked",
+        "an administrator must allow them: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+    ),
+    (
+        "LibraryNotLoaded",
+        "the driver's profiling library is not there",
+        "a container or sandbox may hide it: run on the host, or mount the driver's libraries",
+    ),
     ("No kernels were profiled", "ncu saw no launch of the kernel", "see what the launching process said"),
-    ("nsight-compute-lock", "another user's ncu holds the lock",
-     "wait for it, or set TMPDIR to a folder of yours"),
-)  # fmt: skip
+    (
+        "nsight-compute-lock",
+        "another user's ncu holds the lock",
+        "wait for it, or set TMPDIR to a folder of yours",
+    ),
+)
 """Words of ncu -> what they mean, and what to do."""
 
 
@@ -50,12 +59,28 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
     ).write(request)
     report = folder / f"{candidate.entry}.ncu-rep"
     command = [
-        str(ncu), "--force-overwrite", "--export", str(report), "--set", "full", "--import-source", "no",
-        "--kernel-name-base", "function", "--kernel-name", candidate.entry,
-        "--launch-skip", str(WARM_UP), "--launch-count", "1",
-        "--clock-control", "none", "--cache-control", "none",
+        str(ncu),
+        "--force-overwrite",
+        "--export",
+        str(report),
+        "--set",
+        "full",
+        "--import-source",
+        "no",
+        "--kernel-name-base",
+        "function",
+        "--kernel-name",
+        candidate.entry,
+        "--launch-skip",
+        str(WARM_UP),
+        "--launch-count",
+        "1",
+        "--clock-control",
+        "none",
+        "--cache-control",
+        "none",
         *program,
-    ]  # fmt: skip
+    ]
     try:
         said = _said(command)
     finally:

@@ -48,9 +48,16 @@ def find_sanitizer() -> Path:
 
 
 def sanitize(
-    binary: Binary, launch: LaunchConfig, task: Task, problem: Problem,
-    *, seed: int = 0, device: str = "cuda:0", tools: Sequence[str] = TOOLS, timeout_s: float = 120.0,
-) -> tuple[Clean, ...]:  # fmt: skip
+    binary: Binary,
+    launch: LaunchConfig,
+    task: Task,
+    problem: Problem,
+    *,
+    seed: int = 0,
+    device: str = "cuda:0",
+    tools: Sequence[str] = TOOLS,
+    timeout_s: float = 120.0,
+) -> tuple[Clean, ...]:
     """One launch of `binary` for `problem` on the GPU `device`, under each of the `tools`, on fresh plain
     inputs.
 
@@ -67,9 +74,15 @@ def sanitize(
 def _watch(sanitizer: Path, tool: str, entry: str, program: Sequence[str], timeout_s: float) -> Clean:
     begin = time.perf_counter()
     command = [
-        str(sanitizer), "--tool", tool, "--kernel-name", f"kernel_substring={entry}", "--print-limit", "4",
+        str(sanitizer),
+        "--tool",
+        tool,
+        "--kernel-name",
+        f"kernel_substring={entry}",
+        "--print-limit",
+        "4",
         *program,
-    ]  # fmt: skip
+    ]
     here = Path(evo.__file__).parents[1]  # so that the child finds the evo that asks
     try:
         run = subprocess.run(

@@ -75,9 +75,14 @@ class TimingSession:
     `skipped_baselines` says which cannot be captured into a graph, and why."""
 
     def __init__(
-        self, device: Device, task: Task, problem: Problem, *, seed: int,
+        self,
+        device: Device,
+        task: Task,
+        problem: Problem,
+        *,
+        seed: int,
         settings: TimingSettings | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         import torch
 
         self.device = device

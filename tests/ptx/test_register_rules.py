@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evo.device.emulator import EmulatorKernel
-from evo.device.emulator.interpreter import DEADLOCK, PROXY, SYNC, Fault
+from evo.device.emulator.abi import DEADLOCK, PROXY, SYNC
+from evo.device.emulator.interpreter import Fault
 from evo.trial import BufferArg, LaunchConfig
 from ptx.programs import entry
 from ptx.running import aligned, binary_of, h200, regions_of

@@ -17,6 +17,7 @@ from pathlib import Path
 from evo.cache import Cache
 from evo.device import LaunchReport, Region
 from evo.device.arguments import scalar_bytes
+from evo.device.emulator import abi
 from evo.device.emulator import interpreter as ptx
 from evo.device.emulator.estimate import estimate_us
 from evo.device.synchronous import SynchronousDevice, SynchronousKernel
@@ -36,15 +37,15 @@ SCHEDULES: dict[str, ptx.LaunchOrder] = {
 """Legal orders of events, the first the default. `seeded:N` takes any N."""
 
 REASONS: dict[int, str] = {
-    ptx.OUT_OF_BOUNDS: "out of bounds",
-    ptx.MISALIGNED: "misaligned access",
-    ptx.UNINITIALISED: "uninitialised read",
-    ptx.RACE: "race",
-    ptx.PROXY: "missing fence",
-    ptx.SYNC: "barrier misuse",
-    ptx.DEADLOCK: "deadlock",
-    ptx.TRAP: "trap",
-    ptx.BAD_OPERAND: "bad operand",
+    abi.OUT_OF_BOUNDS: "out of bounds",
+    abi.MISALIGNED: "misaligned access",
+    abi.UNINITIALISED: "uninitialised read",
+    abi.RACE: "race",
+    abi.PROXY: "missing fence",
+    abi.SYNC: "barrier misuse",
+    abi.DEADLOCK: "deadlock",
+    abi.TRAP: "trap",
+    abi.BAD_OPERAND: "bad operand",
 }
 """The countable reason of a Red, by the interpreter's error kind."""
 
@@ -120,7 +121,7 @@ def cpu_instructions() -> str:
 
 class EmulatorDevice(SynchronousDevice):
     """Stands for `gpu`: its limits are refused as its driver would. `jobs` threads run a launch's CTAs; one
-    makes every report deterministic. `checks` are interpreter.CHECK_* bits; `instruction_budget` is how many
+    makes every report deterministic. `checks` are abi.CHECK_* bits; `instruction_budget` is how many
     warp instructions a launch may run before it is a runaway."""
 
     checks_accesses = True
@@ -130,7 +131,7 @@ class EmulatorDevice(SynchronousDevice):
         gpu: Gpu,
         jobs: int = 1,
         *,
-        checks: int = ptx.CHECK_ALL,
+        checks: int = abi.CHECK_ALL,
         instruction_budget: int | None = None,
         cache: Path | None = None,
         interpreter: ptx.Interpreter | None = None,
@@ -283,9 +284,9 @@ class EmulatorKernel(SynchronousKernel):
             raise Unlaunchable("tensor map", f"{arg.buffer}: {error}") from error
 
 
-def _tensor_map(arg: TensorMapArg, region: Region) -> ptx.TensorMap:
+def _tensor_map(arg: TensorMapArg, region: Region) -> abi.TensorMap:
     element = dtype_named(arg.dtype)
-    raw = ptx.TensorMap(
+    raw = abi.TensorMap(
         address=region.address,
         element_nbytes=element.nbytes,
         is_float="FLOAT" in element.tensor_map,
@@ -301,16 +302,16 @@ def _tensor_map(arg: TensorMapArg, region: Region) -> ptx.TensorMap:
 
 def verdict(fault: ptx.Fault) -> CandidateError | KeyboardInterrupt | RuntimeError:
     """The exception that a fault means; its `where` is `place_of(fault)`."""
-    if fault.kind == ptx.ABORTED:
+    if fault.kind == abi.ABORTED:
         return KeyboardInterrupt()
-    if fault.kind == ptx.INTERNAL:
+    if fault.kind == abi.INTERNAL:
         return RuntimeError(f"the PTX interpreter failed: {fault.message}")
     where = place_of(fault)
-    if fault.kind == ptx.REFUSED:
+    if fault.kind == abi.REFUSED:
         return Unlaunchable("refused", fault.text, where)
-    if fault.kind == ptx.UNSUPPORTED:
+    if fault.kind == abi.UNSUPPORTED:
         return Unlaunchable("unsupported instruction", fault.text, where)
-    if fault.kind == ptx.RUNAWAY:
+    if fault.kind == abi.RUNAWAY:
         return Hung("runaway loop", fault.text, where)
     detail = f"{fault.text}; the other access: {fault.other}" if fault.other else fault.text
     return Red(REASONS[fault.kind], detail, where)

@@ -1,4 +1,4 @@
-"""The PTX interpreter's C ABI (ptx/evo_ptx.h) as Python sees it: structs, library, modules, executions."""
+"""The PTX interpreter, a library in C++ (ptx/): its modules, and how their launches went."""
 
 from __future__ import annotations
 
@@ -11,95 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evo.device.emulator import abi
 from evo.trial import LaunchConfig
-
-ABI_VERSION = 4
-TENSOR_MAP_NBYTES = 128
-
-OK = 0
-REFUSED, UNSUPPORTED, OUT_OF_BOUNDS, MISALIGNED, UNINITIALISED, RACE, PROXY, SYNC = range(1, 9)
-DEADLOCK, RUNAWAY, TRAP, BAD_OPERAND, ABORTED, INTERNAL = range(9, 15)
-
-CHECK_INIT, CHECK_RACE = 2, 4
-CHECK_ALL = CHECK_INIT | CHECK_RACE
-
-
-class _Entry(c.Structure):
-    _fields_ = (
-        ("name", c.c_char_p), ("param_count", c.c_uint32), ("param_nbytes", c.c_uint32),
-        ("static_smem", c.c_uint32), ("dynamic_smem_align", c.c_uint32), ("local_nbytes", c.c_uint32),
-        ("max_threads", c.c_uint32), ("required_threads", c.c_uint32 * 3),
-        ("required_cluster", c.c_uint32 * 3), ("min_ctas_per_sm", c.c_uint32),
-        ("instruction_count", c.c_uint32), ("unsupported", c.c_char_p),
-    )  # fmt: skip
-
-
-class _Param(c.Structure):
-    _fields_ = (("name", c.c_char_p), ("offset", c.c_uint32), ("nbytes", c.c_uint32), ("align", c.c_uint32))
-
-
-class TensorMap(c.Structure):
-    """What cuTensorMapEncodeTiled would be told; dimensions innermost first."""
-
-    _fields_ = (
-        ("address", c.c_uint64), ("element_nbytes", c.c_uint32), ("is_float", c.c_uint32),
-        ("is_bf16", c.c_uint32),
-        ("rank", c.c_uint32), ("shape", c.c_uint64 * 5), ("strides", c.c_uint64 * 4),
-        ("box", c.c_uint32 * 5), ("element_strides", c.c_uint32 * 5), ("swizzle", c.c_uint32),
-        ("nan_fill", c.c_uint32),
-    )  # fmt: skip
-
-
-class _Region(c.Structure):
-    _fields_ = (
-        ("name", c.c_char_p), ("address", c.c_uint64), ("nbytes", c.c_uint64), ("writable", c.c_int32),
-        ("initialised", c.c_int32),
-    )  # fmt: skip
-
-
-class _Launch(c.Structure):
-    _fields_ = (
-        ("struct_nbytes", c.c_uint32), ("entry", c.c_uint32), ("grid", c.c_uint32 * 3),
-        ("block", c.c_uint32 * 3), ("cluster", c.c_uint32 * 3), ("dynamic_smem", c.c_uint32),
-        ("registers", c.c_uint32), ("params", c.c_char_p), ("params_nbytes", c.c_uint64),
-        ("regions", c.POINTER(_Region)),
-        ("region_count", c.c_uint64), ("late_copies", c.c_uint32), ("late_wgmma", c.c_uint32),
-        ("order", c.c_uint32), ("checks", c.c_uint32), ("seed", c.c_uint64), ("threads", c.c_uint32),
-        ("sm_count", c.c_uint32), ("instruction_budget", c.c_uint64),
-        ("abort_flag", c.POINTER(c.c_int32)),
-    )  # fmt: skip
-
-
-class _Error(c.Structure):
-    _fields_ = (
-        ("kind", c.c_int32), ("text", c.c_char_p), ("message", c.c_char_p), ("kernel", c.c_char_p),
-        ("file", c.c_char_p), ("line", c.c_uint32), ("ptx_line", c.c_uint32), ("ptx_text", c.c_char_p),
-        ("cta", c.c_int32 * 3), ("thread", c.c_int32 * 3), ("warp", c.c_int32), ("lane", c.c_int32),
-        ("lanes", c.c_uint32), ("address", c.c_uint64), ("space", c.c_char_p), ("buffer", c.c_char_p),
-        ("offset", c.c_int64), ("access_nbytes", c.c_uint32), ("other", c.c_char_p),
-    )  # fmt: skip
-
-
-class _Counter(c.Structure):
-    _fields_ = (("name", c.c_char_p), ("value", c.c_double))
-
-
-class _Work(c.Structure):
-    _fields_ = (
-        ("file", c.c_char_p), ("line", c.c_uint32), ("ptx_line", c.c_uint32), ("text", c.c_char_p),
-        ("instruction_class", c.c_char_p), ("static_count", c.c_uint32),
-        ("executed_count", c.c_uint32), ("warp_instructions", c.c_uint64),
-        ("thread_instructions", c.c_uint64), ("shared_wavefronts", c.c_uint64),
-        ("shared_wavefronts_ideal", c.c_uint64), ("global_sectors", c.c_uint64),
-        ("global_nbytes", c.c_uint64),
-    )  # fmt: skip
-
-
-class _Row(c.Structure):
-    _fields_ = (
-        ("pattern", c.c_char_p), ("family", c.c_char_p), ("instruction_class", c.c_char_p),
-        ("note", c.c_char_p),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -230,27 +143,27 @@ class Interpreter:
             ("module_free", None, c.c_void_p),
             ("target", c.c_char_p, c.c_void_p),
             ("entry_count", c.c_uint32, c.c_void_p),
-            ("entry_get", c.c_int, c.c_void_p, c.c_uint32, c.POINTER(_Entry)),
-            ("param_get", c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.POINTER(_Param)),
-            ("tensor_map_encode", c.c_int, c.POINTER(TensorMap), c.c_char_p, c.c_char_p, c.c_size_t),
+            ("entry_get", c.c_int, c.c_void_p, c.c_uint32, c.POINTER(abi.CEntry)),
+            ("param_get", c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.POINTER(abi.CParam)),
+            ("tensor_map_encode", c.c_int, c.POINTER(abi.TensorMap), c.c_char_p, c.c_char_p, c.c_size_t),
             ("kind_name", c.c_char_p, c.c_int32),
-            ("run", c.c_void_p, c.c_void_p, c.POINTER(_Launch)),
+            ("run", c.c_void_p, c.c_void_p, c.POINTER(abi.CLaunch)),
             ("report_free", None, c.c_void_p),
-            ("report_error", c.POINTER(_Error), c.c_void_p),
+            ("report_error", c.POINTER(abi.CError), c.c_void_p),
             ("report_seconds", c.c_double, c.c_void_p),
             ("report_coverage", c.c_double, c.c_void_p),
-            ("report_counters", c.POINTER(_Counter), c.c_void_p, c.POINTER(c.c_uint32)),
-            ("report_instructions", c.POINTER(_Work), c.c_void_p, c.POINTER(c.c_uint32)),
-            ("report_lines", c.POINTER(_Work), c.c_void_p, c.POINTER(c.c_uint32)),
-            ("table", c.POINTER(_Row), c.POINTER(c.c_uint32)),
+            ("report_counters", c.POINTER(abi.CCounter), c.c_void_p, c.POINTER(c.c_uint32)),
+            ("report_instructions", c.POINTER(abi.CWork), c.c_void_p, c.POINTER(c.c_uint32)),
+            ("report_lines", c.POINTER(abi.CWork), c.c_void_p, c.POINTER(c.c_uint32)),
+            ("table", c.POINTER(abi.CRow), c.POINTER(c.c_uint32)),
         ):
             function = getattr(lib, f"evo_ptx_{name}")
             function.restype, function.argtypes = result, list(arguments)
             setattr(self, f"c_{name}", function)
         self.lib = lib
         built = self._call("abi_version")
-        if built != ABI_VERSION:
-            raise RuntimeError(f"the interpreter has ABI {built}, this Python expects {ABI_VERSION}")
+        if built != abi.ABI_VERSION:
+            raise RuntimeError(f"the interpreter has ABI {built}, this Python expects {abi.ABI_VERSION}")
 
     def _call(self, name: str, *arguments: object) -> Any:
         return getattr(self, f"c_{name}")(*arguments)
@@ -275,9 +188,9 @@ class Interpreter:
         """Raises PtxError."""
         return Module(self, ptx)
 
-    def encode_tensor_map(self, tensor_map: TensorMap) -> bytes:
+    def encode_tensor_map(self, tensor_map: abi.TensorMap) -> bytes:
         """The interpreter's form of a CUtensorMap; ValueError with the rule that the map breaks."""
-        out = c.create_string_buffer(TENSOR_MAP_NBYTES)
+        out = c.create_string_buffer(abi.TENSOR_MAP_NBYTES)
         error = c.create_string_buffer(512)
         if self._call("tensor_map_encode", c.byref(tensor_map), out, error, len(error)) != 0:
             raise ValueError(_text(error.value))
@@ -312,17 +225,26 @@ class Module:
         call = self.interpreter._call
         found = {}
         for index in range(int(call("entry_count", self._handle))):
-            raw = _Entry()
+            raw = abi.CEntry()
             call("entry_get", self._handle, index, c.byref(raw))
             params = []
             for i in range(raw.param_count):
-                param = _Param()
+                param = abi.CParam()
                 call("param_get", self._handle, index, i, c.byref(param))
                 params.append(Param(_text(param.name), param.offset, param.nbytes))
             cluster = (raw.required_cluster[0], raw.required_cluster[1], raw.required_cluster[2])
-            entry = Entry(index, _text(raw.name), tuple(params), raw.param_nbytes, raw.static_smem,
-                          raw.dynamic_smem_align, raw.max_threads, cluster, raw.instruction_count,
-                          _text(raw.unsupported))  # fmt: skip
+            entry = Entry(
+                index,
+                _text(raw.name),
+                tuple(params),
+                raw.param_nbytes,
+                raw.static_smem,
+                raw.dynamic_smem_align,
+                raw.max_threads,
+                cluster,
+                raw.instruction_count,
+                _text(raw.unsupported),
+            )
             found[entry.name] = entry
         return found
 
@@ -334,7 +256,7 @@ class Module:
         memory: Sequence[Memory],
         order: LaunchOrder,
         *,
-        checks: int = CHECK_ALL,
+        checks: int = abi.CHECK_ALL,
         threads: int = 1,
         sm_count: int = 132,
         registers: int = 0,
@@ -343,15 +265,32 @@ class Module:
     ) -> Execution:
         """Run one launch to its end; `params` is the parameter block, `registers` how many a thread is
         launched with (0: not known). Ctrl-C in the main thread ends it soon and raises KeyboardInterrupt."""
-        regions = (_Region * max(1, len(memory)))(
-            *[_Region(m.name.encode(), m.address, m.nbytes, m.writable, m.initialised) for m in memory]
+        regions = (abi.CRegion * max(1, len(memory)))(
+            *[abi.CRegion(m.name.encode(), m.address, m.nbytes, m.writable, m.initialised) for m in memory]
         )
         abort = c.c_int32(0)
-        request = _Launch(
-            c.sizeof(_Launch), entry.index, launch.grid, launch.block, launch.cluster, launch.smem_bytes,
-            registers, params, len(params), regions, len(memory), order.late_copies, order.late_wgmma,
-            order.order, checks, order.seed, threads, sm_count, instruction_budget, c.pointer(abort),
-        )  # fmt: skip
+        request = abi.CLaunch(
+            c.sizeof(abi.CLaunch),
+            entry.index,
+            launch.grid,
+            launch.block,
+            launch.cluster,
+            launch.smem_bytes,
+            registers,
+            params,
+            len(params),
+            regions,
+            len(memory),
+            order.late_copies,
+            order.late_wgmma,
+            order.order,
+            checks,
+            order.seed,
+            threads,
+            sm_count,
+            instruction_budget,
+            c.pointer(abort),
+        )
         report = self._run_interruptibly(request, abort)
         if not report:
             raise MemoryError("the PTX interpreter ran out of memory")
@@ -360,7 +299,7 @@ class Module:
         finally:
             self.interpreter._call("report_free", report)
 
-    def _run_interruptibly(self, launch: _Launch, abort: c.c_int32) -> Any:
+    def _run_interruptibly(self, launch: abi.CLaunch, abort: c.c_int32) -> Any:
         """A signal handler only runs between Python instructions of the main thread, so there the launch runs
         in a thread of its own while the main thread waits where it can be interrupted."""
         call = self.interpreter._call
@@ -393,7 +332,7 @@ class Module:
             raw = call("report_lines", report, c.byref(count))
             lines = tuple(Work(*_fields(raw[i])) for i in range(count.value))
         error = call("report_error", report).contents
-        fault = None if error.kind == OK else _fault(error)
+        fault = None if error.kind == abi.OK else _fault(error)
         seconds = float(call("report_seconds", report))
         coverage = float(call("report_coverage", report))
         return Execution(seconds, counters, coverage, fault, lines, instructions)
@@ -408,7 +347,7 @@ def _fields(raw: c.Structure) -> list[Any]:
     return [_text(v) if isinstance(v, bytes) or v is None else v for v in values]
 
 
-def _fault(raw: _Error) -> Fault:
+def _fault(raw: abi.CError) -> Fault:
     named = dict(zip((str(field[0]) for field in raw._fields_), _fields(raw), strict=True))
     named["cta"], named["thread"] = tuple(raw.cta), tuple(raw.thread)
     return Fault(**{name: named[name] for name in Fault.__dataclass_fields__})
