@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from evo.device.open import gpu_named, real_gpu
+from evo.device.open import gpu_named, is_gpu, real_gpu
 from evo.errors import EvoError, MachineError, UsageError
 from evo.gpu import Gpu, Limits, known_gpu
 from evo.task import Task, load_task
@@ -138,7 +138,7 @@ def on_device(study: Study, device: str, gpu: Gpu) -> Study:
 
 def _gpu_at_hand(study: Study) -> Gpu:
     """The GPU at hand, which must be of the study's name; for the emulator the one that it stands for."""
-    if study.device == "emulator":
+    if not is_gpu(study.device):
         return gpu_named(study.gpu)
     try:
         gpu = real_gpu(study.device)

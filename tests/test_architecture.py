@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,64 @@ def test_a_private_name_stays_in_its_module() -> None:
                     f"{path.name}:{node.lineno} {a.name}" for a in node.names if re.match(r"_[a-z]", a.name)
                 ]
     assert not bad
+
+
+DEVICE_CLASSES = {"CudaDevice", "CudaKernel", "EmulatorDevice", "EmulatorKernel"}
+ABOUT_THE_EMULATOR = {"cli/kernel.py", "explain/emulation.py", "explain/profiling.py", "selftest/mutants.py"}
+"""They emulate, whatever the device: `evo emulate`, counters for `evo profile`, mutants of PTX."""
+DEVICES = {"device", "_device", "kernel", "_kernel"}
+"""What variables that hold a device or a loaded kernel are called."""
+
+
+def last_name(node: ast.AST) -> str:
+    """`device` for `device` and for `self.device`; "" for what is no name."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def switches_on_a_device(tree: ast.AST) -> Iterator[ast.expr]:
+    """Where code asks which device it has, rather than what it is like."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("isinstance", "hasattr", "getattr"):
+            subjects = {last_name(n) for argument in node.args for n in ast.walk(argument)}
+            if last_name(node.args[0]) in DEVICES or subjects & DEVICE_CLASSES:
+                yield node
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(isinstance(s, ast.Attribute) and s.attr == "kind" and last_name(s.value) in DEVICES
+                   for s in sides):  # fmt: skip
+                yield node
+            if any(isinstance(s, ast.Constant) and s.value in ("cuda", "emulator") for s in sides) and any(
+                last_name(s) in DEVICES for s in sides
+            ):
+                yield node
+
+
+def test_a_device_is_asked_what_it_is_like_and_not_which_it_is() -> None:
+    bad = []
+    for path in MODULES:
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.split("/")[0] in ("device", "testing"):
+            continue
+        tree = ast.parse(path.read_text())
+        bad += [f"{place}:{node.lineno}" for node in switches_on_a_device(tree)]
+        imported = {
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+        }
+        allowed = {"EmulatorDevice", "EmulatorKernel"} if place in ABOUT_THE_EMULATOR else set()
+        bad += [f"{place} imports {name}" for name in sorted(imported & DEVICE_CLASSES - allowed)]
+    assert not bad
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        "if isinstance(self.device, CudaDevice): pass",
+        "if isinstance(found, EmulatorKernel): pass",
+        "wait = getattr(self.device, 'synchronize', None)",
+        "if hasattr(device, 'mark'): pass",
+        "n = 2 if device.kind == 'cuda' else 1",
+        "n = 2 if 'emulator' == self.device else 1",
+    ],
+)
+def test_a_switch_on_a_device_is_found(switch: str) -> None:
+    assert list(switches_on_a_device(ast.parse(switch)))

@@ -300,11 +300,10 @@ def _candidate(
 
 def _on(study: Study, device: str | None) -> Study:
     """`study` as if it had run on `device`: the emulator then stands for its GPU."""
-    from evo.device.open import choose_device
+    from evo.device.open import choose_device, is_gpu
     from evo.study import recorded_gpu
 
     if device is None:
         return study
-    if device == "emulator":
-        return replace(study, device="emulator", gpu=recorded_gpu(study).name)
-    return replace(study, device=choose_device(device, None, None)[0])
+    chosen, _ = choose_device(device, None, None)
+    return replace(study, device=chosen, gpu=study.gpu if is_gpu(chosen) else recorded_gpu(study).name)

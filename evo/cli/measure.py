@@ -54,13 +54,14 @@ def confirm(
     """
     from evo.confirm import confirm as run
     from evo.confirm.worker import RefereeProcess, RefereeSpec
+    from evo.device.open import is_gpu
     from evo.report import as_json
     from evo.report.confirmed import confirmation_record, confirmation_tables
     from evo.study import Setup
 
     with open_store(database) as store:
         found = store.study(study)
-        if found.device == "emulator":
+        if not is_gpu(found.device):
             hint = "search on a machine with a GPU"
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
         spec = RefereeSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
@@ -120,7 +121,7 @@ def bench(
     from evo.confirm.champions import champions
     from evo.confirm.entrants import champion_for, entrant_of, nearest_trial
     from evo.confirm.worker import RefereeProcess, RefereeSpec
-    from evo.device.open import choose_device
+    from evo.device.open import choose_device, is_gpu
     from evo.report import as_json
     from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
     from evo.task import load_task
@@ -128,7 +129,7 @@ def bench(
     if plot is not None and not plot.parent.is_dir():  # told before minutes are spent
         raise MachineError(f"cannot write {plot}: there is no folder {plot.parent}", "make it first")
     chosen, gpu = choose_device(device, None, None)
-    if chosen == "emulator":
+    if not is_gpu(chosen):
         raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
     problems = parse_problems(load_task("attention"), shapes or ["mission"], dtype, causal)
     built, tools = open_cache(cache).root, nvcc_or_environment(nvcc)

@@ -223,6 +223,7 @@ def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace]) -> SearchRe
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import RefereeProcess, RefereeSpec, build_ahead
+    from evo.device.open import is_gpu
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
     from evo.report.live import study_line, view_on
@@ -239,7 +240,7 @@ def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace]) -> SearchRe
 
     try:
         with view_on(stderr()) as view:
-            on_gpu = study.device != "emulator"  # an estimate is a model's word: there is nothing to confirm
+            on_gpu = is_gpu(study.device)  # an estimate is a model's word: there is nothing to confirm
             if on_gpu:
                 build_ahead(setup.cache)
             return run(study, store, spaces, workers, view.show, judges if on_gpu else None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from evo.device.open import is_gpu
 from evo.report import Column, Facts, Table, duration
 
 if TYPE_CHECKING:
@@ -102,4 +103,4 @@ def _rates(result: Mapping[str, Any]) -> Table:
 
 
 def _asked(device: str) -> str:
-    return "ptxas and the table of GPUs" if device == "emulator" else f"the driver ({device})"
+    return f"the driver ({device})" if is_gpu(device) else "ptxas and the table of GPUs"
