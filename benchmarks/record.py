@@ -138,7 +138,7 @@ def versions() -> dict[str, str]:
 def compiler() -> str:
     """The compiler that `evo` finds here, and its version; "none" where there is none."""
     from evo.cache import Cache
-    from evo.compile.nvcc import find_compiler
+    from evo.compile import find_compiler
     from evo.errors import EvoError
 
     try:

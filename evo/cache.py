@@ -10,6 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
+def default_folder() -> Path:
+    """Where built things are kept unless another folder is named: ~/.cache/evo, or below XDG_CACHE_HOME."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("evo", appauthor=False)
+
+
 class Cache:
     """Files and folders by key below `root`. An entry appears at once and whole, or not at all."""
 

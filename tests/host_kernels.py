@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from evo.compile.ptxas import module_state
+from evo.compile import module_state
 from evo.device import LaunchReport, Region
 from evo.device.synchronous import SynchronousDevice, SynchronousKernel
 from evo.dtype import dtype_named

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from evo.cli import main
-from evo.compile.toolkit import toolkits
+from evo.compile import toolkits
 from evo.errors import BadTemplate
 from evo.explain.ablation import Ablation, Worth, switches, verdict
 from evo.explain.artifacts import keep, kept

@@ -12,7 +12,7 @@ from landscape import LandscapeWorkers, new_study, spaces_of
 
 from evo.cache import Cache
 from evo.cli import main
-from evo.compile.nvcc import find_compiler
+from evo.compile import find_compiler
 from evo.confirm import confirm
 from evo.confirm.champions import Champion, champions, choose, kernels_folder, promote
 from evo.device import Region

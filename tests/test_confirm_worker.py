@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from evo.cache import default_folder
 from evo.confirm.worker import Referee, emulate
 from evo.device.synchronous import SynchronousDevice
 from evo.errors import MachineError, Red
@@ -25,7 +25,7 @@ GPU = target("sm_89")
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[Evaluator]:
-    spec = EvaluatorSpec("attention", "emulator", GPU, Limits.of(GPU), Path.home() / ".cache" / "evo")
+    spec = EvaluatorSpec("attention", "emulator", GPU, Limits.of(GPU), default_folder())
     try:
         made = spec.build()
     except MachineError as none:

@@ -14,7 +14,7 @@ import pytest
 import scalars
 
 from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.device.driver import gpu_names
@@ -280,7 +280,7 @@ from evo.cache import Cache
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import Crashed
-from evo.compile.nvcc import find_compiler
+from evo.compile import find_compiler
 from evo.trial import BufferArg, LaunchConfig
 device = CudaDevice(0)
 source = 'extern "C" __global__ void k(int* y) {{ {body} }}'

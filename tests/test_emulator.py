@@ -19,8 +19,7 @@ from ptx.programs import entry
 from ptx.running import aligned, binary_of, h200, regions_of
 
 from evo.cache import Cache
-from evo.compile.nvcc import find_compiler
-from evo.compile.toolkit import toolkits
+from evo.compile import find_compiler, toolkits
 from evo.device import LaunchReport
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
 from evo.device.emulator.estimate import estimate

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from evo.compile.toolkit import toolkits
+from evo.cache import default_folder
+from evo.compile import toolkits
 from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed, versions_of
 from evo.evaluate.pool import Pool
 from evo.gate import Green, check
@@ -67,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def spec(folder: Path) -> EvaluatorSpec:
     gpu = KNOWN_GPUS["L4"]
-    cache = Path.home() / ".cache" / "evo"  # the emulator is built there, once
+    cache = default_folder()  # the emulator is built there, once
     return EvaluatorSpec("attention", "emulator", gpu, Limits.of(gpu), cache, seed=3, folders=(folder,))
 
 
@@ -222,7 +223,7 @@ def test_a_program_is_compiled_once_for_all_problems_that_it_serves(
         python.replace(holes, f'{holes} "whole": problem["L"] % 8 == 0,')
     )
     spec = replace(spec, folders=(tmp_path,), cache=tmp_path / "cache")
-    evaluator = replace(spec, cache=Path.home() / ".cache" / "evo").build()
+    evaluator = replace(spec, cache=default_folder()).build()
     evaluator.compiler.close()
     evaluator.compiler = spec.compiler()
     try:

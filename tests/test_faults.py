@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import cache as once
-from pathlib import Path
 
 import numpy as np
 import pytest
 from faults import plant
 from ptx.running import Array, aligned, regions_of
 
-from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, verdict
 from evo.errors import CandidateError
 from evo.gpu import KNOWN_GPUS
@@ -24,7 +23,7 @@ B = BufferArg
 
 @once
 def compiler() -> Compiler:
-    return find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+    return find_compiler(None, Cache(default_folder()))
 
 
 @once

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel
 from evo.device.emulator.abi import CHECK_ALL, CHECK_INIT, CHECK_RACE
@@ -252,7 +252,7 @@ CHECKS = (
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[Compiler]:
     try:
-        found = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+        found = find_compiler(None, Cache(default_folder()))
         EmulatorDevice(target("sm_89"))
     except MachineError as none:
         pytest.skip(f"{none.message}")

@@ -17,7 +17,7 @@ from host_kernels import (
     verdict,
 )
 
-from evo.compile.ptxas import module_state
+from evo.compile import module_state
 from evo.errors import Red
 from evo.gate.memory import GUARD_BYTES
 from evo.trial import Problem, Workspace

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, load_interpreter
 from evo.errors import CandidateError, MachineError

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
-from evo.compile.ptxas import assemble, machine_code
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice
 from evo.errors import Crashed, Infeasible, MachineError, Red, Uncompilable
 from evo.gate.sanitizer import read_verdict
@@ -25,7 +23,7 @@ from evo.template import load_template
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 TASK = load_task("attention")
-CACHE = Path.home() / ".cache" / "evo"
+CACHE = default_folder()
 SUBJECT = Subject("flash_mma", TASK.problem("1,1,128,64"), target("sm_89"), CACHE)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from evo.cache import default_folder
 from evo.cli import main
-from evo.compile.toolkit import toolkits
+from evo.compile import find_tool, toolkits
 from evo.device.driver import gpu_at, gpu_names
 from evo.errors import MachineError
 from evo.evaluate import EvaluatorSpec
@@ -29,7 +30,6 @@ from evo.explain.profiling import (
 )
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.profile import profile_text
-from evo.selftest.doctor import tool_path
 from evo.store import Store
 from evo.study import Setup, Study
 from evo.task import load_task
@@ -160,7 +160,7 @@ def test_locked_counters_are_told_and_the_rest_is_shown(database: Path, tmp_path
     tool = fake_ncu(tmp_path, "print('==ERROR== ERR_NVGPUCTRPERM - no permission')\nraise SystemExit(1)")
     with Store(database) as store:
         stored, study = store.trial("tiny/7"), store.study("tiny")
-    spec = EvaluatorSpec.of(Setup.of(study, Path.home() / ".cache" / "evo"))
+    spec = EvaluatorSpec.of(Setup.of(study, default_folder()))
     found = profile(stored, spec, tool, tmp_path)
     assert found.kind == "modelled"
     assert "counters are locked" in found.absent
@@ -176,7 +176,7 @@ def test_bank_conflicts_are_told_by_instruction(tmp_path: Path) -> None:
     template = load_template(load_task("attention"), "flash_mma")
     small = TINY.replace(L=64, D=64)
     gpu = KNOWN_GPUS["L4"]
-    spec = EvaluatorSpec("attention", "emulator", gpu, Limits.of(gpu), Path.home() / ".cache" / "evo")
+    spec = EvaluatorSpec("attention", "emulator", gpu, Limits.of(gpu), default_folder())
     found = {}
     for swizzle in ("none", "xor"):
         candidate = template.candidate({**template.space.default, "swizzle": swizzle}, small)
@@ -194,13 +194,13 @@ def test_bank_conflicts_are_told_by_instruction(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
 def test_ncu_looks_at_one_launch_on_a_gpu(database: Path, tmp_path: Path) -> None:
-    tool = tool_path("ncu")
+    tool = find_tool("ncu")
     if tool is None:
         pytest.skip("no ncu here: install nsight-compute")
     gpu = gpu_at(0)
     with Store(database) as store:
         stored = store.trial("tiny/7")
-    cache = Path.home() / ".cache" / "evo"
+    cache = default_folder()
     spec = EvaluatorSpec("attention", "cuda:0", gpu, Limits.of(gpu), cache, folders=(FOLDER,))
     found = profile(stored, spec, tool, tmp_path)
     if found.absent:

@@ -27,6 +27,7 @@ from landscape import (
 
 import evo.search.loop
 import evo.search.proposals
+from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
 from evo.search import Progress, SearchSpace, dead_parameters, search, search_spaces
@@ -416,9 +417,7 @@ def test_a_search_on_the_emulator_finds_and_ranks_kernels(tmp_path: Path) -> Non
     gpu = KNOWN_GPUS["L4"]
     template = load_template(TASK, "flash_mma")
     spaces = search_spaces([template], LIMITS, PROBLEM)
-    spec = EvaluatorSpec(
-        "attention", "emulator", gpu, LIMITS, Path.home() / ".cache" / "evo", problem=PROBLEM
-    )
+    spec = EvaluatorSpec("attention", "emulator", gpu, LIMITS, default_folder(), problem=PROBLEM)
     with Store(tmp_path / "evo.db") as store:
         study = store.create(Study("emu-1", PROBLEM, "emulator", "L4", ("flash_mma",), 45.0, workers=2))
         result = search(study, store, spaces, Pool(spec, 2))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler
 from evo.device.cuda import CudaDevice
 from evo.device.driver import gpu_names
 from evo.gpu import KNOWN_GPUS

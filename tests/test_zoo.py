@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
 from evo.device.emulator import EmulatorDevice
 from evo.errors import BadTemplate, MachineError
 from evo.gpu import target
@@ -35,7 +35,7 @@ ZOO = load_zoo(FOLDER, TASK)
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[Compiler]:
     try:
-        found = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+        found = find_compiler(None, Cache(default_folder()))
     except MachineError as none:
         pytest.skip(f"{none.message}")
     yield found

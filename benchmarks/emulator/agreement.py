@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from itertools import product
 from multiprocessing import TimeoutError as NothingCame
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
 from evo.device import Device, Region
 from evo.device.emulator import EmulatorDevice, built_interpreter
 from evo.errors import CandidateError, Hung
@@ -45,7 +44,7 @@ KINDS = tuple(product(("fp16", "bf16"), (False, True)))
 NAMED_KINDS = {f"{dtype}{' causal' if causal else ''}": (dtype, causal) for dtype, causal in KINDS}
 LINE = {"fp16": 8e-4, "bf16": 6e-3}
 """Worst-row relative error that an honest kernel stays below (it measures 4e-4 and 3.5e-3)."""
-CACHE = Path.home() / ".cache" / "evo"
+CACHE = default_folder()
 PATIENCE_S = 120
 """Without any case done for so long, the GPU is taken to hang in one."""
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evo.cache import Cache
-from evo.compile.nvcc import find_compiler
+from evo.cache import Cache, default_folder
+from evo.compile import find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice
 from evo.device.emulator.estimate import estimate
@@ -157,7 +157,7 @@ def pairs_of(database: Path, study_name: str, gpu: Gpu, limit: int) -> list[dict
     study = store.study(study_name)
     rows = [r for r in store.rows(study) if r.outcome is Outcome.TIMED and r.same_as is None][:limit]
     device = EmulatorDevice(gpu, checks=0)
-    compiler = find_compiler(None, Cache(Path.home() / ".cache" / "evo"))
+    compiler = find_compiler(None, Cache(default_folder()))
     pairs = []
     begin = time.perf_counter()
     for i, row in enumerate(rows, 1):

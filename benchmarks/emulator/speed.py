@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.command import environment
 from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, built_interpreter, cpu_instructions
 from evo.device.emulator.abi import CHECK_ALL

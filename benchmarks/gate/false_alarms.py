@@ -14,13 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import Red
@@ -85,7 +84,7 @@ def try_combination(combination: tuple[str, int, bool, int, int]) -> dict[str, d
     torch.set_num_threads(1)
     task = load_task("attention")
     results: dict[str, dict[str, Any]] = {}
-    with find_compiler(None, Cache(Path.home() / ".cache" / "evo")) as compiler:
+    with find_compiler(None, Cache(default_folder())) as compiler:
         device = CudaDevice(0, compiler)
         base = task.problem(f"1,{heads},512,{dim}", dtype, causal=causal)
         for at, length in enumerate(LENGTHS):

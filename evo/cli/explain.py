@@ -194,12 +194,12 @@ def profile(
 
 def _ncu(asked: Path | None, on_gpu: bool) -> tuple[Path | None, str]:
     """Nsight Compute, or why there are no counters."""
-    from evo.selftest.doctor import tool_path
+    from evo.compile import find_tool
 
     if not on_gpu:
         return None, "the emulator has none: a GPU counts"
     home = os.environ.get("CUDA_HOME")
-    found = asked or tool_path("ncu", Path(home) if home else None)
+    found = asked or find_tool("ncu", Path(home) if home else None)
     if found is None:
         return None, "no ncu on PATH or below CUDA_HOME (install nsight-compute, or name it: --ncu PATH)"
     return found, ""

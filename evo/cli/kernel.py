@@ -69,7 +69,7 @@ def emulate(
     matters: normal uniform ones zeros arange poison, or a number.
     A TMA tensor map over a buffer: map:in:f16:512x64:64x64:128 (box, swizzle).
     """
-    from evo.compile.nvcc import find_compiler
+    from evo.compile import find_compiler
     from evo.device.emulator import EmulatorDevice
     from evo.device.open import DEFAULT_GPU, gpu_named
     from evo.explain.emulation import as_json, emulate_candidate, emulate_file, told

@@ -27,9 +27,9 @@ def open_store(database: str, create: bool = False) -> Store:
 
 
 def open_cache(folder: Path | None) -> Cache:
-    from evo.cache import Cache
+    from evo.cache import Cache, default_folder
 
-    return Cache(folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evo")
+    return Cache(folder or default_folder())
 
 
 def nvcc_or_environment(nvcc: Path | None) -> Path | None:

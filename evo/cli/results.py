@@ -138,7 +138,7 @@ def show(
 
 def _code(trial: Trial, arch: str, sass: bool, nvcc: Path | None, cache: Cache) -> str:
     """PTX or machine code of a stored trial, compiled again where the cache has lost it."""
-    from evo.compile.nvcc import disassemble, find_compiler
+    from evo.compile import disassemble, find_compiler
 
     compiler = find_compiler(nvcc, cache)
     try:

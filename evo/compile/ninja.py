@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evo.cache import Cache
 from evo.compile.ptxas import first_errors
+from evo.compile.toolkit import host_compiler
 from evo.errors import MachineError
 from evo.trial import digest_of
 
@@ -31,11 +32,7 @@ def build_shared_library(
     The key has the compiler, the flags and the content of `sources` and `headers`. `progress` gets one line
     when a build begins and one when it ended. Raises MachineError without a C++ compiler, or if it says no.
     """
-    compiler = next((found for c in ("g++", "clang++", "c++") if (found := shutil.which(c))), None)
-    if compiler is None:
-        raise MachineError(
-            f"no C++ compiler to build {name} with", "install g++ (Debian: apt-get install g++)"
-        )
+    compiler = str(host_compiler())
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     texts = [[path.name, path.read_text()] for path in (*sources, *headers)]
     key = digest_of(name, version, list(flags), texts)

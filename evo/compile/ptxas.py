@@ -1,17 +1,21 @@
-"""What ptxas says, as values: resources from its report, reasons from its errors, a hash of its code."""
+"""What ptxas says, as values: resources from its report, reasons from its errors, a hash of its code.
+
+Besides, PTX to machine code, and machine code to text.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import struct
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from evo.child import Command
+from evo.compile.toolkit import Toolkit, find_tool
 from evo.errors import MachineError, Uncompilable
-from evo.trial import Resources
+from evo.trial import Binary, Resources
 
 DETAIL_LINES = 12
 _ERROR = re.compile(r"(?:\(\d+\)|:\d+:\d+): (?:catastrophic |fatal )?error(?: #\d+(?:-D)?)?: (?P<what>.*)")
@@ -176,14 +180,25 @@ def assemble(ptx: str, arch: str, ptxas: Path | None, timeout_s: float = 120.0) 
     with tempfile.TemporaryDirectory(prefix="evo-ptxas-") as name:
         folder = Path(name)
         (folder / "x.ptx").write_text(ptx, encoding="utf-8")
-        command = [str(ptxas), f"-arch={arch}", "x.ptx", "-o", "x.cubin"]
         try:
-            run = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False
-            )
-        except subprocess.TimeoutExpired as late:
+            command = Command([str(ptxas), f"-arch={arch}", "x.ptx", "-o", "x.cubin"], cwd=folder)
+            status, log = command.wait(timeout_s)
+        except TimeoutError as late:
             raise Uncompilable("compile timeout", f"ptxas took more than {timeout_s:g} s") from late
-        if run.returncode:
-            log = run.stderr + run.stdout
+        if status:
             raise Uncompilable(reason(log), first_errors(log))
         return (folder / "x.cubin").read_bytes()
+
+
+def disassemble(binary: Binary, toolkit: Toolkit, timeout_s: float = 120.0) -> str:
+    """The machine code (SASS) of `binary` as text. MachineError without nvdisasm and cuobjdump."""
+    for name, option in (("nvdisasm", "-c"), ("cuobjdump", "-sass")):
+        if tool := find_tool(name, toolkit.root):
+            with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+                file.write(binary.cubin)
+                file.flush()
+                status, said = Command([str(tool), option, file.name]).wait(timeout_s)
+            if status:
+                raise MachineError(f"{tool} failed: {said.strip()}")
+            return said
+    raise MachineError("no nvdisasm and no cuobjdump found", "pip install nvidia-cuda-nvdisasm")

@@ -1,4 +1,4 @@
-"""Where the CUDA compilers of this machine lie: the one asked for, that on PATH, those of NVIDIA's wheels."""
+"""Where this machine's compilers and NVIDIA's tools lie: those asked for, those on PATH, those of wheels."""
 
 from __future__ import annotations
 
@@ -50,6 +50,29 @@ def toolkits(asked: Path | None = None) -> list[Toolkit]:
         found.append(_toolkit_of(Path(on_path), "PATH"))
     found.extend(_toolkits_in_wheels())
     return found
+
+
+def find_tool(name: str, home: Path | None = None) -> Path | None:
+    """A tool of NVIDIA's (ncu, compute-sanitizer, nvdisasm …): on PATH, below the toolkit `home`, below those
+    of the wheels, or where NVIDIA's packages put it."""
+    if found := shutil.which(name):
+        return Path(found)
+    roots = [*([home] if home else []), *(kit.root for kit in _toolkits_in_wheels()), Path("/usr/local/cuda")]
+    packages = Path("/opt/nvidia")
+    folders = [root / "bin" for root in roots]
+    folders += [packages / name, *sorted(packages.glob("nsight-compute/*"), reverse=True)]  # newest first
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def host_compiler() -> Path:
+    """The compiler of C++. MachineError where there is none."""
+    for name in ("g++", "clang++", "c++"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise MachineError(
+        "no C++ compiler: no g++ and no clang++ on PATH",
+        "install one for the emulator: apt-get install g++ (Debian), dnf install gcc-c++ (Fedora)",
+    )
 
 
 def _toolkit_asked(asked: Path) -> Toolkit:

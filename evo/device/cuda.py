@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from evo.compile.nvcc import Compiler
+from evo.compile import Compiler
 from evo.device.arguments import scalar_bytes
 from evo.device.driver import STICKY, ask, driver_api, gpu_at, name_of, words_of
 from evo.device.gpu_lock import lock_of

@@ -11,7 +11,7 @@ from evo.errors import UnknownName, UsageError
 from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
 
 if TYPE_CHECKING:
-    from evo.compile.nvcc import Compiler, Part
+    from evo.compile import Compiler, Part
 
 DEFAULT_GPU = "L4"
 """The GPU that the emulator stands for unless told otherwise."""

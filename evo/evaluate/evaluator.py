@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from evo import __version__
-from evo.compile.nvcc import Compiler
+from evo.compile import Compiler
 from evo.device import Device, Kernel
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate import Green, KernelFor, check

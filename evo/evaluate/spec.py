@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evo.cache import Cache
-from evo.compile.nvcc import PARTS, Compiler, find_compiler
+from evo.compile import PARTS, Compiler, find_compiler
 from evo.device.open import is_gpu, open_device, part_for, prepare_device
 from evo.evaluate.evaluator import Evaluator, Precompiler
 from evo.gpu import Gpu, Limits

@@ -22,8 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from evo.compile.nvcc import Compiler
-from evo.compile.toolkit import toolkits
+from evo.compile import Compiler, toolkits
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, place_of, verdict
 from evo.device.emulator.estimate import Estimate, estimate

@@ -12,10 +12,10 @@ import csv
 import io
 import math
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evo.child import Command
 from evo.device.launch_once import Request
 from evo.errors import MachineError
 from evo.evaluate import EvaluatorSpec
@@ -140,9 +140,9 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _said(command: Sequence[str]) -> str:
+def _said(words: Sequence[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        _, said = Command(words).wait(TIMEOUT_S)
+    except OSError as error:  # it does not start, or does not end
         raise MachineError(f"ncu cannot be run: {error}", "see evo doctor") from error
-    return done.stdout + done.stderr
+    return said

@@ -8,8 +8,6 @@ see what TMA writes, and reports races of raw bulk copies that are none.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import evo
+from evo.child import Command
+from evo.compile import find_tool
 from evo.device.launch_once import Request
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.task import Task
 from evo.trial import Binary, LaunchConfig, Problem
 
 TOOLS = ("memcheck", "initcheck", "synccheck")
-_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer")
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error")
 _FIRST = re.compile(
     r"^=+ ((?:Invalid|Uninitialized|Barrier|Program hit|Error|Misaligned|Potential).*)$", re.M
@@ -37,14 +36,6 @@ class Clean:
 
     tool: str
     seconds: float
-
-
-def find_sanitizer() -> Path:
-    """The compute-sanitizer of this machine; MachineError where there is none."""
-    found = shutil.which("compute-sanitizer") or next((p for p in _PLACES if Path(p).is_file()), None)
-    if found is None:
-        raise MachineError("no compute-sanitizer on this machine", "it comes with the CUDA toolkit")
-    return Path(found)
 
 
 def sanitize(
@@ -64,7 +55,9 @@ def sanitize(
     Raises Red with the tool's first complaint, Hung after `timeout_s` a tool, Crashed where the launch fails
     without a complaint, MachineError where there is no compute-sanitizer or it cannot watch this GPU.
     """
-    sanitizer = find_sanitizer()
+    sanitizer = find_tool("compute-sanitizer")
+    if sanitizer is None:
+        raise MachineError("no compute-sanitizer on this machine", "it comes with the CUDA toolkit")
     with tempfile.TemporaryDirectory(prefix="evo-sanitize-") as name:
         request = Request.of(device, binary, launch, task, problem, seed=seed)
         program = request.write(Path(name) / "request")
@@ -85,12 +78,10 @@ def _watch(sanitizer: Path, tool: str, entry: str, program: Sequence[str], timeo
     ]
     here = Path(evo.__file__).parents[1]  # so that the child finds the evo that asks
     try:
-        run = subprocess.run(
-            command, cwd=here, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired as late:
+        status, said = Command(command, cwd=here).wait(timeout_s)
+    except TimeoutError as late:
         raise Hung(f"no answer under {tool}", f"after {timeout_s:g} s") from late
-    read_verdict(tool, run.stdout + run.stderr, run.returncode)
+    read_verdict(tool, said, status)
     return Clean(tool, time.perf_counter() - begin)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.compile.nvcc import Compiler
+from evo.compile import Compiler
 from evo.device import Device, Kernel
 from evo.errors import CandidateError, Uncompilable
 from evo.gpu import Gpu, Limits

@@ -71,7 +71,7 @@ def _python() -> Finding:
 
 def _compiler(places: Places) -> Finding:
     from evo.cache import Cache
-    from evo.compile.nvcc import find_compiler
+    from evo.compile import find_compiler
 
     try:
         compiler = find_compiler(places.nvcc, Cache(places.cache))
@@ -83,11 +83,13 @@ def _compiler(places: Places) -> Finding:
 
 def _host_compiler() -> Finding:
     """The C++ compiler that builds the emulator, once."""
-    name = next((name for name in ("g++", "clang++") if shutil.which(name)), None)
-    if name is None:
-        advice = "install one for the emulator: apt-get install g++ (Debian), dnf install gcc-c++ (Fedora)"
-        return Finding("host compiler", "absent", "no g++ and no clang++ on PATH", advice)
-    return Finding("host compiler", "works", _first_line([name, "--version"]))
+    from evo.compile import host_compiler
+
+    try:
+        path = host_compiler()
+    except EvoError as error:
+        return Finding("host compiler", "absent", error.message, error.hint)
+    return Finding("host compiler", "works", _first_line([path.name, "--version"]))
 
 
 def _gpu() -> Finding:
@@ -144,17 +146,10 @@ def _torch() -> Finding:
     return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
 
 
-def tool_path(name: str, cuda_home: Path | None = None) -> Path | None:
-    """An optional NVIDIA tool: on PATH, or below CUDA_HOME or the usual folders."""
-    if found := shutil.which(name):
-        return Path(found)
-    homes = [home / "bin" for home in (cuda_home, Path("/usr/local/cuda")) if home]
-    newest_first = sorted(Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)
-    return next((f / name for f in (*homes, *newest_first) if (f / name).is_file()), None)
-
-
 def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
-    path = tool_path(name, places.cuda_home)
+    from evo.compile import find_tool
+
+    path = find_tool(name, places.cuda_home)
     if path is None:
         advice = f"optional: install {package} (NVIDIA's CUDA toolkit has it); {gain}"
         return Finding(name, "absent", "neither on PATH nor below CUDA_HOME", advice)

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.cache import Cache
-from evo.compile.nvcc import find_compiler
-from evo.compile.ptxas import assemble, machine_code
+from evo.compile import assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, interpreter
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
 from evo.gate import Green, check, plan_boundary, plan_own, plan_ragged

@@ -32,7 +32,7 @@ from typing import Literal
 import evo
 from evo.cache import Cache
 from evo.child import Child, Report
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler
 from evo.device import Device, Kernel
 from evo.device.open import is_gpu, open_device
 from evo.errors import BadTemplate, CandidateError, Crashed, Hung, UsageError

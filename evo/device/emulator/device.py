@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
 
-from evo.cache import Cache
+from evo.cache import Cache, default_folder
 from evo.device import LaunchReport, Region
 from evo.device.arguments import scalar_bytes
 from evo.device.emulator import abi
@@ -84,9 +84,7 @@ def built_interpreter(
 
     Raises MachineError if it must be built and there is no host compiler.
     """
-    from evo.compile.ninja import (
-        build_shared_library,  # imports that `import evo.device.emulator` need not cost
-    )
+    from evo.compile import build_shared_library
 
     folder = Path(__file__).with_name("ptx")
     sources, headers = sorted(folder.glob("*.cpp")), sorted(folder.glob("*.h*"))
@@ -99,7 +97,7 @@ def built_interpreter(
         "evo_ptx",
         sources,
         [*flags, *extra_flags],
-        Cache(cache or Path.home() / ".cache" / "evo"),
+        Cache(cache or default_folder()),
         lambda line: print(line, file=sys.stderr),
         headers=headers,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from evo.cache import Cache
-from evo.compile.ninja import build_shared_library
-from evo.compile.nvcc import Compiler, Part, find_compiler
-from evo.compile.toolkit import toolkits
+from evo.compile import Compiler, Part, build_shared_library, find_compiler, toolkits
 from evo.errors import MachineError, Uncompilable
 from evo.trial import Binary
 
@@ -257,16 +255,15 @@ def test_waiting_for_a_core_is_not_the_fault_of_a_source(tmp_path: Path) -> None
     if not kits:
         pytest.skip("there is no NVRTC here")
     with Compiler(kits[0], "nvrtc", Cache(tmp_path), timeout_s=60.0, background=True) as compiler:
-        (child,) = compiler._backend._idle  # type: ignore[union-attr]
-        if compiler._backend._background:  # type: ignore[union-attr]  # this machine may be crowded already
+        (child,) = psutil.Process().children()
+        if os.sched_getscheduler(child.pid) == os.SCHED_IDLE:  # this machine may be crowded already
             compiler.timeout_s = 4.0
-            assert os.sched_getscheduler(child._process.pid) == os.SCHED_IDLE
-            os.kill(child._process.pid, signal.SIGSTOP)  # as if others had all cores
-            threading.Timer(5.0, os.kill, (child._process.pid, signal.SIGCONT)).start()
+            child.suspend()  # as if others had all cores
+            threading.Timer(5.0, child.resume).start()
         assert compiler.compile(source(), "scale", "sm_89").ptx
         assert compiler.compile(source(7), "scale", "sm_89").ptx
-        (child,) = compiler._backend._idle  # type: ignore[union-attr]
-        assert os.sched_getscheduler(child._process.pid) == os.SCHED_OTHER
+        (child,) = psutil.Process().children()
+        assert os.sched_getscheduler(child.pid) == os.SCHED_OTHER
 
 
 def test_a_compiler_that_dies_is_an_uncompilable_candidate(tmp_path: Path) -> None:
@@ -274,12 +271,12 @@ def test_a_compiler_that_dies_is_an_uncompilable_candidate(tmp_path: Path) -> No
     if not kits:
         pytest.skip("there is no NVRTC here")
     with Compiler(kits[0], "nvrtc", Cache(tmp_path)) as compiler:
-        (child,) = compiler._backend._idle  # type: ignore[union-attr]
-        child._process.kill()
-        child._process.wait()
+        (child,) = psutil.Process().children()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert compiler.compile(source(), "scale", "sm_89").ptx  # an idle one that died is replaced
-        (child,) = compiler._backend._idle  # type: ignore[union-attr]
-        threading.Timer(0.5, child._process.kill).start()  # as if the source had made it crash
+        (child,) = psutil.Process().children()
+        threading.Timer(0.5, child.kill).start()  # as if the source had made it crash
         with pytest.raises(Uncompilable) as caught:
             compiler.compile(SLOW_TO_COMPILE, "slow", "sm_89")
         assert caught.value.reason == "compiler crashed"
@@ -290,11 +287,11 @@ def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     if not any(kit.nvrtc for kit in toolkits()):
         pytest.skip("there is no NVRTC here")
     program = f"""
-import pathlib, time
+import pathlib, psutil, time
 from evo.cache import Cache
-from evo.compile.nvcc import find_compiler
+from evo.compile import find_compiler
 compiler = find_compiler(None, Cache(pathlib.Path({str(tmp_path)!r})))
-print(compiler._backend._idle[0]._process.pid, flush=True)
+print(psutil.Process().children()[0].pid, flush=True)
 time.sleep(60)
 """
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -304,8 +301,7 @@ time.sleep(60)
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + 5
-    command = Path(f"/proc/{child}/cmdline")
-    while command.exists() and b"nvrtc.py" in command.read_bytes():
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the compiler's process outlives its parent"
         time.sleep(0.05)
 

@@ -1,0 +1,228 @@
+"""CUDA source -> cubin + PTX + what ptxas says of it, cached by content. By NVRTC, or by nvcc.
+
+Measured on a 60-line mma.sync attention kernel (sm_89, one core, CUDA 13.0.88): NVRTC gives cubin, PTX and
+ptxas's report from one call in 0.20 s (ptxas: 0.09 s of it); nvcc and ptxas take 0.48 s together. The
+headers (cuda_fp16, mma) cost 10 to 30 ms, so precompiled headers would not pay.
+
+What one needs of a kernel is kept, each need in an entry of its own: a search on a GPU takes its cubin, one
+on the emulator its PTX, a person both. Lines of the source are named where there is PTX; a cubin alone has
+none, which changes no instruction and makes it 40 to 47 % smaller.
+
+The first of these that works compiles:
+
+1. the toolkit that was asked for (`--nvcc`, CUDA_HOME), by its NVRTC if it has one, else by its nvcc;
+2. the NVRTC of the toolkit on PATH, then that of NVIDIA's wheels (`nvidia/cu13` in site-packages);
+3. the nvcc on PATH, then that of the wheels.
+
+Compilers run in processes that are killed at a deadline, NVRTC at one of CPU time: Uncompilable("compile
+timeout").
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal, Self
+
+from evo.cache import Cache
+from evo.compile.built import LINES, Backend, Built
+from evo.compile.nvcc import NvccCommands
+from evo.compile.nvrtc_pool import NvrtcPool
+from evo.compile.ptxas import first_errors, machine_code, module_state, reason, resources, without_ptx_text
+from evo.compile.toolkit import Toolkit, toolkits
+from evo.errors import MachineError, Uncompilable
+from evo.trial import Binary, Resources, digest_of
+
+OPTIONS = ("-std=c++17",)
+"""What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
+OLDEST = (12, 4)
+"""Releases below are passed over unless they are asked for by name."""
+PRUNE_EVERY = 1000
+"""Own builds between two looks at the size of the cache."""
+Part = Literal["cubin", "ptx"]
+PARTS: tuple[Part, ...] = ("cubin", "ptx")
+_XZ_PRESET: dict[bool, int] = {True: 1, False: 6}
+"""With a cubin and without: 6 takes 5 times as long and makes PTX an eighth smaller, a cubin hardly."""
+_OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
+"""The source as PTX names it: by the folder that happened to be the compiler's."""
+
+
+def find_compiler(
+    nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS,
+    background: bool = False,
+) -> Compiler:  # fmt: skip
+    """The best compiler of this machine; `nvcc` (from --nvcc or CUDA_HOME) is taken without looking further.
+    Its binaries have these `parts`. In the `background` NVRTC gets only what of the cores others leave,
+    unless they leave next to nothing.
+
+    Raises MachineError where there is none, or where the one asked for does not work.
+    """
+    known = toolkits(nvcc)
+    choices: list[tuple[Toolkit, Literal["nvrtc", "nvcc"]]] = []
+    choices += [(kit, "nvrtc") for kit in known if kit.nvrtc]
+    choices += [(kit, "nvcc") for kit in known if kit.nvcc]
+    if nvcc is not None:
+        choices = [choice for choice in choices if choice[0] is known[0]]
+    problems = []
+    for kit, tool in choices:
+        try:
+            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s, parts=parts, background=background)
+        except MachineError as error:
+            problems.append(f"{tool} ({kit.origin}): {error.message}")
+            continue
+        if nvcc is not None or compiler.release >= OLDEST:
+            return compiler
+        problems.append(f"{compiler.version} ({kit.origin}) is older than {OLDEST[0]}.{OLDEST[1]}")
+        compiler.close()
+    raise MachineError(
+        "no CUDA compiler found" + "".join(f"; {p}" for p in problems),
+        "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl (CUDA 13.0), or give --nvcc PATH",
+    )
+
+
+class Compiler:
+    """Compiles candidates; safe to use from several threads at once. `version` is part of every key. Binaries
+    have these `parts`, and nothing else of them is kept."""
+
+    def __init__(
+        self, toolkit: Toolkit, tool: Literal["nvrtc", "nvcc"], cache: Cache,
+        *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS, background: bool = False,
+    ) -> None:  # fmt: skip
+        self.toolkit = toolkit
+        self.tool = tool
+        self.cache = cache
+        self.timeout_s = timeout_s
+        self.parts = frozenset(parts)
+        self.options = (*OPTIONS, *((LINES,) if "ptx" in self.parts else ()))
+        self._backend: Backend
+        if tool == "nvrtc":
+            self._backend = NvrtcPool(toolkit, self.options, background)
+        else:
+            self._backend = NvccCommands(toolkit, self.options)
+        self._builds = 0
+        self.release, self.version = self._probe()
+
+    def _probe(self) -> tuple[tuple[int, int], str]:
+        """Compile next to nothing, with a header: does it work, and what is its full version?"""
+        source = '#include <cuda_fp16.h>\nextern "C" __global__ void probe(__half* x) { x[0] = x[1]; }\n'
+        try:
+            built = self._backend.build(source, "sm_80", self.timeout_s)
+        except Uncompilable as error:
+            self.close()
+            raise MachineError(f"{self.tool} does not work: {error.reason} {error.detail}") from error
+        said = re.search(rb"release (\d+)\.(\d+), V([\d.]+)", built.ptx)
+        if not built.ok or not said:
+            self.close()
+            raise MachineError(f"{self.tool} does not work: {first_errors(built.log) or 'it says nothing'}")
+        return (int(said[1]), int(said[2])), f"{self.tool} {said[3].decode()}"
+
+    def key(self, source: str, entry: str, arch: str) -> str:
+        """The cache key: equal keys are the same binary, with the same parts."""
+        return digest_of(source, entry, arch, list(self.options), sorted(self.parts), self.version)
+
+    def compile(self, source: str, entry: str, arch: str) -> Binary:
+        """The binary of `source` for `arch` ("sm_89", "sm_90a"), from the cache if it was built before.
+
+        Raises Uncompilable with a short reason; `detail` has the compiler's first errors with their lines.
+        """
+        key = self.key(source, entry, arch)
+        cached = self._load(key)
+        if cached is not None:
+            return cached
+        begin = time.perf_counter()
+        built = self._backend.build(source, arch, self.timeout_s)
+        return self._keep(key, self._binary(built, entry, arch, time.perf_counter() - begin))
+
+    def compile_many(
+        self, requests: Sequence[tuple[str, str, str]], jobs: int
+    ) -> list[Binary | Uncompilable]:
+        """`compile` for many (source, entry, arch) at once on `jobs` cores; failures are values in their
+        places. nvcc runs under ninja, NVRTC in `jobs` processes."""
+        keys = [self.key(*request) for request in requests]
+        done: dict[str, Binary | Uncompilable] = {}
+        missing: dict[str, tuple[str, str, str]] = {}
+        for key, request in zip(keys, requests, strict=True):
+            cached = self._load(key)
+            if cached is not None:
+                done[key] = cached
+            else:
+                missing[key] = request
+        sources = [(source, arch) for source, _, arch in missing.values()]
+        results = self._backend.build_many(sources, self.timeout_s, jobs)
+        for (key, (_, entry, arch)), (result, seconds) in zip(missing.items(), results, strict=True):
+            try:
+                if isinstance(result, Uncompilable):
+                    raise result
+                done[key] = self._keep(key, self._binary(result, entry, arch, seconds))
+            except Uncompilable as error:
+                done[key] = error
+        return [done[key] for key in keys]
+
+    def close(self) -> None:
+        """End the compiler's processes."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _binary(self, built: Built, entry: str, arch: str, seconds: float) -> Binary:
+        if not built.ok:
+            raise Uncompilable(reason(built.log), first_errors(built.log))
+        cubin, ptx = without_ptx_text(built.cubin), _OWN_FILE.sub('"candidate.cu"', built.ptx.decode())
+        return Binary(
+            cubin=cubin if "cubin" in self.parts else b"",
+            ptx=ptx if "ptx" in self.parts else "",
+            entry=entry,
+            arch=arch,
+            compiler=self.version,
+            resources=resources(built.log, entry),
+            machine_code=machine_code(cubin, ptx, entry),
+            seconds=seconds,
+            state=module_state(ptx),
+        )
+
+    def _load(self, key: str) -> Binary | None:
+        """The cached binary; a damaged entry is deleted."""
+        try:
+            packed = self.cache.read(key)
+            if packed is None:
+                return None
+            head, _, rest = lzma.decompress(packed).partition(b"\n")  # which checks its sum
+            fields = json.loads(head)
+            cut = fields.pop("ptx_bytes")
+            fields["resources"]["warnings"] = tuple(fields["resources"]["warnings"])
+            fields["resources"] = Resources(**fields["resources"])
+            fields["state"] = tuple(fields["state"])
+            return Binary(ptx=rest[:cut].decode(), cubin=rest[cut:], **fields)
+        except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError):
+            self.cache.drop(key)
+            return None
+
+    def _keep(self, key: str, binary: Binary) -> Binary:
+        ptx = binary.ptx.encode()
+        fields = {k: v for k, v in asdict(binary).items() if k not in PARTS}
+        head = json.dumps({**fields, "ptx_bytes": len(ptx)}).encode()
+        packed = lzma.compress(
+            head + b"\n" + ptx + binary.cubin,
+            check=lzma.CHECK_CRC32,
+            preset=_XZ_PRESET["cubin" in self.parts],
+        )
+        try:
+            self.cache.keep(key, packed)
+        except OSError as error:
+            raise MachineError(
+                f"cannot write to the cache {self.cache.root}: {error.strerror}",
+                "free disk space, or move the cache",
+            ) from error
+        self._builds += 1
+        if self._builds % PRUNE_EVERY == 0:
+            self.cache.prune()
+        return binary
