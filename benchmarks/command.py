@@ -18,7 +18,7 @@ def evo(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
     `accepted`."""
     done = subprocess.run(
         [*EVO, *words], env=environment(), stdout=subprocess.PIPE, text=True, check=False
-    )  # what it says on stderr is for the person who waits
+    )  # its stderr is shown
     if done.returncode not in accepted:
         raise SystemExit(f"error: evo {' '.join(words)} ended with {done.returncode}: {done.stdout[-600:]}")
     return done.stdout

@@ -13,8 +13,9 @@ A result is a JSON file with these fields:
     command    the command that measures it again
     results    the figures
 
-Nobody types a commit: git says it. On a machine that has a copy of the tree without `.git`, the file
-`.commit` beside `pyproject.toml` says it. Whoever makes the copy writes that file first:
+Git says what the commit is; there is no option for it. On a machine that has a copy of the tree without
+`.git`, the file `.commit` beside `pyproject.toml` says it. Write that file before the tree is copied, and
+copy it too (git ignores it):
 
     git describe --always --abbrev=40 --dirty --exclude='*' > .commit
 

@@ -11,11 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from benchmarks import record, run
 from benchmarks.picture import GROUPS, slowdowns
+from benchmarks.search.methodology import RandomBaseline, Trajectory
 from evo.device.emulator import cpu_instructions
 
 ROOT = Path(__file__).parents[1]
@@ -179,6 +182,27 @@ def test_a_result_is_written_whole_and_with_all_fields(tmp_path: Path) -> None:
     assert written["results"] == {"µs": 1.5}
     assert datetime.fromisoformat(written["date"]).utcoffset() is not None
     assert [file.name for file in path.parent.iterdir()] == ["result.json"]
+
+
+# ---- the score of a search
+
+
+def scores(order: npt.NDArray[np.intp], times_ms: npt.NDArray[np.float64]) -> float:
+    """The mean of P of one search that tries the points in this order, a second each."""
+    baseline = RandomBaseline(times_ms, np.ones(len(times_ms)))
+    trajectory = Trajectory(np.arange(1.0, len(order) + 1), times_ms[order])
+    return float(baseline.performance([trajectory]).mean())
+
+
+def test_a_search_that_finds_the_optimum_at_once_scores_one_and_random_search_zero() -> None:
+    rng = np.random.default_rng(0)
+    times_ms = rng.permutation(np.linspace(1.0, 2.0, 1000))
+    fastest_first = np.argsort(times_ms)
+    assert scores(fastest_first, times_ms) == pytest.approx(1.0, abs=0.01)
+    baseline = RandomBaseline(times_ms, np.ones(1000))
+    many = [Trajectory(np.arange(1.0, 1001), rng.permutation(times_ms)) for _ in range(400)]
+    assert float(baseline.performance(many).mean()) == pytest.approx(0.0, abs=0.1)
+    assert scores(fastest_first[::-1], times_ms) < -1
 
 
 # ---- the README's picture

@@ -23,7 +23,7 @@ from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.errors import Red
-from evo.gate.tolerance import Judgement, errors_of, line_of, refuse
+from evo.gate.tolerance import Errors, errors_of, limits_of, refuse
 from evo.gpu import Limits
 from evo.task import Task, load_task
 from evo.template import list_templates, load_template
@@ -58,7 +58,7 @@ def kernels(
 
 
 def runner(device: CudaDevice, compiler: Compiler, candidate: Candidate) -> Run:
-    """What launches a candidate's kernel on inputs and gives its output, which nobody has waited for."""
+    """What launches a candidate's kernel on inputs and returns its output, without waiting for it."""
     binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
     kernel = device.load(binary, candidate.launch)
     scratch = {
@@ -137,21 +137,22 @@ def try_length(
     for seed in seeds:
         family = task.families.names[seed // len(LENGTHS) % len(task.families.names)]
         inputs = task.inputs(problem, family, seed, device.torch_device)
-        line = line_of(task.reference(problem, inputs)["o"], task.honest(problem, inputs)["o"])
+        reference = task.reference(problem, inputs)["o"]
+        limits = limits_of(reference, task.honest(problem, inputs)["o"], task.tolerance)
         with torch.no_grad():
             outputs = [run(inputs) for _, run in running]
-        numbers = torch.stack([errors_of(out, line) for out in outputs]).tolist()
+        numbers = torch.stack([errors_of(out, limits) for out in outputs]).tolist()
         for (name, _), out, measured in zip(running, outputs, numbers, strict=True):
             key = f"{name} {problem.dtype} D={problem['D']}{' causal' if problem['causal'] else ''}"
             found = results.setdefault(
                 key, {"judged": 0, "refused": 0, "worst_row": 0.0, "worst_element": 0.0}
             )
             found["judged"] += 1
-            seen = Judgement(*measured)
+            seen = Errors(*measured)
             if not seen.within:
                 found["refused"] += 1
                 try:
-                    refuse("o", out, line, seen)
+                    refuse("o", out, limits, seen)
                 except Red as red:
                     found.setdefault("first", f"{problem.key} {family} seed={seed}: {red}")
                 continue

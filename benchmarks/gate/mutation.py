@@ -2,10 +2,10 @@
 
 Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
 or for an H200 where the template needs one. All mutants of executed statements are tried, or a sample of
-`--mutants` that has every kind. What has been tried is kept in a folder, `--state`, so that a run which was
-ended goes on; a kernel whose PTX is another one by then begins anew. With `--again` survivors are tried once
-more first, after a check was added: who survives still is who they were compared to be. Written: the scores,
-and each survivor with its line and its class:
+`--mutants` that has every kind. What has been tried is kept in the folder `--state`, so that a run that was
+ended goes on. A kernel whose PTX has changed begins anew. With `--again` survivors are tried once more first,
+because a check was added; a mutant that still survives keeps its class. Written: the scores, and each
+survivor with its line and its class:
 
     bit-identical     no bit of any output differs on inputs of the strictest gate, that for finalists
     within the line   bits differ there, no more than the roundings of honest kernels do
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def unknown(self) -> list[Errand]:
-        """Survivors that nobody has looked at again."""
+        """Survivors that have not been looked at again."""
         looked = [(m, self.tried.get(m.key)) for m in self.chosen]
         return [(self.subject, m, tried) for m, tried in looked if tried and tried.unknown]
 

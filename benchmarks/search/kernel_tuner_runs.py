@@ -37,7 +37,7 @@ def give_up(*_: object) -> None:
 
 
 class Recorder:
-    """Kernel Tuner's simulation runner, with a diary."""
+    """Kernel Tuner's simulation runner; it remembers what it was asked for."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner

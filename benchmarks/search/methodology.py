@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Journey:
+class Trajectory:
     """One run of a strategy: `ended_s` (evaluations,), the time at which each evaluation ended, rising;
     `value` (evaluations,): what it gave, nan for a failure."""
 
@@ -34,8 +34,8 @@ class Journey:
         return best
 
 
-class Yardstick:
-    """What random search does in a space, and hence how long a search of it is worth looking at.
+class RandomBaseline:
+    """What random search is expected to find in a space, and from that how long a search is looked at.
 
     `value` (points,): nan for failures; `cost_s` (points,): seconds to try a point."""
 
@@ -78,20 +78,20 @@ class Yardstick:
             return best
         return monotone_cubic(x.astype(float), best[first], np.linspace(tried[0], tried[-1], len(tried)))
 
-    def curve(self, journeys: Sequence[Journey]) -> Floats:
+    def curve(self, trajectories: Sequence[Trajectory]) -> Floats:
         """The value whose rank is the mean rank of the best so far, at `times_s`."""
         n = len(self.sorted)
-        ranks = np.empty((len(journeys), len(self.times_s)))
-        for k, journey in enumerate(journeys):
-            at = np.searchsorted(journey.ended_s, self.times_s, side="right") - 1
-            best = np.where(at >= 0, journey.best[np.maximum(at, 0)], np.inf)
+        ranks = np.empty((len(trajectories), len(self.times_s)))
+        for k, trajectory in enumerate(trajectories):
+            at = np.searchsorted(trajectory.ended_s, self.times_s, side="right") - 1
+            best = np.where(at >= 0, trajectory.best[np.maximum(at, 0)], np.inf)
             ranks[k] = np.minimum(np.searchsorted(self.sorted, best), n - 1)
         value: Floats = self.sorted[np.clip(np.round(ranks.mean(axis=0)).astype(int), 0, n - 1)]
         return value
 
-    def performance(self, journeys: Sequence[Journey]) -> Floats:
+    def performance(self, trajectories: Sequence[Trajectory]) -> Floats:
         """P at each of `times_s`; their mean is the score in this space."""
-        return (self.random - self.curve(journeys)) / (self.random - self.optimum)
+        return (self.random - self.curve(trajectories)) / (self.random - self.optimum)
 
 
 def monotone_cubic(x: Floats, y: Floats, at: Floats) -> Floats:

@@ -53,7 +53,7 @@ class Recorded:
     @property
     def feasible(self) -> FeasibleSet:
         """The recorded points as the feasible set of a space without rules of its own: what is not recorded
-        was refused by the rules of those who recorded it."""
+        was refused by rules when the space was recorded."""
         space = Space(tuple(_parameter(name, v) for name, v in self.values.items()))
         limits, problem = Limits.of(target("sm_80")), Problem(self.name, {}, "fp32")
         return FeasibleSet(space, limits, problem, self.index.astype(np.int16), {}, True, space.size)

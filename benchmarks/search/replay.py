@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import ROOT, commit_and_clean
-from benchmarks.search.diary import Diary
-from benchmarks.search.methodology import Journey
+from benchmarks.search.methodology import Trajectory
+from benchmarks.search.run_log import RunLog
 from benchmarks.search.runs import PLAIN, THEIRS, Run, opened
 from evo.strategy import STRATEGIES
 
@@ -77,12 +77,12 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     theirs = asked.kernel_tuner_strategies.split(",") if asked.kernel_tuner else []
     names = [name for name in asked.strategies.split(",") if name] + [THEIRS + name for name in theirs]
     wanted = [(name, path, seed) for path in paths for name in names for seed in seeds]
-    diary = Diary(asked.runs, commit_and_clean(ROOT)[0])
+    log = RunLog(asked.runs, commit_and_clean(ROOT)[0])
     if not asked.only_kept:
-        diary.fill([job for job in wanted if not diary.has(job)], asked.kernel_tuner, asked.processes)
+        log.fill([job for job in wanted if not log.has(job)], asked.kernel_tuner, asked.processes)
     runs: dict[str, dict[str, list[Run]]] = {}
-    for job in filter(diary.has, wanted):
-        runs.setdefault(job[0], {}).setdefault(job[1], []).append(diary.run(job))
+    for job in filter(log.has, wanted):
+        runs.setdefault(job[0], {}).setdefault(job[1], []).append(log.run(job))
     results = {
         name: {
             opened(p)[0].name: summary(p, some) for p, some in each.items() if FEW * len(some) >= len(seeds)
@@ -92,8 +92,8 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     spaces = {opened(p)[0].name: {"device": opened(p)[0].device, "points": len(opened(p)[0])} for p in paths}
     print(table(results, list(spaces)), file=sys.stderr)
     yield {
-        "made_by": diary.made_by(wanted),
-        "kernel_tuner": diary.kernel_tuner,
+        "made_by": log.made_by(wanted),
+        "kernel_tuner": log.kernel_tuner,
         "seeds": seeds,
         "spaces": spaces,
         "means": means(results, list(spaces)),
@@ -103,18 +103,18 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def summary(path: str, runs: Sequence[Run]) -> dict[str, Any]:
     """What one strategy did in one space, over its repeats."""
-    space, yardstick, _ = opened(path)
-    journeys = [run.journey(space) for run in runs]
-    performance = yardstick.performance(journeys)
+    space, baseline, _ = opened(path)
+    trajectories = [run.trajectory(space) for run in runs]
+    performance = baseline.performance(trajectories)
     proposals = sum(run.proposals for run in runs) or 1
     return {
         "repeats": len(runs),
         "P": round(float(performance.mean()), 4),
         "P_over_time": [round(float(p), 3) for p in performance[49::50]],
-        "evaluations_to_5_percent": reached(journeys, 1.05 * space.optimum_ms),
-        "evaluations_to_1_percent": reached(journeys, 1.01 * space.optimum_ms),
-        "expected_evaluations_to_1_percent": expected(journeys, 1.01 * space.optimum_ms),
-        "best_over_optimum": round(float(np.mean([j.best[-1] for j in journeys])) / space.optimum_ms, 4),
+        "evaluations_to_5_percent": reached(trajectories, 1.05 * space.optimum_ms),
+        "evaluations_to_1_percent": reached(trajectories, 1.01 * space.optimum_ms),
+        "expected_evaluations_to_1_percent": expected(trajectories, 1.01 * space.optimum_ms),
+        "best_over_optimum": round(float(np.mean([j.best[-1] for j in trajectories])) / space.optimum_ms, 4),
         "evaluations": round(float(np.mean([len(run.rows) for run in runs])), 1),
         "infeasible": round(float(np.mean([run.infeasible for run in runs])), 1),
         "repeated": round(float(np.mean([run.repeated for run in runs])), 1),
@@ -122,25 +122,25 @@ def summary(path: str, runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def reached(journeys: Sequence[Journey], goal: float) -> float | None:
+def reached(trajectories: Sequence[Trajectory], goal: float) -> float | None:
     """The median number of evaluations to a time of at most `goal`; None where most runs never get there."""
-    median = float(np.median([first or math.inf for first in firsts(journeys, goal)]))
+    median = float(np.median([first or math.inf for first in firsts(trajectories, goal)]))
     return median if math.isfinite(median) else None
 
 
-def expected(journeys: Sequence[Journey], goal: float) -> float | None:
+def expected(trajectories: Sequence[Trajectory], goal: float) -> float | None:
     """The expected number of evaluations to a time of at most `goal`, were a run that has ended without it
     followed by another: all evaluations before the goal by the runs that got there (Hansen et al., COCO,
     2021, "expected runtime"). None where no run did."""
-    found = firsts(journeys, goal)
-    spent = sum(first or len(j.best) for first, j in zip(found, journeys, strict=True))
+    found = firsts(trajectories, goal)
+    spent = sum(first or len(j.best) for first, j in zip(found, trajectories, strict=True))
     hits = len(found) - found.count(None)
     return round(spent / hits, 1) if hits else None
 
 
-def firsts(journeys: Sequence[Journey], goal: float) -> list[int | None]:
+def firsts(trajectories: Sequence[Trajectory], goal: float) -> list[int | None]:
     """Of each run the number of its first evaluation with a time of at most `goal`, from 1."""
-    found = [np.flatnonzero(j.best <= goal) for j in journeys]
+    found = [np.flatnonzero(j.best <= goal) for j in trajectories]
     return [int(f[0]) + 1 if len(f) else None for f in found]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.methodology import Journey, Yardstick
+from benchmarks.search.methodology import RandomBaseline, Trajectory
 from benchmarks.search.recorded import Recorded, key_of, load
 from evo.strategy import Observation, make_strategy
 
@@ -42,9 +42,9 @@ class Run:
     def proposals(self) -> int:
         return len(self.rows) + self.infeasible + self.repeated
 
-    def journey(self, space: Recorded) -> Journey:
+    def trajectory(self, space: Recorded) -> Trajectory:
         own = self.seconds / max(1, len(self.rows)) * np.arange(1, len(self.rows) + 1)
-        return Journey(np.cumsum(space.cost_s[self.rows]) + own, space.time_ms[self.rows])
+        return Trajectory(np.cumsum(space.cost_s[self.rows]) + own, space.time_ms[self.rows])
 
 
 class Ask:
@@ -92,9 +92,9 @@ class AskPlainTpe:
 
 
 @lru_cache(maxsize=32)
-def opened(path: str) -> tuple[Recorded, Yardstick, dict[tuple[Any, ...], int]]:
+def opened(path: str) -> tuple[Recorded, RandomBaseline, dict[tuple[Any, ...], int]]:
     space = load(Path(path))
-    return space, Yardstick(space.time_ms, space.cost_s), space.rows()
+    return space, RandomBaseline(space.time_ms, space.cost_s), space.rows()
 
 
 Batch = tuple[str, tuple[str, str], list[int]]
@@ -111,11 +111,11 @@ def perform(work: Job | Batch) -> list[tuple[Job, Run, str]]:
 def replay(job: Job) -> list[tuple[Job, Run, str]]:
     """One run of our strategies."""
     name, path, seed = job
-    space, yardstick, rows = opened(path)
+    space, baseline, rows = opened(path)
     run, spent, seen = Run(), 0.0, set[int]()
     ask = AskPlainTpe(space, seed) if name == PLAIN else Ask(name, space, seed)
-    while spent < yardstick.times_s[-1] and len(seen) < len(space):
-        if run.proposals > PROPOSALS * (yardstick.evaluations + 50):
+    while spent < baseline.times_s[-1] and len(seen) < len(space):
+        if run.proposals > PROPOSALS * (baseline.evaluations + 50):
             break
         began = time.process_time()
         point = ask.next()
@@ -142,7 +142,7 @@ def replay(job: Job) -> list[tuple[Job, Run, str]]:
 def kernel_tuner_runs(batch: Batch) -> list[tuple[Job, Run, str]]:
     """The runs of one of Kernel Tuner's strategies, each with its version."""
     python, (strategy, path), seeds = batch
-    space, yardstick, rows = opened(path)
+    space, baseline, rows = opened(path)
     names = {",".join(map(str, point)): row for point, row in rows.items()}
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache.json"
@@ -151,7 +151,7 @@ def kernel_tuner_runs(batch: Batch) -> list[tuple[Job, Run, str]]:
             "cache": str(cache),
             "strategies": [strategy.removeprefix(THEIRS)],
             "seeds": seeds,
-            "evaluations": min(len(space), math.ceil(1.2 * yardstick.evaluations)),
+            "evaluations": min(len(space), math.ceil(1.2 * baseline.evaluations)),
         }
         answer = subprocess.run(
             [python, str(Path(__file__).with_name("kernel_tuner_runs.py").resolve())],

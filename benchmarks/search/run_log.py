@@ -19,7 +19,7 @@ SEEDS_A_JOB = 10
 """Of Kernel Tuner's, of which each process builds the space anew; a fifth of that where they are slow."""
 
 
-class Diary:
+class RunLog:
     """Every run, by its job; kept in a file, where there is one, as it comes. A space that was recorded anew
     is another."""
 
