@@ -56,6 +56,50 @@ class Gpu:
         return min(by_smem, by_registers, by_threads, self.ctas_per_sm)
 
 
+@dataclass(frozen=True)
+class Roof:
+    """The roofline of a GPU over one computation: `flop` operations, and `nbytes` that must be moved from and
+    to the L2 cache (`in_l2`) or DRAM. Figures are 0 where the GPU's rates are unknown."""
+
+    gpu: Gpu
+    flop: float
+    nbytes: float
+    in_l2: bool
+
+    @classmethod
+    def over(cls, gpu: Gpu, flop: float, nbytes: float) -> Roof:
+        """With the data in the L2 cache if they fit into it."""
+        return cls(gpu, flop, nbytes, nbytes <= gpu.l2_bytes)
+
+    @property
+    def bandwidth_gbps(self) -> float:
+        return self.gpu.l2_gbps if self.in_l2 else self.gpu.dram_gbps
+
+    @property
+    def intensity(self) -> float:
+        """FLOP a byte."""
+        return self.flop / self.nbytes
+
+    @property
+    def ridge(self) -> float:
+        """The intensity from which on arithmetic is the bound."""
+        return self.gpu.tensor_tflops * 1e3 / self.bandwidth_gbps if self.bandwidth_gbps else 0.0
+
+    @property
+    def bound(self) -> str:
+        """What is the bound, in words."""
+        if self.intensity >= self.ridge:
+            return "Tensor Cores"
+        return "L2 bandwidth" if self.in_l2 else "DRAM bandwidth"
+
+    @property
+    def floor_us(self) -> float:
+        """No kernel is faster. 15 % is taken off for boost clocks."""
+        arithmetic = self.flop / (self.gpu.tensor_tflops * 1e6) if self.gpu.tensor_tflops else 0.0
+        traffic = self.nbytes / (self.bandwidth_gbps * 1e3) if self.bandwidth_gbps else 0.0
+        return 0.85 * max(arithmetic, traffic)
+
+
 def _ada(name: str, sms: int, clock: float, dram: float, l2_mib: int, tensor: float) -> Gpu:
     return Gpu(name, "sm_89", sms, 99 * KIB, 100 * KIB, 1536, 24, clock_ghz=clock, dram_gbps=dram,
                l2_gbps=dram * 4, l2_bytes=l2_mib * KIB * KIB, tensor_tflops=tensor)  # fmt: skip

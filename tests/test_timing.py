@@ -16,7 +16,7 @@ from evo.cache import Cache
 from evo.compile import Compiler, find_compiler
 from evo.device.cuda import CudaDevice
 from evo.device.driver import gpu_names
-from evo.gpu import KNOWN_GPUS
+from evo.gpu import KNOWN_GPUS, Roof
 from evo.task import Tunable, load_task
 from evo.timing import (
     Ready,
@@ -26,7 +26,6 @@ from evo.timing import (
     bootstrap_ratio,
     capture_baselines,
     clear_loser,
-    floor_us,
     launches_per_replay,
     median_interval,
     settled,
@@ -165,11 +164,13 @@ def test_how_long_the_host_takes_for_a_call_is_no_part_of_the_estimate() -> None
 
 def test_the_floor_is_below_the_best_known_kernels() -> None:
     gpu = KNOWN_GPUS["H200"]
-    mission = floor_us(gpu, flop=4 * 8 * 512 * 512 * 64, nbytes=4 * 8 * 512 * 64 * 2, in_l2=True)
+    mission = Roof(gpu, flop=4 * 8 * 512 * 512 * 64, nbytes=4 * 8 * 512 * 64 * 2, in_l2=True).floor_us
     assert 0.1 < mission < 1.0  # best measured there: 4.13 µs
-    large = floor_us(gpu, flop=4 * 2 * 16 * 4096**2 * 128, nbytes=4 * 2 * 16 * 4096 * 128 * 2, in_l2=False)
+    large = Roof(
+        gpu, flop=4 * 2 * 16 * 4096**2 * 128, nbytes=4 * 2 * 16 * 4096 * 128 * 2, in_l2=False
+    ).floor_us
     assert 200 < large < 428  # cuDNN's time on it
-    copy = floor_us(gpu, flop=0, nbytes=4.8e9, in_l2=False)
+    copy = Roof(gpu, flop=0, nbytes=4.8e9, in_l2=False).floor_us
     assert copy == pytest.approx(850)
 
 

@@ -22,7 +22,7 @@ from evo.explain.effects import (
     by_value,
     paired_effects,
 )
-from evo.gpu import Gpu, Limits
+from evo.gpu import Gpu, Limits, Roof
 from evo.search import DeadParameter, dead_parameters
 from evo.space import Parameter
 from evo.store import Failure, LeaderboardRow, TrialRow
@@ -30,7 +30,6 @@ from evo.strategy import importances
 from evo.study import Study
 from evo.task import Task
 from evo.template import Template
-from evo.timing import floor_us
 from evo.trial import Point, Value
 
 SUPPORT = 5
@@ -212,19 +211,15 @@ def insights(
 def _context(study: Study, task: Task, templates: Sequence[Template], gpu: Gpu) -> Context:
     flop, nbytes = task.flop(study.problem), task.nbytes(study.problem)
     limits = Limits.of(gpu, study.smem_limit, target_name=study.target)
-    in_l2 = nbytes <= gpu.l2_bytes
-    bandwidth = gpu.l2_gbps if in_l2 else gpu.dram_gbps
-    ridge = gpu.tensor_tflops * 1e3 / bandwidth if bandwidth else 0.0
-    memory = "L2 bandwidth" if in_l2 else "DRAM bandwidth"
-    intensity = flop / nbytes
+    roof = Roof.over(gpu, flop, nbytes)
     return Context(
         problem=study.problem.key,
         flop=flop,
         nbytes=nbytes,
-        intensity=intensity,
-        ridge=ridge,
-        floor_us=floor_us(gpu, flop, nbytes, in_l2),
-        bound="Tensor Cores" if intensity > ridge else memory,
+        intensity=roof.intensity,
+        ridge=roof.ridge,
+        floor_us=roof.floor_us,
+        bound=roof.bound,
         baselines_us=study.baselines_us,
         machine=Machine(
             gpu.name, gpu.arch, limits.instructions, gpu.sms, gpu.smem_per_cta, limits.smem_bytes,

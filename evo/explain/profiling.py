@@ -21,7 +21,7 @@ from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
 from evo.explain.emulation import Emulation, emulate_candidate
-from evo.gpu import Gpu
+from evo.gpu import Gpu, Roof
 from evo.task import load_task
 from evo.trial import Candidate, Resources, Trial
 
@@ -309,15 +309,10 @@ def roofline_of(spec: EvaluatorSpec, candidate: Candidate, us: float) -> Rooflin
     if not gpu.tensor_tflops or not gpu.dram_gbps:
         return None
     flop, nbytes = task.flop(candidate.problem), task.nbytes(candidate.problem)
-    in_l2 = nbytes <= gpu.l2_bytes
-    bandwidth = gpu.l2_gbps if in_l2 else gpu.dram_gbps
-    intensity, ridge = flop / nbytes, gpu.tensor_tflops * 1e3 / bandwidth
-    tflops, gbps = flop / us / 1e6, nbytes / us / 1e3
-    if intensity >= ridge:
-        bound, share = "Tensor Cores", tflops / gpu.tensor_tflops
-    else:
-        bound, share = "L2 bandwidth" if in_l2 else "DRAM bandwidth", gbps / bandwidth
-    return Roofline(tflops, gbps, intensity, ridge, gpu.tensor_tflops, bandwidth, bound, share)
+    roof = Roof.over(gpu, flop, nbytes)
+    tflops, gbps, peak_gbps = flop / us / 1e6, nbytes / us / 1e3, roof.bandwidth_gbps
+    share = tflops / gpu.tensor_tflops if roof.intensity >= roof.ridge else gbps / peak_gbps
+    return Roofline(tflops, gbps, roof.intensity, roof.ridge, gpu.tensor_tflops, peak_gbps, roof.bound, share)
 
 
 def _conflicts(emulation: Emulation | None) -> tuple[Conflict, ...]:

@@ -1,6 +1,5 @@
 """FAST: how long a GREEN kernel takes on a GPU, beside the baselines, in one process."""
 
-from evo.timing.inputs import floor_us
 from evo.timing.session import Ready, TimingSession, capture_baselines, time_variants
 from evo.timing.statistics import bootstrap_median, bootstrap_ratio, clear_loser, median_interval, settled
 from evo.timing.stopwatch import TimingSettings, launches_per_replay
@@ -13,7 +12,6 @@ __all__ = [
     "bootstrap_ratio",
     "capture_baselines",
     "clear_loser",
-    "floor_us",
     "launches_per_replay",
     "median_interval",
     "settled",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from evo.device import Device, Kernel, Region
 from evo.errors import Red
 from evo.gate.tolerance import compare, wipe
-from evo.gpu import Gpu
+from evo.gpu import Gpu, Roof
 from evo.task import Baseline, Task
 from evo.timing.stopwatch import Call, TimingSettings
 from evo.trial import LaunchConfig, Problem
@@ -67,15 +67,6 @@ def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings) -> int:
     if settings.protocol == "warm":
         return settings.sets
     return 1 + max(1, math.ceil(2 * gpu.l2_bytes / nbytes))
-
-
-def floor_us(gpu: Gpu, flop: float, nbytes: float, in_l2: bool) -> float:
-    """The roofline's floor: no kernel computes `flop` or moves `nbytes` faster. `in_l2`: the data may come
-    from the L2 cache. 15 % is taken off for boost clocks. 0 where the GPU's rates are unknown."""
-    bandwidth = gpu.l2_gbps if in_l2 else gpu.dram_gbps
-    arithmetic = flop / (gpu.tensor_tflops * 1e6) if gpu.tensor_tflops else 0.0
-    traffic = nbytes / (bandwidth * 1e3) if bandwidth else 0.0
-    return 0.85 * max(arithmetic, traffic)
 
 
 class InputSets:
@@ -183,7 +174,7 @@ class InputSets:
         task, gpu = self.task, self.device.gpu
         nbytes = task.nbytes(self.problem)
         in_l2 = self.settings.protocol == "warm" and nbytes * len(self._sets) <= 2 * gpu.l2_bytes
-        floor = floor_us(gpu, task.flop(self.problem), nbytes, in_l2)
+        floor = Roof(gpu, task.flop(self.problem), nbytes, in_l2).floor_us
         if median_us < floor:
             raise Red("impossible time", f"{median_us:.3f} µs, the roofline's floor is {floor:.3f} µs")
 

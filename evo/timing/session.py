@@ -27,32 +27,16 @@ import numpy as np
 from evo.device import Device
 from evo.gate import Green
 from evo.task import Baseline, Task, Tunable
-from evo.timing.inputs import InputSets, floor_us
+from evo.timing.inputs import InputSets
 from evo.timing.statistics import (
     Samples,
     bootstrap_median,
     bootstrap_ratio,
     clear_loser,
-    median_interval,
     settled,
 )
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
 from evo.trial import Problem, Timing
-
-__all__ = [
-    "Ready",
-    "TimingSession",
-    "TimingSettings",
-    "bootstrap_median",
-    "bootstrap_ratio",
-    "capture_baselines",
-    "clear_loser",
-    "floor_us",
-    "launches_per_replay",
-    "median_interval",
-    "settled",
-    "time_variants",
-]
 
 Stage = Callable[[str], AbstractContextManager[object]]
 """Entered with the name of what is done inside it."""
