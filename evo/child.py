@@ -161,10 +161,11 @@ class Child:
         self.send(method, *args)
         asked = time.monotonic() if self.ready else None
         while True:
+            dead = self.dead  # asked first: its answer may be on the way when it dies
             for message in self.receive():
                 if isinstance(message, Answer):
                     return message.value
-            if self.dead:
+            if dead:
                 error = self.death()
                 self.close()
                 raise error

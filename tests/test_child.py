@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from evo.child import Child, ChildError, Command, Report, Said
+from evo.child import Answer, Child, ChildError, Command, Report, Said
 from evo.errors import Crashed, Hung, MachineError, Red
 
 
@@ -164,13 +164,16 @@ def test_two_questions_at_hand_and_reports_in_between(child: Child) -> None:
 def test_a_program_that_is_used_up_ends_after_its_answer(child: Child) -> None:
     child.send("retire")
     child.send("twice", 1)
-    answers = []
-    end = time.monotonic() + 20
-    while not child.dead:
-        assert time.monotonic() < end
-        answers += [(m.value, m.last) for m in child.receive() if not isinstance(m, Said)]
-    assert answers == [("the last one", True)]
     assert child.death().reason == "exit code 0"
+    assert [(m.value, m.last) for m in child.receive() if isinstance(m, Answer)] == [("the last one", True)]
+
+
+def test_an_answer_is_heard_even_if_the_process_died_meanwhile(child: Child) -> None:
+    child.send("retire")
+    assert wait_for([child.fileno()], 20)
+    time.sleep(0.5)
+    assert child.dead
+    assert child.ask("twice", 1, deadline=20) == "the last one"
 
 
 def test_output_beyond_the_limit_is_lost_and_earlier_output_forgotten() -> None:
