@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 import sqlite3
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -106,3 +109,30 @@ def test_the_columns_of_the_views_are_those_of_the_database_page(tmp_path: Path)
         for view, names in told.items():
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({view})")}
             assert {name.strip() for name in names.split(",")} <= columns
+
+
+def test_the_task_of_the_tutorial_is_searched_and_every_kernel_is_correct(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "your-own-task.md").read_text()
+    shown = re.findall(r"^`([\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in shown] == ["task.py", "warp.cu.jinja", "warp.py"]
+    (tmp_path / "row_sum").mkdir()
+    for name, content in shown:
+        (tmp_path / "row_sum" / name).write_text(content)
+    command = [
+        sys.executable,
+        "-m",
+        "evo",
+        "search",
+        "row_sum",
+        "--budget",
+        "2m",
+        "--device",
+        "emulator",
+        "--json",
+    ]
+    folders = ["--templates", str(tmp_path), "--database", str(tmp_path / "evo.db")]
+    done = subprocess.run(
+        [*command, *folders], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) == 4
