@@ -23,6 +23,7 @@ from evo.compile import find_compiler, toolkits
 from evo.device import LaunchReport
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
 from evo.device.emulator.estimate import estimate
+from evo.device.emulator.fitted import is_fitted
 from evo.errors import Hung, Red, Unlaunchable, UsageError
 from evo.explain.emulation import (
     Emulation,
@@ -367,7 +368,7 @@ def test_an_emulation_tells_what_was_counted() -> None:
     assert result.green
     assert "no error" in text
     assert "no shared-memory bank conflicts" in text
-    assert "an estimate, not measured" in text
+    assert "a guess: the model was fitted to other kernels, not measured" in text
     assert json.loads(json.dumps(as_json(result)))["green"]
 
 
@@ -415,8 +416,12 @@ def test_a_slower_gpu_takes_longer() -> None:
 
 
 def test_an_estimate_says_that_it_is_one() -> None:
-    text = estimate(WORK, Resources(128, 0, 0, 0), SHAPE, KNOWN_GPUS["H200"]).explain()
-    assert "an estimate, not measured" in text
+    found = estimate(WORK, Resources(128, 0, 0, 0), SHAPE, KNOWN_GPUS["H200"])
+    assert "a guess: the model was fitted to other kernels, not measured" in found.explain()
+    assert "an estimate, not measured" in replace(found, fitted=True).explain()
+    assert is_fitted("attention", "flash_mma")
+    assert not is_fitted("attention", "triton_flash")
+    assert not is_fitted("rowsum", "flash_mma")
 
 
 def test_a_built_interpreter_loads_in_a_moment() -> None:

@@ -55,6 +55,9 @@ def test_an_estimate_is_marked_in_every_view() -> None:
     )
     assert "best ~31.4 µs #118" in plain_line(estimated)
     assert "~31.4 µs (an estimate)" in " ".join(drawn(estimated, 100))
+    assert estimated.best is not None
+    unknown = replace(estimated, best=replace(estimated.best, template="yours"))
+    assert "~31.4 µs (a guess)" in " ".join(drawn(unknown, 100))
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

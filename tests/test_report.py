@@ -188,6 +188,10 @@ def test_estimates_have_a_table_of_their_own_that_says_so() -> None:
     measured, estimated = leaderboards([MEASURED, ESTIMATED])
     assert "not measurements" in text(estimated, 200).splitlines()[0]
     assert "estimates for L4" in text(estimated, 200)
+    (unknown,) = leaderboards([replace(ESTIMATED, template="yours")])
+    assert "guesses for L4" in text(unknown, 200)
+    (elsewhere,) = leaderboards([replace(ESTIMATED, problem="rowsum N=8 fp32")])
+    assert "guesses for L4" in text(elsewhere, 200)
     assert "~31.4 µs" in text(estimated, 200)
     assert "time" not in text(estimated, 200).splitlines()[1].split()
     assert "~" not in text(measured, 200)

@@ -26,6 +26,7 @@ from evo.compile import Compiler, toolkits
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, place_of, verdict
 from evo.device.emulator.estimate import Estimate, estimate
+from evo.device.emulator.fitted import is_fitted
 from evo.device.emulator.interpreter import Execution, Fault, Work
 from evo.dtype import DTYPES, SCALARS, dtype_named, is_dtype
 from evo.errors import CandidateError, Uncompilable, UsageError
@@ -359,7 +360,11 @@ def emulate_candidate(
         for w in candidate.launch.workspaces
     ]
     source = candidate.source
-    return emulate(kernel, candidate.launch, buffers, schedules or device.schedules, source=source, seed=seed)
+    result = emulate(
+        kernel, candidate.launch, buffers, schedules or device.schedules, source=source, seed=seed
+    )
+    fitted = is_fitted(candidate.problem.task, candidate.template)
+    return replace(result, estimate=result.estimate and replace(result.estimate, fitted=fitted))
 
 
 # --- telling

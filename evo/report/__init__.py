@@ -3,9 +3,11 @@
 from evo.report.baselines import Groups, best_baseline, compared_with, fastest_of, group_key, group_record
 from evo.report.tables import STYLES, Column, Facts, Form, Record, Table, as_json
 from evo.report.words import (
+    an_estimate,
     count,
     dollars,
     duration,
+    estimates,
     interval_text,
     kernels_text,
     microseconds,
@@ -24,12 +26,14 @@ __all__ = [
     "Groups",
     "Record",
     "Table",
+    "an_estimate",
     "as_json",
     "best_baseline",
     "compared_with",
     "count",
     "dollars",
     "duration",
+    "estimates",
     "fastest_of",
     "group_key",
     "group_record",

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from evo.explain.ablation import verdict
-from evo.report import Column, Facts, Form, Record, Table, as_json, count, plain, point_text, score_text
+from evo.report import (
+    Column,
+    Facts,
+    Form,
+    Record,
+    Table,
+    as_json,
+    count,
+    estimates,
+    plain,
+    point_text,
+    score_text,
+)
 
 if TYPE_CHECKING:
     from evo.explain.ablation import Ablation, Worth
@@ -45,7 +57,8 @@ def _record(row: Worth, spread: float) -> dict[str, Any]:
 def _remarks(found: Ablation) -> Facts:
     stayed = [f"{name}={plain(value)} ({reason})" for name, value, reason in found.stayed]
     grain = f"what differs by less than {100 * found.spread:.1f} % is called no difference"
-    noise = f"times are estimates for {found.gpu}, a model; {grain}"
+    called = estimates(found.problem, [found.template])
+    noise = f"times are {called} for {found.gpu}, a model; {grain}"
     if not found.estimated:
         medians = ", ".join(score_text(us, None) for us in found.originals_us)
         noise = (

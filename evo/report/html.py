@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from evo import __version__
-from evo.report import Facts, Groups, Table, plain, point_text, score_text
+from evo.report import Facts, Groups, Table, estimates, plain, point_text, score_text
 from evo.report.ablation import ablation_table
 from evo.report.insights import parameters_table
 from evo.report.leaderboard import leaderboards
@@ -151,7 +151,7 @@ def _sections(found: Gathered) -> Iterator[tuple[str, str]]:
 def _head(found: Gathered) -> str:
     study, insights = found.study, found.insights
     device = (
-        f"emulator; times are estimates for {study.gpu}"
+        f"emulator; times are {estimates(study.problem.key, study.templates)} for {study.gpu}"
         if insights.estimated
         else insights.context.machine.gpu
     )
@@ -274,7 +274,8 @@ def _ablation(found: Ablation) -> str:
          r.interval.low if r.interval else r.ratio, r.interval.high if r.interval else r.ratio)
         for r in found.rows if r.ratio is not None
     ]  # fmt: skip
-    where = f"estimates for {found.gpu}" if found.estimated else f"measured on {found.device}, 95 % intervals"
+    called = estimates(found.problem, [found.template])
+    where = f"{called} for {found.gpu}" if found.estimated else f"measured on {found.device}, 95 % intervals"
     words = f"Time without / time with, {where}: right of the dashed line the optimisation helps."
     chart = interval_chart(rows, 1.0, "What each optimisation is worth")
     return f'<p class="note">{escape(words)}</p>{chart}{_table(ablation_table(found))}'

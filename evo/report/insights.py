@@ -17,6 +17,7 @@ from evo.report import (
     Record,
     Table,
     as_json,
+    estimates,
     microseconds,
     plain,
     point_text,
@@ -93,7 +94,8 @@ def _context(found: Insights, context: Context) -> Facts:
         f"{microseconds(context.floor_us)}: no kernel is faster ({context.bound})" if context.floor_us else ""
     )
     baselines = sorted(context.baselines_us.items(), key=lambda item: item[1])
-    device = f"times are estimates for {gpu.gpu}" if found.estimated else gpu.gpu
+    called = estimates(context.problem, context.needs)
+    device = f"times are {called} for {gpu.gpu}" if found.estimated else gpu.gpu
     return Facts(
         f"{found.study} · {context.problem} · {device}",
         (

@@ -13,6 +13,7 @@ from evo.report import (
     Table,
     compared_with,
     count,
+    estimates,
     group_key,
     group_record,
     interval_text,
@@ -66,7 +67,8 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
         Column("trial", lambda r: f"{r['study']}/{r['number']}"),
     ]
     if first.median_us is None:
-        title += f" · times are estimates for {first.estimate_gpu}, not measurements"
+        called = estimates(first.problem, (row.template for row in rows))
+        title += f" · times are {called} for {first.estimate_gpu}, not measurements"
         columns += [Column("estimate", lambda r: score_text(None, r["estimate_us"]), right=True)]
     else:
         title += " · CONFIRMED" if first.kind == "confirmed" else " · not CONFIRMED"

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from evo.report import (
     STYLES,
+    an_estimate,
     best_baseline,
     dollars,
     duration,
@@ -203,7 +204,7 @@ def _best(progress: Progress) -> Text:
         return Text("none correct yet")
     text = Text(score_text(best.median_us, best.estimate_us), "bold")
     if best.median_us is None:
-        text.append(" (an estimate)", "not bold")
+        text.append(f" ({an_estimate(progress.study.problem.key, best.template)})", "not bold")
     fastest = best_baseline(progress.baselines_us)
     if best.speedup is not None and fastest:
         text.append(f" · {ratio_text(best.speedup, None, None)} {fastest[0]}", "not bold")

@@ -12,6 +12,7 @@ from rich.console import Console
 from evo.report import (
     STYLES,
     Facts,
+    an_estimate,
     compared_with,
     interval_text,
     kernels_text,
@@ -93,7 +94,8 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         yield from _timing_facts(trial.timing)
     if trial.estimate_us is not None:
         estimate = score_text(None, trial.estimate_us)
-        yield "estimate", f"{estimate} for {trial.estimate_gpu}: a model, not a measurement"
+        called = an_estimate(candidate.problem.key, candidate.template)
+        yield "estimate", f"{estimate} for {trial.estimate_gpu}: {called}, not a measurement"
     if trial.errors:
         worst = max(trial.errors, key=lambda e: e.row_error / e.limit)
         where = f"{worst.problem}, {worst.family}, seed {worst.seed}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from evo.device.emulator.fitted import is_fitted
 from evo.trial import Point, Value
 
 SHOWN_KERNELS = 3
@@ -54,6 +55,17 @@ def score_text(median_us: float | None, estimate_us: float | None) -> str:
     if median_us is not None:
         return microseconds(median_us)
     return f"~{microseconds(estimate_us)}" if estimate_us is not None else "-"
+
+
+def an_estimate(problem: str, template: str) -> str:
+    """What the emulator's time of a template's kernel is called; `problem` is a problem's key."""
+    return "an estimate" if is_fitted(problem.split(maxsplit=1)[0], template) else "a guess"
+
+
+def estimates(problem: str, templates: Iterable[str]) -> str:
+    """What the emulator's times of kernels of those templates are called, together."""
+    known = all(is_fitted(problem.split(maxsplit=1)[0], template) for template in templates)
+    return "estimates" if known else "guesses"
 
 
 def kernels_text(names: Sequence[str]) -> str:

@@ -13,7 +13,8 @@ CHAIN_CYCLES, PIPE_FACTORS and the times of clusters and of shared memory were f
 of log time, held to the values of data sheets and micro-benchmarks by a weak prior) to 1,802 kernels of five
 templates that were measured on an H200 at B, H, L, D = 1, 8, 512, 64. benchmarks/results/estimate-h200.json
 says how well they order kernels that they were fitted to, and kernels that they were not. On other GPUs and
-shapes nothing was fitted.
+shapes nothing was fitted. For other tasks and templates the estimate is a guess, and calls itself one
+(`fitted.is_fitted`).
 
 What it does not know, and so where it fails:
 
@@ -101,20 +102,23 @@ RATES: Mapping[tuple[int, int], SmRates] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate and what it is made of. `pipes` are cycles of the busiest SM."""
+    """An estimate and what it is made of. `pipes` are cycles of the busiest SM. It is a guess unless the
+    constants were fitted to such kernels."""
 
     us: float
     bound: str
     waves: float
     resident: int
     pipes: Mapping[str, float]
+    fitted: bool = False
 
     def explain(self) -> str:
         """One line for a person, labelled as what it is."""
+        word = "an estimate" if self.fitted else "a guess: the model was fitted to other kernels"
         largest = sorted(self.pipes.items(), key=lambda item: -item[1])[:4]
         shares = ", ".join(f"{name} {cycles:.0f}" for name, cycles in largest)
         return (
-            f"~{self.us:.2f} µs (an estimate, not measured): {self.waves:.2f} waves of {self.resident} "
+            f"~{self.us:.2f} µs ({word}, not measured): {self.waves:.2f} waves of {self.resident} "
             f"CTAs an SM, bound by {self.bound}; cycles: {shares}"
         )
 
