@@ -56,7 +56,7 @@ class TaskTests:
         with pytest.raises(UsageError):
             loaded.problem(shape, "no_such_dtype")
         with pytest.raises(UsageError):
-            loaded.problem(shape, **{"no_such_flag": True})
+            loaded.problem(shape, no_such_flag=True)
 
     def test_every_named_problem_is_one(self, loaded: Task) -> None:
         for problems in loaded.problems.values():
