@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from evo.cache import Cache
-from evo.compile.nvcc import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler
 from evo.device import Device, LaunchReport, Region
 from evo.device.open import choose_device, open_device
 from evo.errors import Unlaunchable
