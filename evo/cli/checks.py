@@ -29,7 +29,7 @@ from evo.cli.parse import form_of, notice, parse_problem, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
-    from evo.selftest.mutants import Tried
+    from evo.selftest.mutant_results import MutantResult
 
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes at work (default: one a core).")
@@ -113,23 +113,24 @@ def _mutate(
     from evo.device.open import gpu_named, gpu_that_runs
     from evo.report import as_json
     from evo.report.checks import mutant_line, mutants_summary
-    from evo.selftest.mutants import Subject, record, try_mutants
+    from evo.selftest.mutant_results import MutationTarget, record
+    from evo.selftest.mutants import try_mutants
     from evo.task import load_task
     from evo.template import load_template
 
     task = load_task("attention")
     stands_for = gpu_named(gpu) if gpu else gpu_that_runs(load_template(task, template).needs)
     problem = parse_problem(task, shape, dtype, causal)
-    subject = Subject(
+    target = MutationTarget(
         template, problem, stands_for, open_cache(cache).root, nvcc_or_environment(nvcc), seed=seed
     )
 
-    def tell(tried: Tried) -> None:
+    def tell(tried: MutantResult) -> None:
         if tried.fate == "survived":
             (notice if form_of(json) == "json" else print)(mutant_line(tried))
 
-    tried = try_mutants(subject, count, jobs or os.cpu_count() or 1, tell)
-    result = record(subject, tried)
+    tried = try_mutants(target, count, jobs or os.cpu_count() or 1, tell)
+    result = record(target, tried)
     sys.stdout.write(as_json(result) if json else mutants_summary(result))
     return 0
 

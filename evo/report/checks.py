@@ -11,7 +11,7 @@ from evo.device.open import is_gpu
 from evo.report import Column, Facts, Table, duration
 
 if TYPE_CHECKING:
-    from evo.selftest.mutants import Tried
+    from evo.selftest.mutant_results import MutantResult
     from evo.selftest.zoo import Finding as ZooFinding
 
 
@@ -36,7 +36,7 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
     )
 
 
-def mutant_line(tried: Tried) -> str:
+def mutant_line(tried: MutantResult) -> str:
     """A mutant that the gate let through, and what more is known of it."""
     if tried.thorough != "GREEN":
         known = f"for finalists: {tried.thorough}"
