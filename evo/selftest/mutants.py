@@ -274,8 +274,8 @@ def try_mutants(
     jobs: int,
     tell: Callable[[MutantResult], None] = lambda _: None,
 ) -> list[MutantResult]:
-    """Tries `count` mutants (None: all), in `jobs` processes; calls `tell` with each as it ends. Their order is
-    that of their lines. BadTemplate where the original itself is not GREEN."""
+    """Tries `count` mutants (None: all), in `jobs` processes; calls `tell` with each as it ends. Ordered by
+    line. BadTemplate where the original itself is not GREEN."""
     here = MutationRun(target)
     here.verify()
     chosen = {mutant.key: mutant for mutant in here.some(count)}
