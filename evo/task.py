@@ -303,7 +303,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Where tasks and templates are looked for: `extra` first, then the ones that come with evo."""
+    """Where tasks and templates are looked for: `extra` first, then the ones that come with evo. UsageError
+    where one of `extra` is not there."""
+    if missing := [str(folder) for folder in extra if not Path(folder).is_dir()]:
+        hint = "tasks and templates are to be found there: name the folder as it is now, or put it back"
+        raise UsageError(f"there is no folder {missing[0]}", hint)
     package = Path(evo.__file__).parent
     own = [f for f in (package / "templates", package.parent / "templates") if f.is_dir()]
     return (*(Path(f) for f in extra), *own[:1])

@@ -1,7 +1,17 @@
-"""What all tests run under, however they were started."""
+"""What all tests run under, however they were started, and the fixtures that several files share."""
+
+from __future__ import annotations
 
 import os
+import re
 import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from command import Evo, Said
 
 # One thread for NumPy, as `evo` itself sets it: searches in this process and in others then agree.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -9,3 +19,48 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that: the tests that
 # interrupt a search would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def evo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Evo:
+    """Runs a command in an empty folder, in this process."""
+    from command import Said
+
+    from evo.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("EVO_DATABASE", "EVO_TEMPLATES", "CUDA_HOME", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: str) -> Said:
+        capsys.readouterr()
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Two studies: one measured on a GPU, one on the emulator, with failures."""
+    from command import two_studies
+
+    path = tmp_path / "runs" / "evo.db"
+    two_studies(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def row_warp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of templates that docs/your-own-template.md shows, made from its text."""
+    from command import ROOT
+
+    folder = tmp_path_factory.mktemp("templates")
+    (folder / "attention").mkdir()
+    text = (ROOT / "docs" / "your-own-template.md").read_text()
+    shown = re.findall(r"^`(row_warp\.[\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in shown] == ["row_warp.cu.jinja", "row_warp.py"]
+    for name, content in shown:
+        (folder / "attention" / name).write_text(content)
+    return folder

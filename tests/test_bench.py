@@ -129,9 +129,9 @@ def test_the_nearest_trial_is_of_the_nearest_shape_that_its_template_can_serve(t
 
 
 def test_shapes_are_sets_or_single_ones_each_once() -> None:
-    found = parse_problems(TASK, ["seeds", "1,8,512,64", "4,16,512,64"], None, False)
+    found = parse_problems(TASK, ["seeds", "1,8,512,64", "4,16,512,64"], None)
     assert len(found) == 11
-    causal = parse_problems(TASK, ["seeds"], "bf16", True)
+    causal = parse_problems(TASK, ["seeds"], "bf16", ["causal"])
     assert len(causal) == 5
     assert all(p["causal"] and p.dtype == "bf16" for p in causal)
 

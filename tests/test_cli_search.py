@@ -2,107 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command import (
+    EVO,
+    SMALL,
+    altered,
+    evo_running,
+    group_is_empty,
+    rows,
+    run_evo,
+    template_words,
+    trials,
+    wait_for_trials,
+)
 
 from evo.search import GRACE_S
 
-ROOT = Path(__file__).parents[1]
-EVO = [sys.executable, "-c", "import sys; from evo.cli import main; sys.exit(main())"]
-SMALL = ["--shape", "1,1,16,32", "--device", "emulator"]
-"""A problem of which the emulator does several a second."""
-SYSTEM = "/usr/bin:/bin"
-
 pytestmark = pytest.mark.nvcc
-
-
-def run_evo(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*EVO, *words], cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, timeout=300,
-        check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-@contextlib.contextmanager
-def evo_running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process group of its own, as a shell starts it; whatever is left of it is killed."""
-    process = subprocess.Popen(
-        [*EVO, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    with process:
-        try:
-            yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def group_is_empty(group: int) -> bool:
-    """Whether every process of a search is gone, or goes within a moment."""
-    for _ in range(50):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def trials(folder: Path, database: str = "runs/evo.db") -> list[tuple[int, str]]:
-    with contextlib.closing(sqlite3.connect(folder / database)) as connection:
-        return connection.execute("SELECT number, outcome FROM trials ORDER BY number").fetchall()
-
-
-def wait_for_trials(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(sqlite3.Error):
-            if len(trials(folder)) >= count:
-                return
-        time.sleep(0.1)
-    pytest.fail(f"{count} trials never came: {process.stderr.read() if process.poll() is not None else ''}")  # type: ignore[union-attr]
-
-
-@pytest.fixture(scope="module")
-def row_warp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of templates that docs/your-own-template.md shows, made from its text."""
-    folder = tmp_path_factory.mktemp("templates")
-    (folder / "attention").mkdir()
-    text = (ROOT / "docs" / "your-own-template.md").read_text()
-    shown = re.findall(r"^`(row_warp\.[\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in shown] == ["row_warp.cu.jinja", "row_warp.py"]
-    for name, content in shown:
-        (folder / "attention" / name).write_text(content)
-    return folder
-
-
-def template_words(folder: Path) -> list[str]:
-    return ["--templates", str(folder), "--template", "row_warp"]
-
-
-def altered(row_warp: Path, folder: Path, file: str, old: str, new: str) -> list[str]:
-    """The template of the tutorial with one thing changed."""
-    made = folder / "templates"
-    shutil.copytree(row_warp, made)
-    path = made / "attention" / file
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
-    return template_words(made)
 
 
 # ---- the main job
@@ -274,134 +200,3 @@ def test_twenty_kills_lose_nothing(tmp_path: Path, workers: str) -> None:
     with evo_running(alone, "search", "--budget", "10m", *SMALL, *words) as process:
         wait_for_trials(alone, len(killed), process)
     assert rows(alone, points)[: len(killed)] == killed
-
-
-def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with contextlib.closing(sqlite3.connect(folder / "runs/evo.db")) as connection, connection:
-        return connection.execute(query).fetchall()
-
-
-# ---- broken templates and broken machines
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        (("row_warp.cu.jinja", "{{ step }}", "{{ step"), r"row_warp\.cu\.jinja:\d+: "),
-        (
-            ("row_warp.cu.jinja", "{{ step }}", "{{ stage }}"),
-            r"row_warp\.cu\.jinja:7: hole stage has neither",
-        ),
-        (
-            ("row_warp.py", "def threads(p, problem):", "def threads(p, problem)"),
-            r"row_warp\.py:\d+: expected ':'",
-        ),
-        (
-            ("row_warp.py", "p.step <= problem", "p.stage <= problem"),
-            r"row_warp\.py:\d+: .*no parameter stage",
-        ),
-        (
-            ("row_warp.py", "return p.step <=", "return p.step >"),
-            "no point is feasible: the rules reject all 20",
-        ),
-        (("row_warp.py", "block=(threads(p, problem), 1, 1)", "block=(32, 1, 1)"), "launch has threads 32"),
-        (("row_warp.py", 'ENTRY = "row_warp"', 'ENTRY = "warp_row"'), "no function warp_row"),
-    ],
-)
-def test_a_broken_template_is_told_with_file_and_line(
-    tmp_path: Path, row_warp: Path, change: tuple[str, str, str], error: str
-) -> None:
-    done = run_evo(tmp_path, "search", "--budget", "2m", *SMALL, *altered(row_warp, tmp_path, *change))
-    assert done.returncode == 2, done.stderr
-    assert re.search(f"^error: .*{error}", done.stderr, re.MULTILINE), done.stderr
-    assert re.search("^hint: .", done.stderr, re.MULTILINE)
-    assert "Traceback" not in done.stderr
-
-
-def test_a_template_that_never_compiles_ends_the_search(tmp_path: Path, row_warp: Path) -> None:
-    words = altered(row_warp, tmp_path, "row_warp.cu.jinja", "exp2f(", "exp3f(")
-    done = run_evo(tmp_path, "search", "--budget", "10m", *SMALL, *words)
-    assert done.returncode == 4
-    assert "UNCOMPILABLE" in done.stderr
-    assert "exp3f" in run_evo(tmp_path, "show", "attention-1/0").stdout
-    assert {outcome for _, outcome in trials(tmp_path)} == {"UNCOMPILABLE"}
-
-
-def test_no_compiler(tmp_path: Path) -> None:
-    """PATH without nvcc, and a Python that finds no wheels of one."""
-    if shutil.which("nvcc", path=SYSTEM):
-        pytest.skip("the system's own folders have an nvcc")
-    blind = tmp_path / "blind" / "nvidia"
-    blind.mkdir(parents=True)
-    (blind / "__init__.py").touch()
-    done = run_evo(tmp_path, "search", "--budget", "2m", *SMALL, PATH=SYSTEM, PYTHONPATH=str(blind.parent))
-    assert done.returncode == 3, done.stderr
-    assert "error: no CUDA compiler found" in done.stderr
-    assert "hint: pip install" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    done = run_evo(tmp_path, "search", "--budget", "2m", *SMALL, "--database", "file/evo.db")
-    assert done.returncode == 3, done.stderr
-    assert "error: " in done.stderr
-    assert "file/evo.db" in done.stderr
-    assert "hint: " in done.stderr
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 320 KB."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a tmpfs cannot be mounted here (it takes root)")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk_keeps_what_was_recorded(tmp_path: Path, tiny_disk: Path) -> None:
-    done = run_evo(tmp_path, "search", "--budget", "3m", *SMALL, "--database", "tiny/evo.db")
-    assert done.returncode == 3, done.stderr
-    assert "the disk is full" in done.stderr
-    assert "evo resume" in done.stderr
-    assert "Traceback" not in done.stderr
-    kept = tmp_path / "kept.db"
-    shutil.copy(tiny_disk / "evo.db", kept)
-    for suffix in ("-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy(tiny_disk / f"evo.db{suffix}", f"{kept}{suffix}")
-    assert len(trials(tmp_path, "kept.db")) > 0
-
-
-def test_doctor_finds_what_is_there_and_what_is_not(tmp_path: Path) -> None:
-    done = run_evo(tmp_path, "doctor", "--json")
-    findings = {f["check"]: f for f in json.loads(done.stdout)}
-    assert done.returncode == 0, done.stdout
-    assert findings["compiler"]["status"] == "works"
-    assert not (tmp_path / "runs").exists()
-    (tmp_path / "file").touch()
-    broken = run_evo(tmp_path, "doctor", "--database", "file/evo.db", PATH="/nowhere")
-    assert broken.returncode == 3
-    for line in broken.stdout.splitlines():
-        if re.search(r"^(host compiler|database) ", line):
-            assert re.search(r"absent|broken", line)
-
-
-@pytest.mark.slow
-def test_the_gate_is_tried_on_planted_kernels(tmp_path: Path) -> None:
-    cheats = ROOT / "tests" / "cheats"
-    shutil.copytree(cheats / "include", tmp_path / "zoo" / "include")
-    shutil.copy(cheats / "guess_zeros.cu", tmp_path / "zoo")
-    done = run_evo(tmp_path, "gate", "--self-test", "--device", "emulator", "--zoo", "zoo")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^ok +guess_zeros +RED ", done.stdout, re.MULTILINE)
-    assert done.stdout.splitlines()[-1].startswith(
-        "1 of 1 planted kernels refused (1 for the expected reason)"
-    )
-    assert run_evo(tmp_path, "gate").returncode == 2
-    assert (
-        run_evo(tmp_path, "gate", "--self-test", "--device", "emulator", "--zoo", "nowhere").returncode == 2
-    )

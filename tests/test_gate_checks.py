@@ -29,7 +29,8 @@ from evo.gate import run as gate_run
 from evo.gate.memory import GUARD_BYTES, GuardedMemory
 from evo.gate.tolerance import Wrong
 from evo.gpu import target
-from evo.selftest.zoo import Finding, read_cheat, try_finalist, try_planted
+from evo.selftest.zoo import Zoo
+from evo.selftest.zoo_run import Finding, try_finalist, try_planted
 from evo.task import load_task
 from evo.trial import Binary, LaunchConfig
 
@@ -37,7 +38,7 @@ gate = import_module("evo.gate.check")  # the package has a function of that nam
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 TASK = load_task("attention")
-FOLDER = Path(__file__).parent / "cheats"
+CHEATS = Zoo.of(TASK)
 Patch = pytest.MonkeyPatch
 Off = Callable[[Patch], None]
 
@@ -261,7 +262,7 @@ def compiler() -> Iterator[Compiler]:
 
 
 def ended(check: Check, compiler: Compiler) -> Finding:
-    planted = read_cheat(FOLDER / f"{check.cheat}.cu", TASK)
+    planted = CHEATS.read(check.cheat)
     gpu = target("sm_89")
     device = BlindDevice(gpu, checks=0) if check.blind else EmulatorDevice(gpu)
     return try_planted(planted, device, compiler, TASK, seed=3)
@@ -291,7 +292,7 @@ def test_without_the_emulator_a_race_is_seated_as_a_finalist(
     """A device without checks, on which copies are always in time, lets it pass, as a GPU may; the emulator,
     which finalists must pass too, does not."""
     tame_schedules(monkeypatch)
-    planted, gpu = read_cheat(FOLDER / f"{cheat}.cu", TASK), target("sm_89")
+    planted, gpu = CHEATS.read(cheat), target("sm_89")
     lucky = try_planted(planted, BlindDevice(gpu, checks=0), compiler, TASK, seed=3)
     assert lucky.outcome == "GREEN", f"{lucky.reason} {lucky.where}"
     asked = try_finalist(planted, EmulatorDevice(gpu), compiler, TASK, seed=3)

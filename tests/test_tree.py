@@ -119,8 +119,8 @@ def test_a_wheel_from_the_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith(str(site))
     assert (outside / "new.db").exists()
-    zoo = {path.name for path in (ROOT / "tests/cheats").glob("*.cu")}
-    assert {path.name for path in (site / "evo/cheats").glob("*.cu")} == zoo
+    zoo = {path.name for path in (ROOT / "templates/attention/cheats").glob("*.cu")}
+    assert {path.name for path in (site / "evo/templates/attention/cheats").glob("*.cu")} == zoo
     assert {path.name for path in (site / "evo/device/emulator/ptx").iterdir()} == {
         path.name for path in (ROOT / "evo/device/emulator/ptx").iterdir() if path.is_file()
     }

@@ -15,21 +15,15 @@ from evo.device.emulator import EmulatorDevice
 from evo.errors import BadTemplate, MachineError
 from evo.gpu import target
 from evo.selftest.mutation import mutants, sample
-from evo.selftest.zoo import (
-    Planted,
-    load_zoo,
-    read_cheat,
-    try_baselines,
-    try_finalist,
-    try_planted,
-)
+from evo.selftest.zoo import Planted, Zoo
+from evo.selftest.zoo_run import try_baselines, try_finalist, try_planted
 from evo.task import load_task
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 TASK = load_task("attention")
-FOLDER = Path(__file__).parent / "cheats"
-ZOO = load_zoo(FOLDER, TASK)
+CHEATS = Zoo.of(TASK)
+ZOO = CHEATS.planted()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,7 @@ def test_the_gate_sees_through_it(planted: Planted, compiler: Compiler, emulator
 def test_a_race_that_a_gpu_need_not_show_is_refused_as_a_finalist(
     name: str, compiler: Compiler, emulator: EmulatorDevice
 ) -> None:
-    planted = read_cheat(FOLDER / f"{name}.cu", TASK)
+    planted = CHEATS.read(name)
     found = try_finalist(planted, emulator, compiler, TASK, seed=3)
     assert (found.outcome, found.stage) == ("RED", "finalists")
     assert found.reason in ("emulator: race", "emulator: uninitialised read")
@@ -79,7 +73,7 @@ def test_an_honest_kernel_is_an_honest_finalist(compiler: Compiler, emulator: Em
 
 
 def test_the_librarys_own_kernels_are_not_refused() -> None:
-    findings = list(try_baselines("cpu", TASK, seed=5))
+    findings = list(try_baselines(CHEATS, "cpu", seed=5))
     assert {f.outcome for f in findings} == {"GREEN"}, [f for f in findings if f.outcome != "GREEN"]
     assert len(findings) >= 16
 
@@ -96,7 +90,7 @@ def test_the_zoo_is_as_large_as_promised_and_every_file_says_what_is_wrong() -> 
 def test_a_cheat_without_its_comments_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.cu").write_text("int x;\n")
     with pytest.raises(BadTemplate, match=r"x\.cu:1: "):
-        read_cheat(tmp_path / "x.cu", TASK)
+        Zoo.of(TASK, named=tmp_path).planted()
 
 
 PTX = """.version 9.0

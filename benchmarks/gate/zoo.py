@@ -16,7 +16,9 @@ from typing import Any
 
 from evo.device.open import choose_device
 from evo.report.checks import zoo_line, zoo_summary
-from evo.selftest.zoo import Finding, try_zoo
+from evo.selftest.zoo import FLAWLESS, Zoo
+from evo.selftest.zoo_run import Finding, try_zoo
+from evo.task import load_task
 
 PROTOCOL = """each planted kernel compiled and gated in a process that may hang or die; what is GREEN goes to
 the emulator, as finalists do"""
@@ -24,7 +26,8 @@ GPU = True
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--zoo", type=Path, help="the kernels to try (default: those of evo)")
+    parser.add_argument("--zoo", type=Path, help="the kernels to try (default: the task's)")
+    parser.add_argument("--task", default="attention", help="whose kernels")
     parser.add_argument("--device", default="cuda", help="cuda:0 or emulator")
     parser.add_argument("--gpu", help="the GPU that the emulator stands for")
     parser.add_argument("--seed", type=int, default=0)
@@ -34,7 +37,8 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     device, gpu = choose_device(asked.device, asked.gpu, None)
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory() as cache:
-        for finding in try_zoo(asked.zoo, device, gpu, Path(cache), None, asked.seed):
+        zoo = Zoo.of(load_task(asked.task), named=asked.zoo)
+        for finding in try_zoo(zoo, (), device, gpu, Path(cache), None, asked.seed):
             findings.append(finding)
             print(zoo_line(finding), file=sys.stderr, flush=True)
             yield {"device": device, "seed": asked.seed, **counted(findings)}
@@ -43,8 +47,8 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def counted(findings: Sequence[Finding]) -> dict[str, Any]:
     """The counts, then each finding."""
-    honest = [f for f in findings if f.says == "nothing is wrong"]
-    planted = [f for f in findings if f.says != "nothing is wrong"]
+    honest = [f for f in findings if f.says == FLAWLESS]
+    planted = [f for f in findings if f.says != FLAWLESS]
     return {
         "planted": len(planted),
         "refused": sum(f.right for f in planted),

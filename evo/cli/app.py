@@ -1,4 +1,4 @@
-"""Words in, words out: every command parses what it was told, calls one function and prints the answer.
+"""The command `evo`: every command parses what it was told, calls one function and prints the answer.
 
 stdout is data, stderr is progress. Errors say `error: …`, then `hint: …`; the exit codes are in `EPILOG`.
 What is heavy (torch, Optuna, SQLAlchemy) is imported inside the command that needs it, so that `evo --help`
@@ -14,20 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from evo import __version__
-from evo.cli import champions as keep
-from evo.cli import checks as trust
-from evo.cli import explain, kernel, measure
-from evo.cli import results as look
-from evo.cli import search as run
+from evo.cli import champions, checks, explain, kernel, results, search
+from evo.cli.task_command import TaskCommand
 from evo.errors import EvoError, UsageError
 
 __all__ = ["main"]
 
 EPILOG = """Exit codes: 0 done; 1 a bug in evo, with its traceback; 2 the request is wrong; 3 the machine
 lacks something (compiler, GPU, permission, disk space); 4 no correct kernel; 130 interrupted. Environment:
-EVO_DATABASE and EVO_CACHE stand for --database and --cache, CUDA_HOME for --nvcc."""
+EVO_DATABASE, EVO_CACHE and EVO_TEMPLATES stand for --database, --cache and --templates, CUDA_HOME for
+--nvcc."""
 
 app = typer.Typer(
     epilog=" ".join(EPILOG.split()),
@@ -44,9 +43,9 @@ def _paragraphs(text: str) -> str:
 
 
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
-    "Searching": (run.search, run.resume, measure.confirm, run.space),
-    "Looking at what was found": (look.leaderboard, look.studies, look.show),
-    "Keeping what won": (keep.promote, keep.champion),
+    "Searching": (search.search, search.resume, search.confirm, search.space),
+    "What was found": (results.leaderboard, results.studies, results.show, results.bench),
+    "Keeping what won": (champions.promote, champions.champion),
     "Why the winner wins": (
         explain.insights,
         explain.ablate,
@@ -54,18 +53,14 @@ _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
         explain.report,
         explain.export,
     ),
-    "Kernels and this machine": (
-        kernel.replay,
-        kernel.emulate,
-        measure.bench,
-        trust.gate,
-        trust.audit,
-        look.doctor,
-    ),
+    "One kernel": (kernel.replay, kernel.emulate),
+    "Is all of it right": (checks.gate, checks.audit, checks.doctor),
 }
+"""The commands of each panel of the help; each panel has a file."""
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
-        app.command(rich_help_panel=_panel, help=_paragraphs(_function.__doc__ or ""))(_function)
+        _kind = TaskCommand if "flag" in inspect.signature(_function).parameters else TyperCommand
+        app.command(cls=_kind, rich_help_panel=_panel, help=_paragraphs(_function.__doc__ or ""))(_function)
 
 
 def _root(

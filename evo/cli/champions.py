@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from evo.cli.options import (
     DATABASE,
+    DEFAULT_TASK,
     DatabaseOption,
+    DtypeOption,
+    FlagOption,
     JsonOption,
     KernelsOption,
+    ShapeOption,
+    TaskArgument,
+    TemplatesOption,
     gpu_names,
     open_store,
-    task_names,
 )
-from evo.cli.parse import form_of, notice, parse_problem
+from evo.cli.parse import absolute, form_of, notice, parse_problem
 
 
 def promote(
     trial: Annotated[str, typer.Argument(metavar="TRIAL", help="STUDY/NUMBER of a CONFIRMED trial.")],
-    kernels: KernelsOption = None,
+    kernels: Annotated[Path, typer.Option(metavar="DIR", help="Where champions are kept.")] = Path("kernels"),
     replace: Annotated[
         bool, typer.Option("--replace", help="Also where the champion there is is as fast.")
     ] = False,
@@ -31,12 +37,12 @@ def promote(
     """Keep a CONFIRMED kernel as the champion of its problem and architecture.
 
     Writes its source, which compiles with bare nvcc, and a record of where it comes from: study, trial,
-    point, what the gate measured, the times of CONFIRMED beside every baseline, and all versions.
+    point, what the gate measured, the times of CONFIRMED beside every baseline, and all versions. Both go
+    into the folder TASK/ARCHITECTURE below --kernels.
 
     \b
       evo confirm mission && evo promote mission/224
     """
-    from evo.confirm.champions import kernels_folder
     from evo.confirm.champions import promote as keep
     from evo.study import recorded_gpu
 
@@ -45,17 +51,18 @@ def promote(
         study = store.study(stored.study)
         champion = keep(
             stored, study, store.confirmations.newest(study), study.target or recorded_gpu(study).arch,
-            kernels or kernels_folder(), replace=replace,
+            kernels, replace=replace,
         )  # fmt: skip
     print(champion.path)
 
 
 def champion(
     *,
-    task: Annotated[str, typer.Argument(metavar="TASK", autocompletion=task_names)] = "attention",
-    shape: Annotated[str | None, typer.Option(metavar="B,H,L,D", help="The sizes.")] = None,
-    causal: Annotated[bool, typer.Option("--causal", help="A query sees no later keys.")] = False,
-    dtype: Annotated[str | None, typer.Option(metavar="fp16|bf16", help="The storage type.")] = None,
+    task: TaskArgument = DEFAULT_TASK,
+    shape: ShapeOption = None,
+    flag: FlagOption = None,
+    dtype: DtypeOption = None,
+    templates: TemplatesOption = None,
     gpu: Annotated[str, typer.Option(autocompletion=gpu_names, help="For which GPU.")] = "H200",
     kernels: KernelsOption = None,
     json: JsonOption = False,
@@ -66,14 +73,15 @@ def champion(
       evo champion --shape 1,8,512,64 --gpu H200
       evo champion --shape 1,8,600,64 --gpu L4 --json | jq .launch
     """
-    from evo.confirm.champions import champions, choose
+    from evo.confirm.champions import champions, choose, kernels_folders
     from evo.device.open import gpu_named
     from evo.gpu import Limits
     from evo.report import as_json
     from evo.task import load_task
 
-    problem = parse_problem(load_task(task), shape, dtype, causal)
-    choice = choose(problem, Limits.of(gpu_named(gpu)), champions(kernels))
+    folders = absolute(templates)
+    problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
+    choice = choose(problem, Limits.of(gpu_named(gpu)), champions(*kernels_folders(kernels)), folders)
     if form_of(json) == "json":
         found = {"source": str(choice.champion.path), "why": choice.why, "exact": choice.exact,
                  "entry": choice.champion.record["entry"], "launch": asdict(choice.launch)}  # fmt: skip

@@ -1,9 +1,10 @@
-"""The commands about what can be believed: gate, audit."""
+"""The commands that check evo and this machine: gate, audit, doctor."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,25 +12,31 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evo.cli.options import (
+    DATABASE,
+    DEFAULT_TASK,
     CacheOption,
-    CausalOption,
+    DatabaseOption,
     DeviceOption,
     DtypeOption,
+    FlagOption,
     GpuOption,
     JsonOption,
     NvccOption,
     SeedOption,
     ShapeOption,
+    TaskArgument,
     TemplateOption,
+    TemplatesOption,
     nvcc_or_environment,
     open_cache,
     template_names,
 )
-from evo.cli.parse import form_of, notice, parse_problem, stdout
-from evo.errors import NothingFound, UsageError
+from evo.cli.parse import absolute, form_of, notice, parse_problem, put, stdout
+from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
-    from evo.selftest.mutant_results import MutantResult
+    from evo.selftest.mutants import Subject, Tried
+    from evo.selftest.zoo_run import Finding
 
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes at work (default: one a core).")
@@ -38,6 +45,7 @@ JobsOption = Annotated[
 
 def gate(
     *,
+    task: TaskArgument = DEFAULT_TASK,
     self_test: Annotated[
         bool,
         typer.Option("--self-test", help="Try the gate on kernels that are known to be wrong, or right."),
@@ -48,15 +56,16 @@ def gate(
                      help="Break this template's kernel in one place after the other."),
     ] = None,
     zoo: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: those of evo).")
+        Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: the task's own).")
     ] = None,
     mutants: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Try N mutants (default: all).")
     ] = None,
     jobs: JobsOption = None,
     shape: ShapeOption = None,
-    causal: CausalOption = False,
+    flag: FlagOption = None,
     dtype: DtypeOption = None,
+    templates: TemplatesOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
     seed: SeedOption = 0,
@@ -66,82 +75,77 @@ def gate(
 ) -> int:  # fmt: skip
     """Test the gate itself: planted faults must be refused for the right reason, honest kernels must pass.
 
-    --self-test tries a zoo of planted kernels and honest ones; ends with 4 if the gate let a wrong one
-    through or refused an honest one. --mutate deletes, moves and changes single statements in the PTX of a
-    template's default kernel, and runs each mutant through the gate on the emulator; survivors are listed
-    with their line, and with how the check for finalists ends.
+    --self-test tries the kernels that the task plants in TASK/cheats, wrong and honest ones; ends with 4 if
+    the gate let a wrong one through or refused an honest one. --mutate deletes, moves and changes single
+    statements in the PTX of a template's default kernel, and runs each mutant through the gate on the
+    emulator; survivors are listed with their line, and with how the check for finalists ends.
 
     \b
-      evo gate --self-test
-      evo gate --self-test --device emulator --zoo tests/cheats
-      evo gate --mutate flash_mma --causal --json > mutants.json
+      evo gate attention --self-test
+      evo gate attention --self-test --device emulator --zoo my_cheats
+      evo gate attention --mutate flash_mma --json > mutants.json
+      evo gate rmsnorm --templates ~/kernels --mutate row_warp
     """
+    from evo.device.open import choose_device, gpu_named, gpu_that_runs
+    from evo.selftest.mutants import Subject
+    from evo.selftest.zoo import Zoo
+    from evo.selftest.zoo_run import try_zoo
+    from evo.task import load_task
+    from evo.template import load_template
+
     if self_test == (mutate is not None):
         raise UsageError("what about the gate?", "evo gate --self-test, or evo gate --mutate TEMPLATE")
-    if mutate is not None:
-        if device not in ("auto", "emulator"):
-            raise UsageError(
-                "mutants run on the emulator", "leave out --device; --gpu says what it stands for"
-            )
-        return _mutate(mutate, mutants, jobs, shape, dtype, causal, gpu, seed, json, cache, nvcc)
-    return _self_test(zoo, device, gpu, seed, json, cache, nvcc)
+    folders, built, compiler = absolute(templates), open_cache(cache).root, nvcc_or_environment(nvcc)
+    loaded = load_task(task, folders)
+    if mutate is None:
+        chosen, stands_for = choose_device(device, gpu, None)
+        kernels = Zoo.of(loaded, folders, zoo)
+        return _tell_zoo(try_zoo(kernels, folders, chosen, stands_for, built, compiler, seed), json)
+    if device not in ("auto", "emulator"):
+        raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
+    template = load_template(loaded, mutate, folders)
+    subject = Subject(
+        mutate, parse_problem(loaded, shape, dtype, flag or ()),
+        gpu_named(gpu) if gpu else gpu_that_runs(template.needs), built, compiler, folders, seed=seed,
+    )  # fmt: skip
+    return _tell_mutants(subject, mutants, jobs or os.cpu_count() or 1, json)
 
 
-def _self_test(
-    zoo: Path | None, device: str, gpu: str | None, seed: int, json: bool, cache: Path | None,
-    nvcc: Path | None,
-) -> int:  # fmt: skip
-    from evo.device.open import choose_device
+def _tell_zoo(found: Iterable[Finding], json: bool) -> int:
     from evo.report import as_json
     from evo.report.checks import zoo_line, zoo_summary
-    from evo.selftest.zoo import try_zoo
 
-    chosen, stands_for = choose_device(device, gpu, None)
-    built = open_cache(cache).root
     findings = []
-    for finding in try_zoo(zoo, chosen, stands_for, built, nvcc_or_environment(nvcc), seed):
+    for finding in found:
         findings.append(finding)
-        (notice if form_of(json) == "json" else print)(zoo_line(finding))
+        (notice if json else print)(zoo_line(finding))
     print(as_json([asdict(f) for f in findings]) if json else zoo_summary(findings))
     return 0 if all(f.right for f in findings) else NothingFound.exit_code
 
 
-def _mutate(
-    template: str, count: int | None, jobs: int | None, shape: str | None, dtype: str | None, causal: bool,
-    gpu: str | None, seed: int, json: bool, cache: Path | None, nvcc: Path | None,
-) -> int:  # fmt: skip
-    from evo.device.open import gpu_named, gpu_that_runs
+def _tell_mutants(subject: Subject, count: int | None, jobs: int, json: bool) -> int:
     from evo.report import as_json
     from evo.report.checks import mutant_line, mutants_summary
-    from evo.selftest.mutant_results import MutationTarget, record
-    from evo.selftest.mutants import try_mutants
-    from evo.task import load_task
-    from evo.template import load_template
+    from evo.selftest.mutants import record, try_mutants
 
-    task = load_task("attention")
-    stands_for = gpu_named(gpu) if gpu else gpu_that_runs(load_template(task, template).needs)
-    problem = parse_problem(task, shape, dtype, causal)
-    target = MutationTarget(
-        template, problem, stands_for, open_cache(cache).root, nvcc_or_environment(nvcc), seed=seed
-    )
-
-    def tell(tried: MutantResult) -> None:
+    def tell(tried: Tried) -> None:
         if tried.fate == "survived":
-            (notice if form_of(json) == "json" else print)(mutant_line(tried))
+            (notice if json else print)(mutant_line(tried))
 
-    tried = try_mutants(target, count, jobs or os.cpu_count() or 1, tell)
-    result = record(target, tried)
+    result = record(subject, try_mutants(subject, count, jobs, tell))
     sys.stdout.write(as_json(result) if json else mutants_summary(result))
     return 0
 
 
 def audit(
     *,
+    task: TaskArgument = DEFAULT_TASK,
     points: Annotated[int, typer.Option(min=2, metavar="N", help="Points to try, over all templates.")] = 200,
     template: TemplateOption = None,
+    templates: TemplatesOption = None,
     jobs: JobsOption = None,
     shape: ShapeOption = None,
-    causal: CausalOption = False,
+    flag: FlagOption = None,
     dtype: DtypeOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
@@ -158,28 +162,43 @@ def audit(
 
     \b
       evo audit --points 400
-      evo audit --template flash_mma --gpu L4 --json
+      evo audit attention --template flash_mma --gpu L4 --json
     """
     from evo.device.open import choose_device
     from evo.report import as_json
     from evo.report.checks import audit_page
     from evo.selftest.audit import audited, summary
+    from evo.study import templates_of
     from evo.task import load_task
 
+    folders = absolute(templates)
+    loaded = load_task(task, folders)
+    problem = parse_problem(loaded, shape, dtype, flag or ())
     chosen, stands_for = choose_device(device, gpu, None)
-    problem = parse_problem(load_task("attention"), shape, dtype, causal)
-    found = list(
-        audited(
-            template or [], problem, chosen, stands_for, open_cache(cache).root, nvcc_or_environment(nvcc),
-            points=points, seed=seed, jobs=jobs or os.cpu_count() or 1,
-        )
+    found = audited(
+        templates_of(loaded, template or (), folders, stands_for), problem, chosen, stands_for,
+        open_cache(cache).root, nvcc_or_environment(nvcc),
+        points=points, seed=seed, jobs=jobs or os.cpu_count() or 1,
     )  # fmt: skip
-    result = {
-        "device": chosen,
-        "gpu": stands_for.name,
-        "problem": problem.key,
-        "seed": seed,
-        **summary(found),
-    }
+    about = {"device": chosen, "gpu": stands_for.name, "problem": problem.key, "seed": seed}
+    result = {**about, **summary(list(found))}
     sys.stdout.write(as_json(result) if json else audit_page(result, stdout()))
     return 0
+
+
+def doctor(
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    nvcc: NvccOption = None,
+    cache: CacheOption = None,
+) -> int:
+    """Check this machine: compiler, GPU, driver, tools, database; what works, and what to do about the rest.
+
+    Ends with 0 if a search can run here, on a GPU or on the emulator, and with 3 if none can.
+    """
+    from evo.report.overview import findings_table
+    from evo.selftest.doctor import Places, can_search, examine
+
+    findings = examine(Places(database, open_cache(cache).root, nvcc_or_environment(nvcc)))
+    put([findings_table(findings)], form_of(json))
+    return 0 if can_search(findings) else MachineError.exit_code

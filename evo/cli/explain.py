@@ -58,7 +58,7 @@ RUNS = Path("runs")
 def insights(
     *,
     study: StudyArgument,
-    templates: Annotated[
+    top: Annotated[
         int, typer.Option(min=1, help="Of how many templates, best first, parameters are shown.")
     ] = 1,
     json: JsonOption = False,
@@ -81,7 +81,7 @@ def insights(
     form = form_of(json, markdown=markdown)
     with open_store(database) as store:
         found, groups = insights_of(store, study), store.study(study).baseline_groups()
-    sys.stdout.write(insights_text(found, form, stdout(), templates, groups))
+    sys.stdout.write(insights_text(found, form, stdout(), top, groups))
 
 
 def insights_of(store: Store, name: str) -> Insights:
@@ -90,8 +90,10 @@ def insights_of(store: Store, name: str) -> Insights:
     from evo.study import Setup
 
     study = store.study(name)
+    setup = Setup.recorded(study)
+    ground = setup.task, setup.templates, setup.gpu
     rows, failures = ended(store, study)
-    return insights(Setup.recorded(study), rows, store.leaderboard(study=name, limit=5), failures)
+    return insights(study, rows, store.leaderboard(study=name, limit=5), failures, ground)
 
 
 def ended(store: Store, study: Study) -> tuple[list[TrialRow], list[Failure]]:
@@ -137,13 +139,13 @@ def ablate(
       evo ablate mission-1/224 --markdown
     """
     from evo.explain.ablation import ablate as switch_off
-    from evo.explain.artifacts import write_artifact
+    from evo.explain.artifacts import keep
     from evo.report.ablation import ablation_text
 
     form = form_of(json, markdown=markdown)
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     found = switch_off(stored, spec, workers or os.cpu_count() or 1, notice)
-    path = write_artifact(out, stored.study, stored.number, "ablation", found.to_record())
+    path = keep(out, stored.study, stored.number, "ablation", found.to_record())
     sys.stdout.write(ablation_text(found, form, stdout()))
     notice(f"kept in {path}")
 
@@ -175,7 +177,7 @@ def profile(
       evo profile mission-1/224
       evo profile mission-1/224 --json | jq '.metrics'
     """
-    from evo.explain.artifacts import folder_of, write_artifact
+    from evo.explain.artifacts import folder_of, keep
     from evo.explain.profiling import profile as look
     from evo.report.profile import profile_text
 
@@ -185,7 +187,7 @@ def profile(
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     tool, absent = _ncu(ncu, spec.on_gpu)
     found = look(stored, spec, tool, folder_of(out, stored.study, stored.number), absent)
-    path = write_artifact(out, stored.study, stored.number, "profile", found.to_record())
+    path = keep(out, stored.study, stored.number, "profile", found.to_record())
     sys.stdout.write(profile_text(found, form, stdout()))
     notice(f"kept in {path}")
 
@@ -223,12 +225,12 @@ def report(
       evo report attention-1 -o report.html
     """
     from evo.explain.ablation import Ablation
-    from evo.explain.artifacts import read_artifacts
+    from evo.explain.artifacts import kept
     from evo.explain.profiling import Profile
     from evo.report.html import Gathered, report_page
 
-    ablations, strange = read_artifacts(out, study, "ablation", Ablation.from_record)
-    profiles, stranger = read_artifacts(out, study, "profile", Profile.from_record)
+    ablations, strange = kept(out, study, "ablation", Ablation.from_record)
+    profiles, stranger = kept(out, study, "profile", Profile.from_record)
     for path in (*strange, *stranger):
         notice(f"left out, for another evo wrote it: {path} (make it again)")
     with open_store(database) as store:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from evo.store import Store
 
 
+DEFAULT_TASK = "attention"
+"""The task of a command that is told of none."""
 DATABASE = "runs/evo.db"
 WHERE, WHAT, HOW = "Where it runs", "What is searched", "How it is searched"
 
@@ -56,13 +58,21 @@ def template_names(incomplete: str) -> list[str]:
     from evo.task import list_tasks
     from evo.template import list_templates
 
-    return sorted({n for task in list_tasks() for n in list_templates(task) if n.startswith(incomplete)})
+    folders = _named_folders()
+    found = {name for task in list_tasks(folders) for name in list_templates(task, folders)}
+    return sorted(name for name in found if name.startswith(incomplete))
 
 
 def task_names(incomplete: str) -> list[str]:
     from evo.task import list_tasks
 
-    return [name for name in list_tasks() if name.startswith(incomplete)]
+    return [name for name in list_tasks(_named_folders()) if name.startswith(incomplete)]
+
+
+def _named_folders() -> list[Path]:
+    """The folders of templates that the environment names and that are there."""
+    named = map(Path, filter(None, os.environ.get("EVO_TEMPLATES", "").split(os.pathsep)))
+    return [folder for folder in named if folder.is_dir()]
 
 
 def gpu_names(incomplete: str) -> list[str]:
@@ -102,25 +112,24 @@ NvccOption = Annotated[
 ]  # fmt: skip
 TemplatesOption = Annotated[
     list[Path] | None,
-    typer.Option("--templates", metavar="DIR", rich_help_panel=WHAT,
-                 help="A folder of more templates: DIR/attention/mine.cu.jinja. May be repeated."),
+    typer.Option("--templates", metavar="DIR", envvar="EVO_TEMPLATES", show_envvar=False,
+                 rich_help_panel=WHAT,
+                 help="A folder of more tasks and templates: DIR/TASK/mine.cu.jinja. May be repeated."),
 ]  # fmt: skip
 TaskArgument = Annotated[
-    str, typer.Argument(metavar="[TASK]", autocompletion=task_names, help="What to compute.")
+    str, typer.Argument(metavar="TASK", autocompletion=task_names, help="What to compute.")
 ]
 ShapeOption = Annotated[
     str | None,
-    typer.Option("--shape", metavar="B,H,L,D", rich_help_panel=WHAT,
-                 help="The sizes, or a problem's name (default: mission, which is 1,8,512,64)."),
-]  # fmt: skip
-CausalOption = Annotated[
-    bool, typer.Option("--causal", rich_help_panel=WHAT, help="A query sees no later keys.")
+    typer.Option("--shape", metavar="SIZES", rich_help_panel=WHAT, help="The sizes, or a problem's name."),
 ]
+FlagOption = Annotated[
+    list[str] | None,
+    typer.Option("--flag", metavar="NAME[=VALUE]", rich_help_panel=WHAT,
+                 help="Set a flag of the problem. May be repeated."),
+]  # fmt: skip
 DtypeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype", metavar="fp16|bf16", rich_help_panel=WHAT, help="The storage type (default: fp16)."
-    ),
+    str | None, typer.Option("--dtype", metavar="NAME", rich_help_panel=WHAT, help="The storage type.")
 ]
 TemplateOption = Annotated[
     list[str] | None,
@@ -143,8 +152,10 @@ SmemOption = Annotated[
                  help="Use no more shared memory a CTA than this (default: all that the GPU has)."),
 ]  # fmt: skip
 KernelsOption = Annotated[
-    Path | None, typer.Option("--kernels", metavar="DIR", help="Where champions are (default: kernels/).")
-]
+    Path | None,
+    typer.Option("--kernels", metavar="DIR",
+                 help="Where champions are (default: ./kernels, then those that come with evo)."),
+]  # fmt: skip
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, rich_help_panel=HOW, help="Equal seeds propose equal points.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.errors import UsageError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from evo.report import Form, Table
     from evo.task import Task
-    from evo.trial import Problem, Value
+    from evo.trial import Problem
 
 
 def parse_budget(text: str, rate: float | None = None) -> float:
@@ -50,29 +51,60 @@ def parse_bytes(text: str) -> int:
     return nbytes
 
 
-def parse_problem(task: Task, shape: str | None, dtype: str | None, causal: bool) -> Problem:
-    """The problem of a shape text or of a named set of problems; the task's example where none is named."""
-    flags: dict[str, Value] = {"causal": True} if causal else {}
+def parse_flags(task: Task, texts: Sequence[str]) -> dict[str, str | bool]:
+    """The flags meant by "NAME" (true) and "NAME=VALUE", the last one of a name; Task.problem takes them."""
+    found: dict[str, str | bool] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        flag = task.flags.get(name)
+        if flag and not equals and not any(known is True for known in flag.values):
+            raise UsageError(f"flag {name} needs a value", f"--flag {name}={flag.values[0]}")
+        found[name] = value if equals else True
+    return found
+
+
+def parse_problem(task: Task, shape: str | None, dtype: str | None, flags: Sequence[str] = ()) -> Problem:
+    """The problem of a shape text or of a named set of problems; the task's example where none is named.
+    `flags` come before those of a named problem."""
+    chosen = parse_flags(task, flags)
     named = task.problems.get(shape, ()) if shape else (task.example,)
     if len(named) > 1:
         shapes = ", ".join(dict.fromkeys(problem.shape for problem in named))
         raise UsageError(f"{shape} names {len(named)} problems, and a study has one", f"one of {shapes}")
     if named:
-        flags |= {name: value for name, value in named[0].flags.items() if value}
-        return task.problem(named[0].shape, dtype or named[0].dtype, **flags)
-    return task.problem(str(shape), dtype or task.example.dtype, **flags)
+        return _changed(task, named[0], dtype, chosen)
+    return task.problem(str(shape), dtype or task.example.dtype, **chosen)
 
 
-def parse_problems(task: Task, shapes: Sequence[str], dtype: str | None, causal: bool) -> list[Problem]:
-    """The problems of several shape texts and names of sets, each once; `causal` adds to what a set says."""
-    found: dict[str, Problem] = {}
+def parse_problems(
+    task: Task, shapes: Sequence[str], dtype: str | None, flags: Sequence[str] = ()
+) -> list[Problem]:
+    """The problems of several shape texts and names of sets, each once; the task's example where there are
+    none. `flags` come before those of a named problem."""
+    chosen = parse_flags(task, flags)
+    found: list[Problem] = []
     for shape in shapes:
         named = task.problems.get(shape, ())
-        one = [] if named else [parse_problem(task, shape, dtype, causal)]
-        for problem in (*named, *one):
-            kept = problem.replace(dtype=dtype or problem.dtype)
-            found[kept.key] = kept.replace(causal=True) if causal and "causal" in kept.flags else kept
-    return list({problem.key: problem for problem in found.values()}.values())
+        found += [_changed(task, problem, dtype, chosen) for problem in named]
+        if not named:
+            found.append(parse_problem(task, shape, dtype, flags))
+    found = found or [parse_problem(task, None, dtype, flags)]
+    return list({problem.key: problem for problem in found}.values())
+
+
+def _changed(task: Task, problem: Problem, dtype: str | None, flags: Mapping[str, object]) -> Problem:
+    return task.problem(problem.shape, dtype or problem.dtype, **{**problem.flags, **flags})
+
+
+def absolute(folders: Sequence[Path] | None) -> tuple[Path, ...]:
+    """The folders, wherever a later command is started."""
+    return tuple(folder.resolve() for folder in folders or ())
+
+
+def problem_names(task: Task) -> str:
+    """Which problem a task has by default, for a help text: "mission, which is 1,8,512,64"."""
+    name, problems = next(iter(task.problems.items()))
+    return f"{name}, which is {task.example.shape}" if len(problems) == 1 else task.example.shape
 
 
 def stderr() -> Console:

@@ -1,8 +1,9 @@
-"""The commands that only look: leaderboard, studies, show, doctor."""
+"""The commands that show what was found: leaderboard, studies, show, bench."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +11,18 @@ import typer
 
 from evo.cli.options import (
     DATABASE,
+    DEFAULT_TASK,
+    WHAT,
     CacheOption,
     DatabaseOption,
+    DeviceOption,
+    DtypeOption,
+    FlagOption,
     JsonOption,
+    KernelsOption,
     NvccOption,
+    TaskArgument,
+    TemplatesOption,
     gpu_names,
     nvcc_or_environment,
     open_cache,
@@ -22,13 +31,14 @@ from evo.cli.options import (
     task_names,
     template_names,
 )
-from evo.cli.parse import form_of, notice, put, stdout
+from evo.cli.parse import absolute, form_of, notice, parse_problems, put, stdout
 from evo.errors import MachineError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from evo.cache import Cache
+    from evo.confirm.bench import Entrant
     from evo.store import Store
-    from evo.trial import Trial
+    from evo.trial import Problem, Trial
 
 
 def studies(database: DatabaseOption = DATABASE, json: JsonOption = False) -> None:
@@ -43,7 +53,7 @@ def studies(database: DatabaseOption = DATABASE, json: JsonOption = False) -> No
 def leaderboard(
     *,
     task: Annotated[str | None, typer.Option(autocompletion=task_names, help="Only this task.")] = None,
-    shape: Annotated[str | None, typer.Option(metavar="B,H,L,D", help="Only this shape.")] = None,
+    shape: Annotated[str | None, typer.Option(metavar="SIZES", help="Only this shape.")] = None,
     gpu: Annotated[str | None, typer.Option(autocompletion=gpu_names, help="Only GPUs of this name.")] = None,
     study: Annotated[str | None, typer.Option(autocompletion=study_names, help="Only this study.")] = None,
     template: Annotated[
@@ -87,7 +97,7 @@ def leaderboard(
 
 
 def _problems_of_shape(store: Store, shape: str) -> list[str]:
-    """The keys of the problems of that shape, causal or not and of any dtype, that studies have."""
+    """The keys of the problems of that shape, of any flags and dtype, that studies have."""
     shapes = {study.problem.key: study.problem.shape for study in store.studies()}
     keys = [key for key, text in shapes.items() if text == shape.replace(" ", "")]
     if not keys:
@@ -148,19 +158,86 @@ def _code(trial: Trial, arch: str, sass: bool, nvcc: Path | None, cache: Cache) 
         compiler.close()
 
 
-def doctor(
+def bench(
+    *,
+    task: TaskArgument = DEFAULT_TASK,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shapes",
+            "--shape",
+            metavar="SIZES",
+            rich_help_panel=WHAT,
+            help="The sizes, or the name of a set of problems. May be repeated.",
+        ),
+    ] = None,
+    trial: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRIAL", help="STUDY/NUMBER; may be repeated (default: each shape's best)."),
+    ] = None,
+    flag: FlagOption = None,
+    dtype: DtypeOption = None,
+    templates: TemplatesOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out baselines that take seconds to compile.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each shape.")] = 10,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it, too.")] = None,
+    kernels: KernelsOption = None,
+    device: DeviceOption = "auto",
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
-    nvcc: NvccOption = None,
     cache: CacheOption = None,
-) -> int:
-    """Check this machine: compiler, GPU, driver, tools, database; what works, and what to do about the rest.
+    nvcc: NvccOption = None,
+) -> None:
+    """Time champions, the best trials and the baselines side by side over shapes.
 
-    Ends with 0 if a search can run here, on a GPU or on the emulator, and with 3 if none can.
+    For each shape the champion that serves it takes part, and its best trial in the database, or that of the
+    nearest shape, rendered for this one; with --trial, those that are named instead. Each passes the thorough
+    gate first, and all take turns with every baseline. Nothing is stored.
+
+    \b
+      evo bench attention --shapes seeds
+      evo bench --shapes 1,8,512,64 --shapes 2,16,4096,128 --trial mission-1/224 --plot bench.svg
     """
-    from evo.report.overview import findings_table
-    from evo.selftest.doctor import Places, can_search, examine
+    from evo.confirm.bench import bench as run
+    from evo.confirm.champions import champions, kernels_folders
+    from evo.confirm.entrants import champion_for, entrant_of, nearest_trial
+    from evo.confirm.worker import RefereeProcess, RefereeSpec
+    from evo.device.open import choose_device, is_gpu
+    from evo.report import as_json
+    from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
+    from evo.task import load_task
 
-    findings = examine(Places(database, open_cache(cache).root, nvcc_or_environment(nvcc)))
-    put([findings_table(findings)], form_of(json))
-    return 0 if can_search(findings) else MachineError.exit_code
+    if plot is not None and not plot.parent.is_dir():  # told before minutes are spent
+        raise MachineError(f"cannot write {plot}: there is no folder {plot.parent}", "make it first")
+    chosen, gpu = choose_device(device, None, None)
+    if not is_gpu(chosen):
+        raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
+    folders = absolute(templates)
+    problems = parse_problems(load_task(task, folders), shapes or (), dtype, flag or ())
+    built, tools = open_cache(cache).root, nvcc_or_environment(nvcc)
+    kept = champions(*kernels_folders(kernels))
+    with ExitStack() as stack:
+        searched = bool(trial) or database != DATABASE or Path(DATABASE).exists()
+        store = stack.enter_context(open_store(database)) if searched else None
+        named = {name: entrant_of(store, name, gpu) for name in trial or () if store}
+
+        def entrants(problem: Problem) -> dict[str, Entrant]:
+            name, champion = champion_for(problem, gpu, kept, folders)
+            best = nearest_trial(store, problem, gpu) if store and not named else None
+            return {name: champion, **(dict([best]) if best else named)}
+
+        def judges(problem: Problem) -> RefereeProcess:
+            spec = RefereeSpec.of_problem(problem, chosen, gpu, built, tools, not quick, folders)
+            return RefereeProcess(spec)
+
+        sheets = run(problems, entrants, judges, rounds, notice)
+    for line in (*origin_lines(sheets), *absent_lines(sheets)):
+        notice(line)
+    if plot is not None:
+        plot.write_text(bench_svg(sheets), encoding="utf-8")
+    if form_of(json) == "json":
+        sys.stdout.write(as_json(bench_record(sheets)))
+    else:
+        put(bench_tables(sheets), "text")

@@ -1,9 +1,10 @@
-"""The commands that search: search, resume, space."""
+"""The commands that search: search, resume, confirm, space."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,13 @@ import typer
 from evo import __version__
 from evo.cli.options import (
     DATABASE,
+    DEFAULT_TASK,
     HOW,
     CacheOption,
-    CausalOption,
     DatabaseOption,
     DeviceOption,
     DtypeOption,
+    FlagOption,
     GpuOption,
     JsonOption,
     NvccOption,
@@ -37,10 +39,11 @@ from evo.cli.options import (
     open_store,
     study_names,
 )
-from evo.cli.parse import form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
-from evo.errors import UnknownName, UsageError
+from evo.cli.parse import absolute, form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
+from evo.errors import NothingFound, UnknownName, UsageError
 
 if TYPE_CHECKING:
+    from evo.confirm import Step
     from evo.search import SearchResult, SearchSpace
     from evo.store import Store
     from evo.study import Setup
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 
 def search(
     *,
-    task: TaskArgument = "attention",
+    task: TaskArgument = DEFAULT_TASK,
     budget: Annotated[
         str,
         typer.Option(metavar="14h|90m|$7", rich_help_panel=HOW, help="Time to search, or money at --rate."),
@@ -58,7 +61,7 @@ def search(
         str | None, typer.Option(metavar="NAME", rich_help_panel=HOW, help="Its name (default: TASK-N).")
     ] = None,
     shape: ShapeOption = None,
-    causal: CausalOption = False,
+    flag: FlagOption = None,
     dtype: DtypeOption = None,
     template: TemplateOption = None,
     templates: TemplatesOption = None,
@@ -84,7 +87,8 @@ def search(
     \b
       evo search --budget 2m
       evo search attention --shape 1,8,512,64 --budget 5m
-      evo search --budget 14h --shape 2,16,4096,128 --causal --study long-one
+      evo search --budget 14h --shape 2,16,4096,128 --study long-one
+      evo search rmsnorm --templates ~/kernels --budget 5m
       evo search --budget '$7' --rate 0.51
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
@@ -98,7 +102,8 @@ def search(
     budget_s = parse_budget(budget, rate)
     if strategy not in STRATEGIES:
         raise UnknownName.among("strategy", strategy, list(STRATEGIES))
-    problem = parse_problem(load_task(task, templates or ()), shape, dtype, causal)
+    folders = absolute(templates)
+    problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
     chosen, stands_for = choose_device(device, gpu, target)
     asked = Study(
         name=study or "",
@@ -113,7 +118,7 @@ def search(
         target=target or "",
         smem_limit=parse_bytes(smem_limit) if smem_limit else None,
         rate=rate,
-        folders=tuple(str(folder.resolve()) for folder in templates or ()),
+        folders=tuple(map(str, folders)),
         versions={"evo": __version__},
     )
     setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
@@ -169,11 +174,61 @@ def resume(
     _conclude(result, json)
 
 
+def confirm(
+    *,
+    study: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")],
+    top: Annotated[int, typer.Option(min=1, max=50, help="How many of its best trials.")] = 5,
+    json: JsonOption = False,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> int:
+    """Gate the best trials of a study again, thoroughly, and time them again beside every baseline.
+
+    In a fresh process, with fresh inputs and seeds, in turns, with a warm and with a cold L2 cache. Intervals
+    hold for all finalists at once, so that the best of them is not the luckiest. A search does this by
+    itself at its end; a confirmation that was interrupted goes on where it stood. Ends with 4 if no trial
+    is correct.
+
+    \b
+      evo confirm attention-1 --top 5
+    """
+    from evo.confirm import confirm as run
+    from evo.confirm.worker import RefereeProcess, RefereeSpec
+    from evo.device.open import is_gpu
+    from evo.report import as_json
+    from evo.report.confirmed import confirmation_record, confirmation_tables
+    from evo.study import Setup
+
+    with open_store(database) as store:
+        found = store.study(study)
+        if not is_gpu(found.device):
+            hint = "search on a machine with a GPU"
+            raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
+        spec = RefereeSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
+        spec.evaluator.prepare()
+        store.claim(found, found.lookahead)  # no other process searches or confirms it meanwhile
+        try:
+            with closing(RefereeProcess(spec)) as judges:
+                result = run(found, store, judges, top=top, afresh=True, watch=_tell)
+        finally:
+            status = "interrupted" if found.status == "running" else found.status  # a kill left it so
+            store.release(found, status, found.spent_s)
+    if result is None or not result.green:
+        hint = f"give it more time: evo resume {study} --budget +10m"
+        raise NothingFound(f"study {study} has no timed trial that is correct", hint)
+    if form_of(json) == "json":
+        sys.stdout.write(as_json(confirmation_record(result)))
+    else:
+        put(confirmation_tables(result), "text")
+    return 0
+
+
 def space(
     *,
-    task: TaskArgument = "attention",
+    task: TaskArgument = DEFAULT_TASK,
     shape: ShapeOption = None,
-    causal: CausalOption = False,
+    flag: FlagOption = None,
     dtype: DtypeOption = None,
     template: TemplateOption = None,
     templates: TemplatesOption = None,
@@ -196,9 +251,9 @@ def space(
     from evo.study import templates_of
     from evo.task import load_task
 
-    folders = templates or []
+    folders = absolute(templates)
     loaded = load_task(task, folders)
-    problem = parse_problem(loaded, shape, dtype, causal)
+    problem = parse_problem(loaded, shape, dtype, flag or ())
     _, stands_for = choose_device("emulator", gpu, target)
     limits = Limits.of(stands_for, parse_bytes(smem_limit) if smem_limit else None, target_name=target or "")
     sets = {t.name: t.space.feasible(limits, problem) for t in templates_of(loaded, template or [], folders)}
@@ -278,3 +333,7 @@ def _conclude(result: SearchResult, json: bool) -> None:
     if result.stopped == "interrupted":
         notice(f"interrupted; go on with: evo resume {study.name}")
         raise typer.Exit(130)
+
+
+def _tell(step: Step) -> None:
+    notice(step.text)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import evo
 from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
-from evo.gpu import Gpu, Limits
+from evo.gpu import Limits
 from evo.task import load_task
-from evo.template import load_template
+from evo.template import Template, load_template
 from evo.trial import Candidate, LaunchConfig, Problem, Trial, body_of
 
 if TYPE_CHECKING:
@@ -33,11 +33,24 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
+KERNELS = Path("kernels")
+"""Where champions are kept unless another folder is named: below the current one."""
+
+
 def kernels_folder() -> Path:
     """The champions that come with evo: in its package if it came as a wheel, else in its tree."""
     package = Path(evo.__file__).parent
     own = package / "kernels"
     return own if own.is_dir() else package.parent / "kernels"
+
+
+def kernels_folders(asked: Path | None = None) -> tuple[Path, ...]:
+    """Where champions are looked for: in the folder that a person `asked` for, else in KERNELS and in those
+    that come with evo, each once. UsageError where there is no such folder."""
+    if asked is not None and not asked.is_dir():
+        raise UsageError(f"there is no folder {asked}", "evo promote TRIAL --kernels DIR makes one")
+    found = [asked] if asked else [folder for folder in (KERNELS, kernels_folder()) if folder.is_dir()]
+    return tuple({folder.resolve(): folder for folder in found}.values())
 
 
 @dataclass(frozen=True)
@@ -193,13 +206,16 @@ def _read(path: Path) -> Champion:
     return champion
 
 
-def champions(folder: Path | None = None) -> list[Champion]:
-    """All champions of a folder, by name. UsageError where a record is broken."""
-    return [_read(path) for path in sorted((folder or kernels_folder()).glob("*/*/*.json"))]
+def champions(*folders: Path) -> list[Champion]:
+    """All champions of the folders, by name in each. UsageError where a record is broken."""
+    return [_read(path) for folder in folders for path in sorted(folder.glob("*/*/*.json"))]
 
 
-def choose(problem: Problem, limits: Limits, found: Sequence[Champion]) -> Choice:
-    """The champion for `problem` within `limits`: its own, else the nearest whose code serves it.
+def choose(
+    problem: Problem, limits: Limits, found: Sequence[Champion], folders: Sequence[Path] = ()
+) -> Choice:
+    """The champion for `problem` within `limits`: its own, else the nearest whose code serves it. Its task
+    and template are looked for in `folders` first.
 
     Among champions of the same problem the faster one wins. NothingFound, with each one's reason, if there is
     none."""
@@ -208,7 +224,7 @@ def choose(problem: Problem, limits: Limits, found: Sequence[Champion]) -> Choic
     for champion in found:
         if champion.problem.task != problem.task:
             continue
-        launch = _launch(champion, problem, limits)
+        launch = _launch(champion, problem, limits, folders)
         if isinstance(launch, str):
             refused.append(f"{champion.name}: {launch}")
             continue
@@ -239,14 +255,16 @@ def _why(champion: Champion, problem: Problem) -> str:
     return f"the nearest whose code serves it, {far:.1f} doublings away: {made}"
 
 
-def _launch(champion: Champion, problem: Problem, limits: Limits) -> LaunchConfig | str:
+def _launch(
+    champion: Champion, problem: Problem, limits: Limits, folders: Sequence[Path]
+) -> LaunchConfig | str:
     """How `champion` is launched for `problem`, or why it cannot serve it."""
     own, launch = champion.problem, champion.launch
     if own.dtype != problem.dtype or own.flags != problem.flags:
         return "other flags or another storage type"
     try:
         name = str(champion.record["template"])
-        template = load_template(load_task(problem.task), name, gpu=limits.gpu)
+        template = load_template(load_task(problem.task, folders), name, folders, limits.gpu)
     except UnknownName as error:
         return error.message
     reason = template.supports(problem, limits)
@@ -254,15 +272,14 @@ def _launch(champion: Champion, problem: Problem, limits: Limits) -> LaunchConfi
         reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
     if reason is not None or own.key == problem.key:
         return reason or launch
-    sibling = _rendered(champion, problem, limits.gpu)
+    sibling = _rendered(champion, problem, template)
     if sibling is None or body_of(sibling.source) != body_of(champion.source):
         return f"its code is made for {own.key}"
     return sibling.launch
 
 
-def _rendered(champion: Champion, problem: Problem, gpu: Gpu) -> Candidate | None:
+def _rendered(champion: Champion, problem: Problem, template: Template) -> Candidate | None:
     """The champion's point for another problem, by today's template; None if that has changed too much."""
-    template = load_template(load_task(problem.task), str(champion.record["template"]), gpu=gpu)
     try:
         return template.candidate(template.space.parse(champion.record["point"]), problem)
     except (BadTemplate, UsageError):

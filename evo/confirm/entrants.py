@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from evo.confirm.bench import Entrant, rendered
 from evo.confirm.champions import Champion, choose
@@ -23,11 +24,13 @@ def entrant_of(store: Store, name: str, gpu: Gpu) -> Entrant:
     return rendered(template, candidate, Limits.of(gpu), origin)
 
 
-def champion_for(problem: Problem, gpu: Gpu, found: Sequence[Champion]) -> tuple[str, Entrant]:
+def champion_for(
+    problem: Problem, gpu: Gpu, found: Sequence[Champion], folders: Sequence[Path] = ()
+) -> tuple[str, Entrant]:
     """The champion that serves a problem on a GPU, and why it is the one; an entrant that cannot take part
-    where there is none."""
+    where there is none. Its task and template are looked for in `folders` first."""
     try:
-        choice = choose(problem, Limits.of(gpu), found)
+        choice = choose(problem, Limits.of(gpu), found, folders)
     except NothingFound as error:
         reason = error.message
 

@@ -237,10 +237,11 @@ class RefereeSpec:
 
     @classmethod
     def of_problem(
-        cls, problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool
-    ) -> RefereeSpec:
-        """For a problem that belongs to no study."""
-        spec = EvaluatorSpec(problem.task, device, gpu, Limits.of(gpu), cache, nvcc=nvcc)
+        cls, problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool,
+        folders: tuple[Path, ...] = (),
+    ) -> RefereeSpec:  # fmt: skip
+        """For a problem that belongs to no study; its task is looked for in `folders` first."""
+        spec = EvaluatorSpec(problem.task, device, gpu, Limits.of(gpu), cache, nvcc=nvcc, folders=folders)
         return cls(spec, problem, patient, hostile=False)
 
     def build(self) -> Referee:

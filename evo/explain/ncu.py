@@ -1,9 +1,10 @@
-"""Nsight Compute on one launch of one kernel: runs it and reads its report.
+"""Nsight Compute on one launch of one kernel: found, run, and its report read.
 
-ncu starts a process of ours (`evo.device.launch_once`), which launches the candidate a few times on the
-task's inputs. ncu profiles the last launch of that kernel alone. It repeats the launch once for every group
-of counters. Clocks and caches stay as they are: that is nearest to what FAST measures (warm L2), and clocks
-are not ours to set."""
+ncu is given a process of ours (`evo.device.launch_once`), which launches the candidate a few times on the
+task's inputs, and is told to look at the last launch of that kernel alone. It repeats the launch once for
+every group of counters, with clocks and caches left as they are: that is nearest to what FAST measures (warm
+L2), and clocks are not ours to set.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from evo.evaluate import EvaluatorSpec
 from evo.task import load_task
 from evo.trial import Candidate
 
-WARM_UP_LAUNCHES = 3
-"""Launches before the one that is profiled."""
+WARM_UP = 3
+"""Launches before the one that is looked at."""
 TIMEOUT_S = 300
 
 _FAILURES = (
@@ -43,7 +44,7 @@ _FAILURES = (
         "wait for it, or set TMPDIR to a folder of yours",
     ),
 )
-"""Words in ncu's output -> what they mean, and what to do."""
+"""Words of ncu -> what they mean, and what to do."""
 
 
 def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> Path:
@@ -54,13 +55,7 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
         binary = compiler.compile(candidate.source, candidate.entry, spec.arch)
     task = load_task(spec.task, spec.folders)
     program = Request.of(
-        spec.device,
-        binary,
-        candidate.launch,
-        task,
-        candidate.problem,
-        seed=spec.seed,
-        times=WARM_UP_LAUNCHES + 1,
+        spec.device, binary, candidate.launch, task, candidate.problem, seed=spec.seed, times=WARM_UP + 1
     ).write(request)
     report = folder / f"{candidate.entry}.ncu-rep"
     command = [
@@ -77,7 +72,7 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
         "--kernel-name",
         candidate.entry,
         "--launch-skip",
-        str(WARM_UP_LAUNCHES),
+        str(WARM_UP),
         "--launch-count",
         "1",
         "--clock-control",
@@ -87,26 +82,26 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
         *program,
     ]
     try:
-        output = _output(command)
+        said = _said(command)
     finally:
         request.unlink()
     if not report.is_file():
-        raise ncu_error(output)
+        raise why(said)
     return report
 
 
 def raw_page(ncu: Path, report: Path) -> str:
     """All metrics of a report, as ncu's CSV of raw values in base units."""
-    return _output([str(ncu), "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"])
+    return _said([str(ncu), "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"])
 
 
-def ncu_error(output: str) -> MachineError:
-    """What ncu's output means where it made no report."""
+def why(said: str) -> MachineError:
+    """What ncu's words mean."""
     for words, message, hint in _FAILURES:
-        if words in output:
+        if words in said:
             return MachineError(f"ncu: {message}", hint)
-    errors = [line.removeprefix("==ERROR== ") for line in output.splitlines() if line.startswith("==ERROR==")]
-    last = errors[-1:] or output.strip().splitlines()[-1:] or ["it said nothing"]
+    told = [line.removeprefix("==ERROR== ") for line in said.splitlines() if line.startswith("==ERROR==")]
+    last = told[-1:] or said.strip().splitlines()[-1:] or ["it said nothing"]
     return MachineError(f"ncu made no report: {last[0]}", "run `ncu --version`, and see evo doctor")
 
 
@@ -116,10 +111,10 @@ def metrics_of(page: str) -> dict[str, float]:
     lines = page.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
-        raise ncu_error(page)
+        raise why(page)
     names, _units, *launches = list(csv.reader(io.StringIO("\n".join(lines[begin:]))))
     if not launches:
-        raise ncu_error("No kernels were profiled")
+        raise why("No kernels were profiled")
     found = {}
     for name, text in zip(names, launches[-1], strict=False):
         number = _number(text)
@@ -145,9 +140,9 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _output(words: Sequence[str]) -> str:
+def _said(words: Sequence[str]) -> str:
     try:
-        _, output = Command(words).wait(TIMEOUT_S)
+        _, said = Command(words).wait(TIMEOUT_S)
     except OSError as error:  # it does not start, or does not end
         raise MachineError(f"ncu cannot be run: {error}", "see evo doctor") from error
-    return output
+    return said

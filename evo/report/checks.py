@@ -9,10 +9,11 @@ from rich.console import Console
 
 from evo.device.open import is_gpu
 from evo.report import Column, Facts, Table, duration
+from evo.selftest.zoo import FLAWLESS
 
 if TYPE_CHECKING:
-    from evo.selftest.mutant_results import MutantResult
-    from evo.selftest.zoo import Finding as ZooFinding
+    from evo.selftest.mutants import Tried
+    from evo.selftest.zoo_run import Finding as ZooFinding
 
 
 def zoo_line(finding: ZooFinding) -> str:
@@ -24,8 +25,8 @@ def zoo_line(finding: ZooFinding) -> str:
 
 def zoo_summary(findings: Sequence[ZooFinding]) -> str:
     """The catch rate and the false alarms."""
-    honest = [f for f in findings if f.says == "nothing is wrong"]
-    planted = [f for f in findings if f.says != "nothing is wrong"]
+    honest = [f for f in findings if f.says == FLAWLESS]
+    planted = [f for f in findings if f.says != FLAWLESS]
     caught, passed = sum(f.right for f in planted), sum(f.right for f in honest)
     reasoned = sum(f.reasoned for f in planted)
     late = sum(f.right and f.stage == "finalists" for f in planted)
@@ -36,7 +37,7 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
     )
 
 
-def mutant_line(tried: MutantResult) -> str:
+def mutant_line(tried: Tried) -> str:
     """A mutant that the gate let through, and what more is known of it."""
     if tried.thorough != "GREEN":
         known = f"for finalists: {tried.thorough}"

@@ -24,9 +24,8 @@ from evo.compile import Compiler
 from evo.device import Device, Kernel
 from evo.errors import CandidateError, Uncompilable
 from evo.gpu import Gpu, Limits
-from evo.selftest.zoo import gate_tools
+from evo.selftest.zoo_run import open_tools
 from evo.space import Space
-from evo.study import templates_of
 from evo.template import Template
 from evo.trial import Binary, Candidate, Point, Problem
 
@@ -171,13 +170,14 @@ def _rate(part: int, whole: int) -> float | None:
 
 
 def audited(
-    templates: Sequence[str], problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None,
+    templates: Sequence[Template], problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None,
     *, points: int, seed: int, jobs: int,
 ) -> Iterator[Audited]:  # fmt: skip
-    """Random points of those templates (default: all of the problem's task) and what became of them."""
-    made, compiler, task = gate_tools(device, gpu, cache, nvcc)
+    """Random points of those templates on a device ("cuda:0", "emulator"), and what became of them."""
+    made, compiler = open_tools(device, gpu, cache, nvcc)
     try:
-        chosen = templates_of(task, templates, ())
-        yield from audit(chosen, problem, Limits.of(gpu), made, compiler, points=points, seed=seed, jobs=jobs)
+        yield from audit(
+            templates, problem, Limits.of(gpu), made, compiler, points=points, seed=seed, jobs=jobs
+        )
     finally:
         compiler.close()

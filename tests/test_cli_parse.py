@@ -1,0 +1,65 @@
+"""What a person types becomes values: budgets, sizes, problems, flags."""
+
+from __future__ import annotations
+
+import pytest
+
+from evo.cli.parse import parse_budget, parse_bytes, parse_problem
+from evo.errors import UsageError
+from evo.task import load_task
+
+
+@pytest.mark.parametrize(
+    ("text", "rate", "seconds"),
+    [
+        ("14h", None, 50400),
+        ("90m", None, 5400),
+        ("45s", None, 45),
+        ("1h30m", None, 5400),
+        ("1.5h", None, 5400),
+        (" 2M ", None, 120),
+        ("1d", None, 86400),
+        ("2min", None, 120),
+        ("$7.14", 0.51, 50400),
+    ],
+)
+def test_budgets(text: str, rate: float | None, seconds: float) -> None:
+    assert parse_budget(text, rate) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "14", "h", "1x", "-2m", "$-7", "$", "0s", "0h0m", "1m2h", "1e3h", "nan", "infh", "--", "99999999d"],
+)
+def test_malformed_budgets_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="budget"):
+        parse_budget(text, 0.51)
+
+
+def test_money_needs_the_price_of_an_hour() -> None:
+    with pytest.raises(UsageError, match="price of an hour"):
+        parse_budget("$7", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"), [("48K", 49152), ("99kb", 101376), ("101376", 101376), ("0.5KiB", 512)]
+)
+def test_sizes(text: str, nbytes: int) -> None:
+    assert parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1K", "0", "48 apples", "1e3", "0x10"])
+def test_malformed_sizes_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="malformed size"):
+        parse_bytes(text)
+
+
+def test_problems_by_shape_and_by_name() -> None:
+    task = load_task("attention")
+    assert parse_problem(task, None, None).key == "attention B=1 H=8 L=512 D=64 causal=0 fp16"
+    assert (
+        parse_problem(task, "mission", "bf16", ["causal"]).key == "attention B=1 H=8 L=512 D=64 causal=1 bf16"
+    )
+    assert parse_problem(task, "2,16,4096,128", None).key == "attention B=2 H=16 L=4096 D=128 causal=0 fp16"
+    with pytest.raises(UsageError, match="10 problems"):
+        parse_problem(task, "seeds", None)
