@@ -13,7 +13,8 @@ of its files is larger than `file_bytes`, its log included.
 
 A `Command` is the other kind of process: any program, which runs to its end or to a deadline.
 
-This module imports little, so that a child starts fast: the process that compiles has no more than this.
+This module imports little, so that a child starts fast: the process that compiles has no more than this, and
+what only a parent needs, or only an error, is imported there.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from evo.errors import Crashed, EvoError, Hung
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Report = Callable[[object], None]
 """Tells the parent something before the answer: any picklable value."""
@@ -84,10 +86,18 @@ class Child:
     """
 
     def __init__(
-        self, program: Callable[[Any, Report], Any] | Path, spec: object, *,
-        start_s: float = START_LIMIT_S, file_bytes: int = FILE_LIMIT, env: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        packed = pickle.dumps((program, spec))
+        self,
+        program: Callable[[Any, Report], Any] | Path,
+        spec: object,
+        *,
+        start_s: float = START_LIMIT_S,
+        file_bytes: int = FILE_LIMIT,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        from pathlib import Path
+
+        alone = isinstance(program, Path)
+        packed = pickle.dumps((str(program) if alone else program, spec))
         self.started = time.monotonic()
         self.start_s = start_s
         self.ready = False
@@ -95,7 +105,6 @@ class Child:
         self._ended = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         self._connection, theirs = Pipe()
-        alone = isinstance(program, Path)
         path = [str(Path(__file__).parents[1])] if alone else sys.path
         words = [str(theirs.fileno()), str(os.getpid()), str(file_bytes), *path]
         # what is blocked stays so across exec: a Ctrl-C cannot end the child before it ignores it
@@ -282,8 +291,8 @@ def serve(fd: int, parent: int, file_bytes: int) -> None:
 
 def _make(connection: Connection) -> Any:
     program, spec = pickle.loads(connection.recv_bytes())
-    if isinstance(program, Path):
-        found = importlib.util.spec_from_file_location(program.stem, program)
+    if isinstance(program, str):
+        found = importlib.util.spec_from_file_location("program", program)
         assert found
         assert found.loader
         module = importlib.util.module_from_spec(found)
@@ -308,6 +317,8 @@ def _answer(made: Any, connection: Connection) -> bool:
 
 
 def _told(error: Exception) -> EvoError | str:
+    import traceback
+
     return error if isinstance(error, EvoError) else traceback.format_exc()
 
 

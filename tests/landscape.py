@@ -206,8 +206,6 @@ class LandscapeEvaluator:
             os.kill(os.getpid(), signal.SIGSEGV)
         return evaluate(candidate)
 
-    def close(self) -> None: ...
-
 
 def new_study(
     name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"

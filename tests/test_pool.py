@@ -71,8 +71,6 @@ class Obedient:
         counters = {"pid": float(os.getpid()), "visit": float(visit)}
         return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
 
-    def close(self) -> None: ...
-
 
 @dataclass
 class Compiling:

@@ -53,9 +53,13 @@ _OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
 
 
 def find_compiler(
-    nvcc: Path | None, cache: Cache, *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS,
+    nvcc: Path | None,
+    cache: Cache,
+    *,
+    timeout_s: float = 60.0,
+    parts: Sequence[Part] = PARTS,
     background: bool = False,
-) -> Compiler:  # fmt: skip
+) -> Compiler:
     """The best compiler of this machine; `nvcc` (from --nvcc or CUDA_HOME) is taken without looking further.
     Its binaries have these `parts`. In the `background` NVRTC gets only what of the cores others leave,
     unless they leave next to nothing.
@@ -90,9 +94,15 @@ class Compiler:
     have these `parts`, and nothing else of them is kept."""
 
     def __init__(
-        self, toolkit: Toolkit, tool: Literal["nvrtc", "nvcc"], cache: Cache,
-        *, timeout_s: float = 60.0, parts: Sequence[Part] = PARTS, background: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        toolkit: Toolkit,
+        tool: Literal["nvrtc", "nvcc"],
+        cache: Cache,
+        *,
+        timeout_s: float = 60.0,
+        parts: Sequence[Part] = PARTS,
+        background: bool = False,
+    ) -> None:
         self.toolkit = toolkit
         self.tool = tool
         self.cache = cache

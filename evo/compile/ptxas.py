@@ -24,10 +24,12 @@ _KNOWN_PTXAS = (
     (re.compile(r"uses too much shared data"), "static shared memory limit"),
     (re.compile(r"register allocation failed|too many registers|register count", re.I), "register limit"),
     (re.compile(r"too much (local|stack)", re.I), "local memory limit"),
-    (re.compile(r"requires (PTX ISA )?\.target|not supported on \.target|requires \.target", re.I),
-     "instruction not in this architecture"),
+    (
+        re.compile(r"requires (PTX ISA )?\.target|not supported on \.target|requires \.target", re.I),
+        "instruction not in this architecture",
+    ),
     (re.compile(r"formal parameter space", re.I), "parameter space limit"),
-)  # fmt: skip
+)
 _WARNING = re.compile(r"^\s*ptxas.*?(?:info|warning)\s*:\s*(?P<what>.*)", re.M)
 _STATIC_ASSERT = re.compile(r"static assertion failed(?: with)? \"?(?P<what>[^\"]*)\"?")
 

@@ -4,12 +4,10 @@
                              └── ready ──> evaluators (processes)  few a GPU; many on the emulator
     search <── wait ───────────────────────────┘
 
-An evaluator that is idle all the same may be sent a candidate that was here before (`remeasure`): what that
-one needs is compiled.
-
 Each evaluator has the next candidate at hand while it works on one, so that it need not wait for the
-strategy. The pool supervises (deadlines, deaths, new processes) in `submit` and `wait`, which the search
-calls all the time. Another kind of pool, say of a cluster, has the same methods.
+strategy. One that is idle all the same may get a candidate that was evaluated before (`remeasure`), whose
+code is compiled. The pool supervises (deadlines, deaths, new processes) in `wait`, which the search calls all
+the time. Another kind of pool, say of a cluster, has the same methods.
 
 A pool knows nothing of kernels: what its processes do is in the `Spec`. To what they say of a trial's seconds
 it adds `ahead` (compiled ahead of the evaluator) and `idle` (how long the evaluator had waited for it).
@@ -51,7 +49,6 @@ SWITCH_S = 0.0002
 operations: at Python's 5 ms a model's arithmetic took 1.4 times as long beside two such threads."""
 WAITING_STAGE = "turn"
 """The stage in which a candidate waits for others: a hang of one of those is not its own."""
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Evaluates(Protocol):
@@ -65,8 +62,6 @@ class Evaluates(Protocol):
     def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:
         """`visit`: how often the candidate was evaluated before."""
         ...
-
-    def close(self) -> None: ...
 
 
 class Precompiles(Protocol):
@@ -269,7 +264,8 @@ class _Evaluator:
         self._start()
 
     def _start(self) -> None:
-        self._child = Child(_Evaluating, self._spec, env=ONE_THREAD)
+        one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._child = Child(_Evaluating, self._spec, env=one)
         self._leaving = False
         self._under_way: float | None = None
         """When the child began with its first job, later by what it waited for others."""
@@ -366,7 +362,6 @@ class _Evaluator:
         return None if self._leaving and self._child.status == 0 else death
 
     def close(self) -> None:
-        """End the child for good."""
         self._child.close()
 
 
