@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from evo.cache import Cache
+from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
 from evo.device import Device, LaunchReport, Region
 from evo.device.open import choose_device, open_device
@@ -39,13 +38,13 @@ class DeviceTests:
 
     @pytest.fixture
     def compiler(self) -> Iterator[Compiler]:
-        with find_compiler(None, Cache(Path.home() / ".cache" / "evo")) as compiler:
+        with find_compiler(None, Cache(default_folder())) as compiler:
             yield compiler
 
     @pytest.fixture
     def opened(self, compiler: Compiler) -> Iterator[Device]:
         name, gpu = choose_device(self.device, None, None)
-        device = open_device(name, gpu, cache=Path.home() / ".cache" / "evo", compiler=compiler)
+        device = open_device(name, gpu, cache=default_folder(), compiler=compiler)
         yield device
         device.close()
 

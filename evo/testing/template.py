@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from evo.cache import default_folder
 from evo.device.open import gpu_that_runs
 from evo.errors import CandidateError
 from evo.evaluate import EvaluatorSpec
@@ -93,7 +94,7 @@ class TemplateTests:
 
     def test_drawn_points_are_compiled_and_pass_the_gate(self, loaded: Template) -> None:
         limits = self.limits(loaded)
-        cache = self.cache or Path.home() / ".cache" / "evo"
+        cache = self.cache or default_folder()
         spec = EvaluatorSpec(self.task, "emulator", limits.gpu, limits, cache, folders=self.folders)
         evaluator = spec.build()
         try:
