@@ -13,8 +13,8 @@ from rich.console import Console
 from evo.cli import main
 from evo.compile import toolkits
 from evo.errors import BadTemplate
-from evo.explain.ablation import Ablation, Worth, switches, verdict
-from evo.explain.artifacts import keep, kept
+from evo.explain.ablation import Ablation, SwitchResult, switches, verdict
+from evo.explain.artifacts import read_artifacts, write_artifact
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.ablation import ablation_text
 from evo.space import Parameter
@@ -78,7 +78,7 @@ def test_an_expectation_in_figures_needs_a_value_without_it() -> None:
             Parameter("a", (1, 2), 1, off=off, worth=worth)
 
 
-WORTH = Worth(
+WORTH = SwitchResult(
     "a", 2, 1, "off", (), "TIMED", "", 5.0, 1.25, Interval(1.24, 1.26), False, 80, 0, "some words", (1.2, 1.3)
 )
 
@@ -112,12 +112,17 @@ def measured() -> Ablation:
 
 def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
     found = measured()
-    keep(tmp_path, "s/odd name", 3, "ablation", found.to_record())
-    keep(tmp_path, "s/odd name", 12, "ablation", found.to_record())
-    assert kept(tmp_path, "s/odd name", "ablation", Ablation.from_record) == ([found, found], [])
-    assert kept(tmp_path, "s/odd name", "profile", dict) == ([], [])
-    path = keep(tmp_path, "s/odd name", 13, "ablation", {"rows": [], "stayed": [], "of": "another evo"})
-    assert kept(tmp_path, "s/odd name", "ablation", Ablation.from_record) == ([found, found], [path])
+    write_artifact(tmp_path, "s/odd name", 3, "ablation", found.to_record())
+    write_artifact(tmp_path, "s/odd name", 12, "ablation", found.to_record())
+    assert read_artifacts(tmp_path, "s/odd name", "ablation", Ablation.from_record) == ([found, found], [])
+    assert read_artifacts(tmp_path, "s/odd name", "profile", dict) == ([], [])
+    path = write_artifact(
+        tmp_path, "s/odd name", 13, "ablation", {"rows": [], "stayed": [], "of": "another evo"}
+    )
+    assert read_artifacts(tmp_path, "s/odd name", "ablation", Ablation.from_record) == (
+        [found, found],
+        [path],
+    )
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -164,7 +169,7 @@ def test_a_kernel_is_ablated_on_the_emulator(
     ratio = rows["rows"].ratio
     assert ratio is not None
     assert np.isclose(ratio, (rows["rows"].us or 0) / found.original_us)
-    assert kept(tmp_path / "runs", "tiny", "ablation", Ablation.from_record) == ([found], [])
+    assert read_artifacts(tmp_path / "runs", "tiny", "ablation", Ablation.from_record) == ([found], [])
     with Store(database) as store:
         assert len(store.rows(store.study("tiny"))) == 1  # nothing is written there
 

@@ -25,17 +25,10 @@ from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedul
 from evo.device.emulator.estimate import estimate
 from evo.device.emulator.fitted import is_fitted
 from evo.errors import Hung, Red, Unlaunchable, UsageError
-from evo.explain.emulation import (
-    Emulation,
-    as_json,
-    emulate,
-    entries_in,
-    filled,
-    parse_arguments,
-    parse_launch,
-    told,
-)
+from evo.explain.emulation import Emulation, emulate, entries_in
+from evo.explain.launch_arguments import filled, parse_arguments, parse_launch
 from evo.gpu import KNOWN_GPUS
+from evo.report.emulation import emulation_lines, emulation_record
 from evo.trial import BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
 
 COPY = """
@@ -364,17 +357,17 @@ def emulated(body: str, schedules: tuple[str, ...] = ("eager", "reversed")) -> E
 
 def test_an_emulation_tells_what_was_counted() -> None:
     result = emulated("ld.global.u32 %v, [%in]; st.global.u32 [%out], %v;")
-    text = "\n".join(told(result))
+    text = "\n".join(emulation_lines(result))
     assert result.green
     assert "no error" in text
     assert "no shared-memory bank conflicts" in text
     assert "a guess: the model was fitted to other kernels, not measured" in text
-    assert json.loads(json.dumps(as_json(result)))["green"]
+    assert json.loads(json.dumps(emulation_record(result)))["green"]
 
 
 def test_an_emulation_tells_of_a_race_once() -> None:
     result = emulated(".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;")
-    text = "\n".join(told(result))
+    text = "\n".join(emulation_lines(result))
     assert not result.green
     assert set(result.faults) == {"eager", "reversed"}
     assert "PTX line" in text

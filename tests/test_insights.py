@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from evo.cli import main
-from evo.explain.effects import AdditiveModel, Tried, paired_effects
+from evo.explain.effects import AdditiveModel, ScoredTrial, paired_effects
 from evo.explain.insights import Insights, insights
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.insights import insights_text
 from evo.store import Store
 from evo.strategy import importances
-from evo.study import Study
+from evo.study import Setup, Study
 from evo.task import load_task
 from evo.template import load_template
 from evo.trial import (
@@ -94,11 +94,16 @@ def found(database: Path) -> Insights:
     with Store(database) as store:
         study = store.study("planted")
         elites, failures = store.leaderboard(study="planted", limit=5), store.failures(study)
-        return insights(study, store.rows(study), elites, failures, (TASK, [TEMPLATE], KNOWN_GPUS["H200"]))
+        return insights(setup_of(study), store.rows(study), elites, failures)
 
 
-def tried(points: Sequence[Point], us: Sequence[float]) -> list[Tried]:
-    return [Tried(i, p, t) for i, (p, t) in enumerate(zip(points, us, strict=True))]
+def setup_of(study: Study) -> Setup:
+    gpu = KNOWN_GPUS["H200"]
+    return Setup(study, gpu, Limits.of(gpu), TASK, Path())
+
+
+def scored(points: Sequence[Point], us: Sequence[float]) -> list[ScoredTrial]:
+    return [ScoredTrial(i, p, t) for i, (p, t) in enumerate(zip(points, us, strict=True))]
 
 
 def test_what_matters_comes_first_and_what_does_not_last() -> None:
@@ -119,15 +124,15 @@ def test_true_and_one_are_two_values() -> None:
     points: list[Point] = [{"a": True if i % 2 else 1, "b": i % 3} for i in range(60)]
     us = [1.0 if p["a"] is True else 2.0 for p in points]
     assert importances(points, us)["a"] > 0.9
-    model = AdditiveModel(tried(points, us))
+    model = AdditiveModel(scored(points, us))
     assert model.explained()["a"] == pytest.approx(1)
-    best = paired_effects(tried(points, us))["a"][0]
+    best = paired_effects(scored(points, us))["a"][0]
     assert best.value is True
     assert best.ratio == 2.0
 
 
 def test_pairs_differ_in_one_parameter_alone() -> None:
-    trials = tried(
+    trials = scored(
         [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}, {"a": 1, "b": 3}], [2.0, 3.0, 4.0, 1.0]
     )
     effects = paired_effects(trials)
@@ -143,10 +148,10 @@ def test_an_interaction_is_found_and_a_sum_of_effects_has_none() -> None:
     points: list[Point] = [{n: int(v) for n, v in zip("abcd", row, strict=True)} for row in
                            rng.integers(3, size=(300, 4))]  # fmt: skip
     plain = [(1 + int(p["a"])) * (2 - 0.3 * int(p["b"])) * rng.normal(1, 0.01) for p in points]
-    assert AdditiveModel(tried(points, plain)).r2 > 0.99
-    assert AdditiveModel(tried(points, plain)).interactions() == []
+    assert AdditiveModel(scored(points, plain)).r2 > 0.99
+    assert AdditiveModel(scored(points, plain)).interactions() == []
     bent = [t * (0.5 if p["c"] == 1 and p["d"] == 2 else 1.0) for p, t in zip(points, plain, strict=True)]
-    top = AdditiveModel(tried(points, bent)).interactions()[0]
+    top = AdditiveModel(scored(points, bent)).interactions()[0]
     assert (set(top.names), set(top.best)) == ({"c", "d"}, {1, 2})
     assert top.share > 0.8
     assert top.gain > 1.3
@@ -154,7 +159,7 @@ def test_an_interaction_is_found_and_a_sum_of_effects_has_none() -> None:
 
 def test_times_that_are_all_alike_teach_nothing() -> None:
     points: list[Point] = [{"a": i % 4, "b": i % 3} for i in range(60)]
-    model = AdditiveModel(tried(points, [3.0] * 60))
+    model = AdditiveModel(scored(points, [3.0] * 60))
     assert (model.r2, model.explained(), model.interactions()) == (0.0, {}, [])
 
 
@@ -229,12 +234,12 @@ def test_the_command_says_the_same_in_three_forms(database: Path, capsys: pytest
     assert main(["insights", "planted", "--database", str(database), "--markdown"]) == 0
     markdown = capsys.readouterr().out
     assert main(["insights", "planted", "--database", str(database), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["templates"][0]["parameters"][0]["name"] in text
+    record = json.loads(capsys.readouterr().out)
+    assert record["templates"][0]["parameters"][0]["name"] in text
     assert markdown.startswith("# planted · attention B=1")
     assert "\n## Parameters of flash_mma\n" in markdown
     assert "| RED | " in markdown
-    assert told["study"] == "planted"
+    assert record["study"] == "planted"
     assert main(["insights", "nothing", "--database", str(database)]) == 2
     assert "unknown study: nothing" in capsys.readouterr().err
 
@@ -245,9 +250,8 @@ def test_a_study_without_a_correct_trial_still_tells_why(tmp_path: Path) -> None
         point = sampled(1)[0]
         red = Trial(timed(point, 5.0).candidate, Outcome.RED, reason="race", device="NVIDIA H200")
         store.add(study, 0, red)
-        ground = TASK, [TEMPLATE], KNOWN_GPUS["H200"]
-        told = insights(study, store.rows(study), [], store.failures(study), ground)
-    page = insights_text(told, "text", Console(width=80, no_color=True))
+        found = insights(setup_of(study), store.rows(study), [], store.failures(study))
+    page = insights_text(found, "text", Console(width=80, no_color=True))
     assert "race" in page
-    assert told.convergence.best_us is None
-    assert told.templates[0].interactions == ()
+    assert found.convergence.best_us is None
+    assert found.templates[0].interactions == ()

@@ -15,7 +15,8 @@ from evo.errors import Crashed, Infeasible, MachineError, Red, Uncompilable
 from evo.gate.sanitizer import read_verdict
 from evo.gpu import KNOWN_GPUS, Limits, target
 from evo.selftest.audit import Audited, audit, summary
-from evo.selftest.mutants import Laboratory, Subject, Tried, record, score, try_mutants
+from evo.selftest.mutant_results import MutantResult, MutationTarget, record, score
+from evo.selftest.mutants import MutationRun, try_mutants
 from evo.selftest.mutation import Mutant, cuda_lines
 from evo.task import load_task
 from evo.template import load_template
@@ -24,7 +25,7 @@ torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 TASK = load_task("attention")
 CACHE = default_folder()
-SUBJECT = Subject("flash_mma", TASK.problem("1,1,128,64"), target("sm_89"), CACHE)
+TARGET = MutationTarget("flash_mma", TASK.problem("1,1,128,64"), target("sm_89"), CACHE)
 
 
 @pytest.fixture(scope="module")
@@ -39,53 +40,53 @@ def compiler() -> Iterator[Compiler]:
 
 
 @pytest.fixture(scope="module")
-def laboratory(compiler: Compiler) -> Laboratory:
+def run(compiler: Compiler) -> MutationRun:
     if compiler.toolkit.ptxas is None:
         pytest.skip("no ptxas on this machine")
-    return Laboratory(SUBJECT)
+    return MutationRun(TARGET)
 
 
-def changed(laboratory: Laboratory, text: str, to: str, kind: str = "planted") -> Mutant:
+def changed(run: MutationRun, text: str, to: str, kind: str = "planted") -> Mutant:
     """The mutant that has `to` instead of `text` on the first line with it that is executed."""
-    lines = laboratory.binary.ptx.splitlines()
-    number = next(i for i, line in enumerate(lines, 1) if text in line and i in laboratory.places)
+    lines = run.binary.ptx.splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if text in line and i in run.places)
     line = lines[number - 1]
     return Mutant(kind, number, text, to, ((number, line.replace(text, to)),))
 
 
 @pytest.mark.nvcc
-def test_a_mutant_without_a_barrier_is_refused_and_its_line_is_known(laboratory: Laboratory) -> None:
-    deleted = next(m for m in laboratory.every() if m.kind == "synchronisation deleted")
-    tried = laboratory.try_one(deleted)
+def test_a_mutant_without_a_barrier_is_refused_and_its_line_is_known(run: MutationRun) -> None:
+    deleted = next(m for m in run.every() if m.kind == "synchronisation deleted")
+    tried = run.try_one(deleted)
     assert (tried.fate, tried.outcome, tried.reason) == ("refused", "RED", "race")
     assert "sync" in tried.text
     assert tried.place.split()[0].isdigit()
 
 
 @pytest.mark.nvcc
-def test_what_changes_nothing_is_told_from_a_survivor(laboratory: Laboratory) -> None:
+def test_what_changes_nothing_is_told_from_a_survivor(run: MutationRun) -> None:
     """Adding +0 and not: another PTX, the same machine code. And PTX that ptxas refuses is no program."""
-    alike = changed(laboratory, "mov.u32 \t", "mov.b32 \t")
-    assert laboratory.try_one(alike).fate == "unchanged"
-    broken = changed(laboratory, "mov.u32 \t", "mov.u32.nonsense \t")
-    assert laboratory.try_one(broken).fate == "no program"
+    alike = changed(run, "mov.u32 \t", "mov.b32 \t")
+    assert run.try_one(alike).fate == "unchanged"
+    broken = changed(run, "mov.u32 \t", "mov.u32.nonsense \t")
+    assert run.try_one(broken).fate == "no program"
 
 
 @pytest.mark.nvcc
-def test_a_survivor_is_compared_bit_for_bit(laboratory: Laboratory) -> None:
+def test_a_survivor_is_compared_bit_for_bit(run: MutationRun) -> None:
     """The running maximum starts a little higher: nothing comes of it, but it is another program."""
-    start = next(m for m in laboratory.every() if m.kind == "scale" and "0fF149F2CA" in m.before)
-    tried = laboratory.try_one(start)
+    start = next(m for m in run.every() if m.kind == "scale" and "0fF149F2CA" in m.before)
+    tried = run.try_one(start)
     assert (tried.fate, tried.outcome, tried.thorough, tried.differs) == ("survived", "GREEN", "GREEN", 0)
     assert tried.compared > 50
 
 
 @pytest.mark.nvcc
-@pytest.mark.usefixtures("laboratory")
+@pytest.mark.usefixtures("run")
 def test_most_of_a_sample_is_refused_and_the_record_adds_up() -> None:
-    told: list[Tried] = []
-    tried = try_mutants(SUBJECT, 24, 1, told.append)
-    found = record(SUBJECT, tried)
+    told: list[MutantResult] = []
+    tried = try_mutants(TARGET, 24, 1, told.append)
+    found = record(TARGET, tried)
     assert len(told) == len(tried) == 24
     assert found["executed"] + found["unchanged"] + found["no_program"] == 24
     assert found["score"] == score(tried) >= 0.8
@@ -95,7 +96,7 @@ def test_most_of_a_sample_is_refused_and_the_record_adds_up() -> None:
 
 
 def test_the_score_counts_only_what_runs_and_differs() -> None:
-    one = Tried("k", 1, "a", "b", "", "", "refused", "RED", "race", "", 0.1)
+    one = MutantResult("k", 1, "a", "b", "", "", "refused", "RED", "race", "", 0.1)
     fates = ("refused", "refused", "refused", "survived", "unchanged", "no program")
     tried = [replace(one, fate=fate) for fate in fates]  # type: ignore[arg-type]
     assert score(tried) == 0.75
@@ -104,7 +105,7 @@ def test_the_score_counts_only_what_runs_and_differs() -> None:
 
 def test_a_template_that_does_not_serve_the_problem_has_no_mutants() -> None:
     with pytest.raises(Infeasible):
-        Laboratory(replace(SUBJECT, template="flash_wgmma"))
+        MutationRun(replace(TARGET, template="flash_wgmma"))
 
 
 def test_cuda_lines_name_the_inlined_line_and_its_call() -> None:
@@ -113,9 +114,9 @@ def test_cuda_lines_name_the_inlined_line_and_its_call() -> None:
 
 
 @pytest.mark.nvcc
-def test_ptxas_assembles_and_refuses(compiler: Compiler, laboratory: Laboratory) -> None:
-    ptx, ptxas = laboratory.binary.ptx, compiler.toolkit.ptxas
-    entry = laboratory.candidate.entry
+def test_ptxas_assembles_and_refuses(compiler: Compiler, run: MutationRun) -> None:
+    ptx, ptxas = run.binary.ptx, compiler.toolkit.ptxas
+    entry = run.candidate.entry
     twice = {machine_code(assemble(ptx, "sm_89", ptxas), ptx, entry) for _ in range(2)}
     assert len(twice) == 1
     with pytest.raises(Uncompilable):

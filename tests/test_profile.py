@@ -18,16 +18,9 @@ from evo.device.driver import gpu_at, gpu_names
 from evo.errors import MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
-from evo.explain.artifacts import kept
-from evo.explain.profiling import (
-    UNITS,
-    Profile,
-    measured_numbers,
-    measured_stalls,
-    measured_units,
-    profile,
-    verdict_of,
-)
+from evo.explain.artifacts import read_artifacts
+from evo.explain.counters import UNITS, measured_numbers, measured_stalls, measured_units
+from evo.explain.profiling import Profile, profile, verdict_of
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.profile import profile_text
 from evo.store import Store
@@ -100,7 +93,7 @@ def test_conflicts_and_waits_of_another_kernel() -> None:
     ],
 )
 def test_a_failure_of_ncu_is_told_in_words(said: str, message: str) -> None:
-    error = ncu.why(said)
+    error = ncu.ncu_error(said)
     assert message in error.message
     assert error.hint
     with pytest.raises(MachineError, match=message):
@@ -132,7 +125,7 @@ def test_without_a_gpu_the_compiler_and_the_emulator_tell(
     assert "the model says: bound by " in said
     assert "~" in said
     assert "no counters" in said
-    ((found,), _) = kept(runs, "tiny", "profile", Profile.from_record)
+    ((found,), _) = read_artifacts(runs, "tiny", "profile", Profile.from_record)
     assert (found.kind, found.metrics, found.report) == ("modelled", {}, "")
     assert found.numbers["registers"] > 0
     assert found.numbers["threads"] == 32

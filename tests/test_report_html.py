@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from evo.cli import main
-from evo.explain.ablation import Ablation, Worth
-from evo.explain.artifacts import keep
+from evo.explain.ablation import Ablation, SwitchResult
+from evo.explain.artifacts import write_artifact
 from evo.report.svg import (
     Mark,
     Scale,
@@ -74,12 +74,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 trial = Trial(candidate, Outcome.RED, reason="row error <b>", device="NVIDIA H200")
             store.add(study, number, trial)
     interval = Interval(1.98, 2.02)
-    row = Worth("swizzle", "xor", "none", "off", (), "TIMED", "", 10.0, 2.0, interval, False, 80, 0,
+    row = SwitchResult("swizzle", "xor", "none", "off", (), "TIMED", "", 10.0, 2.0, interval, False, 80, 0,
                 "up to 4x over none", (1.0, 4.0))  # fmt: skip
     ablation = Ablation("demo", 7, PROBLEM.key, "flash_mma", {"swizzle": "xor"}, "NVIDIA H200", "H200", False,
                         (5.0, 5.01), 0.001, (row,), (("bm", 64, "is default"),), True, {}, "now")  # fmt: skip
-    keep(folder / "runs", "demo", 7, "ablation", ablation.to_record())
-    keep(folder / "runs", "demo", 8, "ablation", {"of": "another evo"})
+    write_artifact(folder / "runs", "demo", 7, "ablation", ablation.to_record())
+    write_artifact(folder / "runs", "demo", 8, "ablation", {"of": "another evo"})
     words = ["--database", str(folder / "evo.db"), "-o", str(folder / "report.html")]
     assert main(["report", "demo", *words, "--out", str(folder / "runs")]) == 0
     return folder / "report.html"

@@ -30,7 +30,8 @@ from typing import Any
 from benchmarks.gate.mutation_names import name_of
 from benchmarks.record import ROOT, commit_and_clean
 from evo.device.open import gpu_that_runs
-from evo.selftest.mutants import Errand, Laboratory, Subject, Tried, in_order, record, try_each
+from evo.selftest.mutant_results import MutantResult, MutationTarget, in_order, record
+from evo.selftest.mutants import Attempt, MutationRun, try_each
 from evo.selftest.mutation import Mutant
 from evo.task import load_task
 from evo.template import list_templates, load_template
@@ -47,29 +48,29 @@ KEPT = ("kind", "line", "before", "after", "place", "text", "thorough", "differs
 class Row:
     """The mutants of one kernel, and what became of those that have been tried."""
 
-    subject: Subject
+    target: MutationTarget
     file: Path
     about: dict[str, Any]
     chosen: list[Mutant]
-    tried: dict[tuple[str, int, str], Tried]
+    tried: dict[tuple[str, int, str], MutantResult]
 
     @property
-    def left(self) -> list[Errand]:
-        return [(self.subject, m, None) for m in self.chosen if m.key not in self.tried]
+    def left(self) -> list[Attempt]:
+        return [(self.target, m, None) for m in self.chosen if m.key not in self.tried]
 
     @property
-    def unknown(self) -> list[Errand]:
+    def unknown(self) -> list[Attempt]:
         """Survivors that have not been looked at again."""
         looked = [(m, self.tried.get(m.key)) for m in self.chosen]
-        return [(self.subject, m, tried) for m, tried in looked if tried and tried.unknown]
+        return [(self.target, m, tried) for m, tried in looked if tried and tried.unknown]
 
     @property
-    def survivors(self) -> list[Errand]:
+    def survivors(self) -> list[Attempt]:
         """Survivors that have been looked at again, to be tried anew."""
         looked = [(m, self.tried.get(m.key)) for m in self.chosen]
-        return [(self.subject, m, None) for m, tried in looked if tried and tried.compared]
+        return [(self.target, m, None) for m, tried in looked if tried and tried.compared]
 
-    def add(self, tried: Tried) -> None:
+    def add(self, tried: MutantResult) -> None:
         """Keeps it, also in the file, where the last one counts."""
         known = self.tried.get(tried.key)
         if known and known.compared and tried.unknown:
@@ -80,23 +81,23 @@ class Row:
 
     def result(self) -> dict[str, Any]:
         chosen = {m.key for m in self.chosen}
-        found = dict(record(self.subject, in_order(t for at, t in self.tried.items() if at in chosen)))
+        found = dict(record(self.target, in_order(t for at, t in self.tried.items() if at in chosen)))
         return {**self.about, "left": len(self.left), "unknown": len(self.unknown), **named(found)}
 
 
-def row_of(subject: Subject, count: int | None, commit: str, folder: Path) -> Row:
+def row_of(target: MutationTarget, count: int | None, commit: str, folder: Path) -> Row:
     """What is to be tried of a kernel, and what has been, as far as it was the same kernel."""
-    name = f"{subject.template}{'-causal' if subject.problem['causal'] else ''}"
+    name = f"{target.template}{'-causal' if target.problem['causal'] else ''}"
     file = folder / f"{name}.jsonl"
-    laboratory = Laboratory(subject)
-    ptx = hashlib.sha256(laboratory.binary.ptx.encode()).hexdigest()
+    run = MutationRun(target)
+    ptx = hashlib.sha256(run.binary.ptx.encode()).hexdigest()
     lines = [json.loads(line) for line in whole_lines(file)]
     if not lines or lines[0]["ptx"] != ptx:
-        laboratory.verify()
+        run.verify()
         lines = [{"commit": commit, "ptx": ptx}]
         file.write_text(json.dumps(lines[0]) + "\n")
-    tried = [Tried(**line) for line in lines[1:]]
-    return Row(subject, file, lines[0], laboratory.some(count), {t.key: t for t in tried})
+    tried = [MutantResult(**line) for line in lines[1:]]
+    return Row(target, file, lines[0], run.some(count), {t.key: t for t in tried})
 
 
 def whole_lines(file: Path) -> list[str]:
@@ -105,10 +106,10 @@ def whole_lines(file: Path) -> list[str]:
     return [line for line in text.splitlines() if line.endswith("}")]
 
 
-def subjects(names: Iterable[str], cache: Path) -> list[Subject]:
+def targets(names: Iterable[str], cache: Path) -> list[MutationTarget]:
     task = load_task("attention")
     return [
-        Subject(
+        MutationTarget(
             name,
             task.problem("1,8,512,64", causal=causal),
             gpu_that_runs(load_template(task, name).needs),
@@ -132,18 +133,18 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     asked.state.mkdir(parents=True, exist_ok=True)
     commit, _ = commit_and_clean(ROOT)
     names = asked.template or list_templates("attention")
-    chosen = subjects(names, asked.state / "cache")
-    rows = [row_of(subject, asked.mutants, commit, asked.state) for subject in chosen]
-    of = {row.subject: row for row in rows}
+    chosen = targets(names, asked.state / "cache")
+    rows = [row_of(target, asked.mutants, commit, asked.state) for target in chosen]
+    of = {row.target: row for row in rows}
     if asked.again:
         for row in rows:
             row.about["survivors_tried_again"] = commit
     looks = (*(["survivors"] if asked.again else []), "left", "unknown")
     for look in looks:  # survivors, which take longest to compare, last
-        work: list[Errand] = [errand for row in rows for errand in getattr(row, look)]
+        work: list[Attempt] = [attempt for row in rows for attempt in getattr(row, look)]
         print(f"{len(work)} to look at", file=sys.stderr, flush=True)
-        for number, (subject, tried) in enumerate(try_each(work, asked.jobs), 1):
-            of[subject].add(tried)
+        for number, (target, tried) in enumerate(try_each(work, asked.jobs), 1):
+            of[target].add(tried)
             if number % 50 == 0:
                 took = time.perf_counter() - begin
                 print(f"{number} looked at, {took:.0f} s", file=sys.stderr, flush=True)

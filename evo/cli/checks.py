@@ -35,7 +35,7 @@ from evo.cli.parse import absolute, form_of, notice, parse_problem, put, stdout
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
-    from evo.selftest.mutants import Subject, Tried
+    from evo.selftest.mutant_results import MutantResult, MutationTarget
     from evo.selftest.zoo_run import Finding
 
 JobsOption = Annotated[
@@ -87,7 +87,7 @@ def gate(
       evo gate rmsnorm --templates ~/kernels --mutate row_warp
     """
     from evo.device.open import choose_device, gpu_named, gpu_that_runs
-    from evo.selftest.mutants import Subject
+    from evo.selftest.mutant_results import MutationTarget
     from evo.selftest.zoo import Zoo
     from evo.selftest.zoo_run import try_zoo
     from evo.task import load_task
@@ -104,11 +104,11 @@ def gate(
     if device not in ("auto", "emulator"):
         raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
     template = load_template(loaded, mutate, folders)
-    subject = Subject(
+    target = MutationTarget(
         mutate, parse_problem(loaded, shape, dtype, flag or ()),
         gpu_named(gpu) if gpu else gpu_that_runs(template.needs), built, compiler, folders, seed=seed,
     )  # fmt: skip
-    return _tell_mutants(subject, mutants, jobs or os.cpu_count() or 1, json)
+    return _tell_mutants(target, mutants, jobs or os.cpu_count() or 1, json)
 
 
 def _tell_zoo(found: Iterable[Finding], json: bool) -> int:
@@ -123,16 +123,17 @@ def _tell_zoo(found: Iterable[Finding], json: bool) -> int:
     return 0 if all(f.right for f in findings) else NothingFound.exit_code
 
 
-def _tell_mutants(subject: Subject, count: int | None, jobs: int, json: bool) -> int:
+def _tell_mutants(target: MutationTarget, count: int | None, jobs: int, json: bool) -> int:
     from evo.report import as_json
     from evo.report.checks import mutant_line, mutants_summary
-    from evo.selftest.mutants import record, try_mutants
+    from evo.selftest.mutant_results import record
+    from evo.selftest.mutants import try_mutants
 
-    def tell(tried: Tried) -> None:
+    def tell(tried: MutantResult) -> None:
         if tried.fate == "survived":
             (notice if json else print)(mutant_line(tried))
 
-    result = record(subject, try_mutants(subject, count, jobs, tell))
+    result = record(target, try_mutants(target, count, jobs, tell))
     sys.stdout.write(as_json(result) if json else mutants_summary(result))
     return 0
 

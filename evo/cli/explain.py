@@ -90,10 +90,8 @@ def insights_of(store: Store, name: str) -> Insights:
     from evo.study import Setup
 
     study = store.study(name)
-    setup = Setup.recorded(study)
-    ground = setup.task, setup.templates, setup.gpu
     rows, failures = ended(store, study)
-    return insights(study, rows, store.leaderboard(study=name, limit=5), failures, ground)
+    return insights(Setup.recorded(study), rows, store.leaderboard(study=name, limit=5), failures)
 
 
 def ended(store: Store, study: Study) -> tuple[list[TrialRow], list[Failure]]:
@@ -139,13 +137,13 @@ def ablate(
       evo ablate mission-1/224 --markdown
     """
     from evo.explain.ablation import ablate as switch_off
-    from evo.explain.artifacts import keep
+    from evo.explain.artifacts import write_artifact
     from evo.report.ablation import ablation_text
 
     form = form_of(json, markdown=markdown)
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     found = switch_off(stored, spec, workers or os.cpu_count() or 1, notice)
-    path = keep(out, stored.study, stored.number, "ablation", found.to_record())
+    path = write_artifact(out, stored.study, stored.number, "ablation", found.to_record())
     sys.stdout.write(ablation_text(found, form, stdout()))
     notice(f"kept in {path}")
 
@@ -177,7 +175,7 @@ def profile(
       evo profile mission-1/224
       evo profile mission-1/224 --json | jq '.metrics'
     """
-    from evo.explain.artifacts import folder_of, keep
+    from evo.explain.artifacts import folder_of, write_artifact
     from evo.explain.profiling import profile as look
     from evo.report.profile import profile_text
 
@@ -187,7 +185,7 @@ def profile(
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     tool, absent = _ncu(ncu, spec.on_gpu)
     found = look(stored, spec, tool, folder_of(out, stored.study, stored.number), absent)
-    path = keep(out, stored.study, stored.number, "profile", found.to_record())
+    path = write_artifact(out, stored.study, stored.number, "profile", found.to_record())
     sys.stdout.write(profile_text(found, form, stdout()))
     notice(f"kept in {path}")
 
@@ -225,12 +223,12 @@ def report(
       evo report attention-1 -o report.html
     """
     from evo.explain.ablation import Ablation
-    from evo.explain.artifacts import kept
+    from evo.explain.artifacts import read_artifacts
     from evo.explain.profiling import Profile
     from evo.report.html import Gathered, report_page
 
-    ablations, strange = kept(out, study, "ablation", Ablation.from_record)
-    profiles, stranger = kept(out, study, "profile", Profile.from_record)
+    ablations, strange = read_artifacts(out, study, "ablation", Ablation.from_record)
+    profiles, stranger = read_artifacts(out, study, "profile", Profile.from_record)
     for path in (*strange, *stranger):
         notice(f"left out, for another evo wrote it: {path} (make it again)")
     with open_store(database) as store:

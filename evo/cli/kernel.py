@@ -72,8 +72,9 @@ def emulate(
     from evo.compile import find_compiler
     from evo.device.emulator import EmulatorDevice
     from evo.device.open import DEFAULT_GPU, gpu_named
-    from evo.explain.emulation import as_json, emulate_candidate, emulate_file, told
-    from evo.report import as_json as json_text
+    from evo.explain.emulation import emulate_candidate, emulate_file
+    from evo.report import as_json
+    from evo.report.emulation import emulation_lines, emulation_record
 
     path = Path(what)
     of_file = path.suffix in (".cu", ".ptx")
@@ -98,9 +99,9 @@ def emulate(
             assert compiler is not None
             result = emulate_candidate(*stored, device, compiler, schedule or [], seed=seed)
     if form_of(json) == "json":
-        sys.stdout.write(json_text(as_json(result)))
+        sys.stdout.write(as_json(emulation_record(result)))
     else:
-        for line in told(result, color=stdout().color_system is not None):
+        for line in emulation_lines(result, color=stdout().color_system is not None):
             print(line)
     return 0 if result.green else NothingFound.exit_code
 

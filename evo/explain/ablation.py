@@ -1,8 +1,8 @@
 """What each optimisation of one kernel is worth: its parameters switched back, one at a time.
 
-Each variant takes the whole journey (compile, gate, time) in the process of a worker, and the original takes
-it again before the first, between all of them, and after the last: O A O B O … A drift of the clock then
-meets both sides of every ratio, and the spread of the originals says how much two trials of one kernel differ
+Each variant is compiled, gated and timed in the process of a worker. The original is gated and timed again
+before the first variant, between all of them, and after the last: O A O B O … So a drift of the clock meets
+both sides of every ratio, and the spread of the originals says how much two trials of one kernel differ
 anyway. No ratio within that spread is called an effect.
 
 On the emulator times are estimates and do not vary: there is one original, and no interval.
@@ -29,18 +29,18 @@ from evo.template import Template, load_template
 from evo.trial import Candidate, Interval, Point, Problem, Trial, Value
 
 RESAMPLES = 2000
-"""Of the bootstrap."""
-GRAIN = 0.01
-"""Differences between two estimates that the emulator's model cannot tell, as a fraction."""
+"""Resamples of the bootstrap."""
+ESTIMATE_RESOLUTION = 0.01
+"""Two estimates that differ by less, as a fraction, are equal: the emulator's model is not more exact."""
 
 Kind = Literal["off", "default", "neighbour"]
 
 
 @dataclass(frozen=True)
 class Switch:
-    """One parameter of a point, switched `to` another value: the one that is off, else the default; where the
-    rules refuse both, with the first other parameter that must move too (`along`); else the nearest value
-    that they allow. None where it stays; `reason` says why."""
+    """One parameter of a point, switched `to` another value: the one that is off, else the default. Where the
+    rules refuse both, another parameter is changed too (`along`); else it is the nearest value that they
+    allow. None where the parameter stays; `reason` says why."""
 
     parameter: Parameter
     value: Value
@@ -56,11 +56,11 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Worth:
+class SwitchResult:
     """What one parameter's value is worth. `ratio` is the time of the variant / the time of the original:
-    above 1, the original's value is the faster one; None where the variant has no time. `along` had to move
-    with it. `same_code`: the variant is the very same machine code. `expected` and `expected_ratio` are the
-    template's words and figures."""
+    above 1, the original's value is the faster one; None where the variant has no time. `along` had to be
+    changed with it. `same_code`: the variant is the same machine code. `expected` and `expected_ratio` are
+    the template's words and figures."""
 
     name: str
     value: Value
@@ -106,7 +106,7 @@ class Ablation:
     estimated: bool
     originals_us: tuple[float, ...]
     spread: float
-    rows: tuple[Worth, ...]
+    rows: tuple[SwitchResult, ...]
     stayed: tuple[tuple[str, Value, str], ...]
     same_source: bool
     versions: dict[str, str]
@@ -129,9 +129,9 @@ class Ablation:
         )
 
 
-def _row_of(record: dict[str, Any]) -> Worth:
+def _row_of(record: dict[str, Any]) -> SwitchResult:
     interval, expected = record["interval"], record["expected_ratio"]
-    return Worth(
+    return SwitchResult(
         **{
             **record,
             "along": tuple((name, value) for name, value in record["along"]),
@@ -176,15 +176,15 @@ def _switch(
 
 
 def _others(parameter: Parameter, value: Value) -> list[Value]:
-    """What a parameter may be moved to for another one's sake: off, default, then its neighbours."""
-    wished = (parameter.off, parameter.default, *parameter.neighbours(value))
-    return [v for v in dict.fromkeys(wished) if v is not None and v != value]
+    """The values that a parameter may take to allow a switch of another one: off, default, its neighbours."""
+    wanted = (parameter.off, parameter.default, *parameter.neighbours(value))
+    return [v for v in dict.fromkeys(wanted) if v is not None and v != value]
 
 
 def ablate(
     trial: Trial, spec: EvaluatorSpec, workers: int, notice: Callable[[str], None] = lambda _: None
 ) -> Ablation:
-    """Takes every variant through the pipeline. `notice` hears of every trial.
+    """Evaluates every variant. `notice` gets a line for every trial.
 
     UsageError where the template no longer has the trial's parameters, NothingFound where the original is not
     correct (any more)."""
@@ -199,7 +199,7 @@ def ablate(
     moved = [(s, s.to) for s in planned if s.to is not None]
     variants = [template.candidate(s.applied(point), candidate.problem) for s, _ in moved]
     original = template.candidate(point, candidate.problem)
-    originals, trials = _journeys(original, variants, spec, workers, notice)
+    originals, trials = _trials(original, variants, spec, workers, notice)
     if originals[0].score_us is None:
         first = originals[0]
         raise NothingFound(f"{trial.name} is {first.outcome} now: {first.reason}", first.detail)
@@ -220,7 +220,7 @@ def ablate(
         spec.gpu.name,
         not spec.on_gpu,
         medians,
-        max(abs(us / centre - 1) for us in medians) if spec.on_gpu else GRAIN,
+        max(abs(us / centre - 1) for us in medians) if spec.on_gpu else ESTIMATE_RESOLUTION,
         tuple(rows),
         tuple((s.parameter.name, s.value, s.reason) for s in planned if s.to is None),
         original.digest == candidate.digest,
@@ -229,7 +229,7 @@ def ablate(
     )
 
 
-def _journeys(
+def _trials(
     original: Candidate,
     variants: Sequence[Candidate],
     spec: EvaluatorSpec,
@@ -249,7 +249,7 @@ def _journeys(
 
 
 def _compile_ahead(candidates: Sequence[Candidate], spec: EvaluatorSpec, workers: int) -> None:
-    """Into the cache, on all cores: the journeys themselves happen one after the other."""
+    """Into the cache, on all cores: the trials themselves run one after the other."""
     precompile = spec.precompiler(workers)
     if precompile is None:
         return
@@ -275,12 +275,12 @@ def _run(
     return [done[number] for number in range(len(candidates))]
 
 
-def _worth(switch: Switch, to: Value, trial: Trial, originals: Sequence[Trial]) -> Worth:
+def _worth(switch: Switch, to: Value, trial: Trial, originals: Sequence[Trial]) -> SwitchResult:
     ratio, interval = _ratio(trial, originals)
     parameter, resources, point = switch.parameter, trial.resources, originals[0].candidate.point
     assert switch.kind is not None
     same = bool(trial.machine_code) and trial.machine_code == originals[0].machine_code
-    return Worth(
+    return SwitchResult(
         parameter.name,
         switch.value,
         to,
@@ -316,7 +316,7 @@ def _ratio(trial: Trial, originals: Sequence[Trial]) -> tuple[float | None, Inte
     return float(np.median(own) / np.median(others)), Interval(float(low), float(high))
 
 
-def verdict(row: Worth, spread: float) -> str:
+def verdict(row: SwitchResult, spread: float) -> str:
     """In words: what came of it, and how that compares with what the template expected."""
     if row.ratio is None:
         return f"{row.outcome}: {row.reason}" if row.reason else row.outcome
@@ -329,7 +329,7 @@ def verdict(row: Worth, spread: float) -> str:
     return ", ".join((found, *_against_expected(row, spread)))
 
 
-def _against_expected(row: Worth, spread: float) -> Iterator[str]:
+def _against_expected(row: SwitchResult, spread: float) -> Iterator[str]:
     if row.expected_ratio is None or row.ratio is None:
         return
     low, high = row.expected_ratio

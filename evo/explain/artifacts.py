@@ -1,5 +1,5 @@
-"""Where what was found out about one trial is kept: `DIR/<study>/<number>/ablation.json`, `profile.json` and
-what came with it. Files, not rows: they belong to one trial, and each can be made again."""
+"""Files about one trial: `DIR/<study>/<number>/ablation.json`, `profile.json` and what came with them. They
+are not in the database, for each can be made again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar
 
 from evo.errors import MachineError
 
-Found = Literal["ablation", "profile"]
-Made = TypeVar("Made")
+Kind = Literal["ablation", "profile"]
+Artifact = TypeVar("Artifact")
 
 
 def folder_of(root: Path, study: str, number: int) -> Path:
@@ -26,9 +26,9 @@ def folder_of(root: Path, study: str, number: int) -> Path:
     return folder
 
 
-def keep(root: Path, study: str, number: int, found: Found, record: dict[str, Any]) -> Path:
-    """Writes `record` whole or not at all, in place of an earlier one; where it lies."""
-    path = folder_of(root, study, number) / f"{found}.json"
+def write_artifact(root: Path, study: str, number: int, kind: Kind, record: dict[str, Any]) -> Path:
+    """Writes `record` whole or not at all, in place of an earlier one. Returns its path."""
+    path = folder_of(root, study, number) / f"{kind}.json"
     scratch = path.with_suffix(f".{os.getpid()}")
     try:
         scratch.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -39,12 +39,12 @@ def keep(root: Path, study: str, number: int, found: Found, record: dict[str, An
     return path
 
 
-def kept(
-    root: Path, study: str, found: Found, make: Callable[[dict[str, Any]], Made]
-) -> tuple[list[Made], list[Path]]:
-    """What trials of `study` have of that kind, by trial number, made of its record; and the files that
-    another evo wrote, of which `make` makes nothing."""
-    paths = _study_folder(root, study).glob(f"*/{found}.json")
+def read_artifacts(
+    root: Path, study: str, kind: Kind, make: Callable[[dict[str, Any]], Artifact]
+) -> tuple[list[Artifact], list[Path]]:
+    """The artifacts of that kind of the trials of `study`, in the order of their numbers, each made from its
+    record; and the files that another evo wrote, which `make` cannot read."""
+    paths = _study_folder(root, study).glob(f"*/{kind}.json")
     values, strange = [], []
     for path in sorted((p for p in paths if p.parent.name.isdecimal()), key=lambda p: int(p.parent.name)):
         try:

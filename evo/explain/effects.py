@@ -1,13 +1,13 @@
 """What parameters do to a template's times, from trials that a search chose for other reasons.
 
-A search does not try all values alike: it lingers where it is fast. A value's plain median therefore says as
-much about the company it was tried in as about itself. Three questions are less easily fooled:
+A search does not try all values equally often: it tries most points where kernels are fast. So the plain
+median of a value depends as much on the other values it was tried with as on itself. Three questions depend
+less on it:
 
-- *pairs*: trials that differ in one parameter alone. Their ratio is a small experiment, whatever was
-  searched;
-- *the additive model*: log time = a sum of one number a value (least squares). What a parameter explains that
-  no
-  other does is the drop of R² without it;
+- *pairs*: trials that differ in one parameter alone. Their ratio is a small experiment, however the search
+  chose its points;
+- *the additive model*: log time = a sum of one number a value (least squares). What only one parameter
+  explains is the drop of R² without it;
 - *interactions*: what two parameters together explain of the model's residuals, beyond chance.
 """
 
@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 from evo.trial import Point, Value
 
-CORRECT_PAIRS = 40
-"""Trials below which an additive model is not fitted."""
-FEWEST_IN_A_CELL = 3
-"""Trials of a combination of two values, at least, for it to say anything."""
+LEAST_MODEL_TRIALS = 40
+"""An additive model is fitted to no fewer trials."""
+LEAST_CELL_TRIALS = 3
+"""A combination of two values with fewer trials is ignored."""
 
 
 @dataclass(frozen=True)
-class Tried:
+class ScoredTrial:
     """A correct trial: its number, point, and time in µs (measured, or estimated)."""
 
     number: int
@@ -54,8 +54,8 @@ class PairedEffect:
 class Interaction:
     """Two parameters whose effects do not add up: `share` of the additive model's residual variance is
     explained by their combinations, beyond what chance would. `best`: the combination whose `trials` are
-    fastest beyond what the two values promise by themselves, by `gain` (1.1: 10 % faster); `best_us` is its
-    fastest one's time."""
+    faster by `gain` (1.1: 10 %) than the two values promise by themselves; `best_us` is the time of the
+    fastest of them."""
 
     names: tuple[str, str]
     share: float
@@ -65,10 +65,10 @@ class Interaction:
     best_us: float
 
 
-def paired_effects(tried: Sequence[Tried]) -> dict[str, list[PairedEffect]]:
+def paired_effects(trials: Sequence[ScoredTrial]) -> dict[str, list[PairedEffect]]:
     """By parameter, the values that have pairs, best ratio first."""
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[tuple[Value, float]]] = {}
-    for trial in tried:
+    for trial in trials:
         items = {name: f"{type(value).__name__} {value}" for name, value in trial.point.items()}
         rest = frozenset(items.items())
         for name, text in items.items():
@@ -95,12 +95,12 @@ def paired_effects(tried: Sequence[Tried]) -> dict[str, list[PairedEffect]]:
 
 
 class AdditiveModel:
-    """log time as a sum of one number for each parameter's value, by least squares over `tried`."""
+    """log time as a sum of one number for each parameter's value, by least squares over `trials`."""
 
-    def __init__(self, tried: Sequence[Tried]) -> None:
-        self._codes = {name: _codes([t.point[name] for t in tried]) for name in tried[0].point}
+    def __init__(self, trials: Sequence[ScoredTrial]) -> None:
+        self._codes = {name: _codes([t.point[name] for t in trials]) for name in trials[0].point}
         self._varied = [name for name, (values, _) in self._codes.items() if len(values) > 1]
-        self._logs = np.log([t.us for t in tried])
+        self._logs = np.log([t.us for t in trials])
         self._total = float(((self._logs - self._logs.mean()) ** 2).sum())
         self._residuals = self._fit(self._varied)
 
@@ -131,15 +131,14 @@ class AdditiveModel:
         cells = codes_a * len(values_b) + codes_b
         counts = np.bincount(cells, minlength=len(values_a) * len(values_b))
         sums = np.bincount(cells, self._residuals, minlength=len(counts))
-        known = counts >= FEWEST_IN_A_CELL
+        known = counts >= LEAST_CELL_TRIALS
         n, freedom = len(cells), int((counts > 0).sum()) - len(values_a) - len(values_b) + 1
         if freedom < 1 or n - freedom - 1 < 1 or not known.any():
             return None
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
         explained = float((counts * means**2).sum()) / left
-        share = 1 - (1 - explained) * (n - 1) / (
-            n - 1 - freedom
-        )  # adjusted: chance alone explains freedom / n
+        # adjusted: chance alone explains freedom / n
+        share = 1 - (1 - explained) * (n - 1) / (n - 1 - freedom)
         best = int(np.where(known, means, np.inf).argmin())
         value_a, value_b = values_a[best // len(values_b)], values_b[best % len(values_b)]
         fastest = float(np.exp(self._logs[cells == best].min()))
@@ -172,9 +171,9 @@ def _codes(values: Iterable[Value]) -> tuple[list[Value], npt.NDArray[np.intp]]:
     return [value for _, value in places], np.array(codes, np.intp)
 
 
-def by_value(tried: Sequence[Tried], name: str) -> Mapping[tuple[str, Value], list[Tried]]:
+def by_value(trials: Sequence[ScoredTrial], name: str) -> Mapping[tuple[str, Value], list[ScoredTrial]]:
     """The trials of each value of parameter `name`."""
-    found: dict[tuple[str, Value], list[Tried]] = {}
-    for trial in tried:
+    found: dict[tuple[str, Value], list[ScoredTrial]] = {}
+    for trial in trials:
         found.setdefault(identity(trial.point[name]), []).append(trial)
     return found

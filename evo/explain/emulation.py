@@ -1,57 +1,27 @@
-"""`evo emulate`: run a kernel of any CUDA or PTX file on the emulator, with buffers described in words.
-
-    --launch grid=8x8,block=128,smem=40960         (cluster=2 for two CTAs a cluster; y and z default to 1)
-    --arg in:f16:512x64            an input, N(0,1) unless told: normal uniform ones zeros arange poison, or
-    a number
-    --arg out:f16:512x64           written by the kernel, uninitialised before; inout: both
-    --arg map:in:f16:512x64:64x64:128   a TMA tensor map over such a buffer: its box, and its swizzle in bytes
-    --arg i32:512  --arg f32:0.18  numbers: i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 bool
-
-A buffer may be named: `q=in:f16:512x64`. Shapes are outermost first.
-"""
+"""A kernel on the emulator: of any CUDA or PTX file, or of a candidate, under several schedules."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from evo.compile import Compiler, toolkits
 from evo.device import Region
-from evo.device.emulator import EmulatorDevice, EmulatorKernel, place_of, verdict
+from evo.device.emulator import EmulatorDevice, EmulatorKernel, verdict
 from evo.device.emulator.estimate import Estimate, estimate
 from evo.device.emulator.fitted import is_fitted
-from evo.device.emulator.interpreter import Execution, Fault, Work
-from evo.dtype import DTYPES, SCALARS, dtype_named, is_dtype
-from evo.errors import CandidateError, Uncompilable, UsageError
+from evo.device.emulator.interpreter import Execution, Fault
+from evo.errors import Uncompilable, UsageError
+from evo.explain.launch_arguments import Buffer, filled, parse_arguments, parse_launch
 from evo.task import BufferSpec
-from evo.trial import Argument, Binary, BufferArg, Candidate, LaunchConfig, Resources, ScalarArg, TensorMapArg
+from evo.trial import Binary, Candidate, LaunchConfig, Resources
 
-FILLS = ("normal", "uniform", "ones", "zeros", "arange", "poison")
 GUARD_BYTES = 256
-Role = Literal["in", "out", "inout"]
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """What `--arg` said of a buffer. `shape` is outermost first; `fill` a word of FILLS or a number's
-    text."""
-
-    name: str
-    role: Role
-    dtype: str
-    shape: tuple[int, ...]
-    fill: str
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * dtype_named(self.dtype).nbytes
+"""Buffers are aligned to so many bytes, and lie so far from what is beside them."""
 
 
 @dataclass(frozen=True)
@@ -98,113 +68,6 @@ class Emulation:
         return not self.faults and not self.changing
 
 
-# --- what the person wrote
-# -----------------------------------------------------------------------------------
-
-
-def parse_launch(text: str) -> dict[str, Any]:
-    """`grid=8x8,block=128,smem=40K,cluster=2` -> fields of a LaunchConfig; UsageError if it is malformed."""
-    hint = "write it like grid=8x8,block=128,smem=40960,cluster=2"
-    found: dict[str, Any] = {"grid": (1, 1, 1), "block": (1, 1, 1), "smem": 0, "cluster": (1, 1, 1)}
-    for part in filter(None, re.split(r"[,\s]+", text)):
-        name, _, value = part.partition("=")
-        if name not in found:
-            raise UsageError(f"unknown part of --launch: {name}", hint)
-        if name == "smem":
-            size = re.fullmatch(r"(\d+)(K?)", value)
-            if not size:
-                raise UsageError(f"malformed size: {part}", hint)
-            found[name] = int(size[1]) * (1024 if size[2] else 1)
-        else:
-            found[name] = _three(value, part, hint)
-    return {"smem_bytes" if k == "smem" else k: v for k, v in found.items()}
-
-
-def _three(value: str, part: str, hint: str) -> tuple[int, int, int]:
-    sizes = value.split("x")
-    if len(sizes) > 3 or not all(s.isdigit() and int(s) > 0 for s in sizes):
-        raise UsageError(f"malformed size: {part}", hint)
-    x, y, z = [int(s) for s in sizes] + [1] * (3 - len(sizes))
-    return x, y, z
-
-
-def parse_arguments(texts: Sequence[str]) -> tuple[tuple[Argument, ...], tuple[Buffer, ...]]:
-    """The kernel's arguments in order, and the buffers that they need. Raises UsageError."""
-    arguments: list[Argument] = []
-    buffers: list[Buffer] = []
-    for i, text in enumerate(texts):
-        name, _, rest = text.rpartition("=")
-        kind, *fields = rest.split(":")
-        name = name or f"arg{i}"
-        if is_dtype(kind) and dtype_named(kind).name in SCALARS:
-            arguments.append(_scalar(kind, fields, text))
-        elif kind == "map":
-            buffer, arg = _tensor_map(name, fields, text)
-            buffers.append(buffer)
-            arguments.append(arg)
-        elif kind in ("in", "out", "inout"):
-            buffers.append(_buffer(name, kind, fields, text))
-            arguments.append(BufferArg(name))
-        else:
-            raise UsageError(
-                f"unknown kind of argument: {text}", f"in, out, inout, map or a number: {', '.join(SCALARS)}"
-            )
-    names = [b.name for b in buffers]
-    if len(set(names)) != len(names):
-        raise UsageError("two buffers have one name", f"names: {', '.join(names)}")
-    return tuple(arguments), tuple(buffers)
-
-
-def _scalar(kind: str, fields: Sequence[str], text: str) -> ScalarArg:
-    dtype = dtype_named(kind)
-    try:
-        (value,) = fields
-        number = float(value) if dtype.floating else int(value, 0)
-    except ValueError:
-        raise UsageError(f"malformed number: {text}", "write it like i32:512 or f32:0.125") from None
-    try:
-        dtype.pack(number)
-    except ValueError as error:
-        raise UsageError(str(error), f"a number that {dtype.name} can hold") from error
-    return ScalarArg(number, "f32" if kind == "f32" else dtype.name)  # type: ignore[arg-type]
-
-
-def _buffer(name: str, role: str, fields: Sequence[str], text: str) -> Buffer:
-    hint = "write it like in:f16:512x64:normal or out:f32:4096"
-    if len(fields) not in (2, 3):
-        raise UsageError(f"malformed buffer: {text}", hint)
-    dtype, shape, *fill = fields
-    if not is_dtype(dtype):
-        raise UsageError(f"unknown type: {dtype}", f"one of {', '.join(DTYPES)}")
-    if not re.fullmatch(r"\d+(x\d+)*", shape) or not math.prod(sizes := [int(s) for s in shape.split("x")]):
-        raise UsageError(f"malformed shape: {text}", hint)
-    how = fill[0] if fill else "normal" if role != "out" else "poison"
-    if how not in FILLS and not re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?|nan|-?inf", how):
-        raise UsageError(f"unknown fill: {how}", f"one of {', '.join(FILLS)}, or a number")
-    return Buffer(name, role, dtype, tuple(sizes), how)  # type: ignore[arg-type]
-
-
-def _tensor_map(name: str, fields: Sequence[str], text: str) -> tuple[Buffer, TensorMapArg]:
-    hint = "write it like map:in:f16:512x64:64x64:128 (role, type, shape, box, swizzle)"
-    if len(fields) not in (4, 5) or fields[0] not in ("in", "out", "inout"):
-        raise UsageError(f"malformed tensor map: {text}", hint)
-    role, dtype, shape, box, *swizzle = fields
-    buffer = _buffer(name, role, [dtype, shape], text)
-    sizes = box.split("x")
-    if (
-        len(sizes) != len(buffer.shape)
-        or not all(s.isdigit() for s in sizes)
-        or (swizzle and not swizzle[0].isdigit())
-    ):
-        raise UsageError(f"malformed tensor map: {text}", hint)
-    element = dtype_named(dtype)
-    strides = [math.prod(buffer.shape[i + 1 :]) * element.nbytes for i in range(len(buffer.shape) - 1)]
-    return buffer, TensorMapArg(
-        name, element.name, buffer.shape[::-1], tuple(strides[::-1]), tuple(int(s) for s in sizes[::-1]),
-        int(swizzle[0]) if swizzle else 0,
-    )  # fmt: skip
-
-
 def entries_in(source: str) -> list[str]:
     """Names of the `extern "C"` kernels of a CUDA source, in their order."""
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
@@ -248,38 +111,6 @@ def _compiled_source(source: str, entry: str, arch: str, compiler: Compiler) -> 
             raise
     with Compiler(kit, "nvcc", compiler.cache) as complete:
         return complete.compile(source, entry, arch)
-
-
-# --- running
-# -------------------------------------------------------------------------------------------------
-
-
-def filled(buffer: Buffer, seed: int) -> npt.NDArray[np.uint8]:
-    """A buffer's bytes before the launch, with its own random stream."""
-    count = math.prod(buffer.shape)
-    dtype = dtype_named(buffer.dtype)
-    if buffer.fill == "poison":
-        return np.full(buffer.nbytes, 0xA5, np.uint8)
-    stream = np.random.default_rng([seed, *buffer.name.encode()])
-    values: npt.NDArray[np.float64]
-    match buffer.fill:
-        case "normal":
-            values = stream.standard_normal(count) * (1 if dtype.floating else 50)
-        case "uniform":
-            values = stream.random(count) * (1 if dtype.floating else 100)
-        case "arange":
-            values = np.arange(count, dtype=np.float64)
-        case "ones" | "zeros":
-            values = np.full(count, float(buffer.fill == "ones"))
-        case number:
-            values = np.full(count, float(number))
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype.name == "bf16":
-            return (values.astype(np.float32).view(np.uint32) + 0x8000 >> 16).astype(np.uint16).view(np.uint8)
-        if dtype.name == "fp8":
-            return values.astype(np.int64).astype(np.uint8)
-        numbers = values if dtype.floating else values.astype(np.int64)
-        return numbers.astype(dtype.torch_name).view(np.uint8)
 
 
 def emulate(
@@ -365,133 +196,3 @@ def emulate_candidate(
     )
     fitted = is_fitted(candidate.problem.task, candidate.template)
     return replace(result, estimate=result.estimate and replace(result.estimate, fitted=fitted))
-
-
-# --- telling
-# -------------------------------------------------------------------------------------------------
-
-
-def told(result: Emulation, color: bool = False) -> Iterator[str]:
-    """The result for a person, line by line."""
-
-    def paint(code: str, text: str) -> str:
-        return f"\033[{code}m{text}\033[0m" if color else text
-
-    width = max(len(run.schedule) for run in result.runs)
-    for run in result.runs:
-        fault = run.execution.fault
-        if fault is None:
-            instructions = run.execution.counters.get("instructions", 0)
-            yield (
-                f"{run.schedule:<{width}}  {paint('32', 'no error')}  {run.execution.seconds * 1e3:.1f} ms, "
-                f"{instructions:.0f} warp instructions, {run.execution.coverage:.0%} of the code ran"
-            )
-        else:
-            error = run.error
-            reason = error.reason if isinstance(error, CandidateError) else str(error)
-            yield f"{run.schedule:<{width}}  {paint('1;31', reason)}"
-    told_already: set[tuple[int, int, str]] = set()
-    for schedule, fault in result.faults.items():
-        key = (fault.kind, fault.line or fault.ptx_line, fault.file)
-        if key not in told_already:
-            told_already.add(key)
-            yield ""
-            yield from _told_fault(schedule, fault, result, paint)
-    for name in result.changing:
-        yield ""
-        yield paint(
-            "1;31", f"buffer {name} differs between schedules: its content depends on the order of events"
-        )
-    profile = next((run for run in result.runs if not run.execution.fault), None)
-    if profile:
-        yield ""
-        yield from _told_counters(profile.execution)
-        yield from _told_conflicts(profile.execution.lines, result.source)
-        if result.estimate:
-            yield ""
-            yield f"{result.gpu}: {result.estimate.explain()}"
-
-
-def _told_fault(schedule: str, fault: Fault, result: Emulation, paint: Any) -> Iterator[str]:
-    def named(text: str) -> str:
-        return text.replace(fault.file, result.file) if fault.file and result.file else text
-
-    yield f"{paint('1', fault.text)}  (schedule {schedule})"
-    yield f"  at {named(place_of(fault))}"
-    if fault.other:
-        yield f"  and {named(fault.other)}"
-    lines = result.source.splitlines()
-    if 0 < fault.line <= len(lines):
-        first = max(0, fault.line - 3)
-        for number, line in enumerate(lines[first : fault.line + 2], first + 1):
-            mark = ">" if number == fault.line else " "
-            text = f"  {mark} {number:4} | {line}"
-            yield paint("31", text) if number == fault.line else text
-
-
-def _told_counters(execution: Execution) -> Iterator[str]:
-    yield "counted over the grid:"
-    shown = [
-        (name, value)
-        for name, value in execution.counters.items()
-        if value and (not name.startswith("inst_") or value >= execution.counters["instructions"] / 100)
-    ]
-    for i in range(0, len(shown), 3):
-        yield "  " + "".join(f"{name:<26}{value:>12.0f}   " for name, value in shown[i : i + 3]).rstrip()
-
-
-def _told_conflicts(lines: Sequence[Work], source: str, limit: int = 8) -> Iterator[str]:
-    """The lines that cost most shared-memory wavefronts beyond the fewest possible."""
-    text = source.splitlines()
-    worst = sorted(lines, key=lambda w: w.shared_wavefronts_ideal - w.shared_wavefronts)
-    worst = [w for w in worst if w.shared_wavefronts > w.shared_wavefronts_ideal][:limit]
-    yield ""
-    if not worst:
-        yield "no shared-memory bank conflicts"
-        return
-    yield "shared-memory bank conflicts by line (wavefronts, against the fewest possible):"
-    for work in worst:
-        code = text[work.line - 1].strip()[:70] if 0 < work.line <= len(text) else Path(work.file).name
-        factor = work.shared_wavefronts / max(1, work.shared_wavefronts_ideal)
-        yield f"  {factor:5.1f}x {work.shared_wavefronts:>10}  line {work.line:>4}  {code}"
-
-
-def as_json(result: Emulation) -> dict[str, Any]:
-    """The result as JSON-able values: a program reads what a person would."""
-    runs = []
-    for run in result.runs:
-        error = run.error
-        fault = run.execution.fault
-        runs.append(
-            {
-                "schedule": run.schedule,
-                "seconds": run.execution.seconds,
-                "coverage": run.execution.coverage,
-                "counters": run.execution.counters,
-                "reason": error.reason if isinstance(error, CandidateError) else None,
-                "detail": fault.text if fault else None,
-                "where": place_of(fault) if fault else None,
-                "line": fault.line if fault else None,
-                "other": fault.other if fault else None,
-            }
-        )
-    lines = next((run.execution.lines for run in result.runs if run.execution.lines), ())
-    return {
-        "kernel": result.kernel,
-        "device": result.gpu,
-        "green": result.green,
-        "changing_buffers": list(result.changing),
-        "runs": runs,
-        "lines": [
-            {
-                "file": work.file,
-                "line": work.line,
-                "warp_instructions": work.warp_instructions,
-                "shared_wavefronts": work.shared_wavefronts,
-                "shared_wavefronts_ideal": work.shared_wavefronts_ideal,
-                "global_sectors": work.global_sectors,
-            }
-            for work in lines
-        ],
-        "estimate_us": result.estimate.us if result.estimate else None,
-    }

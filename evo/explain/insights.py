@@ -14,30 +14,29 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from evo.explain.effects import (
-    CORRECT_PAIRS,
+    LEAST_MODEL_TRIALS,
     AdditiveModel,
     Interaction,
     PairedEffect,
-    Tried,
+    ScoredTrial,
     by_value,
     paired_effects,
 )
-from evo.gpu import Gpu, Limits, Roof
+from evo.gpu import Roof
 from evo.search import DeadParameter, dead_parameters
 from evo.space import Parameter
 from evo.store import Failure, LeaderboardRow, TrialRow
 from evo.strategy import importances
-from evo.study import Study
-from evo.task import Task
+from evo.study import Setup
 from evo.template import Template
 from evo.trial import Point, Value
 
-SUPPORT = 5
-"""Trials of a value, at least, for it to be called the best one (where any value has so many)."""
-INTERACTIONS = 5
-LIKELY = 2.0
-"""How much more frequent a value must be among the failures of one reason than among all trials to be
-named."""
+LEAST_SUPPORT = 5
+"""A value with fewer trials is not called the best one (unless all values have fewer)."""
+MOST_INTERACTIONS = 5
+"""At most so many interactions of a template are listed."""
+LEAST_FREQUENCY_RATIO = 2.0
+"""A value is named for a kind of failure if it is so many times as frequent there as among all trials."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,9 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Step:
-    """I2: a trial that was faster than all before it. `changed`: what differs from the best before, as
-    `name: from -> to`; everything, where the template is another."""
+class Improvement:
+    """I2: a trial that was faster than all before it. `changed`: the values that differ from the best before,
+    as `name: from -> to`; empty where the template is another."""
 
     number: int
     template: str
@@ -151,9 +150,8 @@ class TemplateInsight:
 
 @dataclass(frozen=True)
 class Convergence:
-    """How the best time came down. `within`: the trial from which on the best was within 10, 5, 1 % of the
-    final one; `since`: trials after the last improvement; `last_gain`, what the second half of all trials
-    gained."""
+    """How the best time fell. `within`: from which trial on the best was within 10, 5, 1 % of the final one;
+    `since`: trials after the last improvement; `last_gain`: what the second half of all trials gained."""
 
     trials: int
     best_us: float | None
@@ -171,7 +169,7 @@ class Insights:
     estimated: bool
     context: Context
     elites: tuple[LeaderboardRow, ...]
-    history: tuple[Step, ...]
+    history: tuple[Improvement, ...]
     templates: tuple[TemplateInsight, ...]
     failures: tuple[FailureInsight, ...]
     dead: tuple[DeadParameter, ...]
@@ -179,23 +177,22 @@ class Insights:
 
 
 def insights(
-    study: Study,
+    setup: Setup,
     rows: Sequence[TrialRow],
     elites: Sequence[LeaderboardRow],
     failures: Sequence[Failure],
-    ground: tuple[Task, Sequence[Template], Gpu],
 ) -> Insights:
-    """All that `rows`, the trials of `study`, say. `ground`: its task, its templates as they are now (they
-    may have changed since: only their words are used), and its GPU."""
-    task, templates, gpu = ground
-    known = {t.name: t for t in templates}
+    """What `rows`, the trials of the study, say together. The setup's templates are as they are now; they may
+    have changed since the trials, so only their words are used."""
+    study = setup.study
+    known = {t.name: t for t in setup.templates}
     measured = [row for row in rows if row.score_us is not None]
     order = sorted({r.template for r in rows}, key=lambda name: _best_of(rows, name))
     return Insights(
         study.name,
         study.device,
         all(row.median_us is None for row in measured),
-        _context(study, task, templates, gpu),
+        _context(setup),
         tuple(elites),
         tuple(_history(measured)),
         tuple(_template(name, [r for r in rows if r.template == name], known.get(name)) for name in order),
@@ -208,38 +205,47 @@ def insights(
 # ------------------------------------------------------------------------------------- I1: task and hardware
 
 
-def _context(study: Study, task: Task, templates: Sequence[Template], gpu: Gpu) -> Context:
-    flop, nbytes = task.flop(study.problem), task.nbytes(study.problem)
-    limits = Limits.of(gpu, study.smem_limit, target_name=study.target)
+def _context(setup: Setup) -> Context:
+    gpu, problem = setup.gpu, setup.study.problem
+    flop, nbytes = setup.task.flop(problem), setup.task.nbytes(problem)
     roof = Roof.over(gpu, flop, nbytes)
     return Context(
-        problem=study.problem.key,
+        problem=problem.key,
         flop=flop,
         nbytes=nbytes,
         intensity=roof.intensity,
         ridge=roof.ridge,
         floor_us=roof.floor_us,
         bound=roof.bound,
-        baselines_us=study.baselines_us,
+        baselines_us=setup.study.baselines_us,
         machine=Machine(
-            gpu.name, gpu.arch, limits.instructions, gpu.sms, gpu.smem_per_cta, limits.smem_bytes,
-            gpu.clock_ghz, gpu.dram_gbps, gpu.l2_gbps, gpu.l2_bytes, gpu.tensor_tflops,
+            gpu=gpu.name,
+            arch=gpu.arch,
+            instructions=setup.limits.instructions,
+            sms=gpu.sms,
+            smem_per_cta=gpu.smem_per_cta,
+            smem_limit=setup.limits.smem_bytes,
+            clock_ghz=gpu.clock_ghz,
+            dram_gbps=gpu.dram_gbps,
+            l2_gbps=gpu.l2_gbps,
+            l2_bytes=gpu.l2_bytes,
+            tensor_tflops=gpu.tensor_tflops,
         ),
-        needs={t.name: t.needs for t in templates},
-    )  # fmt: skip
+        needs={t.name: t.needs for t in setup.templates},
+    )
 
 
 # -------------------------------------------------------------------------------- I2: the elite history
 
 
-def _history(measured: Sequence[TrialRow]) -> list[Step]:
-    steps: list[Step] = []
+def _history(measured: Sequence[TrialRow]) -> list[Improvement]:
+    steps: list[Improvement] = []
     best: TrialRow | None = None
     for row in measured:
         us = row.score_us or 0.0
         if best is None or us < (best.score_us or 0.0):
             gain = 1.0 if best is None else (best.score_us or 0.0) / us
-            steps.append(Step(row.number, row.template, us, gain, _changed(best, row)))
+            steps.append(Improvement(row.number, row.template, us, gain, _changed(best, row)))
             best = row
     return steps
 
@@ -278,16 +284,16 @@ def _best_of(rows: Sequence[TrialRow], template: str) -> float:
 
 
 def _template(name: str, rows: Sequence[TrialRow], template: Template | None) -> TemplateInsight:
-    tried = [Tried(r.number, r.point, r.score_us) for r in rows if r.score_us is not None]
-    best = min(tried, key=lambda t: t.us, default=None)
-    model = AdditiveModel(tried) if len(tried) >= CORRECT_PAIRS else None
+    trials = [ScoredTrial(r.number, r.point, r.score_us) for r in rows if r.score_us is not None]
+    best = min(trials, key=lambda t: t.us, default=None)
+    model = AdditiveModel(trials) if len(trials) >= LEAST_MODEL_TRIALS else None
     words = {p.name: p for p in template.space.parameters} if template else {}
-    shares = importances([t.point for t in tried], [t.us for t in tried]) if tried else {}
+    shares = importances([t.point for t in trials], [t.us for t in trials]) if trials else {}
     explained = model.explained() if model else {}
-    paired = paired_effects(tried)
+    paired = paired_effects(trials)
     found = [
         replace(
-            _parameter(parameter, rows, tried, words.get(parameter)),
+            _parameter(parameter, rows, trials, words.get(parameter)),
             importance=shares.get(parameter),
             explained=explained.get(parameter),
             paired=tuple(paired.get(parameter, ())),
@@ -298,24 +304,24 @@ def _template(name: str, rows: Sequence[TrialRow], template: Template | None) ->
     return TemplateInsight(
         name,
         len(rows),
-        len(tried),
+        len(trials),
         best.us if best else None,
         best.number if best else None,
         tuple(found),
         model.r2 if model else None,
-        tuple(model.interactions()[:INTERACTIONS]) if model else (),
+        tuple(model.interactions()[:MOST_INTERACTIONS]) if model else (),
     )
 
 
 def _parameter(
-    name: str, rows: Sequence[TrialRow], tried: Sequence[Tried], words: Parameter | None
+    name: str, rows: Sequence[TrialRow], trials: Sequence[ScoredTrial], words: Parameter | None
 ) -> ParameterInsight:
-    """What its values by themselves say."""
-    groups = by_value(tried, name)
+    """What the values of one parameter say by themselves."""
+    groups = by_value(trials, name)
     counts = Counter((type(r.point[name]).__name__, r.point[name]) for r in rows)
     values = [_support(value, counts[kind, value], groups.get((kind, value), [])) for kind, value in counts]
     right = [v for v in values if v.decile_us is not None]
-    enough = [v for v in right if v.correct >= SUPPORT] or right
+    enough = [v for v in right if v.correct >= LEAST_SUPPORT] or right
     best = min(enough, key=lambda v: v.decile_us or 0.0, default=None)
     return ParameterInsight(
         name,
@@ -329,7 +335,7 @@ def _parameter(
     )
 
 
-def _support(value: Value, tried: int, correct: Sequence[Tried]) -> ValueSupport:
+def _support(value: Value, tried: int, correct: Sequence[ScoredTrial]) -> ValueSupport:
     times = sorted(t.us for t in correct)
     fastest = times[: max(1, len(times) // 10)]
     return ValueSupport(
@@ -338,10 +344,10 @@ def _support(value: Value, tried: int, correct: Sequence[Tried]) -> ValueSupport
 
 
 def _failure(failure: Failure, rows: Sequence[TrialRow]) -> FailureInsight:
-    """`failure`, and what its trials have in common that others of their template have not."""
+    """`failure`, and the value that its trials have more often than others of their template."""
     mine = [r for r in rows if str(r.outcome) == failure.outcome and r.reason == failure.reason]
     plain = FailureInsight(failure.outcome, failure.reason, failure.count, failure.example)
-    if len(mine) < SUPPORT:
+    if len(mine) < LEAST_SUPPORT:
         return plain
     template = Counter(r.template for r in mine).most_common(1)[0][0]
     mine, others = ([r for r in some if r.template == template] for some in (mine, rows))
@@ -350,7 +356,11 @@ def _failure(failure: Failure, rows: Sequence[TrialRow]) -> FailureInsight:
     def times(item: tuple[str, str, Value]) -> float:
         return (among[item] / len(mine)) / (overall[item] / len(others))
 
-    likely = [i for i in among if among[i] >= max(SUPPORT, len(mine) / 2) and times(i) >= LIKELY]
+    likely = [
+        i
+        for i in among
+        if among[i] >= max(LEAST_SUPPORT, len(mine) / 2) and times(i) >= LEAST_FREQUENCY_RATIO
+    ]
     if not likely:
         return plain
     top = max(likely, key=times)

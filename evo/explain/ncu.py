@@ -1,10 +1,9 @@
-"""Nsight Compute on one launch of one kernel: found, run, and its report read.
+"""Nsight Compute on one launch of one kernel: runs it and reads its report.
 
-ncu is given a process of ours (`evo.device.launch_once`), which launches the candidate a few times on the
-task's inputs, and is told to look at the last launch of that kernel alone. It repeats the launch once for
-every group of counters, with clocks and caches left as they are: that is nearest to what FAST measures (warm
-L2), and clocks are not ours to set.
-"""
+ncu starts a process of ours (`evo.device.launch_once`), which launches the candidate a few times on the
+task's inputs. ncu profiles the last launch of that kernel alone. It repeats the launch once for every group
+of counters. Clocks and caches stay as they are: that is nearest to what FAST measures (warm L2), and clocks
+are not ours to set."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from evo.evaluate import EvaluatorSpec
 from evo.task import load_task
 from evo.trial import Candidate
 
-WARM_UP = 3
-"""Launches before the one that is looked at."""
+WARM_UP_LAUNCHES = 3
+"""Launches before the one that is profiled."""
 TIMEOUT_S = 300
 
 _FAILURES = (
@@ -44,7 +43,7 @@ _FAILURES = (
         "wait for it, or set TMPDIR to a folder of yours",
     ),
 )
-"""Words of ncu -> what they mean, and what to do."""
+"""Words in ncu's output -> what they mean, and what to do."""
 
 
 def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> Path:
@@ -55,7 +54,13 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
         binary = compiler.compile(candidate.source, candidate.entry, spec.arch)
     task = load_task(spec.task, spec.folders)
     program = Request.of(
-        spec.device, binary, candidate.launch, task, candidate.problem, seed=spec.seed, times=WARM_UP + 1
+        spec.device,
+        binary,
+        candidate.launch,
+        task,
+        candidate.problem,
+        seed=spec.seed,
+        times=WARM_UP_LAUNCHES + 1,
     ).write(request)
     report = folder / f"{candidate.entry}.ncu-rep"
     command = [
@@ -72,7 +77,7 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
         "--kernel-name",
         candidate.entry,
         "--launch-skip",
-        str(WARM_UP),
+        str(WARM_UP_LAUNCHES),
         "--launch-count",
         "1",
         "--clock-control",
@@ -82,26 +87,26 @@ def run(ncu: Path, candidate: Candidate, spec: EvaluatorSpec, folder: Path) -> P
         *program,
     ]
     try:
-        said = _said(command)
+        output = _output(command)
     finally:
         request.unlink()
     if not report.is_file():
-        raise why(said)
+        raise ncu_error(output)
     return report
 
 
 def raw_page(ncu: Path, report: Path) -> str:
     """All metrics of a report, as ncu's CSV of raw values in base units."""
-    return _said([str(ncu), "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"])
+    return _output([str(ncu), "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"])
 
 
-def why(said: str) -> MachineError:
-    """What ncu's words mean."""
+def ncu_error(output: str) -> MachineError:
+    """What ncu's output means where it made no report."""
     for words, message, hint in _FAILURES:
-        if words in said:
+        if words in output:
             return MachineError(f"ncu: {message}", hint)
-    told = [line.removeprefix("==ERROR== ") for line in said.splitlines() if line.startswith("==ERROR==")]
-    last = told[-1:] or said.strip().splitlines()[-1:] or ["it said nothing"]
+    errors = [line.removeprefix("==ERROR== ") for line in output.splitlines() if line.startswith("==ERROR==")]
+    last = errors[-1:] or output.strip().splitlines()[-1:] or ["it said nothing"]
     return MachineError(f"ncu made no report: {last[0]}", "run `ncu --version`, and see evo doctor")
 
 
@@ -111,10 +116,10 @@ def metrics_of(page: str) -> dict[str, float]:
     lines = page.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
-        raise why(page)
+        raise ncu_error(page)
     names, _units, *launches = list(csv.reader(io.StringIO("\n".join(lines[begin:]))))
     if not launches:
-        raise why("No kernels were profiled")
+        raise ncu_error("No kernels were profiled")
     found = {}
     for name, text in zip(names, launches[-1], strict=False):
         number = _number(text)
@@ -140,9 +145,9 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _said(words: Sequence[str]) -> str:
+def _output(words: Sequence[str]) -> str:
     try:
-        _, said = Command(words).wait(TIMEOUT_S)
+        _, output = Command(words).wait(TIMEOUT_S)
     except OSError as error:  # it does not start, or does not end
         raise MachineError(f"ncu cannot be run: {error}", "see evo doctor") from error
-    return said
+    return output

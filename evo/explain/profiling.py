@@ -1,14 +1,12 @@
 """What limits one kernel: counters of the GPU by ncu, or the emulator's model, with a verdict and its
 evidence.
 
-Seen on a GPU, percentages are of that unit's peak while the launch ran. Modelled, they are cycles of the
-pipes of one SM in the emulator's estimate: what a kernel asks for, not what it was seen to do. The emulator
-also tells what no GPU does: which line of the source has bank conflicts.
-"""
+Percentages that were measured on a GPU are of that unit's peak while the launch ran. Modelled ones are cycles
+of the pipes of one SM in the emulator's estimate: what a kernel needs, not what it was seen to do. Only the
+emulator tells which line of the source has bank conflicts."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -20,64 +18,27 @@ from evo.device.emulator.interpreter import Work
 from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.explain import ncu
+from evo.explain.counters import measured_numbers, measured_stalls, measured_units, stall_text
 from evo.explain.emulation import Emulation, emulate_candidate
 from evo.gpu import Gpu, Roof
 from evo.task import load_task
 from evo.trial import Candidate, Resources, Trial
 
-BUSY = 60.0
-"""Per cent of its peak from which on a unit is what limits a kernel (ncu's own guidance)."""
-FEW = 80.0
-"""Per cent of the SMs below which idle SMs are what limits a kernel that keeps no unit busy."""
-LINES = 8
-"""Kinds of instructions with bank conflicts that are kept."""
-EMULATED_FLOP = 2e10
-"""Work from which on the emulator is not asked: it would take minutes."""
-
-_PERCENT = r"\.avg\.pct_of_peak_sustained_elapsed"
-UNITS: Mapping[str, tuple[str, ...]] = {
-    "SM (its busiest part)": ("sm__throughput" + _PERCENT,),
-    "Tensor Cores": (
-        "sm__pipe_tensor_cycles_active" + _PERCENT,
-        r"sm__pipe_tensor\w*_cycles_active" + _PERCENT,
-        r"sm__inst_executed_pipe_tensor\w*" + _PERCENT,
-    ),
-    "multiply-add pipe": ("sm__pipe_fma_cycles_active" + _PERCENT,),
-    "integer and logic pipe": ("sm__pipe_alu_cycles_active" + _PERCENT,),
-    "special functions": ("sm__inst_executed_pipe_xu" + _PERCENT,),
-    "L1 and shared memory": ("l1tex__throughput" + _PERCENT,),
-    "L2": ("lts__throughput" + _PERCENT,),
-    "DRAM": ("dram__throughput" + _PERCENT, "gpu__dram_throughput" + _PERCENT),
-}
-"""Units -> the metrics that say how busy they are, the first that a GPU has; all of the whole duration,
-launch and end included, so that they can be compared."""
-STALL = r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio"
-REASONS: Mapping[str, str] = {
-    "long_scoreboard": "loads from global or local memory",
-    "short_scoreboard": "shared memory and special functions",
-    "barrier": "barriers of the CTA",
-    "membar": "memory fences",
-    "wait": "fixed latencies between instructions",
-    "math_pipe_throttle": "a full arithmetic pipe",
-    "mio_throttle": "a full queue to shared memory",
-    "lg_throttle": "a full queue to global memory",
-    "tex_throttle": "a full queue to L1",
-    "no_instruction": "instructions not in the cache",
-    "dispatch_stall": "dispatch",
-    "gmma": "warpgroup products (wgmma)",
-    "sleeping": "sleeping",
-    "branch_resolving": "branches",
-    "drain": "stores at the end",
-    "imc_miss": "the constant cache",
-    "warpgroup_arrive": "a warpgroup's arrival",
-}  # fmt: skip
+BUSY_PERCENT = 60.0
+"""A unit that reaches this part of its peak limits the kernel (ncu's own guidance)."""
+IDLE_PERCENT = 80.0
+"""If no unit is busy and fewer SMs than this are used, idle SMs limit the kernel."""
+MOST_CONFLICTS = 8
+"""So many kinds of instructions with bank conflicts are kept."""
+MOST_EMULATED_FLOP = 2e10
+"""More work than this is not emulated: it would take minutes."""
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """Where a kernel stands under the roofs: work of the definition and compulsory traffic over its time.
-    `share` of the lower roof at its intensity; `bound` names that roof. Traffic that fits the L2 is held
-    against the L2."""
+    """Where a kernel is under the roofs: work of the definition and compulsory traffic over its time. `share`
+    of the lower roof at its intensity; `bound` names that roof. Traffic that fits the L2 cache is compared
+    with the L2's bandwidth."""
 
     tflops: float
     gbps: float
@@ -92,8 +53,8 @@ class Roofline:
 @dataclass(frozen=True)
 class Conflict:
     """PTX instructions of one kind, at one line of the source, that cost more shared-memory wavefronts than
-    their bytes need. What is inlined counts for the kernel's own line that it came to: there the instruction
-    tells more."""
+    their bytes need. Inlined code counts for the line of the kernel that it was inlined into; there the
+    instruction says more than the line."""
 
     instruction: str
     count: int
@@ -168,7 +129,7 @@ def profile(trial: Trial, spec: EvaluatorSpec, tool: Path | None, folder: Path, 
 
 def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
     """One launch on the emulator; None where it cannot run this kernel, or not in reasonable time."""
-    if load_task(spec.task, spec.folders).flop(candidate.problem) > EMULATED_FLOP:
+    if load_task(spec.task, spec.folders).flop(candidate.problem) > MOST_EMULATED_FLOP:
         return None
     try:
         device = EmulatorDevice(spec.gpu, cache=spec.cache)
@@ -207,7 +168,7 @@ def _profile(
     timing = trial.timing
     fast_us = timing.median_us if timing and spec.on_gpu else None
     best_us = fast_us or us
-    roofline = roofline_of(spec, candidate, best_us) if best_us else None
+    roofline = _roofline(spec, candidate, best_us) if best_us else None
     said, evidence = verdict_of(units, stalls, numbers, measured, model.bound if model else "")
     return Profile(
         trial.study,
@@ -232,47 +193,7 @@ def _profile(
     )
 
 
-# ------------------------------------------------------------------------------------------------ the parts
-
-
-def measured_units(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Per cent of its peak, by unit, as far as the GPU has the counters."""
-    found = {name: ncu.value(metrics, *patterns) for name, patterns in UNITS.items()}
-    return {name: percent for name, percent in found.items() if percent is not None}
-
-
-def measured_stalls(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What warps wait for, as shares of all waiting, the largest first. Warps that were ready, or running, do
-    not wait."""
-    found = {}
-    for name, cycles in metrics.items():
-        match = re.fullmatch(STALL, name)
-        if match and match[1] not in ("selected", "not_selected") and cycles > 0:
-            found[match[1]] = cycles
-    total = sum(found.values())
-    return {name: cycles / total for name, cycles in sorted(found.items(), key=lambda item: -item[1])}
-
-
-def measured_numbers(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Occupancy, waves, conflicts and bytes, by our names."""
-    wanted = {
-        "occupancy_percent": r"sm__warps_active\.avg\.pct_of_peak_sustained_active",
-        "waves": r"launch__waves_per_multiprocessor",
-        "bank_conflicts_load": r"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld\.sum",
-        "bank_conflicts_store": r"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st\.sum",
-        "dram_bytes_read": r"dram__bytes_read\.sum",
-        "dram_bytes_written": r"dram__bytes_write\.sum",
-        "l2_bytes": r"lts__t_bytes\.sum",
-        "sm_ghz": r"sm__cycles_elapsed\.avg\.per_second",
-    }
-    found = {name: ncu.value(metrics, pattern) for name, pattern in wanted.items()}
-    if found["sm_ghz"]:
-        found["sm_ghz"] /= 1e9
-    active = ncu.value(metrics, r"sm__cycles_active\.avg")
-    elapsed = ncu.value(metrics, r"sm__cycles_elapsed\.avg")
-    if active is not None and elapsed:
-        found["active_percent"] = 100 * active / elapsed
-    return {name: number for name, number in found.items() if number is not None}
+# ---- numbers
 
 
 def _numbers(candidate: Candidate, resources: Resources, gpu: Gpu) -> dict[str, float]:
@@ -303,7 +224,7 @@ def _modelled_units(pipes: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
-def roofline_of(spec: EvaluatorSpec, candidate: Candidate, us: float) -> Roofline | None:
+def _roofline(spec: EvaluatorSpec, candidate: Candidate, us: float) -> Roofline | None:
     """None where the GPU's rates are not known."""
     gpu, task = spec.gpu, load_task(spec.task, spec.folders)
     if not gpu.tensor_tflops or not gpu.dram_gbps:
@@ -336,7 +257,7 @@ def _conflicts(emulation: Emulation | None) -> tuple[Conflict, ...]:
         )
         for (instruction, line), works in kinds.items()
     ]
-    return tuple(sorted(found, key=lambda c: c.ideal - c.wavefronts)[:LINES])
+    return tuple(sorted(found, key=lambda c: c.ideal - c.wavefronts)[:MOST_CONFLICTS])
 
 
 def verdict_of(
@@ -354,30 +275,26 @@ def verdict_of(
         return f"the model says: bound by {bound}", (*shares, *_shape(numbers))
     evidence = [f"{name} at {percent:.0f} % of its peak" for name, percent in _busiest(units)[:3]]
     evidence += [
-        f"{100 * share:.0f} % of waiting is for {_reason(n)}" for n, share in list(stalls.items())[:2]
+        f"{100 * share:.0f} % of waiting is for {stall_text(n)}" for n, share in list(stalls.items())[:2]
     ]
     evidence += _shape(numbers)
     # the SM's throughput is that of its busiest part: name the part, where it is seen
     parts = [part for part in _busiest(units) if not part[0].startswith("SM")] or _busiest(units)
-    if parts and parts[0][1] >= BUSY:
+    if parts and parts[0][1] >= BUSY_PERCENT:
         return f"bound by {parts[0][0]}", tuple(evidence)
-    if numbers.get("sms_used_percent", 100.0) < FEW:
+    if numbers.get("sms_used_percent", 100.0) < IDLE_PERCENT:
         return "too few CTAs: SMs are idle", tuple(evidence)
     active = numbers.get("active_percent", 100.0)
-    if active < FEW:
+    if active < IDLE_PERCENT:
         return f"bound by latency: {100 - active:.0f} % of the time no warp is there (launch and end)", tuple(
             evidence
         )
     top = next(iter(stalls), "")
-    return f"bound by latency: it waits for {_reason(top)}" if top else "bound by latency", tuple(evidence)
+    return f"bound by latency: it waits for {stall_text(top)}" if top else "bound by latency", tuple(evidence)
 
 
 def _busiest(units: Mapping[str, float]) -> Sequence[tuple[str, float]]:
     return sorted(units.items(), key=lambda item: -item[1])
-
-
-def _reason(stall: str) -> str:
-    return REASONS.get(stall, stall.replace("_", " "))
 
 
 def _shape(numbers: Mapping[str, float]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A stored trial, done again: rendered, compiled, gated and timed."""
+"""A stored trial, evaluated again: rendered, compiled, gated and timed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from evo.report import (
 )
 
 if TYPE_CHECKING:
-    from evo.explain.ablation import Ablation, Worth
+    from evo.explain.ablation import Ablation, SwitchResult
 
 
 def ablation_text(found: Ablation, form: Form, console: Console) -> str:
@@ -50,7 +50,7 @@ def ablation_table(found: Ablation) -> Table:
     return Table(title, columns, tuple(_record(row, found.spread) for row in found.rows), "nothing to switch")
 
 
-def _record(row: Worth, spread: float) -> dict[str, Any]:
+def _record(row: SwitchResult, spread: float) -> dict[str, Any]:
     return asdict(row) | {"verdict": verdict(row, spread)}
 
 

@@ -12,7 +12,7 @@ from evo.report import Column, Facts, Table, duration
 from evo.selftest.zoo import FLAWLESS
 
 if TYPE_CHECKING:
-    from evo.selftest.mutants import Tried
+    from evo.selftest.mutant_results import MutantResult
     from evo.selftest.zoo_run import Finding as ZooFinding
 
 
@@ -37,7 +37,7 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
     )
 
 
-def mutant_line(tried: Tried) -> str:
+def mutant_line(tried: MutantResult) -> str:
     """A mutant that the gate let through, and what more is known of it."""
     if tried.thorough != "GREEN":
         known = f"for finalists: {tried.thorough}"

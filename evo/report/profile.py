@@ -85,12 +85,12 @@ def _units(found: Profile) -> Table:
 
 
 def _stalls(found: Profile) -> Table:
-    from evo.explain.profiling import REASONS
+    from evo.explain.counters import STALLS
 
     columns = (
         Column("waiting", lambda r: f"{r['percent']:.0f} %", right=True),
         Column("", _bar),
-        Column("for", lambda r: REASONS.get(str(r["name"]), ""), wide=True),
+        Column("for", lambda r: STALLS.get(str(r["name"]), ""), wide=True),
         Column("stall", lambda r: str(r["name"])),
     )
     records = [{"name": n, "percent": 100 * share} for n, share in found.stalls.items() if share >= 0.01]

@@ -13,14 +13,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
 
 from evo.cache import Cache
 from evo.compile import assemble, find_compiler, machine_code
@@ -29,11 +27,12 @@ from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
 from evo.gate import Green, check, plan_boundary, plan_own, plan_ragged
 from evo.gate.cases import Case
 from evo.gate.memory import GuardedMemory
-from evo.gpu import Gpu, Limits
+from evo.gpu import Limits
+from evo.selftest.mutant_results import Fate, MutantResult, MutationTarget, in_order
 from evo.selftest.mutation import Mutant, cuda_lines, mutants, sample
 from evo.task import Task, load_task
 from evo.template import load_template
-from evo.trial import LaunchConfig, Outcome, Point, Problem, body_of, digest_of
+from evo.trial import LaunchConfig, Outcome, Problem, body_of, digest_of
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 FAR_STEP = 7
@@ -41,77 +40,28 @@ FAR_STEP = 7
 remainders come up."""
 PATIENCE = 4
 """A mutant that runs this many times as long as the honest kernel's longest launch is a runaway."""
-Fate = Literal["refused", "survived", "unchanged", "no program"]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """An honest kernel whose mutants are tried: a template's `point` (its default unless given) for `problem`
-    on the GPU that the emulator stands for. Picklable."""
+class MutationRun:
+    """Tries the mutants of one target, in one process."""
 
-    template: str
-    problem: Problem
-    gpu: Gpu
-    cache: Path
-    nvcc: Path | None = None
-    folders: tuple[Path, ...] = ()
-    point: Point | None = None
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
-    was called from), `text` that line's code. Of a survivor: in how many of the `compared` launches of the
-    check for finalists its outputs had other bits than the original's (`differs`); how it ended there.
-    """
-
-    kind: str
-    line: int
-    before: str
-    after: str
-    place: str
-    text: str
-    fate: Fate
-    outcome: str
-    reason: str
-    where: str
-    seconds: float
-    thorough: str = ""
-    differs: int = 0
-    compared: int = 0
-
-    @property
-    def key(self) -> tuple[str, int, str]:
-        """That of its mutant."""
-        return self.kind, self.line, self.after
-
-    @property
-    def unknown(self) -> bool:
-        """Whether it is a survivor that was not looked at again."""
-        return self.fate == "survived" and not self.compared
-
-
-class Laboratory:
-    """Tries the mutants of one subject, in one process."""
-
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, target: MutationTarget) -> None:
         import torch
 
         torch.set_num_threads(1)
-        self.subject = subject
-        self.task = load_task(subject.problem.task, subject.folders)
-        self.template = load_template(self.task, subject.template, subject.folders)
-        self.limits = Limits.of(subject.gpu)
-        if reason := self.template.supports(subject.problem, self.limits):
+        self.target = target
+        self.task = load_task(target.problem.task, target.folders)
+        self.template = load_template(self.task, target.template, target.folders)
+        self.limits = Limits.of(target.gpu)
+        if reason := self.template.supports(target.problem, self.limits):
             raise Infeasible(reason)
-        self.point = subject.point or self.template.space.default
-        self.candidate = self.template.candidate(self.point, subject.problem)
-        with find_compiler(subject.nvcc, Cache(subject.cache)) as compiler:
+        self.point = target.point or self.template.space.default
+        self.candidate = self.template.candidate(self.point, target.problem)
+        with find_compiler(target.nvcc, Cache(target.cache)) as compiler:
             self.toolkit = compiler.toolkit
-            self.binary = compiler.compile(self.candidate.source, self.candidate.entry, subject.gpu.arch)
-        self.device = EmulatorDevice(subject.gpu, cache=subject.cache)
-        self.tiles = self.template.tiles(self.point, subject.problem)
+            self.binary = compiler.compile(self.candidate.source, self.candidate.entry, target.gpu.arch)
+        self.device = EmulatorDevice(target.gpu, cache=target.cache)
+        self.tiles = self.template.tiles(self.point, target.problem)
         self.places, longest = self._profile()
         self._code: str | None = None
         self.device.instruction_budget = int(PATIENCE * longest)
@@ -132,13 +82,13 @@ class Laboratory:
 
     def some(self, count: int | None) -> list[Mutant]:
         """`count` of them with every kind, the same ones each time; all where it is None."""
-        return self.every() if count is None else sample(self.every(), count, self.subject.seed)
+        return self.every() if count is None else sample(self.every(), count, self.target.seed)
 
-    def try_one(self, mutant: Mutant) -> Tried:
+    def try_one(self, mutant: Mutant) -> MutantResult:
         """One mutant through the gate; a survivor through ptxas and the thorough check too."""
         return self.look_again(mutant, self.look(mutant))
 
-    def look(self, mutant: Mutant) -> Tried:
+    def look(self, mutant: Mutant) -> MutantResult:
         """One mutant through the gate; a survivor through ptxas too."""
         begin = time.perf_counter()
         fate: Fate = "refused"
@@ -148,12 +98,12 @@ class Laboratory:
         elif outcome == Outcome.GREEN:
             fate = self._difference(mutant)
         place, text = self.places[mutant.line]
-        return Tried(
+        return MutantResult(
             mutant.kind, mutant.line, mutant.before, mutant.after, place, text, fate,
             outcome, reason, where, time.perf_counter() - begin,
         )  # fmt: skip
 
-    def look_again(self, mutant: Mutant, tried: Tried) -> Tried:
+    def look_again(self, mutant: Mutant, tried: MutantResult) -> MutantResult:
         """A survivor beside the original on inputs of the check for finalists, and if it differs through that
         check; it takes up to a minute. Others as they are."""
         if not tried.unknown:
@@ -188,13 +138,13 @@ class Laboratory:
             return kernel, sibling.launch
 
         return check(
-            kernel_for, self.device, self.task, self.subject.problem, self.tiles, seed=self.subject.seed,
+            kernel_for, self.device, self.task, self.target.problem, self.tiles, seed=self.target.seed,
             deterministic=self.template.deterministic, thorough=thorough,
         )  # fmt: skip
 
     def _difference(self, mutant: Mutant) -> Fate:
         """What ptxas makes of a mutant that the gate did not refuse."""
-        entry, arch = self.candidate.entry, self.subject.gpu.arch
+        entry, arch = self.candidate.entry, self.target.gpu.arch
         original, changed = self.binary.ptx, mutant.of(self.binary.ptx)
         if self._code is None:
             self._code = machine_code(assemble(original, arch, self.toolkit.ptxas), original, entry)
@@ -220,7 +170,7 @@ class Laboratory:
     def _originals(self) -> list[tuple[Case, LaunchConfig, bytes]]:
         """Cases of the check for finalists that the same code serves, and what the original leaves; of the
         long ragged lengths, which take nine tenths of the time, every FAR_STEP-th. Kept in the cache."""
-        task, problem, tiles, seed = self.task, self.subject.problem, self.tiles, self.subject.seed
+        task, problem, tiles, seed = self.task, self.target.problem, self.tiles, self.target.seed
         cases = plan_boundary(task, problem, tiles, seed, self.device)
         cases += plan_ragged(task, problem, tiles, seed, self.device, thorough=True)
         near = {case.problem for case in cases} - set(task.ragged_problems(problem, tiles, far=True))
@@ -233,7 +183,7 @@ class Laboratory:
             sibling = self.template.candidate(self.point, case.problem)
             if body_of(sibling.source) == body_of(self.candidate.source):
                 served.append((case, sibling.launch))
-        cache = Cache(self.subject.cache)
+        cache = Cache(self.target.cache)
         key = digest_of("bits", self.binary.ptx, repr(served), _arithmetic(task))
         if (kept := cache.read(key)) is None:
             kernel = self.device.load(self.binary, self.candidate.launch)
@@ -247,23 +197,23 @@ class Laboratory:
         import torch
 
         inputs = self.task.inputs(case.problem, case.family, case.seed, "cpu")
-        arena = GuardedMemory(self.task.buffers(case.problem), launch.workspaces, torch_device="cpu")
-        arena.fill(inputs, seed=0)
-        (image,) = arena.room_for_images(1)
-        arena.poison(0)
-        fault = kernel.execute(launch, arena.regions, schedule).fault
-        arena.take_image(image)
-        if fault or arena.unlike([image], None).any():
+        memory = GuardedMemory(self.task.buffers(case.problem), launch.workspaces, torch_device="cpu")
+        memory.fill(inputs, seed=0)
+        (image,) = memory.room_for_images(1)
+        memory.poison(0)
+        fault = kernel.execute(launch, memory.regions, schedule).fault
+        memory.take_image(image)
+        if fault or memory.unlike([image], None).any():
             return b"damage" if fault is None else fault.text.encode()
-        outputs = arena.outputs(image)
+        outputs = memory.outputs(image)
         raw = (outputs[name].contiguous().view(-1).view(torch.uint8) for name in sorted(outputs))
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in raw)).digest()
 
     def _profile(self) -> tuple[dict[int, tuple[str, str]], float]:
         """The executed PTX lines with their CUDA line and its text; warp instructions of the longest launch.
 
-        They run what the gate runs: its boundary problems, and one piece of the subject's own problem."""
-        problem = self.subject.problem
+        They run what the gate runs: its boundary problems, and one piece of the target's own problem."""
+        problem = self.target.problem
         kernel = self.device.load(self.binary, self.candidate.launch)
         source, lines = self.candidate.source.splitlines(), cuda_lines(self.binary.ptx)
         found: dict[int, tuple[str, str]] = {}
@@ -275,10 +225,10 @@ class Laboratory:
             if body_of(sibling.source) != body_of(self.candidate.source):
                 continue
             inputs = self.task.inputs(at, family, 0, "cpu")
-            arena = GuardedMemory(self.task.buffers(at), sibling.launch.workspaces, torch_device="cpu")
-            arena.fill(inputs, seed=0)
-            arena.poison(0)
-            run = kernel.execute(sibling.launch, arena.regions, profile=True)
+            memory = GuardedMemory(self.task.buffers(at), sibling.launch.workspaces, torch_device="cpu")
+            memory.fill(inputs, seed=0)
+            memory.poison(0)
+            run = kernel.execute(sibling.launch, memory.regions, profile=True)
             if run.fault:
                 raise BadTemplate(f"{self.template.path}:1: the original is refused: {run.fault.text}",
                                   "mutants are made of an honest kernel")  # fmt: skip
@@ -306,33 +256,34 @@ def _arithmetic(task: Task) -> list[str]:
     return [hashlib.sha256(sources).hexdigest(), torch.__version__, kind]
 
 
-_laboratory: Laboratory | None = None
-"""Of this process, for the subject whose mutants it tries."""
+_run: MutationRun | None = None
+"""The run of this process, for the target whose mutants it tries."""
 
 
-def _try(subject: Subject, mutant: Mutant, again: Tried | None) -> Tried:
-    global _laboratory  # noqa: PLW0603  (one for each process of the pool)
-    if _laboratory is None or _laboratory.subject != subject:
-        _laboratory = None
-        _laboratory = Laboratory(subject)
-    return _laboratory.look_again(mutant, again) if again else _laboratory.look(mutant)
+def _try(target: MutationTarget, mutant: Mutant, again: MutantResult | None) -> MutantResult:
+    global _run  # noqa: PLW0603  (one for each process of the pool)
+    if _run is None or _run.target != target:
+        _run = None
+        _run = MutationRun(target)
+    return _run.look_again(mutant, again) if again else _run.look(mutant)
 
 
 def try_mutants(
-    subject: Subject, count: int | None, jobs: int, tell: Callable[[Tried], None] = lambda _: None
-) -> list[Tried]:
-    """Tries `count` mutants (None: all), in `jobs` processes; `tell` hears of each as it ends. In the order
-    of their lines.
-
-    BadTemplate where the original itself is not GREEN."""
-    here = Laboratory(subject)
+    target: MutationTarget,
+    count: int | None,
+    jobs: int,
+    tell: Callable[[MutantResult], None] = lambda _: None,
+) -> list[MutantResult]:
+    """Tries `count` mutants (None: all), in `jobs` processes; calls `tell` with each as it ends. Ordered by
+    line. BadTemplate where the original itself is not GREEN."""
+    here = MutationRun(target)
     here.verify()
     chosen = {mutant.key: mutant for mutant in here.some(count)}
-    tried: list[Tried] = []
-    again: list[Errand] = []
-    for _, found in try_each([(subject, mutant, None) for mutant in chosen.values()], jobs):
+    tried: list[MutantResult] = []
+    again: list[Attempt] = []
+    for _, found in try_each([(target, mutant, None) for mutant in chosen.values()], jobs):
         if found.unknown:
-            again.append((subject, chosen[found.key], found))
+            again.append((target, chosen[found.key], found))
         else:
             tell(found)
             tried.append(found)
@@ -342,65 +293,17 @@ def try_mutants(
     return in_order(tried)
 
 
-def in_order(tried: Iterable[Tried]) -> list[Tried]:
-    """By line."""
-    return sorted(tried, key=lambda t: (t.line, t.kind, t.after))
-
-
-Errand = tuple[Subject, Mutant, Tried | None]
+Attempt = tuple[MutationTarget, Mutant, MutantResult | None]
 """A mutant to look at, or the survivor that is to be looked at again."""
 
 
-def try_each(work: Sequence[Errand], jobs: int) -> Iterator[tuple[Subject, Tried]]:
-    """Runs errands, those of one subject best beside each other, in `jobs` processes; as they end."""
+def try_each(work: Sequence[Attempt], jobs: int) -> Iterator[tuple[MutationTarget, MutantResult]]:
+    """Makes attempts in `jobs` processes; results come as they end. Those of one target should stand beside
+    each other."""
     if jobs == 1 or not work:
-        yield from ((errand[0], _try(*errand)) for errand in work)
+        yield from ((attempt[0], _try(*attempt)) for attempt in work)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        asked = {pool.submit(_try, *errand): errand[0] for errand in work}
+        asked = {pool.submit(_try, *attempt): attempt[0] for attempt in work}
         for future in as_completed(asked):
             yield asked[future], future.result()
-
-
-def score(tried: Sequence[Tried]) -> float:
-    """The share of the mutants that run and differ which the gate refuses; 1 where there is none."""
-    fates = Counter(t.fate for t in tried)
-    counted = fates["refused"] + fates["survived"]
-    return fates["refused"] / counted if counted else 1.0
-
-
-def record(subject: Subject, tried: Sequence[Tried]) -> Mapping[str, Any]:
-    """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
-    survivors whose outputs had the original's bits in all launches of the check for finalists, `within`
-    those that differed within the line; the others only that check refused."""
-    fates = Counter(t.fate for t in tried)
-    by_kind: dict[str, Counter[str]] = {}
-    for t in tried:
-        by_kind.setdefault(t.kind, Counter())[t.fate] += 1
-    survivors = [asdict(t) for t in tried if t.fate == "survived"]
-    finalists = [t for t in tried if t.fate == "survived" and t.thorough == Outcome.GREEN]
-    alike = sum(not t.differs for t in finalists)
-    counted = fates["refused"] + fates["survived"]
-    return {
-        "template": subject.template,
-        "problem": subject.problem.key,
-        "gpu": subject.gpu.name,
-        "seed": subject.seed,
-        "executed": counted,
-        "refused": fates["refused"],
-        "score": score(tried),
-        "only_finalists": fates["survived"] - len(finalists),
-        "alike": alike,
-        "within": len(finalists) - alike,
-        "score_of_different": fates["refused"] / (counted - alike) if counted > alike else 1.0,
-        "score_thorough": (counted - len(finalists)) / counted if counted else 1.0,
-        "score_thorough_of_different": (counted - len(finalists)) / (counted - alike)
-        if counted > alike
-        else 1.0,
-        "unchanged": fates["unchanged"],
-        "no_program": fates["no program"],
-        "by_kind": {kind: dict(counts) for kind, counts in sorted(by_kind.items())},
-        "reasons": dict(Counter(t.reason or t.outcome for t in tried if t.fate == "refused").most_common()),
-        "median_seconds": sorted(t.seconds for t in tried)[len(tried) // 2] if tried else None,
-        "survivors": survivors,
-    }

@@ -219,7 +219,7 @@ bool exit_(Warp& w, u32 m) {
 }
 
 // Out of line: inlined, it costs the loop of run_warp 4-8 % on kernels of plain arithmetic.
-[[gnu::noinline]] bool collective(Warp& w, const Ins& I, u32 m) {
+[[gnu::noinline]] bool bring_together(Warp& w, const Ins& I, u32 m) {
   const Program& p = *w.worker->launch->program;
   if (p.tracked && p.track[w.pc]) watch(w);
   const u32 run = gather(w, I, m);
@@ -240,6 +240,16 @@ bool exit_(Warp& w, u32 m) {
   }
   pick(w);
   return w.status != Status::READY;
+}
+
+bool collective(Warp& w, const Ins& I, u32 m) {
+  // The frequent case: all live lanes arrive at once, and no register is watched.
+  if (I.flow == Flow::ALIGNED && m == w.live && w.touched.empty()) {
+    (m == FULL ? I.full : I.part)(w, I, m);
+    w.pc++;
+    return w.status != Status::READY;
+  }
+  return bring_together(w, I, m);
 }
 
 // Adds what a turn has executed to the totals, also when the turn ends with a fault.

@@ -1,0 +1,111 @@
+"""What became of the mutants of a kernel: one result each, and the record of all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from evo.gpu import Gpu
+from evo.trial import Outcome, Point, Problem
+
+Fate = Literal["refused", "survived", "unchanged", "no program"]
+
+
+@dataclass(frozen=True)
+class MutationTarget:
+    """An honest kernel whose mutants are tried: a template's `point` (its default unless given) for `problem`
+    on the GPU that the emulator stands for. Picklable."""
+
+    template: str
+    problem: Problem
+    gpu: Gpu
+    cache: Path
+    nvcc: Path | None = None
+    folders: tuple[Path, ...] = ()
+    point: Point | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class MutantResult:
+    """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
+    was called from), `text` that line's code. Of a survivor: in how many of the `compared` launches of the
+    check for finalists its outputs had other bits than the original's (`differs`); how it ended there.
+    """
+
+    kind: str
+    line: int
+    before: str
+    after: str
+    place: str
+    text: str
+    fate: Fate
+    outcome: str
+    reason: str
+    where: str
+    seconds: float
+    thorough: str = ""
+    differs: int = 0
+    compared: int = 0
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """That of its mutant."""
+        return self.kind, self.line, self.after
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is a survivor that was not looked at again."""
+        return self.fate == "survived" and not self.compared
+
+
+def in_order(tried: Iterable[MutantResult]) -> list[MutantResult]:
+    """By line."""
+    return sorted(tried, key=lambda t: (t.line, t.kind, t.after))
+
+
+def score(tried: Sequence[MutantResult]) -> float:
+    """The share of the mutants that run and differ which the gate refuses; 1 where there is none."""
+    fates = Counter(t.fate for t in tried)
+    counted = fates["refused"] + fates["survived"]
+    return fates["refused"] / counted if counted else 1.0
+
+
+def record(target: MutationTarget, tried: Sequence[MutantResult]) -> Mapping[str, Any]:
+    """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
+    survivors whose outputs had the original's bits in all launches of the check for finalists, `within`
+    those that differed within the line; the others only that check refused."""
+    fates = Counter(t.fate for t in tried)
+    by_kind: dict[str, Counter[str]] = {}
+    for t in tried:
+        by_kind.setdefault(t.kind, Counter())[t.fate] += 1
+    survivors = [asdict(t) for t in tried if t.fate == "survived"]
+    finalists = [t for t in tried if t.fate == "survived" and t.thorough == Outcome.GREEN]
+    alike = sum(not t.differs for t in finalists)
+    counted = fates["refused"] + fates["survived"]
+    return {
+        "template": target.template,
+        "problem": target.problem.key,
+        "gpu": target.gpu.name,
+        "seed": target.seed,
+        "executed": counted,
+        "refused": fates["refused"],
+        "score": score(tried),
+        "only_finalists": fates["survived"] - len(finalists),
+        "alike": alike,
+        "within": len(finalists) - alike,
+        "score_of_different": fates["refused"] / (counted - alike) if counted > alike else 1.0,
+        "score_thorough": (counted - len(finalists)) / counted if counted else 1.0,
+        "score_thorough_of_different": (counted - len(finalists)) / (counted - alike)
+        if counted > alike
+        else 1.0,
+        "unchanged": fates["unchanged"],
+        "no_program": fates["no program"],
+        "by_kind": {kind: dict(counts) for kind, counts in sorted(by_kind.items())},
+        "reasons": dict(Counter(t.reason or t.outcome for t in tried if t.fate == "refused").most_common()),
+        "median_seconds": sorted(t.seconds for t in tried)[len(tried) // 2] if tried else None,
+        "survivors": survivors,
+    }
