@@ -17,7 +17,8 @@ from evo.cache import Cache
 from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
-from evo.device.driver import gpu_names
+from evo.device.driver import STICKY, gpu_names
+from evo.dtype import DTYPES
 from evo.errors import Crashed, MachineError, Unlaunchable, UsageError
 from evo.gpu import known_gpu
 from evo.trial import BufferArg, LaunchConfig, ScalarArg, TensorMapArg
@@ -111,6 +112,13 @@ def test_without_a_gpu_it_says_so() -> None:
     with pytest.raises(MachineError, match="NVIDIA driver") as caught:
         CudaDevice(0)
     assert "emulator" in caught.value.hint
+
+
+def test_the_driver_knows_what_is_asked_of_it_by_name() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    assert set(driver.CUresult.__members__) >= STICKY
+    elements = driver.CUtensorMapDataType.__members__
+    assert all(f"CU_TENSOR_MAP_DATA_TYPE_{dtype.tensor_map}" in elements for dtype in DTYPES.values())
 
 
 @needs_gpu

@@ -106,6 +106,21 @@ def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: 
     assert done[-1] == "alone"
 
 
+def test_what_waits_is_told_for_as_long_as_it_waits(tmp_path: Path) -> None:
+    lock, told = GpuLock("GPU-x", tmp_path), list[str]()
+
+    @contextmanager
+    def waits() -> Iterator[None]:
+        told.append("waits")
+        yield
+        told.append("has it")
+
+    with lock.alone(waits), lock.beside(waits):
+        assert told == ["waits", "has it"]
+    with lock.beside(waits):
+        assert told == ["waits", "has it"] * 2
+
+
 def test_gates_that_ask_at_the_same_time_are_not_taken_for_somebody_who_waits(tmp_path: Path) -> None:
     lock, done = GpuLock("GPU-x", tmp_path), list[str]()
 

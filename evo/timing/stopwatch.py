@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -55,11 +55,17 @@ TRIES = 3
 """Samples of a first estimate, of which the least counts: another process may have had the GPU meanwhile."""
 
 
+class Graph(Protocol):
+    """Work that was captured, as torch.cuda.CUDAGraph holds it."""
+
+    def replay(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Replay:
     """A captured graph of `launches` chained launches."""
 
-    graph: Any
+    graph: Graph
     launches: int
 
 
