@@ -25,11 +25,11 @@ class Cache:
         self.limit_bytes = limit_bytes
 
     def path(self, key: str) -> Path:
-        """Where the folder of `key` lies, whether it exists or not."""
+        """The folder of `key`, whether it exists or not."""
         return self.root / key[:2] / key
 
     def read(self, key: str) -> bytes | None:
-        """What was kept under `key`; None if nothing is."""
+        """What is stored under `key`; None if nothing is."""
         entry = self._file(key)
         try:
             content = entry.read_bytes()
@@ -39,8 +39,8 @@ class Cache:
             os.utime(entry)  # age for prune(): least recently used goes first
         return content
 
-    def keep(self, key: str, content: bytes) -> None:
-        """Keeps `content` under `key`, in place of what is there."""
+    def write(self, key: str, content: bytes) -> None:
+        """Stores `content` under `key`, in place of what is there."""
         entry = self._file(key)
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f".{key[:8]}-", dir=entry.parent)
@@ -52,8 +52,8 @@ class Cache:
             Path(scratch).unlink(missing_ok=True)
             raise
 
-    def drop(self, key: str) -> None:
-        """Forgets what was kept under `key`."""
+    def delete(self, key: str) -> None:
+        """Deletes what is stored under `key`."""
         with suppress(OSError):
             self._file(key).unlink()
 
@@ -63,8 +63,8 @@ class Cache:
     def build_once(self, key: str, build: Callable[[Path], None]) -> Path:
         """The folder of `key`; where it is absent, `build` fills a fresh one that is then renamed into place.
 
-        Two processes may build the same key at once; the first rename wins and both see the same content.
-        If `build` raises, nothing stays behind.
+        Two processes may build the same key at once: the first rename wins, and both see the same content. If
+        `build` raises, nothing is left.
         """
         entry = self.path(key)
         if entry.is_dir():
@@ -84,7 +84,7 @@ class Cache:
         return entry
 
     def prune(self) -> int:
-        """Delete the least recently used entries until the cache is within its limit; the bytes freed."""
+        """Deletes the least recently used entries until the cache is within its limit; the bytes freed."""
         entries = []
         for entry in self.root.glob("??/*"):
             try:

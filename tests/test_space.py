@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits, target
-from evo.space import ENUMERATED, Models, Parameter, Rule, Space, hardware_rules, rule
+from evo.space import MOST_ENUMERATED, Models, Parameter, Rule, Space, hardware_rules, rule
 from evo.trial import Problem
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
@@ -237,7 +237,7 @@ def test_a_million_points_are_enumerated_in_two_seconds() -> None:
 
 def test_larger_products_are_sampled_and_say_so() -> None:
     space = _wide(10)
-    assert space.size > ENUMERATED
+    assert space.size > MOST_ENUMERATED
     feasible = space.feasible(L4, PROBLEM)
     assert not feasible.exact
     exact = _wide(6).feasible(L4, PROBLEM)  # the rules see only the first six

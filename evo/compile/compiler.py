@@ -213,7 +213,7 @@ class Compiler:
             fields["state"] = tuple(fields["state"])
             return Binary(ptx=rest[:cut].decode(), cubin=rest[cut:], **fields)
         except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError):
-            self.cache.drop(key)
+            self.cache.delete(key)
             return None
 
     def _keep(self, key: str, binary: Binary) -> Binary:
@@ -226,7 +226,7 @@ class Compiler:
             preset=_XZ_PRESET["cubin" in self.parts],
         )
         try:
-            self.cache.keep(key, packed)
+            self.cache.write(key, packed)
         except OSError as error:
             raise MachineError(
                 f"cannot write to the cache {self.cache.root}: {error.strerror}",

@@ -188,7 +188,7 @@ class MutationRun:
         if (kept := cache.read(key)) is None:
             kernel = self.device.load(self.binary, self.candidate.launch)
             kept = b"".join(self._bits(kernel, launch, case, case.schedules[0]) for case, launch in served)
-            cache.keep(key, kept)
+            cache.write(key, kept)
         bits = [kept[at : at + DIGEST_BYTES] for at in range(0, len(kept), DIGEST_BYTES)]
         return [(*at, digest) for at, digest in zip(served, bits, strict=True)]
 

@@ -1,0 +1,19 @@
+"""What may fill the holes of a template: parameters, rules, and the points that the rules allow."""
+
+from evo.space.parameters import Filling, Indices, Parameter
+from evo.space.rules import Models, Rule, hardware_rules, rule, smem_text
+from evo.space.space import MOST_ENUMERATED, FeasibleSet, Space
+
+__all__ = [
+    "MOST_ENUMERATED",
+    "FeasibleSet",
+    "Filling",
+    "Indices",
+    "Models",
+    "Parameter",
+    "Rule",
+    "Space",
+    "hardware_rules",
+    "rule",
+    "smem_text",
+]

@@ -1,0 +1,142 @@
+"""Parameters of a template, and the columns of points that rules and models get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from evo.errors import BadTemplate, UsageError
+from evo.trial import Value
+
+Indices = npt.NDArray[np.intp]
+"""Positions in the tuples of values: (points, parameters)."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_TEXT = re.compile(r"[A-Za-z0-9_.+-]*")  # goes into a comment and into C++: no quotes, backslashes, line ends
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hole. Numeric values are ordered; others are choices without order.
+
+    `layer` is the level of the two-layer search it belongs to, `off` the value that switches the idea off
+    (for ablations), `meaning` and `expected` (what it should bring, and when) are sentences for a person.
+    `worth` is that expectation in figures, if it has any: time with `off` / time with another value, from and
+    to.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    default: Value
+    layer: Literal["macro", "micro"] = "micro"
+    off: Value | None = None
+    meaning: str = ""
+    expected: str = ""
+    worth: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or hasattr(Columns, self.name):
+            raise BadTemplate(f"unusable parameter name: {self.name!r}", "lower_snake: k_stages")
+        if not self.values:
+            raise BadTemplate(f"parameter {self.name} has no values", "give at least one")
+        for value in self.values:
+            if isinstance(value, str) and not _TEXT.fullmatch(value):
+                raise BadTemplate(f"parameter {self.name}: unusable value {value!r}", "letters, digits, _.+-")
+        if len({(type(v), v) for v in self.values}) != len(self.values):
+            raise BadTemplate(f"parameter {self.name} has a value twice", f"values: {self.values}")
+        if self.worth is not None and not (0 < self.worth[0] <= self.worth[1] and self.off is not None):
+            raise BadTemplate(
+                f"parameter {self.name}: worth {self.worth}", "(1.2, 1.3), and `off`, the value without it"
+            )
+        for value in (self.default,) if self.off is None else (self.default, self.off):
+            if not any(_same(value, v) for v in self.values):
+                raise BadTemplate(f"parameter {self.name} has no value {value!r}", f"values: {self.values}")
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the values are numbers, so that there are adjacent ones."""
+        return all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in self.values)
+
+    def random(self, rng: np.random.Generator) -> Value:
+        """A value, all equally likely."""
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def neighbours(self, value: Value) -> tuple[Value, ...]:
+        """The adjacent values of an ordered parameter; all other values of an unordered one."""
+        if not self.ordered:
+            return tuple(v for v in self.values if not _same(v, value))
+        ladder = sorted(self.values)
+        at = ladder.index(value)
+        return tuple(ladder[i] for i in (at - 1, at + 1) if 0 <= i < len(ladder))
+
+    def parse(self, value: object) -> Value:
+        """The value meant by `value` (itself, or its text: "64", "true", "xor"); else UsageError."""
+        for known in self.values:
+            if _same(known, value) or (isinstance(value, str) and value.lower() == str(known).lower()):
+                return known
+        known_values = ", ".join(str(v) for v in self.values)
+        raise UsageError(f"parameter {self.name} cannot be {value!r}", f"one of {known_values}")
+
+    def position(self, value: Value) -> int:
+        """Which of the values `value` is; else UsageError."""
+        try:
+            return self._positions[isinstance(value, bool), value]
+        except (KeyError, TypeError):
+            raise UsageError(f"parameter {self.name} cannot be {value!r}", f"one of {self.values}") from None
+
+    @cached_property
+    def _positions(self) -> dict[tuple[bool, Value], int]:
+        return {(isinstance(v, bool), v): i for i, v in reversed(list(enumerate(self.values)))}
+
+    @cached_property
+    def column(self) -> npt.NDArray[Any]:
+        """The values as an array; of objects where their types differ."""
+        uniform = len({type(v) for v in self.values}) == 1
+        return np.array(self.values, dtype=None if uniform else object)
+
+
+def _same(a: object, b: object) -> bool:
+    """Equal, where True is not 1 (both may be values of one parameter and render differently)."""
+    return isinstance(a, bool) == isinstance(b, bool) and a == b
+
+
+class Filling(dict[str, Any]):
+    """Values of holes, readable as `p.bm` and `p["bm"]`: what rules, models and `derived` get."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            known = ", ".join(self)
+            raise BadTemplate(f"there is no parameter {name}", f"parameters: {known}") from None
+
+
+class Columns(Filling):
+    """Columns of the points `rows` (n, parameters), built when they are first asked for."""
+
+    def __init__(self, parameters: Sequence[Parameter], rows: Indices) -> None:
+        super().__init__()
+        self._sources = {p.name: (p, i) for i, p in enumerate(parameters)}
+        self._rows = rows
+
+    def __missing__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._sources:
+            known = ", ".join(self._sources)
+            raise BadTemplate(f"there is no parameter {name}", f"parameters: {known}")
+        parameter, i = self._sources[name]
+        column: npt.NDArray[Any] = parameter.column[self._rows[:, i]]
+        self[name] = column
+        return column
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+    @property
+    def points_asked(self) -> int:
+        return len(self._rows)

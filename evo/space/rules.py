@@ -1,0 +1,138 @@
+"""Rules: which points a template, and the hardware, allow.
+
+A rule is one function, `rule(p, limits, problem)`, over *columns*: `p.bm` is an array with one value a point.
+So a rule is written with operators (`&`, `|`, `~`, `np.where`), and a million points take a fraction of a
+second. A single point is a column of length one, so there is only one way to evaluate a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evo.errors import BadTemplate, EvoError
+from evo.gpu import KIB, Limits
+from evo.space.parameters import Columns
+from evo.trial import Problem
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A feasibility constraint. `allowed(p, limits, problem)` gives one truth value a point; `reason` says in
+    words why a point is refused, and may hold fields of `limits` and `problem`, and the shared-memory limit
+    as `smem`: "tile longer than the {problem[L]} keys", "more than {smem} of shared memory"."""
+
+    allowed: Callable[[Any, Limits, Problem], Any]
+    reason: str
+
+    def why(self, limits: Limits, problem: Problem) -> str:
+        """The reason, with its numbers: the phrase that rejections are counted by."""
+        try:
+            return self.reason.format(limits=limits, problem=problem, smem=smem_text(limits.smem_bytes))
+        except (KeyError, IndexError, AttributeError, ValueError) as error:
+            hint = "fields: {smem}, and of limits and problem, as in {problem[D]}"
+            raise BadTemplate(f"{self.place}: malformed reason {self.reason!r}: {error}", hint) from error
+
+    @property
+    def name(self) -> str:
+        return self.allowed.__name__
+
+    @property
+    def place(self) -> str:
+        """`file:line` of the rule's function."""
+        code = self.allowed.__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+    def __call__(self, p: Any, limits: Limits, problem: Problem) -> Any:
+        return self.allowed(p, limits, problem)
+
+    def mask(self, columns: Columns, limits: Limits, problem: Problem) -> npt.NDArray[np.bool_]:
+        """One truth value a point. BadTemplate if the function fails or answers something else."""
+        try:
+            answer = np.asarray(self.allowed(columns, limits, problem))
+        except BadTemplate as error:
+            if self.place in error.message:
+                raise
+            raise BadTemplate(f"{self.place}: {error.message}", error.hint) from error
+        except EvoError:
+            raise
+        except Exception as error:  # whatever a template's rule raises is the template's fault
+            hint = "a rule gets arrays: write & | ~ and np.where, not `and`, `or`, `not`, `if`"
+            raise BadTemplate(f"{self.place}: rule {self.name} failed: {error}", hint) from error
+        if answer.dtype != np.bool_ or answer.shape not in ((), (columns.points_asked,)):
+            got = f"{answer.dtype}{list(answer.shape)}"
+            hint = f"a rule answers with one truth value a point: bool[{columns.points_asked}]"
+            raise BadTemplate(f"{self.place}: rule {self.name} gave {got}", hint)
+        return np.broadcast_to(answer, (columns.points_asked,))
+
+
+def rule(reason: str) -> Callable[[Callable[[Any, Limits, Problem], Any]], Rule]:
+    """Decorator: a `Rule` of a function `(p, limits, problem)` that is True where a point is allowed."""
+    return lambda allowed: Rule(allowed, reason)
+
+
+REGISTER_MODEL_LIMIT = 300
+"""The register model is a model (Spearman 0.97 against ptxas): above this even its error does not save a
+point; between 220 and this, ptxas decides."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """A template's models of what it needs, each `(p, problem) -> array`; None where it has none.
+
+    `smem_bytes` a CTA, `threads` a CTA, `registers` a thread, `grid` (x, y, z), `cluster` CTAs a cluster.
+    """
+
+    needs: str
+    smem_bytes: Callable[[Any, Problem], Any]
+    threads: Callable[[Any, Problem], Any]
+    registers: Callable[[Any, Problem], Any] | None = None
+    grid: Callable[[Any, Problem], Any] | None = None
+    cluster: Callable[[Any, Problem], Any] | None = None
+
+
+def hardware_rules(models: Models) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """The rules that hold for every template: (asked before the template's own, asked after them).
+
+    The instruction set comes first. The models come last: they need not make sense of points that the
+    template's own rules refuse.
+    """
+
+    @rule(f"needs {models.needs} instructions, {{limits.instructions}} allowed")
+    def instruction_set(_p: Any, limits: Limits, _problem: Problem) -> Any:
+        return limits.allows(models.needs)
+
+    @rule("more than {smem} of shared memory a CTA")
+    def shared_memory(p: Any, limits: Limits, problem: Problem) -> Any:
+        return np.asarray(models.smem_bytes(p, problem)) <= limits.smem_bytes
+
+    @rule("more than {limits.gpu.threads_per_cta} threads a CTA")
+    def threads(p: Any, limits: Limits, problem: Problem) -> Any:
+        return np.asarray(models.threads(p, problem)) <= limits.gpu.threads_per_cta
+
+    @rule(f"register model above {REGISTER_MODEL_LIMIT} a thread")
+    def registers(p: Any, _limits: Limits, problem: Problem) -> Any:
+        assert models.registers is not None
+        return np.asarray(models.registers(p, problem)) <= REGISTER_MODEL_LIMIT
+
+    @rule("grid beyond the launch limits (2^31 - 1, 65535, 65535)")
+    def grid(p: Any, _limits: Limits, problem: Problem) -> Any:
+        assert models.grid is not None
+        x, y, z = (np.asarray(side) for side in models.grid(p, problem))
+        return (x < 2**31) & (y <= 65535) & (z <= 65535)
+
+    @rule("cluster of more than {limits.gpu.max_cluster} CTAs")
+    def cluster(p: Any, limits: Limits, problem: Problem) -> Any:
+        assert models.cluster is not None
+        return np.asarray(models.cluster(p, problem)) <= limits.gpu.max_cluster
+
+    optional = ((models.registers, registers), (models.grid, grid), (models.cluster, cluster))
+    return (instruction_set,), (shared_memory, threads, *(r for model, r in optional if model is not None))
+
+
+def smem_text(nbytes: int) -> str:
+    """`99 KB` for 101376: shared-memory sizes as people name them."""
+    return f"{nbytes // KIB} KB" if nbytes % KIB == 0 else f"{nbytes} bytes"

@@ -1,0 +1,234 @@
+"""Spaces: the parameters of a template with their rules, and the points that the rules allow.
+
+Rules are asked in order, and a point is counted under the *first* rule that rejects it. Later rules see only
+the points that are left, and need not be meaningful for the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evo.errors import BadTemplate, UsageError
+from evo.gpu import Limits
+from evo.space.parameters import Columns, Filling, Indices, Parameter
+from evo.space.rules import Models, Rule
+from evo.trial import Point, Problem
+
+MOST_ENUMERATED = 1 << 22
+"""Products up to this size are enumerated whole; larger ones are sampled."""
+SAMPLED_POINTS = 1 << 18
+"""So many points are drawn from a product that is too large to enumerate."""
+_CHUNK_POINTS = 1 << 18  # points evaluated at once: bounds the memory of the columns, not the result
+
+
+@dataclass(frozen=True)
+class Space:
+    """Parameters and the rules over them."""
+
+    parameters: tuple[Parameter, ...]
+    rules: tuple[Rule, ...] = ()
+    models: Models | None = None
+    """What the template says a point needs; the rules ask it, and strategies learn from it."""
+
+    def __post_init__(self) -> None:
+        names = [p.name for p in self.parameters]
+        if len(set(names)) != len(names):
+            raise BadTemplate("a parameter is declared twice", ", ".join(names))
+
+    def __getitem__(self, name: str) -> Parameter:
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        known = ", ".join(p.name for p in self.parameters)
+        raise UsageError(f"there is no parameter {name}", f"parameters: {known}")
+
+    @property
+    def size(self) -> int:
+        """Points of the plain product, feasible or not."""
+        return math.prod(len(p.values) for p in self.parameters)
+
+    @property
+    def default(self) -> Point:
+        return {p.name: p.default for p in self.parameters}
+
+    def parse(self, point: Mapping[str, object]) -> Point:
+        """The point meant by `point`, complete and in the parameters' order. UsageError on a wrong one."""
+        for name in point:
+            self[name]
+        missing = [p.name for p in self.parameters if p.name not in point]
+        if missing:
+            raise UsageError(f"point without {', '.join(missing)}", "a point has a value for every parameter")
+        return {p.name: p.parse(point[p.name]) for p in self.parameters}
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """The points that differ in one parameter by one neighbour, feasible or not."""
+        for parameter in self.parameters:
+            for value in parameter.neighbours(point[parameter.name]):
+                yield {**point, parameter.name: value}
+
+    def why_not(self, point: Point, limits: Limits, problem: Problem) -> str | None:
+        """The reason of the first rule that rejects `point`, or None where it is feasible."""
+        columns = Columns(self.parameters, self.indices_of(point)[None, :])
+        for one in self.rules:
+            if not one.mask(columns, limits, problem)[0]:
+                return one.why(limits, problem)
+        return None
+
+    def feasible(self, limits: Limits, problem: Problem) -> FeasibleSet:
+        """The points that the rules allow: all of them, or a sample where the product is too large."""
+        if self.size <= MOST_ENUMERATED:
+            begins = range(0, self.size, _CHUNK_POINTS)
+            chunks = (np.arange(begin, min(begin + _CHUNK_POINTS, self.size)) for begin in begins)
+            return FeasibleSet.of(self, limits, problem, (self._unrank(c) for c in chunks), exact=True)
+        rng = np.random.default_rng(0)  # always the same sample: a resumed study sees the same set
+        return FeasibleSet.of(self, limits, problem, [self.draw(rng, SAMPLED_POINTS)], exact=False)
+
+    def draw(self, rng: np.random.Generator, count: int) -> Indices:
+        """`count` points of the plain product, as indices (count, parameters)."""
+        columns = [rng.integers(len(p.values), size=count, dtype=np.intp) for p in self.parameters]
+        return np.stack(columns, axis=1) if columns else np.zeros((count, 0), np.intp)
+
+    def indices_of(self, point: Point) -> Indices:
+        """The position of each value in its parameter's values: (parameters,)."""
+        return np.array([p.position(point[p.name]) for p in self.parameters], np.intp)
+
+    def point_at(self, row: Indices) -> Point:
+        """The point of one row of indices."""
+        return {p.name: p.values[int(i)] for p, i in zip(self.parameters, row, strict=True)}
+
+    def sieve(self, rows: Indices, limits: Limits, problem: Problem) -> tuple[Indices, dict[str, int]]:
+        """The rows that all rules allow, and how many each reason rejected (every reason, also with 0)."""
+        rejected: dict[str, int] = {}
+        columns = Columns(self.parameters, rows)
+        for one in self.rules:
+            why = one.why(limits, problem)
+            mask = one.mask(columns, limits, problem)
+            rejected[why] = rejected.get(why, 0) + len(rows) - int(mask.sum())
+            if not mask.all():
+                rows = rows[mask]
+                columns = Columns(self.parameters, rows)
+        return rows, rejected
+
+    def columns(self, rows: Indices) -> Filling:
+        """The points of `rows` of indices as columns: what rules and models get."""
+        return Columns(self.parameters, rows)
+
+    def _unrank(self, ranks: Indices) -> Indices:
+        """Mixed-radix digits of `ranks`, the last parameter fastest: (points, parameters)."""
+        rows = np.empty((len(ranks), len(self.parameters)), np.intp)
+        for i in reversed(range(len(self.parameters))):
+            ranks, rows[:, i] = np.divmod(ranks, len(self.parameters[i].values))
+        return rows
+
+
+@dataclass(frozen=True)
+class FeasibleSet:
+    """The feasible points of a space for given limits and problem.
+
+    `indices` has a row a point (n, parameters). `exact`: the rules saw all points; otherwise `count` and
+    `rejected` are estimates from a sample of the product, and `indices` holds the sample's feasible points.
+    """
+
+    space: Space
+    limits: Limits
+    problem: Problem
+    indices: Indices
+    rejected: Mapping[str, int]
+    exact: bool
+    asked: int
+    """How many points the rules saw."""
+
+    @classmethod
+    def of(
+        cls, space: Space, limits: Limits, problem: Problem, chunks: Iterable[Indices], exact: bool
+    ) -> FeasibleSet:
+        """Sieves `chunks` of indices through the rules."""
+        kept, rejected, asked = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0), 0
+        for chunk in chunks:
+            rows, refused = space.sieve(chunk, limits, problem)
+            kept.append(rows.astype(np.int16 if exact else np.intp, copy=False))
+            asked += len(chunk)
+            for why, count in refused.items():
+                rejected[why] += count
+        if not exact:
+            rejected = {why: round(count / asked * space.size) for why, count in rejected.items()}
+        return cls(space, limits, problem, np.concatenate(kept), rejected, exact, asked)
+
+    @property
+    def size(self) -> int:
+        """Points of the plain product."""
+        return self.space.size
+
+    @property
+    def count(self) -> int:
+        """Feasible points: exact, or an estimate (see `exact`)."""
+        return len(self.indices) if self.exact else round(len(self.indices) / self.asked * self.size)
+
+    @property
+    def points(self) -> Sequence[Point]:
+        """The feasible points at hand by number; each is made when it is read."""
+        return _Points(self.space, self.indices)
+
+    def sample(self, rng: np.random.Generator) -> Point:
+        """A feasible point, all equally likely. UsageError where there is none (or none was ever seen)."""
+        if self.exact:
+            self.require_some()
+            return self.space.point_at(self.indices[int(rng.integers(len(self.indices)))])
+        for _ in range(64):  # fresh draws, so that a search is not confined to the sample
+            rows, _ = self.space.sieve(self.space.draw(rng, 256), self.limits, self.problem)
+            if len(rows):
+                return self.space.point_at(rows[0])
+        self.require_some()  # feasible points are rarer than 1 in 16,384: fall back on those that were seen
+        return self.space.point_at(self.indices[int(rng.integers(len(self.indices)))])
+
+    def covering(self, rng: np.random.Generator, least: int) -> list[Point]:
+        """A small sample, at least `least` points where there are so many, in which every two values of two
+        parameters that occur together in some feasible point occur together (pairwise coverage).
+
+        Greedy over a random pool of at most 20,000 feasible points, so that it stays fast."""
+        self.require_some()
+        rows = self.indices[rng.permutation(len(self.indices))[:20_000]].astype(np.int64)
+        ids, base = [], 0
+        for i, a in enumerate(self.space.parameters):  # one number for each pair of values
+            for j, b in enumerate(self.space.parameters[:i]):
+                ids.append(base + rows[:, i] * len(b.values) + rows[:, j])
+                base += len(a.values) * len(b.values)
+        pairs = np.stack(ids, axis=1) if ids else np.zeros((len(rows), 1), np.int64)
+        missing = np.zeros(max(base, 1), bool)
+        missing[pairs] = True
+        chosen: list[int] = []
+        while missing.any() and len(chosen) < len(rows):
+            chosen.append(int(missing[pairs].sum(axis=1).argmax()))
+            missing[pairs[chosen[-1]]] = False
+        taken = set(chosen)
+        chosen += [i for i in range(len(rows)) if i not in taken][: max(0, least - len(chosen))]
+        return [self.space.point_at(rows[i]) for i in chosen]
+
+    def contains(self, point: Point) -> bool:
+        """Whether the rules allow `point`; they are asked again, so that it may lie outside the sample."""
+        return self.space.why_not(point, self.limits, self.problem) is None
+
+    def require_some(self) -> None:
+        """UsageError, with the counts by reason, where no point is feasible."""
+        if not len(self.indices):
+            refused = sorted(self.rejected.items(), key=lambda item: -item[1])
+            reasons = "; ".join(f"{count} × {why}" for why, count in refused if count)
+            raise UsageError(f"no point is feasible: the rules reject all {self.size}", reasons)
+
+
+@dataclass(frozen=True)
+class _Points(Sequence[Point]):
+    space: Space
+    indices: Indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self.space.point_at(row) for row in self.indices[i]]
+        return self.space.point_at(self.indices[i])
