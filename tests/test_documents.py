@@ -111,28 +111,34 @@ def test_the_columns_of_the_views_are_those_of_the_database_page(tmp_path: Path)
             assert {name.strip() for name in names.split(",")} <= columns
 
 
-def test_the_task_of_the_tutorial_is_searched_and_every_kernel_is_correct(tmp_path: Path) -> None:
+@pytest.fixture
+def row_sum(tmp_path: Path) -> Path:
+    """A folder that has the files of docs/your-own-task.md."""
     text = (ROOT / "docs" / "your-own-task.md").read_text()
     shown = re.findall(r"^`([\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert [name for name, _ in shown] == ["task.py", "warp.cu.jinja", "warp.py"]
     (tmp_path / "row_sum").mkdir()
     for name, content in shown:
         (tmp_path / "row_sum" / name).write_text(content)
-    command = [
-        sys.executable,
-        "-m",
-        "evo",
-        "search",
-        "row_sum",
-        "--budget",
-        "2m",
-        "--device",
-        "emulator",
-        "--json",
-    ]
-    folders = ["--templates", str(tmp_path), "--database", str(tmp_path / "evo.db")]
-    done = subprocess.run(
-        [*command, *folders], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)) == 4
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> str:
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_task_of_the_tutorial_is_searched_and_every_kernel_is_correct(row_sum: Path) -> None:
+    words = ["search", "row_sum", "--budget", "2m", "--device", "emulator", "--json"]
+    assert len(json.loads(run(row_sum, "evo", *words, "--templates", str(row_sum)))) == 4
+
+
+def test_the_suites_of_the_page_on_extending_pass(row_sum: Path) -> None:
+    text = (ROOT / "docs" / "extending.md").read_text()
+    shown = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 3
+    for number, content in enumerate(shown):
+        (row_sum / f"test_{number}.py").write_text(content)
+    assert re.search(r"\b[3-9]\d passed", run(row_sum, "pytest", "-q", "-p", "no:cacheprovider", "."))
