@@ -62,8 +62,16 @@ def test_each_parameter_goes_to_off_else_to_its_default_else_nearby() -> None:
 
 def test_what_the_rules_forbid_alone_takes_one_other_parameter_along() -> None:
     template = load_template(load_task("attention"), "flash_mma")
-    point = {**template.space.default, "bm": 32, "bn": 16, "warps": 2, "kv_split": 4, "min_ctas": 3,
-             "k_stages": 1, "q_path": "registers"}  # fmt: skip
+    point = {
+        **template.space.default,
+        "bm": 32,
+        "bn": 16,
+        "warps": 2,
+        "kv_split": 4,
+        "min_ctas": 3,
+        "k_stages": 1,
+        "q_path": "registers",
+    }
     small = PROBLEM.replace(L=64)
     planned = {s.parameter.name: s for s in switches(template, point, L4, small)}
     assert template.space.why_not({**point, "kv_split": 1}, L4, small) is not None
@@ -106,8 +114,23 @@ def measured() -> Ablation:
         replace(WORTH, name="swizzle", value="xor", to="none", expected="up to 4x over none: no conflicts"),
         replace(WORTH, name="grid_order", value="head_fastest", to="m_fastest", along=(("bm", 64),)),
     )
-    return Ablation("s", 3, PROBLEM.key, "flash_mma", point, "NVIDIA H200", "H200", False, (4.0, 4.01, 4.02),
-                    0.0025, rows, (("epilogue", "direct", "is off"),), True, {}, "2026-01-02")  # fmt: skip
+    return Ablation(
+        "s",
+        3,
+        PROBLEM.key,
+        "flash_mma",
+        point,
+        "NVIDIA H200",
+        "H200",
+        False,
+        (4.0, 4.01, 4.02),
+        0.0025,
+        rows,
+        (("epilogue", "direct", "is off"),),
+        True,
+        {},
+        "2026-01-02",
+    )
 
 
 def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:

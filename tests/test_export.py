@@ -44,8 +44,11 @@ def test_optuna_reads_every_trial(database: Path, tmp_path: Path, capsys: pytest
     assert "4 trials" in capsys.readouterr().err
     study = optuna.load_study(study_name="one", storage=f"sqlite:///{target}")
     assert [(t.state.name, t.value) for t in study.trials] == [
-        ("COMPLETE", 128.0), ("FAIL", None), ("COMPLETE", 64.0), ("COMPLETE", 32.0),
-    ]  # fmt: skip
+        ("COMPLETE", 128.0),
+        ("FAIL", None),
+        ("COMPLETE", 64.0),
+        ("COMPLETE", 32.0),
+    ]
     assert study.best_params == {"bm": 32, "lazy": True}
     assert study.trials[0].distributions["bm"] == optuna.distributions.CategoricalDistribution(
         (16, 32, 64, 128)

@@ -108,8 +108,9 @@ def scored(points: Sequence[Point], us: Sequence[float]) -> list[ScoredTrial]:
 
 def test_what_matters_comes_first_and_what_does_not_last() -> None:
     rng = np.random.default_rng(3)
-    points: list[Point] = [{"a": int(a), "b": int(b), "c": int(c), "same": 1} for a, b, c in
-                           rng.integers(4, size=(200, 3))]  # fmt: skip
+    points: list[Point] = [
+        {"a": int(a), "b": int(b), "c": int(c), "same": 1} for a, b, c in rng.integers(4, size=(200, 3))
+    ]
     us = [5.0 - 3 * (p["a"] == 2) + 0.5 * (p["b"] == 1) + rng.normal(0, 0.01) for p in points]
     shares = importances(points, us)
     assert next(iter(shares)) == "a"
@@ -145,8 +146,9 @@ def test_pairs_differ_in_one_parameter_alone() -> None:
 
 def test_an_interaction_is_found_and_a_sum_of_effects_has_none() -> None:
     rng = np.random.default_rng(5)
-    points: list[Point] = [{n: int(v) for n, v in zip("abcd", row, strict=True)} for row in
-                           rng.integers(3, size=(300, 4))]  # fmt: skip
+    points: list[Point] = [
+        {n: int(v) for n, v in zip("abcd", row, strict=True)} for row in rng.integers(3, size=(300, 4))
+    ]
     plain = [(1 + int(p["a"])) * (2 - 0.3 * int(p["b"])) * rng.normal(1, 0.01) for p in points]
     assert AdditiveModel(scored(points, plain)).r2 > 0.99
     assert AdditiveModel(scored(points, plain)).interactions() == []

@@ -51,10 +51,22 @@ class Known(dict[int, Trial]):
 
 
 def test_joined_samples_are_one_timing() -> None:
-    one = timing(5.0, 6.0, 7.0, baselines_us={"sdpa": 8.0}, clocks={"sm_mhz": 1900.0},
-                 speedup=2.0, speedup_interval=Interval(1.9, 2.1))  # fmt: skip
-    two = timing(*[9.0] * 6, baselines_us={"sdpa": 9.0}, clocks={"sm_mhz": 1800.0},
-                 speedup=1.0, speedup_interval=Interval(0.9, 2.0))  # fmt: skip
+    one = timing(
+        5.0,
+        6.0,
+        7.0,
+        baselines_us={"sdpa": 8.0},
+        clocks={"sm_mhz": 1900.0},
+        speedup=2.0,
+        speedup_interval=Interval(1.9, 2.1),
+    )
+    two = timing(
+        *[9.0] * 6,
+        baselines_us={"sdpa": 9.0},
+        clocks={"sm_mhz": 1800.0},
+        speedup=1.0,
+        speedup_interval=Interval(0.9, 2.0),
+    )
     both = joined(one, two)
     assert both.samples_us == one.samples_us + two.samples_us
     assert both.median_us == 9.0
@@ -140,8 +152,16 @@ def test_a_trial_that_is_red_is_not_measured_again() -> None:
     best = known.best()
     best.update(1, timed(1, 5.0))
     errors = (CaseError(PROBLEM.key, "normal", 9, 0.5, 0.02),)
-    red = replace(timed(1, 5.0), outcome=Outcome.RED, reason="race", detail="two threads", where="k.cu:3",
-                  errors=errors, timing=None, seconds={"gate": 2.0})  # fmt: skip
+    red = replace(
+        timed(1, 5.0),
+        outcome=Outcome.RED,
+        reason="race",
+        detail="two threads",
+        where="k.cu:3",
+        errors=errors,
+        timing=None,
+        seconds={"gate": 2.0},
+    )
     fallen = best.update(1, red)
     assert fallen == replace(
         red,

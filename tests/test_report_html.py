@@ -64,8 +64,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
             launch = LaunchConfig((8, 8, 1), (128, 1, 1), 16384, (BufferArg("q"),))
             candidate = Candidate(PROBLEM, "flash_mma", point, source, "f", launch)
-            timing = Timing((us,), us, Interval(us * 0.99, us * 1.01), "warm", {"cudnn": 9.1}, 9.1 / us,
-                            Interval(9.0 / us, 9.2 / us))  # fmt: skip
+            timing = Timing(
+                (us,),
+                us,
+                Interval(us * 0.99, us * 1.01),
+                "warm",
+                {"cudnn": 9.1},
+                9.1 / us,
+                Interval(9.0 / us, 9.2 / us),
+            )
             found = {"machine_code": str(number), "versions": {"torch": "2.11"}, "device": "NVIDIA H200"}
             resources = Resources(80, 0, 0, 0)
             trial = Trial(candidate, Outcome.TIMED, "", timing=timing, resources=resources)
@@ -74,10 +81,40 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 trial = Trial(candidate, Outcome.RED, reason="row error <b>", device="NVIDIA H200")
             store.add(study, number, trial)
     interval = Interval(1.98, 2.02)
-    row = SwitchResult("swizzle", "xor", "none", "off", (), "TIMED", "", 10.0, 2.0, interval, False, 80, 0,
-                "up to 4x over none", (1.0, 4.0))  # fmt: skip
-    ablation = Ablation("demo", 7, PROBLEM.key, "flash_mma", {"swizzle": "xor"}, "NVIDIA H200", "H200", False,
-                        (5.0, 5.01), 0.001, (row,), (("bm", 64, "is default"),), True, {}, "now")  # fmt: skip
+    row = SwitchResult(
+        "swizzle",
+        "xor",
+        "none",
+        "off",
+        (),
+        "TIMED",
+        "",
+        10.0,
+        2.0,
+        interval,
+        False,
+        80,
+        0,
+        "up to 4x over none",
+        (1.0, 4.0),
+    )
+    ablation = Ablation(
+        "demo",
+        7,
+        PROBLEM.key,
+        "flash_mma",
+        {"swizzle": "xor"},
+        "NVIDIA H200",
+        "H200",
+        False,
+        (5.0, 5.01),
+        0.001,
+        (row,),
+        (("bm", 64, "is default"),),
+        True,
+        {},
+        "now",
+    )
     write_artifact(folder / "runs", "demo", 7, "ablation", ablation.to_record())
     write_artifact(folder / "runs", "demo", 8, "ablation", {"of": "another evo"})
     words = ["--database", str(folder / "evo.db"), "-o", str(folder / "report.html")]
@@ -118,10 +155,15 @@ def test_the_page_is_well_formed_and_loads_nothing(page: Path) -> None:
     assert reader.open == []
     assert reader.loads == ["data:,"]
     assert reader.headings == [
-        "The best kernels", "Convergence", "How trials ended", "What matters in flash_mma",
-        "All points of flash_mma", "Roofline", "What each optimisation of trial 7 is worth",
+        "The best kernels",
+        "Convergence",
+        "How trials ended",
+        "What matters in flash_mma",
+        "All points of flash_mma",
+        "Roofline",
+        "What each optimisation of trial 7 is worth",
         "The winning source",
-    ]  # fmt: skip
+    ]
     assert "<script" not in text
     assert "row error &lt;b&gt;" in text
     assert "&lt;flash&gt;" in text
@@ -159,8 +201,13 @@ def browser() -> Iterator[Any]:
         pytest.skip("no chromium: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 "--window-size=1000,900"):  # fmt: skip
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1000,900",
+    ):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))

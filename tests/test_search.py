@@ -30,10 +30,9 @@ import evo.search.proposals
 from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
-from evo.search import Progress, SearchSpace, dead_parameters, search, search_spaces
-from evo.search.first_points import FirstPoints, key_of
-from evo.store import Store, TrialRow
-from evo.strategy import Observation, make_strategy
+from evo.search import Progress, SearchSpace, search, search_spaces
+from evo.store import Store
+from evo.strategy import make_strategy
 from evo.study import Study
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
@@ -97,31 +96,6 @@ def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, spaces: dic
     ring = list(space.neighbours(space.default))
     assert [r.point for r in rows[1 : 1 + len(ring)]] == ring
     assert len(rows) > len(ring) + 5
-
-
-def test_an_infeasible_default_gives_way_to_the_nearest_point(tmp_path: Path) -> None:
-    template = write_template(tmp_path, space=SPACE.replace("<= 8192", "<= 1024"))
-    feasible = template.space.feasible(LIMITS, PROBLEM)
-    first = FirstPoints({"landscape": feasible}).next([], set())
-    assert first is not None
-    assert feasible.contains(first.point)
-    assert len([n for n, v in template.space.default.items() if first.point[n] != v]) == 1
-
-
-def test_neighbours_of_slow_defaults_are_not_first_points(tmp_path: Path) -> None:
-    templates = [write_template(tmp_path, name) for name in ("slow", "good", "broken", "better")]
-    scores = {"slow": 21.0, "good": 19.0, "broken": None, "better": 10.0}
-    first_points = FirstPoints({t.name: t.space.feasible(LIMITS, PROBLEM) for t in templates})
-    history: list[Observation] = []
-    tried: set[tuple[object, ...]] = set()
-    order: list[str] = []
-    while (proposal := first_points.next(history, tried)) is not None:
-        order.append(proposal.template)
-        tried.add(key_of(proposal))
-        history.append(Observation(proposal.template, proposal.point, scores[proposal.template]))
-    ring = len(list(templates[0].space.neighbours(templates[0].space.default)))
-    assert order == ["slow", "good", "broken", "better"] + ["better"] * ring + ["good"] * ring
-    assert first_points.next(history, tried) is None
 
 
 def test_the_first_batches_are_small(tmp_path: Path) -> None:
@@ -191,19 +165,6 @@ def test_dead_parameters_are_reported_by_name(tmp_path: Path, spaces: dict[str, 
         result = search(study, store, spaces, LandscapeWorkers(seconds=0.001))
     assert {(d.template, d.name) for d in result.dead} == {("landscape", "hint"), ("landscape", "ghost")}
     assert all(d.pairs >= 1 for d in result.dead)
-
-
-def test_one_pair_that_differs_is_enough_for_a_parameter() -> None:
-    def row(number: int, code: str, launch: str = "a", **point: int) -> TrialRow:
-        return TrialRow(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None)
-
-    rows = [row(0, "x", a=0, b=0), row(1, "x", a=1, b=0), row(2, "y", a=0, b=1), row(3, "z", a=1, b=1)]
-    assert dead_parameters(rows) == []
-    assert [(d.name, d.pairs) for d in dead_parameters(rows[:2])] == [("a", 1)]
-    assert dead_parameters([row(0, "x", a=0), row(1, "x", "b", a=1)]) == [], (
-        "another launch is another program"
-    )
-    assert dead_parameters([row(0, "", a=0), row(1, "", a=1)]) == [], "what did not compile says nothing"
 
 
 # ---- budget
@@ -317,8 +278,11 @@ def test_an_edited_template_does_not_confuse_a_resumed_study(tmp_path: Path) -> 
         study = store.create(new_study(budget_s=0.4))
         search(study, store, spaces_of(tmp_path / "a"), LandscapeWorkers(seconds=0.001))
         before = sequence(store, study)
-        edited = write_template(tmp_path / "b", space=SPACE.replace("(1, 2, 3), 2", "(2, 3, 5), 3"),
-                                source=SOURCE.replace("void landscape", "void landscape"))  # fmt: skip
+        edited = write_template(
+            tmp_path / "b",
+            space=SPACE.replace("(1, 2, 3), 2", "(2, 3, 5), 3"),
+            source=SOURCE.replace("void landscape", "void landscape"),
+        )
         more = store.set_budget(study, 600)
         result = search(more, store, search_spaces([edited], LIMITS, PROBLEM), LandscapeWorkers())
         after = sequence(store, study)

@@ -81,8 +81,11 @@ def test_a_single_point_gets_the_reason_that_it_is_counted_under() -> None:
 def test_values_come_back_as_they_were_declared() -> None:
     point = SPACE.feasible(L4, PROBLEM).points[0]
     assert {name: type(value) for name, value in point.items()} == {
-        "bm": int, "bn": int, "swizzle": str, "early": bool,
-    }  # fmt: skip
+        "bm": int,
+        "bn": int,
+        "swizzle": str,
+        "early": bool,
+    }
 
 
 def test_neighbours_of_numbers_are_adjacent_in_value_not_in_order_of_declaration() -> None:
@@ -98,11 +101,17 @@ def test_neighbours_of_numbers_are_adjacent_in_value_not_in_order_of_declaration
 
 def test_parse_takes_values_and_their_text_and_refuses_the_rest() -> None:
     assert SPACE.parse({"early": "true", "bm": "64", "bn": 16, "swizzle": "XOR"}) == {
-        "bm": 64, "bn": 16, "swizzle": "xor", "early": True,
-    }  # fmt: skip
+        "bm": 64,
+        "bn": 16,
+        "swizzle": "xor",
+        "early": True,
+    }
     assert list(SPACE.parse({"early": True, "bm": 64, "bn": 16, "swizzle": "xor"})) == [
-        "bm", "bn", "swizzle", "early",
-    ]  # fmt: skip
+        "bm",
+        "bn",
+        "swizzle",
+        "early",
+    ]
     for wrong in ({"bm": 65}, {"bm": True}, {"early": 1}, {"swizzle": "XORR"}, {"what": 1}):
         with pytest.raises(UsageError):
             SPACE.parse({**SPACE.default, **wrong})
@@ -121,11 +130,17 @@ def test_true_and_one_are_different_values() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"name": "Bm"}, {"name": "keys"}, {"name": "b m"}, {"values": ()}, {"values": (64, 64)},
-        {"default": 48}, {"off": 3}, {"values": ("a\nb",), "default": "a\nb"},
+        {"name": "Bm"},
+        {"name": "keys"},
+        {"name": "b m"},
+        {"values": ()},
+        {"values": (64, 64)},
+        {"default": 48},
+        {"off": 3},
+        {"values": ("a\nb",), "default": "a\nb"},
         {"values": ('"',), "default": '"'},
     ],
-)  # fmt: skip
+)
 def test_malformed_parameters_are_refused(broken: dict[str, Any]) -> None:
     with pytest.raises(BadTemplate):
         Parameter(**{"name": "bm", "values": (64, 128), "default": 64, **broken})

@@ -143,9 +143,13 @@ def _tensor_map(name: str, fields: Sequence[str], text: str) -> tuple[Buffer, Te
     element = dtype_named(dtype)
     strides = [math.prod(buffer.shape[i + 1 :]) * element.nbytes for i in range(len(buffer.shape) - 1)]
     return buffer, TensorMapArg(
-        name, element.name, buffer.shape[::-1], tuple(strides[::-1]), tuple(int(s) for s in sizes[::-1]),
+        name,
+        element.name,
+        buffer.shape[::-1],
+        tuple(strides[::-1]),
+        tuple(int(s) for s in sizes[::-1]),
         int(swizzle[0]) if swizzle else 0,
-    )  # fmt: skip
+    )
 
 
 def filled(buffer: Buffer, seed: int) -> npt.NDArray[np.uint8]:

@@ -45,7 +45,7 @@ def ablation_table(found: Ablation) -> Table:
         Column("spill", lambda r: count(r["spill_bytes"]), right=True, wide=True),
         Column("measured", lambda r: str(r["verdict"]), folds=True),
         Column("expected", lambda r: str(r["expected"] or "-"), folds=True, wide=True),
-    )  # fmt: skip
+    )
     title = f"What each optimisation of {found.study}/{found.number} is worth"
     return Table(title, columns, tuple(_record(row, found.spread) for row in found.rows), "nothing to switch")
 

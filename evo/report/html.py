@@ -167,7 +167,7 @@ def _head(found: Gathered) -> str:
             ("versions", ", ".join(f"{n} {v}" for n, v in _versions(found))),
             ("made", f"from a study of {study.created[:19].replace('T', ' ')} UTC, by evo {__version__}"),
         ),
-    )  # fmt: skip
+    )
     return _facts(facts)
 
 
@@ -200,8 +200,10 @@ def _outcomes(found: Gathered) -> str:
         label = str(row.outcome) if row.outcome.correct else f"{row.outcome}: {row.reason}"
         counts[label] = counts.get(label, 0) + 1
     total = len(found.rows)
-    bars = [(_short(label), float(n), f"{n} ({100 * n / total:.0f} %)")
-            for label, n in sorted(counts.items(), key=lambda item: -item[1])[:20]]  # fmt: skip
+    bars = [
+        (_short(label), float(n), f"{n} ({100 * n / total:.0f} %)")
+        for label, n in sorted(counts.items(), key=lambda item: -item[1])[:20]
+    ]
     table = _table(failures_table(found.failures)) if found.failures else "<p>No trial failed.</p>"
     return bar_chart(bars, "Trials by outcome and reason", 320) + table
 
@@ -270,10 +272,15 @@ def _roofline(found: Gathered) -> str:
 
 def _ablation(found: Ablation) -> str:
     rows = [
-        (f"{r.name}: {plain(r.value)} → {plain(r.to)}", r.ratio,
-         r.interval.low if r.interval else r.ratio, r.interval.high if r.interval else r.ratio)
-        for r in found.rows if r.ratio is not None
-    ]  # fmt: skip
+        (
+            f"{r.name}: {plain(r.value)} → {plain(r.to)}",
+            r.ratio,
+            r.interval.low if r.interval else r.ratio,
+            r.interval.high if r.interval else r.ratio,
+        )
+        for r in found.rows
+        if r.ratio is not None
+    ]
     called = estimates(found.problem, [found.template])
     where = f"{called} for {found.gpu}" if found.estimated else f"measured on {found.device}, 95 % intervals"
     words = f"Time without / time with, {where}: right of the dashed line the optimisation helps."

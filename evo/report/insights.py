@@ -99,17 +99,22 @@ def _context(found: Insights, context: Context) -> Facts:
     return Facts(
         f"{found.study} · {context.problem} · {device}",
         (
-            ("work", f"{_count(context.flop)}FLOP, {_count(context.nbytes)}B of compulsory traffic: "
-                     f"{context.intensity:.0f} FLOP a byte"),
-            ("hardware", f"{gpu.arch}, {gpu.sms} SMs, {gpu.smem_per_cta // 1024} KB of shared memory a CTA"
-                         f"{limit}"),
+            (
+                "work",
+                f"{_count(context.flop)}FLOP, {_count(context.nbytes)}B of compulsory traffic: "
+                f"{context.intensity:.0f} FLOP a byte",
+            ),
+            (
+                "hardware",
+                f"{gpu.arch}, {gpu.sms} SMs, {gpu.smem_per_cta // 1024} KB of shared memory a CTA{limit}",
+            ),
             ("rates", rates),
             ("ridge", f"{context.ridge:.0f} FLOP a byte" if context.ridge else ""),
             ("floor", floor),
             ("baselines", ", ".join(f"{name} {microseconds(us)}" for name, us in baselines)),
             ("templates", ", ".join(f"{name} ({needs})" for name, needs in context.needs.items())),
         ),
-    )  # fmt: skip
+    )
 
 
 def _history(found: Insights) -> Table:
@@ -141,9 +146,13 @@ def _templates(found: Insights) -> Table:
         Column("correct", lambda r: str(r["correct"]), right=True),
         Column("best", lambda r: _us(found, r["best_us"]), right=True),
         Column("such as", lambda r: "-" if r["best"] is None else f"#{r['best']}", right=True),
-        Column("additive R²", lambda r: "-" if r["additive_r2"] is None else f"{r['additive_r2']:.2f}",
-               right=True, wide=True),
-    )  # fmt: skip
+        Column(
+            "additive R²",
+            lambda r: "-" if r["additive_r2"] is None else f"{r['additive_r2']:.2f}",
+            right=True,
+            wide=True,
+        ),
+    )
     records = tuple(
         {k: v for k, v in asdict(t).items() if k not in ("parameters", "interactions")}
         for t in found.templates
@@ -158,13 +167,18 @@ def parameters_table(found: Insights, template: TemplateInsight) -> Table:
         Column("importance", lambda r: _percent(r["importance"]), right=True),
         Column("explains", lambda r: _percent(r["explained"]), right=True, wide=True),
         Column("best", lambda r: plain(r["best"]["value"]) if r["best"] else "-"),
-        Column("trials", lambda r: f"{r['best']['correct']}/{template.correct}" if r["best"] else "-",
-               right=True),
-        Column("fastest tenth", lambda r: _us(found, r["best"]["decile_us"]) if r["best"] else "-",
-               right=True, wide=True),
+        Column(
+            "trials", lambda r: f"{r['best']['correct']}/{template.correct}" if r["best"] else "-", right=True
+        ),
+        Column(
+            "fastest tenth",
+            lambda r: _us(found, r["best"]["decile_us"]) if r["best"] else "-",
+            right=True,
+            wide=True,
+        ),
         Column("alone, in pairs", _pairs),
         Column("values tried (fastest tenth)", lambda r: _values(found, r), folds=True, wide=True),
-    )  # fmt: skip
+    )
     return Table(f"Parameters of {template.template}", columns, tuple(asdict(p) for p in template.parameters))
 
 

@@ -1,7 +1,7 @@
 """The view of a running search: live on a terminal, a plain line every few seconds anywhere else.
 
-Both are told how the search stands as often as it likes, and draw as often as makes sense. They write to
-stderr alone.
+The search reports its progress as often as it likes; a view draws it only a few times a second or less. Views
+write to stderr alone.
 """
 
 from __future__ import annotations

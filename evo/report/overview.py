@@ -78,8 +78,11 @@ def space_table(template: str, feasible: FeasibleSet) -> Table:
     """How many points a template has, how many are feasible, and how many each rule rejects."""
     about = "" if feasible.exact else "about "
     title = f"{template}: {feasible.size:,} points, {about}{feasible.count:,} feasible"
-    records = [{"template": template, "reason": why, "rejected": n, "exact": feasible.exact}
-               for why, n in feasible.rejected.items() if n]  # fmt: skip
+    records = [
+        {"template": template, "reason": why, "rejected": n, "exact": feasible.exact}
+        for why, n in feasible.rejected.items()
+        if n
+    ]
     columns = (
         Column("rejected", lambda r: f"{r['rejected']:,}", right=True),
         Column("because", lambda r: str(r["reason"]), folds=True),

@@ -269,7 +269,7 @@ class _Loop:
     def _add(
         self, number: int, trial: Trial, same_as: int | None = None, phase: Literal["finishing"] | None = None
     ) -> None:
-        """Stores a new trial, then tells everyone else."""
+        """Stores a new trial, then reports it."""
         proposing_s = self._proposing_s.pop(number, 0.0)
         trial = replace(trial, seconds={"strategy": proposing_s, **trial.seconds})
         self._store.add(self._study, number, trial, same_as, self._clock.spent_s)
