@@ -219,7 +219,8 @@ class MutationRun:
         found: dict[int, tuple[str, str]] = {}
         longest = 0.0
         cases = [(at, self.task.families.plain) for at in self.task.gate_problems(problem, self.tiles)]
-        cases += [(self.task.share(problem, 0.0), family) for family in self.task.families.names]
+        share = self.task.share(problem, 0.0)
+        cases += [(share, family) for family in self.task.families.names]
         for at, family in cases:
             sibling = self.template.candidate(self.point, at)
             if body_of(sibling.source) != body_of(self.candidate.source):
@@ -232,7 +233,8 @@ class MutationRun:
             if run.fault:
                 raise BadTemplate(f"{self.template.path}:1: the original is refused: {run.fault.text}",
                                   "mutants are made of an honest kernel")  # fmt: skip
-            scale = self.task.flop(problem) / self.task.flop(at) if at.sizes["L"] == problem["L"] else 1.0
+            # a share does as much for each CTA as the problem; a gate problem is smaller
+            scale = self.task.flop(problem) / self.task.flop(at) if at == share else 1.0
             longest = max(longest, scale * run.counters["instructions"])
             for work in run.instructions:
                 if work.executed_count:
