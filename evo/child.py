@@ -80,9 +80,10 @@ class Child:
     """A process that makes `program(spec, report)` and answers questions by the methods of what it made.
 
     `program` and `spec` are pickled, and so are arguments and answers. A program that has an attribute
-    `usable` ends after the answer by which that is false. Where `program` is a path, the function or class
-    `program` of that file is taken, and the process has the standard library and `evo` alone: it starts in
-    half the time. `env`: variables besides those of this process.
+    `usable` ends after the answer by which that is false. One that has a method `meanwhile` is asked, while
+    no question is there, to do a piece of work of its own, and says whether there is more. Where `program` is
+    a path, the function or class `program` of that file is taken, and the process has the standard library
+    and `evo` alone: it starts in half the time. `env`: variables besides those of this process.
     """
 
     def __init__(
@@ -284,7 +285,7 @@ def serve(fd: int, parent: int, file_bytes: int) -> None:
             connection.send(("error", _told(error)))
         else:
             connection.send(("ready", None))
-            while _answer(made, connection):
+            while _spare_time(made, connection) and _answer(made, connection):
                 pass
     os._exit(0)  # a dead CUDA context must not hold up the interpreter's end
 
@@ -299,6 +300,17 @@ def _make(connection: Connection) -> Any:
         found.loader.exec_module(module)
         program = module.program
     return program(spec, lambda what: connection.send(("said", what)))
+
+
+def _spare_time(made: Any, connection: Connection) -> bool:
+    """Until the next question is there, the program may get on with work of its own, a piece at a time."""
+    work = getattr(made, "meanwhile", None)
+    try:
+        while work is not None and not connection.poll() and work():
+            pass
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        connection.send(("error", _told(error)))
+    return True
 
 
 def _answer(made: Any, connection: Connection) -> bool:

@@ -206,6 +206,9 @@ class LandscapeEvaluator:
             os.kill(os.getpid(), signal.SIGSEGV)
         return evaluate(candidate)
 
+    def meanwhile(self) -> bool:
+        return False
+
 
 def new_study(
     name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"

@@ -279,3 +279,41 @@ def test_a_command_that_is_late_is_gone_with_what_it_started(tmp_path: Path) -> 
         Command(["sh", "-c", f"sleep 60 & echo $! > {note}; wait"]).wait(0.5)
     assert time.monotonic() - began < 10
     assert gone(int(note.read_text()), 2.0)
+
+
+class Spare:
+    """Counts the pieces of work that it did while no question was there."""
+
+    def __init__(self, pieces: int, _report: Report) -> None:
+        self._left = pieces
+        self._done = 0
+
+    def meanwhile(self) -> bool:
+        self._left -= 1
+        self._done += 1
+        return self._left > 0
+
+    def done(self) -> int:
+        return self._done
+
+
+def test_spare_time_is_used_until_nothing_is_left() -> None:
+    with Child(Spare, 3) as child:
+        while not child.ready:
+            list(child.receive())
+        time.sleep(0.3)
+        assert child.ask("done", deadline=10.0) == 3
+        time.sleep(0.3)
+        assert child.ask("done", deadline=10.0) <= 5  # a program that has said no is asked again later
+
+
+class Failing(Spare):
+    def meanwhile(self) -> bool:
+        raise MachineError("no room")
+
+
+def test_what_fails_in_spare_time_is_raised_by_the_parent() -> None:
+    with Child(Failing, 1) as child, pytest.raises(MachineError, match="no room"):
+        child.ask("done", deadline=10.0)
+        time.sleep(0.5)
+        child.ask("done", deadline=10.0)

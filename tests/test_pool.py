@@ -71,6 +71,9 @@ class Obedient:
         counters = {"pid": float(os.getpid()), "visit": float(visit)}
         return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
 
+    def meanwhile(self) -> bool:
+        return False
+
 
 @dataclass
 class Compiling:
@@ -85,6 +88,9 @@ class Compiling:
         if candidate.source == "bug ahead":
             raise ZeroDivisionError("a bug of ours")
         return None
+
+    def meanwhile(self) -> bool:
+        return False
 
     def close(self) -> None: ...
 

@@ -122,9 +122,18 @@ class Evaluator:
         if self.device.measures:
             self._session_for(problem)
 
+    def meanwhile(self) -> bool:
+        """Captures a baseline, while there is no candidate; whether there are more. The first candidate is
+        timed beside those that are captured by then, any later one beside all."""
+        return self._session is not None and self._session.capture_next()
+
     def evaluate(self, candidate: Candidate, watch: Watch = _nobody, visit: int = 0) -> Trial:
         """The candidate's journey, and how it ended. `visit`: how often it was here before."""
         journey = _Journey(candidate, watch)
+        if self.device.measures:
+            session = self._session_for(candidate.problem)
+            if session.timed:
+                session.capture_all()
         try:
             with journey.stage("compile"):
                 binary = self._compile(candidate)
@@ -242,7 +251,12 @@ class Evaluator:
         if self._session is None or self._session.problem.key != problem.key:
             self._session = None  # free the buffers of the last problem first
             self._session = TimingSession(
-                self.device, self.task, problem, seed=self.spec.seed, settings=self.spec.timing
+                self.device,
+                self.task,
+                problem,
+                seed=self.spec.seed,
+                settings=self.spec.timing,
+                at_once=False,
             )
         return self._session
 

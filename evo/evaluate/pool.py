@@ -63,6 +63,10 @@ class Evaluates(Protocol):
         """`visit`: how often the candidate was evaluated before."""
         ...
 
+    def meanwhile(self) -> bool:
+        """Does a piece of work that a later candidate would wait for; whether there is more."""
+        ...
+
 
 class Precompiles(Protocol):
     """Compiles ahead, from several threads at once."""
@@ -382,6 +386,9 @@ class _Evaluating:
     @property
     def usable(self) -> bool:
         return self._evaluator.usable and anonymous_bytes() <= self._limit
+
+    def meanwhile(self) -> bool:
+        return self._evaluator.meanwhile()
 
     def evaluate(self, candidate: Candidate, visit: int) -> Trial:
         idle = time.monotonic() - self._free_since

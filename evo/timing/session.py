@@ -56,7 +56,8 @@ class TimingSession:
     """Inputs and baselines of one problem on one GPU, captured once, for many candidates.
 
     `incumbent_us` is the best time so far: slower candidates are dropped early. `timed` counts candidates;
-    `skipped_baselines` says which cannot be captured into a graph, and why."""
+    `skipped_baselines` says which cannot be captured into a graph, and why. Where baselines are not captured
+    `at_once`, `capture_next` captures one at a time; beside a time stand those that are there by then."""
 
     def __init__(
         self,
@@ -66,10 +67,12 @@ class TimingSession:
         *,
         seed: int,
         settings: TimingSettings | None = None,
+        at_once: bool = True,
     ) -> None:
         import torch
 
         self.device = device
+        self._task = task
         self.problem = problem
         self.settings = settings or TimingSettings()
         self.incumbent_us: float | None = None
@@ -78,12 +81,40 @@ class TimingSession:
         self.watch = Stopwatch(device, self.settings)
         with torch.no_grad(), device.beside():
             self._sets = InputSets(device, task, problem, self.settings, seed)
-            baselines = task.baselines(problem, device.torch_device)
-            self._baselines, self.skipped_baselines = capture_baselines(self.watch, self._sets, baselines)
+        self._left: list[tuple[str, Baseline]] | None = None
+        """Baselines that are to be captured; None as long as the task was not asked for them."""
+        self._baselines: dict[str, Replay] = {}
+        self.skipped_baselines: dict[str, str] = {}
         self.baselines_us: dict[str, float] = {}
         self._refreshed = -math.inf
-        with device.alone():
-            self._refresh_baselines()
+        if at_once:
+            self.capture_all()
+
+    def capture_next(self) -> bool:
+        """Captures one more baseline, and times them all when it was the last; whether there is more to do.
+        Not while this process has the GPU beside others: for the times it must have it alone."""
+        import torch
+
+        if self._left == []:
+            return False
+        with torch.no_grad(), self.device.beside():
+            if self._left is None:
+                self._left = list(self._task.baselines(self.problem, self.device.torch_device).items())
+            else:
+                name, run = self._left.pop(0)
+                captured, skipped = capture_baselines(self.watch, self._sets, {name: run})
+                self._baselines |= captured
+                self.skipped_baselines |= skipped
+            self.device.finish()
+        if self._left == []:
+            with self.device.alone():
+                self._refresh_baselines()
+        return bool(self._left)
+
+    def capture_all(self) -> None:
+        """Captures every baseline that is left."""
+        while self.capture_next():
+            pass
 
     def _refresh_baselines(self) -> None:
         """Time all baselines, interleaved."""
