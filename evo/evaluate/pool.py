@@ -16,22 +16,19 @@ it adds `ahead` (compiled ahead of the evaluator) and `idle` (how long the evalu
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import wait as wait_for
 from typing import Protocol, Self
 
-import psutil
-
-from evo.child import Child, Report, Said
+from evo.child import Child, Said
 from evo.errors import Crashed, Hung, MachineError
 from evo.evaluate import failed
+from evo.evaluate.evaluating import Evaluates, Evaluating
 from evo.trial import Candidate, Trial
 
 DEADLINE_S = 60.0
@@ -40,32 +37,11 @@ STARTS = 3
 """Starts without a single candidate evaluated after which the machine is held to be broken."""
 AT_HAND = 2
 """Candidates that an evaluator holds: one under way, one to go on with."""
-RECYCLE_BYTES = 1856 << 20
-"""Anonymous memory at which a worker is replaced by a new one (or at 512 MB above what it started with). On
-a GPU it starts with 1.0 GB, has 1.6 when it has met 250 kernels (the driver loads the libraries' kernels as
-they are first used), and 0.2 MB more with each one after that."""
 SWITCH_S = 0.0002
 """How soon a thread that compiles ahead lets the strategy go on, which gives way at each of its many array
 operations: at Python's 5 ms a model's arithmetic took 1.4 times as long beside two such threads."""
 WAITING_STAGE = "turn"
 """The stage in which a candidate waits for others: a hang of one of those is not its own."""
-
-
-class Evaluates(Protocol):
-    """What works in an evaluator's process."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether it can take another candidate; if not, its process is replaced."""
-        ...
-
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:
-        """`visit`: how often the candidate was evaluated before."""
-        ...
-
-    def meanwhile(self) -> bool:
-        """Does a piece of work that a later candidate would wait for; whether there is more."""
-        ...
 
 
 class Precompiles(Protocol):
@@ -269,7 +245,7 @@ class _Evaluator:
 
     def _start(self) -> None:
         one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._child = Child(_Evaluating, self._spec, env=one)
+        self._child = Child(Evaluating, self._spec, env=one)
         self._leaving = False
         self._under_way: float | None = None
         """When the child began with its first job, later by what it waited for others."""
@@ -367,41 +343,3 @@ class _Evaluator:
 
     def close(self) -> None:
         self._child.close()
-
-
-# --- in the evaluator's process ----------------------------------------------------------------------------
-
-
-class _Evaluating:
-    """Evaluates one candidate after the other with what `Spec.build` makes."""
-
-    def __init__(self, spec: Spec, report: Report) -> None:
-        self._report = report
-        self._evaluator = spec.build()
-        gc.collect()
-        gc.freeze()  # what the libraries brought need not be looked through again, 100 ms each time
-        self._limit = max(RECYCLE_BYTES, anonymous_bytes() + (512 << 20))
-        self._free_since = time.monotonic()
-
-    @property
-    def usable(self) -> bool:
-        return self._evaluator.usable and anonymous_bytes() <= self._limit
-
-    def meanwhile(self) -> bool:
-        return self._evaluator.meanwhile()
-
-    def evaluate(self, candidate: Candidate, visit: int) -> Trial:
-        idle = time.monotonic() - self._free_since
-        self._tell("begin")
-        trial = self._evaluator.evaluate(candidate, self._tell, visit)
-        self._free_since = time.monotonic()
-        return replace(trial, seconds={"idle": idle, **trial.seconds})
-
-    def _tell(self, stage: str) -> None:
-        self._report((stage, time.monotonic()))
-
-
-def anonymous_bytes() -> int:
-    """Memory of this process that is no file's: what leaks. 0 where the system does not tell."""
-    memory = psutil.Process().memory_info()
-    return int(memory.rss - getattr(memory, "shared", memory.rss))
