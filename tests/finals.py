@@ -1,8 +1,8 @@
-"""Finals without a GPU: judges whose times are those of the landscape, with the noise of a real GPU.
+"""Finals without a GPU: a worker whose times are those of the landscape, with the noise of a real GPU.
 
 Run as a program (DATABASE STUDY SECONDS), it confirms a study and prints each step. With `evo SECONDS` in
-front of an evo command, it runs that command, whose search has the landscape in place of a GPU, and these
-judges.
+front of an evo command, it runs that command, whose search has the landscape in place of a GPU, and this
+worker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from landscape import LandscapeWorkers, evaluate
 
 from evo.confirm import Step, confirm
 from evo.confirm.rounds import Fallen
-from evo.confirm.worker import Asking, Surroundings
+from evo.confirm.worker import GateRequest, Surroundings
 from evo.errors import Crashed, Red
 from evo.gpu import target
 from evo.store import Store
@@ -29,7 +29,7 @@ BASELINES = {"cudnn": 7.5, "flash": 8.2, "math": 65.0}
 
 
 @dataclass
-class SimulatedJudges:
+class SimulatedWorker:
     """`red`: names that the thorough gate refuses; `falls`: a name and the round it falls in; `dies`: rounds
     that take the process with them."""
 
@@ -42,19 +42,19 @@ class SimulatedJudges:
     alike: float | None = None
     """The time of every finalist, where they are to be alike."""
     versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
-    seats: dict[str, Candidate] = field(default_factory=dict)
+    finalists: dict[str, Candidate] = field(default_factory=dict)
     expected: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     held: int = 0
 
     @property
-    def seated(self) -> Sequence[str]:
-        return tuple(self.seats)
+    def loaded(self) -> Sequence[str]:
+        return tuple(self.finalists)
 
     def surroundings(self) -> Surroundings:
         return Surroundings("none", "none 1", self.versions)
 
-    def expect(self, coming: Sequence[Asking]) -> None:
+    def expect(self, coming: Sequence[GateRequest]) -> None:
         self.expected += [name for name, _, _ in coming]
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
@@ -62,7 +62,7 @@ class SimulatedJudges:
         self.asked.append(f"gate {name} {'thoroughly' if thorough else 'quickly'}")
         if name in self.red:
             raise Red("row error", "wrong at L = 7", "o[3, 1]")
-        self.seats[name] = candidate
+        self.finalists[name] = candidate
         return (CaseError(candidate.problem.key, "normal", seed, 1e-4, 1e-3),)
 
     def sanitize(self, name: str) -> str:
@@ -74,14 +74,14 @@ class SimulatedJudges:
         time.sleep(self.seconds)
         self.held += 1
         if self.held in self.dies:
-            self.seats.clear()
+            self.finalists.clear()
             raise Crashed("killed by SIGKILL")
         if self.falls[1] == self.held and self.falls[0] in names:
             raise Fallen(self.falls[0], Red("row error", "", "after timing"))
         rng = np.random.default_rng(seed)
         times = dict(BASELINES)
         for name in names:
-            times[name] = _time(self.seats[name]) if self.alike is None else self.alike
+            times[name] = _time(self.finalists[name]) if self.alike is None else self.alike
         drift = rng.normal(0, 0.003) + (0.3 if protocol == "cold" else 0)
         taken = {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in times.items()}
         return Round(protocol, seed, taken, {"sm_mhz": 1980.0}, 0)
@@ -93,7 +93,7 @@ class SimulatedJudges:
         return {"cudnn": ["cudnn_sdpa_kernel"]}
 
     def close(self) -> None:
-        self.seats.clear()
+        self.finalists.clear()
 
 
 def _time(candidate: Candidate) -> float:
@@ -104,13 +104,13 @@ def _time(candidate: Candidate) -> float:
 
 @dataclass(frozen=True)
 class WildSpec:
-    """What a RefereeProcess builds in its tests: judges that do as they are told by a protocol's name."""
+    """What a WorkerProcess builds in its tests: one that does as it is told by a protocol's name."""
 
-    def build(self) -> WildJudges:
-        return WildJudges()
+    def build(self) -> WildWorker:
+        return WildWorker()
 
 
-class WildJudges(SimulatedJudges):
+class WildWorker(SimulatedWorker):
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         if protocol == "hang":
             time.sleep(60)
@@ -126,16 +126,16 @@ class WildJudges(SimulatedJudges):
 
 @dataclass(frozen=True)
 class SimulatedSpec:
-    """What a RefereeProcess builds where a whole command is simulated."""
+    """What a WorkerProcess builds where a whole command is simulated."""
 
     seconds: float
 
-    def build(self) -> SimulatedJudges:
-        return SimulatedJudges(self.seconds)
+    def build(self) -> SimulatedWorker:
+        return SimulatedWorker(self.seconds)
 
 
 def command(seconds: float, words: list[str]) -> int:
-    """An evo command on a study of the landscape; its referee is a process of its own, as always."""
+    """An evo command on a study of the landscape; its confirm worker is a process of its own, as always."""
     import evo.cli
     import evo.confirm.worker
     import evo.evaluate
@@ -144,7 +144,7 @@ def command(seconds: float, words: list[str]) -> int:
 
     evo.study._gpu_at_hand = lambda study: target("sm_89")  # noqa: ARG005
     evo.evaluate.EvaluatorSpec.of = lambda *_: None  # type: ignore[assignment,method-assign]
-    evo.confirm.worker.RefereeSpec.of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment,method-assign]
+    evo.confirm.worker.WorkerSpec.of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment,method-assign]
     evo.evaluate.pool.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
     return evo.cli.main(words)
 
@@ -158,12 +158,12 @@ def main(words: list[str]) -> int:
         print(step.text, flush=True)
 
     with Store(database) as store:
-        found = confirm(store.study(study), store, SimulatedJudges(float(seconds)), top=3, watch=watch)
+        found = confirm(store.study(study), store, SimulatedWorker(float(seconds)), top=3, watch=watch)
     print(found.status if found else "nothing", flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    from finals import main as imported  # so that a referee's process finds what it is sent
+    from finals import main as imported  # so that a confirm worker's process finds what it is sent
 
     sys.exit(imported(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Kernels and baselines over shapes, with simulated judges (finals.py): the loop, the table and the plot."""
+"""Kernels and baselines over shapes, with simulated worker (finals.py): the loop, the table and the plot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from finals import SimulatedJudges
+from finals import SimulatedWorker
 from landscape import PROBLEM, SPACE, evaluate, write_template
 from rich.console import Console
 from test_champions import kept
@@ -51,12 +51,12 @@ def entrants(tmp_path: Path) -> dict[str, Entrant]:
     return {**made, "s/2": Entrant(shy)}
 
 
-def sheets_of(entrants: dict[str, Entrant], judges: SimulatedJudges) -> list[Sheet]:
-    return bench([PROBLEM, LONGER], lambda _: entrants, lambda _: judges, rounds=10)
+def sheets_of(entrants: dict[str, Entrant], worker: SimulatedWorker) -> list[Sheet]:
+    return bench([PROBLEM, LONGER], lambda _: entrants, lambda _: worker, rounds=10)
 
 
 def test_entrants_and_baselines_stand_side_by_side(entrants: dict[str, Entrant]) -> None:
-    first, second = sheets_of(entrants, SimulatedJudges())
+    first, second = sheets_of(entrants, SimulatedWorker())
     assert (first.shape, second.shape) == ("1,8,512,64", "1,8,2048,64")
     assert first.entrants == ("s/0", "s/1")
     assert first.standings["s/0"].median_us == pytest.approx(5.0, rel=0.02)
@@ -67,7 +67,7 @@ def test_entrants_and_baselines_stand_side_by_side(entrants: dict[str, Entrant])
 
 
 def test_the_table_keeps_to_the_terminal_and_the_script_gets_everything(entrants: dict[str, Entrant]) -> None:
-    sheets = sheets_of(entrants, SimulatedJudges())
+    sheets = sheets_of(entrants, SimulatedWorker())
     narrow, wide = (
         bench_table(sheets).render("text", Console(width=width, file=io.StringIO())) for width in (80, 200)
     )
@@ -81,7 +81,7 @@ def test_the_table_keeps_to_the_terminal_and_the_script_gets_everything(entrants
 
 
 def test_the_plot_is_an_svg_with_a_bar_for_each(entrants: dict[str, Entrant]) -> None:
-    root = ET.fromstring(bench_svg(sheets_of(entrants, SimulatedJudges())))
+    root = ET.fromstring(bench_svg(sheets_of(entrants, SimulatedWorker())))
     space = "{http://www.w3.org/2000/svg}"
     bars = [r for r in root.iter(f"{space}rect") if r.get("x")]
     assert len(bars) == 2 * 5
@@ -91,13 +91,13 @@ def test_the_plot_is_an_svg_with_a_bar_for_each(entrants: dict[str, Entrant]) ->
 
 
 def test_who_falls_leaves_the_others(entrants: dict[str, Entrant]) -> None:
-    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: SimulatedJudges(falls=("s/0", 2)), rounds=10)
+    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: SimulatedWorker(falls=("s/0", 2)), rounds=10)
     assert sheet.entrants == ("s/1",)
     assert sheet.absent["s/0"] == "RED: row error"
 
 
 def test_baselines_alone_have_standings_too() -> None:
-    (sheet,) = bench([PROBLEM], lambda _: {}, lambda _: SimulatedJudges(), rounds=10)
+    (sheet,) = bench([PROBLEM], lambda _: {}, lambda _: SimulatedWorker(), rounds=10)
     assert set(sheet.standings) == {"cudnn", "flash", "math"}
     assert bench_table([sheet]).records[0]["kernel"] == "-"
 
@@ -139,12 +139,12 @@ def test_shapes_are_sets_or_single_ones_each_once() -> None:
 def test_the_command_times_champions_and_the_best_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole command, but for the GPU: its referee is simulated."""
+    """The whole command, but for the GPU: its confirm worker is simulated."""
     monkeypatch.chdir(tmp_path)
     hopper = target("sm_90a")
     monkeypatch.setattr("evo.device.open.choose_device", lambda *_: ("cuda:0", hopper))
-    judges = SimulatedJudges(alike=5.0)
-    monkeypatch.setattr("evo.confirm.worker.RefereeProcess", lambda _: judges)
+    worker = SimulatedWorker(alike=5.0)
+    monkeypatch.setattr("evo.confirm.worker.WorkerProcess", lambda _: worker)
     kept(tmp_path / "kernels", "flash_wgmma_split", PROBLEM, "sm_90a", 4.0)
     words = ["bench", "--kernels", "kernels", "--shapes", "1,8,512,64", "--shapes", "1,8,2048,64"]
     assert main(words) == 0
@@ -153,7 +153,7 @@ def test_the_command_times_champions_and_the_best_trials(
     assert re.search(r"champion/sm_90a +[45]\.\d\d +1\.\d\dx \[.*\] cudnn", said.out)
     assert re.search(r"^1,8,2048,64 +- ", said.out, re.MULTILINE)
     assert "1,8,2048,64: champion took no part: INFEASIBLE: no champion serves" in said.err
-    assert judges.asked == ["gate champion/sm_90a thoroughly"]
+    assert worker.asked == ["gate champion/sm_90a thoroughly"]
     assert re.search(r"^cudnn +cudnn_sdpa_kernel$", said.out, re.MULTILINE)
     assert not (tmp_path / "runs").exists(), "nothing is stored"
 
@@ -176,7 +176,7 @@ def test_the_command_times_champions_and_the_best_trials(
 
 
 def test_red_is_said_with_its_reason(entrants: dict[str, Entrant]) -> None:
-    judges = SimulatedJudges(red=["s/0", "s/1"])
-    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: judges, rounds=10)
+    worker = SimulatedWorker(red=["s/0", "s/1"])
+    (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: worker, rounds=10)
     assert sheet.entrants == ()
     assert sheet.absent["s/0"] == "RED: row error"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from finals import SimulatedJudges
+from finals import SimulatedWorker
 from landscape import LandscapeWorkers, new_study, spaces_of
 
 from evo.cache import Cache
@@ -158,7 +158,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["promote", name, "--database", database, "--kernels", str(kernels)]) == 2
     assert f"{name} is not CONFIRMED" in capsys.readouterr().err
     with Store(database) as store:
-        confirm(store.study(best.study), store, SimulatedJudges(), top=3)
+        confirm(store.study(best.study), store, SimulatedWorker(), top=3)
         winner = store.leaderboard(limit=1)[0]
     name = f"{winner.study}/{winner.number}"
     main(["promote", name, "--database", database, "--kernels", str(kernels)])

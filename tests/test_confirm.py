@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finals import SimulatedJudges, WildSpec
+from finals import SimulatedWorker, WildSpec
 from landscape import PROBLEM, LandscapeWorkers, new_study, spaces_of
 from rich.console import Console
 from test_timing import needs_gpu
@@ -23,7 +23,7 @@ import evo.confirm
 from evo.cli.explain import ended
 from evo.confirm import confirm, reserve_s
 from evo.confirm.rounds import IMPATIENT, Fallen
-from evo.confirm.worker import RefereeProcess
+from evo.confirm.worker import WorkerProcess
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.report.confirmed import confirmation_tables, unconfirmed_lines
 from evo.report.trial import trial_page
@@ -50,9 +50,9 @@ def database(searched: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def confirmed(database: Path, judges: SimulatedJudges, top: int = 3, afresh: bool = False) -> Confirmation:
+def confirmed(database: Path, worker: SimulatedWorker, top: int = 3, afresh: bool = False) -> Confirmation:
     with Store(database) as store:
-        found = confirm(store.study("land-1"), store, judges, top=top, afresh=afresh)
+        found = confirm(store.study("land-1"), store, worker, top=top, afresh=afresh)
     assert found is not None
     return found
 
@@ -61,12 +61,12 @@ def confirmed(database: Path, judges: SimulatedJudges, top: int = 3, afresh: boo
 
 
 def test_the_best_are_gated_thoroughly_and_timed_beside_the_baselines(database: Path) -> None:
-    judges = SimulatedJudges()
-    found = confirmed(database, judges)
+    worker = SimulatedWorker()
+    found = confirmed(database, worker)
     assert found.status == "finished"
     assert [f.outcome for f in found.finalists] == ["GREEN"] * 3
-    assert judges.expected == [f.name for f in found.finalists]
-    assert judges.asked == [f"gate {f.name} thoroughly" for f in found.finalists]
+    assert worker.expected == [f.name for f in found.finalists]
+    assert worker.asked == [f"gate {f.name} thoroughly" for f in found.finalists]
     best = found.finalists[0].standings["warm"]
     assert best.median_us == pytest.approx(5.0, rel=0.01)
     assert best.interval.low < best.median_us < best.interval.high
@@ -99,7 +99,7 @@ def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(data
     with Store(database) as store:
         best = store.leaderboard(limit=1)[0]
     name = f"{best.study}/{best.number}"
-    found = confirmed(database, SimulatedJudges(red=[name]))
+    found = confirmed(database, SimulatedWorker(red=[name]))
     assert [(f.outcome, f.reason) for f in found.finalists] == [("RED", "row error")] + [("GREEN", "")] * 3
     with Store(database) as store:
         assert all(row.number != best.number for row in store.leaderboard(limit=1000))
@@ -116,7 +116,7 @@ def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(data
 def test_who_is_not_clean_under_the_sanitizer_is_out(database: Path) -> None:
     with Store(database) as store:
         first = store.confirmations.contenders(store.study("land-1"), 1)[0]
-    found = confirmed(database, SimulatedJudges(dirty=[f"land-1/{first}"]))
+    found = confirmed(database, SimulatedWorker(dirty=[f"land-1/{first}"]))
     assert [f.outcome for f in found.finalists] == ["RED", "GREEN", "GREEN"]
     assert {f.sanitizer for f in found.green} == {"clean: memcheck"}
     assert "memcheck" in found.finalists[0].reason
@@ -125,40 +125,40 @@ def test_who_is_not_clean_under_the_sanitizer_is_out(database: Path) -> None:
 def test_who_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -> None:
     with Store(database) as store:
         second = store.confirmations.contenders(store.study("land-1"), 2)[1]
-    found = confirmed(database, SimulatedJudges(falls=(f"land-1/{second}", 4)))
+    found = confirmed(database, SimulatedWorker(falls=(f"land-1/{second}", 4)))
     assert [f.outcome for f in found.finalists] == ["GREEN", "RED", "GREEN"]
     assert all("warm" in f.standings for f in found.green)
 
 
 def test_a_round_that_kills_the_process_is_held_again_by_finalists_that_passed_again(database: Path) -> None:
-    judges = SimulatedJudges(dies=[2])
-    found = confirmed(database, judges)
+    worker = SimulatedWorker(dies=[2])
+    found = confirmed(database, worker)
     assert found.status == "finished"
-    assert judges.asked[3:] == [f"gate {f.name} quickly" for f in found.finalists]
-    with pytest.raises(MachineError, match="referee dies"):
-        confirmed(database, SimulatedJudges(dies=list(range(100))), afresh=True)
+    assert worker.asked[3:] == [f"gate {f.name} quickly" for f in found.finalists]
+    with pytest.raises(MachineError, match="worker dies"):
+        confirmed(database, SimulatedWorker(dies=list(range(100))), afresh=True)
 
 
 def test_a_finished_confirmation_is_not_repeated_unless_asked(database: Path) -> None:
-    first = confirmed(database, SimulatedJudges())
-    untouched = SimulatedJudges()
+    first = confirmed(database, SimulatedWorker())
+    untouched = SimulatedWorker()
     assert confirmed(database, untouched).id == first.id
     assert not untouched.asked
-    again = confirmed(database, SimulatedJudges(), afresh=True)
+    again = confirmed(database, SimulatedWorker(), afresh=True)
     assert again.id > first.id
     assert again.seed != first.seed
 
 
 def test_a_study_without_timed_trials_has_nothing_to_confirm(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
-        assert confirm(store.create(new_study()), store, SimulatedJudges()) is None
+        assert confirm(store.create(new_study()), store, SimulatedWorker()) is None
 
 
 # ---- the leaderboard
 
 
 def test_confirmed_rows_come_first_and_ties_share_a_rank(database: Path) -> None:
-    found = confirmed(database, SimulatedJudges(alike=5.0), top=4)
+    found = confirmed(database, SimulatedWorker(alike=5.0), top=4)
     with Store(database) as store:
         rows = store.leaderboard(limit=10)
         view = store._database.read(
@@ -179,7 +179,7 @@ def test_confirmed_rows_come_first_and_ties_share_a_rank(database: Path) -> None
 
 
 def test_the_page_of_a_trial_says_what_confirmed_found(database: Path) -> None:
-    found = confirmed(database, SimulatedJudges(), top=2)
+    found = confirmed(database, SimulatedWorker(), top=2)
     best = found.green[0]
     with Store(database) as store:
         stored, verdict = store.trial(best.name), store.confirmations.verdict(best.trial)
@@ -278,7 +278,7 @@ def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: P
 def test_where_time_is_short_fewer_finalists_are_gated_but_all_rounds_are_held(database: Path) -> None:
     with Store(database) as store:
         study = store.study("land-1")
-        found = confirm(study, store, SimulatedJudges(), top=3, over=lambda needs_s: needs_s > 0)
+        found = confirm(study, store, SimulatedWorker(), top=3, over=lambda needs_s: needs_s > 0)
         assert found is not None
         assert len(found.finalists) == 1
         assert len(store.confirmations.rounds(found, "warm")) == evo.confirm.ROUNDS["warm"]
@@ -290,11 +290,11 @@ def test_other_versions_begin_another_confirmation(database: Path) -> None:
     with Store(database) as store:
         study = store.study("land-1")
         held = iter([False] * 8 + [True] * 100)
-        cut = confirm(study, store, SimulatedJudges(), top=3, over=lambda _: next(held))
+        cut = confirm(study, store, SimulatedWorker(), top=3, over=lambda _: next(held))
         assert cut is not None
         assert cut.status == "running"
         assert len(store.confirmations.rounds(cut, "warm")) < FEWEST_ROUNDS
-        other = confirm(study, store, SimulatedJudges(versions={"x": "2"}), top=3)
+        other = confirm(study, store, SimulatedWorker(versions={"x": "2"}), top=3)
         assert other is not None
         assert other.id != cut.id
         assert store.confirmations.get(cut.id).status == "given up"
@@ -302,15 +302,15 @@ def test_other_versions_begin_another_confirmation(database: Path) -> None:
 
 def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None:
     seen: list[Progress] = []
-    judges = SimulatedJudges()
+    worker = SimulatedWorker()
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(budget_s=4.0))
         began = time.monotonic()
         given: list[float] = []
 
-        def appear(left_s: float) -> SimulatedJudges:
+        def appear(left_s: float) -> SimulatedWorker:
             given.append(left_s)
-            return judges
+            return worker
 
         workers = LandscapeWorkers(seconds=0.02)
         result = search(study, store, spaces_of(tmp_path / "t"), workers, seen.append, appear)
@@ -328,43 +328,43 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
 # ---- the process
 
 
-def ask(judges: RefereeProcess, protocol: str, name: str = "s/1") -> Round:
-    return judges.round(protocol, 1, [name])
+def ask(worker: WorkerProcess, protocol: str, name: str = "s/1") -> Round:
+    return worker.round(protocol, 1, [name])
 
 
 @pytest.fixture
-def wild(searched: Path) -> tuple[RefereeProcess, Candidate]:
+def wild(searched: Path) -> tuple[WorkerProcess, Candidate]:
     with Store(searched) as store:
         candidate = store.trial("land-1/0").candidate
-    return RefereeProcess(WildSpec(), answer_s=20), candidate
+    return WorkerProcess(WildSpec(), answer_s=20), candidate
 
 
-def test_a_referee_hangs_dies_and_is_replaced(wild: tuple[RefereeProcess, Candidate]) -> None:
-    judges, candidate = wild
-    with closing(judges):
-        judges.gate("s/1", candidate, 1, True)
-        assert judges.seated == ("s/1",)
-        assert ask(judges, "warm").samples_us["s/1"]
+def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
+    worker, candidate = wild
+    with closing(worker):
+        worker.gate("s/1", candidate, 1, True)
+        assert worker.loaded == ("s/1",)
+        assert ask(worker, "warm").samples_us["s/1"]
         with pytest.raises(Fallen) as fallen:
-            ask(judges, "fall")
+            ask(worker, "fall")
         assert fallen.value.name == "s/1"
         assert isinstance(fallen.value.error, Red)
-        assert judges.seated == ("s/1",), "the process lives"
+        assert worker.loaded == ("s/1",), "the process lives"
         with pytest.raises(Crashed, match="SIGKILL") as crashed:
-            ask(judges, "die")
+            ask(worker, "die")
         assert "last words" in crashed.value.detail
-        assert not judges.seated
-        judges.gate("s/1", candidate, 1, False)
-        judges._answer_s = 0.5
+        assert not worker.loaded
+        worker.gate("s/1", candidate, 1, False)
+        worker._answer_s = 0.5
         with pytest.raises(Hung):
-            ask(judges, "hang")
-        assert not judges.seated
+            ask(worker, "hang")
+        assert not worker.loaded
 
 
-def test_a_bug_of_ours_is_none_of_a_finalist(wild: tuple[RefereeProcess, Candidate]) -> None:
-    judges, _ = wild
-    with closing(judges), pytest.raises(Exception, match="ZeroDivisionError"):
-        ask(judges, "bug")
+def test_a_bug_of_ours_is_none_of_a_finalist(wild: tuple[WorkerProcess, Candidate]) -> None:
+    worker, _ = wild
+    with closing(worker), pytest.raises(Exception, match="ZeroDivisionError"):
+        ask(worker, "bug")
 
 
 # ---- the statistics, on samples whose truth is known
@@ -460,7 +460,7 @@ def test_intervals_say_their_level_and_are_the_same_for_the_same_samples() -> No
 @needs_gpu
 @pytest.mark.slow
 def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
-    from evo.confirm.worker import RefereeSpec
+    from evo.confirm.worker import WorkerSpec
     from evo.device.open import real_gpu
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
@@ -476,8 +476,8 @@ def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
     study = Study("gpu-1", PROBLEM, "cuda:0", gpu.name, ("flash_mma",), 15.0, workers=4)
     with Store(tmp_path / "evo.db") as store:
         search(store.create(study), store, spaces, Pool(spec, 4))
-        with closing(RefereeProcess(RefereeSpec(spec, PROBLEM, patient=False))) as judges:
-            found = confirm(store.study("gpu-1"), store, judges, top=2)
+        with closing(WorkerProcess(WorkerSpec(spec, PROBLEM, patient=False))) as worker:
+            found = confirm(store.study("gpu-1"), store, worker, top=2)
     assert found is not None
     assert found.status == "finished"
     assert all(f.standings["warm"].median_us < f.standings["cold"].median_us * 1.02 for f in found.green)

@@ -1,4 +1,4 @@
-"""What only the emulator can say of a finalist, and that nobody is seated without it."""
+"""What only the emulator can say of a finalist, and that none is loaded without it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evo.cache import default_folder
-from evo.confirm.worker import Referee, emulate
+from evo.confirm.worker import GpuWorker, emulate
 from evo.device.synchronous import SynchronousDevice
 from evo.errors import MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
@@ -65,7 +65,7 @@ def test_a_problem_too_large_for_it_is_left_out(emulator: Evaluator) -> None:
     assert "too large" in emulate(emulator, finalist("1,8,65536,64"), seed=3)
 
 
-# --------------------------------------------------------------------------------- a referee without its GPU
+# --------------------------------------------------------------------------------- a worker without its GPU
 
 
 @dataclass
@@ -83,47 +83,47 @@ class LuckyEvaluator:
 
 
 @pytest.fixture
-def referee(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Referee]:
-    monkeypatch.setattr("evo.confirm.worker.Contest", lambda *_: None)
-    monkeypatch.setattr(Referee, "_sanitize", lambda *_: "not asked: no compute-sanitizer")
+def worker(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuWorker]:
+    monkeypatch.setattr("evo.confirm.worker.Rounds", lambda *_: None)
+    monkeypatch.setattr(GpuWorker, "_sanitize", lambda *_: "not asked: no compute-sanitizer")
     device = SynchronousDevice()
     evaluator = LuckyEvaluator(replace(emulator.spec, device="cuda:0"), device)
-    made = Referee(evaluator, TASK.example, patient=False)  # type: ignore[arg-type]
+    made = GpuWorker(evaluator, TASK.example, patient=False)  # type: ignore[arg-type]
     yield made
     made.close()
 
 
 @pytest.mark.nvcc
-def test_a_race_that_the_gpu_did_not_show_takes_no_seat(referee: Referee) -> None:
-    """No seat: no rounds, no CONFIRMED row. Whoever is next takes the place."""
+def test_a_race_that_the_gpu_did_not_show_is_not_loaded(worker: GpuWorker) -> None:
+    """Not loaded: no rounds, no CONFIRMED row. The next finalist takes its place."""
     with pytest.raises(Red, match="emulator: race"):
-        referee.gate("study/1", racy(), 3, True)
-    referee.gate("study/2", finalist(), 3, True)
-    assert list(referee.seated) == ["study/2"]
-    said = referee.sanitize("study/2")
+        worker.gate("study/1", racy(), 3, True)
+    worker.gate("study/2", finalist(), 3, True)
+    assert list(worker.loaded) == ["study/2"]
+    said = worker.sanitize("study/2")
     assert said.startswith("not asked: ")
     assert "; clean on the emulator: " in said
 
 
 @pytest.mark.nvcc
-def test_the_emulator_begins_with_all_that_is_coming(referee: Referee) -> None:
+def test_the_emulator_begins_with_all_that_is_coming(worker: GpuWorker) -> None:
     """What it says of one does not wait for the GPU's verdict on another, and is not asked for twice."""
     coming = [("study/1", racy(), 3), ("study/2", finalist(), 3), ("study/3", finalist(), 4)]
-    referee.expect(coming)
+    worker.expect(coming)
     for name, candidate, seed in coming[1:]:
-        referee.gate(name, candidate, seed, True)
+        worker.gate(name, candidate, seed, True)
     with pytest.raises(Red, match="emulator: race"):
-        referee.gate(*coming[0], True)
-    assert list(referee.seated) == ["study/2", "study/3"]
+        worker.gate(*coming[0], True)
+    assert list(worker.loaded) == ["study/2", "study/3"]
 
 
 @pytest.mark.nvcc
-def test_who_is_seated_anew_after_a_resume_is_asked_before_its_sanitizing_ends(referee: Referee) -> None:
-    referee.gate("study/1", racy(), 3, False)
+def test_what_is_loaded_anew_after_a_resume_is_asked_before_its_sanitizing_ends(worker: GpuWorker) -> None:
+    worker.gate("study/1", racy(), 3, False)
     with pytest.raises(Red, match="emulator: race"):
-        referee.sanitize("study/1")
+        worker.sanitize("study/1")
 
 
-def test_a_problem_too_large_for_the_emulator_is_seated_with_a_word_about_it(referee: Referee) -> None:
-    referee.gate("study/1", finalist("1,8,65536,64"), 3, True)
-    assert "too large for it" in referee.sanitize("study/1")
+def test_a_problem_too_large_for_the_emulator_is_loaded_with_a_word_about_it(worker: GpuWorker) -> None:
+    worker.gate("study/1", finalist("1,8,65536,64"), 3, True)
+    assert "too large for it" in worker.sanitize("study/1")

@@ -34,7 +34,7 @@ class Pairs:
         self.green = bench.green(self.problem)
 
     def confirmation(self, seed: int, rounds: int) -> list[Round]:
-        """Rounds of FINALISTS and a baseline, as Contest holds them."""
+        """Rounds of FINALISTS and a baseline, as a confirmation holds them."""
         return [self._round(seed * 1000 + number) for number in range(rounds)]
 
     def _round(self, seed: int) -> Round:

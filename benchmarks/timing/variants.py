@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing.green import Bench
-from evo.confirm.rounds import Contest
+from evo.confirm.rounds import Rounds
 from evo.task import Tunable
 from evo.timing import time_variants
 from evo.timing.inputs import InputSets
@@ -33,16 +33,16 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:  # noqa: ARG001
 
     problem, settings = bench.task.example, TimingSettings()
     begin = time.perf_counter()
-    contest = Contest(bench.device, bench.task, problem, patient=True)
-    rounds = [contest.round("warm", 0, {}).samples_us]
+    entered = Rounds(bench.device, bench.task, problem, patient=True)
+    rounds = [entered.round("warm", 0, {}).samples_us]
     seconds = time.perf_counter() - begin
-    rounds += [contest.round("warm", seed, {}).samples_us for seed in range(1, 10)]
+    rounds += [entered.round("warm", seed, {}).samples_us for seed in range(1, 10)]
     watch, sets = Stopwatch(bench.device, settings), InputSets(bench.device, bench.task, problem, settings, 9)
-    found: dict[str, Any] = {"first_round_seconds": seconds, "skipped": dict(contest.skipped)}
+    found: dict[str, Any] = {"first_round_seconds": seconds, "skipped": dict(entered.skipped)}
     inputs = bench.task.inputs(problem, "normal", 1, bench.device.torch_device)
     expected = bench.task.reference(problem, inputs)["o"]
-    for name, run in contest.baselines.items():
-        if name in contest.skipped:
+    for name, run in entered.baselines.items():
+        if name in entered.skipped:
             continue
         with torch.no_grad(), bench.device.alone():
             times = time_variants(watch, sets, run) if isinstance(run, Tunable) else {}
@@ -53,7 +53,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:  # noqa: ARG001
         }
         if isinstance(run, Tunable):
             found[name] |= {"chosen": run.chosen, "variants_us": times}
-    kernels = contest.kernels()
+    kernels = entered.kernels()
     for name, ran in kernels.items():
         found[name]["kernels"] = ran
     yield found

@@ -203,7 +203,7 @@ def bench(
     from evo.confirm.bench import bench as run
     from evo.confirm.champions import champions, kernels_folders
     from evo.confirm.entrants import champion_for, entrant_of, nearest_trial
-    from evo.confirm.worker import RefereeProcess, RefereeSpec
+    from evo.confirm.worker import WorkerProcess, WorkerSpec
     from evo.device.open import choose_device, is_gpu
     from evo.report import as_json
     from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
@@ -228,11 +228,11 @@ def bench(
             best = nearest_trial(store, problem, gpu) if store and not named else None
             return {name: champion, **(dict([best]) if best else named)}
 
-        def judges(problem: Problem) -> RefereeProcess:
-            spec = RefereeSpec.of_problem(problem, chosen, gpu, built, tools, not quick, folders)
-            return RefereeProcess(spec)
+        def worker_for(problem: Problem) -> WorkerProcess:
+            spec = WorkerSpec.of_problem(problem, chosen, gpu, built, tools, not quick, folders)
+            return WorkerProcess(spec)
 
-        sheets = run(problems, entrants, judges, rounds, notice)
+        sheets = run(problems, entrants, worker_for, rounds, notice)
     for line in (*origin_lines(sheets), *absent_lines(sheets)):
         notice(line)
     if plot is not None:

@@ -194,7 +194,7 @@ def confirm(
       evo confirm attention-1 --top 5
     """
     from evo.confirm import confirm as run
-    from evo.confirm.worker import RefereeProcess, RefereeSpec
+    from evo.confirm.worker import WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
     from evo.report import as_json
     from evo.report.confirmed import confirmation_record, confirmation_tables
@@ -205,12 +205,12 @@ def confirm(
         if not is_gpu(found.device):
             hint = "search on a machine with a GPU"
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
-        spec = RefereeSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
+        spec = WorkerSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
         spec.evaluator.prepare()
         store.claim(found, found.lookahead)  # no other process searches or confirms it meanwhile
         try:
-            with closing(RefereeProcess(spec)) as judges:
-                result = run(found, store, judges, top=top, afresh=True, watch=_tell)
+            with closing(WorkerProcess(spec)) as worker:
+                result = run(found, store, worker, top=top, afresh=True, watch=_tell)
         finally:
             status = "interrupted" if found.status == "running" else found.status  # a kill left it so
             store.release(found, status, found.spent_s)
@@ -277,7 +277,7 @@ def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
 def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace]) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
-    from evo.confirm.worker import RefereeProcess, RefereeSpec, build_ahead
+    from evo.confirm.worker import WorkerProcess, WorkerSpec, build_ahead
     from evo.device.open import is_gpu
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
@@ -288,17 +288,17 @@ def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace]) -> SearchRe
     notice(study_line(study))
     workers = Pool(EvaluatorSpec.of(setup), study.workers)
 
-    def judges(left_s: float) -> RefereeProcess:
+    def confirm_worker(left_s: float) -> WorkerProcess:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with
         patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
-        return RefereeProcess(RefereeSpec.of(setup, patient))
+        return WorkerProcess(WorkerSpec.of(setup, patient))
 
     try:
         with view_on(stderr()) as view:
             on_gpu = is_gpu(study.device)  # an estimate is a model's word: there is nothing to confirm
             if on_gpu:
                 build_ahead(setup.cache)
-            return run(study, store, spaces, workers, view.show, judges if on_gpu else None)
+            return run(study, store, spaces, workers, view.show, confirm_worker if on_gpu else None)
     except KeyboardInterrupt:
         notice(f"stopped at once; go on with: evo resume {study.name}")
         raise

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from evo.confirm.rounds import Fallen
-from evo.confirm.worker import Judges
+from evo.confirm.worker import ConfirmWorker
 from evo.errors import CandidateError, Infeasible
 from evo.gpu import Limits
 from evo.template import Template
@@ -71,7 +71,7 @@ def rendered(template: Template, stored: Candidate, limits: Limits, origin: str 
 def bench(
     problems: Sequence[Problem],
     entrants: Callable[[Problem], Mapping[str, Entrant]],
-    judges: Callable[[Problem], Judges],
+    worker_for: Callable[[Problem], ConfirmWorker],
     rounds: int = FEWEST_ROUNDS,
     watch: Callable[[str], None] = lambda _: None,
 ) -> list[Sheet]:
@@ -79,15 +79,15 @@ def bench(
     Hung or Crashed where a process is lost and no kernel is to blame."""
     sheets = []
     for problem in problems:
-        with closing(judges(problem)) as referee:
-            sheets.append(_sheet(problem, entrants(problem), referee, rounds, watch))
+        with closing(worker_for(problem)) as worker:
+            sheets.append(_sheet(problem, entrants(problem), worker, rounds, watch))
     return sheets
 
 
 def _sheet(
     problem: Problem,
     entrants: Mapping[str, Entrant],
-    referee: Judges,
+    worker: ConfirmWorker,
     rounds: int,
     watch: Callable[[str], None],
 ) -> Sheet:
@@ -101,7 +101,7 @@ def _sheet(
             if (twin := programs.setdefault(candidate.program, name)) != name:
                 absent[name] = f"the same program as {twin}"
                 continue
-            referee.gate(name, candidate, seed, True)
+            worker.gate(name, candidate, seed, True)
         except CandidateError as error:
             absent[name] = f"{error.outcome}: {error.reason}"
     names = [name for name in entrants if name not in absent]
@@ -109,11 +109,11 @@ def _sheet(
     while len(taken) < rounds:
         watch(f"{problem.key}: round {len(taken) + 1} of {rounds}")
         try:
-            taken.append(referee.round("warm", seed + len(taken), names))
+            taken.append(worker.round("warm", seed + len(taken), names))
         except Fallen as fallen:
             absent[fallen.name] = f"{fallen.error.outcome}: {fallen.error.reason}"
             names.remove(fallen.name)
-    around = referee.surroundings()
+    around = worker.surroundings()
     everywhere = set.intersection(*(set(r.samples_us) for r in taken))
     baselines = sorted(everywhere - set(entrants))
     return Sheet(
@@ -125,8 +125,8 @@ def _sheet(
         tuple(names),
         {name: entrants[name].origin for name in names},
         standings(taken, names, baselines),
-        absent | dict(referee.skipped()),
-        referee.kernels(),
+        absent | dict(worker.skipped()),
+        worker.kernels(),
         taken[-1].clocks,
         around.versions,
     )

@@ -26,7 +26,7 @@ from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, standings
 
 if TYPE_CHECKING:
-    from evo.confirm.worker import Asking, Judges
+    from evo.confirm.worker import ConfirmWorker, GateRequest
 
 TOP = 5
 ROUNDS = {"warm": 20, "cold": 10}
@@ -65,7 +65,7 @@ def never(_needs_s: float) -> bool:
 def confirm(
     study: Study,
     store: Store,
-    judges: Judges,
+    worker: ConfirmWorker,
     *,
     top: int = TOP,
     afresh: bool = False,
@@ -85,18 +85,18 @@ def confirm(
     found = store.confirmations.newest(study)
     if found and found.status == "finished" and not afresh and _covers(found, contenders, top):
         return found
-    referred = judges.surroundings()
+    around = worker.surroundings()
     resumable = (
         found is not None
-        and (found.status, found.top, found.device) == ("running", top, referred.device)
-        and found.versions == referred.versions
+        and (found.status, found.top, found.device) == ("running", top, around.device)
+        and found.versions == around.versions
         and _head(found, contenders)
     )
     if found is None or not resumable:
-        environment = store.environment(referred.device, referred.compiler, referred.versions)
+        environment = store.environment(around.device, around.compiler, around.versions)
         seed = random.SystemRandom().randrange(1 << 31)  # fresh: what the search used is not used again
         found = store.confirmations.begin(study, top, seed, environment)
-    return _Confirming(found, store, judges, over, watch).run(contenders)
+    return _Confirming(found, store, worker, over, watch).run(contenders)
 
 
 def _covers(found: Confirmation, contenders: list[int], top: int) -> bool:
@@ -115,10 +115,10 @@ class _Confirming:
     """One run of a confirmation."""
 
     def __init__(
-        self, of: Confirmation, store: Store, judges: Judges, over: Callable[[float], bool],
+        self, of: Confirmation, store: Store, worker: ConfirmWorker, over: Callable[[float], bool],
         watch: Callable[[Step], None],
     ) -> None:  # fmt: skip
-        self._of, self._store, self._judges, self._over, self._watch = of, store, judges, over, watch
+        self._of, self._store, self._worker, self._over, self._watch = of, store, worker, over, watch
 
     def run(self, contenders: list[int]) -> Confirmation:
         self._gate(contenders)
@@ -135,7 +135,7 @@ class _Confirming:
             return
         known = {f.number for f in self._of.finalists}
         ahead = [number for number in contenders[: self._of.top] if number not in known]
-        self._judges.expect([self._asking(number) for number in ahead])
+        self._worker.expect([self._request(number) for number in ahead])
         for number in contenders:
             green = len(self._of.green)
             if green >= self._of.top or self._over(ROUNDS_S if green else 0.0):
@@ -144,26 +144,26 @@ class _Confirming:
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
                 self._add(number)
 
-    def _asking(self, number: int) -> Asking:
+    def _request(self, number: int) -> GateRequest:
         name = f"{self._of.study}/{number}"
         return name, self._store.trial(name).candidate, self._seed("gate", number)
 
     def _add(self, number: int) -> None:
         confirmations = self._store.confirmations
         try:
-            passed = self._judges.gate(*self._asking(number), thorough=True)
+            passed = self._worker.gate(*self._request(number), thorough=True)
         except CandidateError as error:
             self._of = confirmations.add_finalist(self._of, number, error)
         else:
             self._of = confirmations.add_finalist(self._of, number, passed)
 
-    def _seat(self) -> None:
+    def _load(self) -> None:
         """After a resume or a death: finalists pass the gate once more, quickly, before they are timed."""
-        while unseated := [f for f in self._of.green if f.name not in self._judges.seated]:
-            finalist = unseated[0]
+        while unloaded := [f for f in self._of.green if f.name not in self._worker.loaded]:
+            finalist = unloaded[0]
             candidate = self._store.trial(finalist.name).candidate
             try:
-                self._judges.gate(finalist.name, candidate, self._seed("seat", finalist.number), False)
+                self._worker.gate(finalist.name, candidate, self._seed("seat", finalist.number), False)
             except CandidateError as error:
                 self._of = self._store.confirmations.fell(self._of, finalist, error)
 
@@ -175,15 +175,17 @@ class _Confirming:
         while done < count and self._of.green and not self._over(0.0):
             self._watch(Step(f"{protocol} round {done + 1} of {count}"))
             try:
-                self._seat()
+                self._load()
                 names = [f.name for f in self._of.green]
-                taken = self._judges.round(protocol, self._seed(protocol, done), names)
+                taken = self._worker.round(protocol, self._seed(protocol, done), names)
             except Fallen as fallen:
                 self._of = self._store.confirmations.fell(self._of, self._named(fallen.name), fallen.error)
             except (Hung, Crashed) as error:
                 lives -= 1
                 if not lives:
-                    raise MachineError(f"the referee dies in every round: {error}", error.detail) from error
+                    raise MachineError(
+                        f"the confirm worker dies in every round: {error}", error.detail
+                    ) from error
             else:
                 self._store.confirmations.add_round(self._of, done, taken)
                 done += 1
@@ -193,7 +195,7 @@ class _Confirming:
 
     def _sanitize(self) -> None:
         """Only for finalists that are timed: what it costs is better spent on rounds."""
-        self._seat()
+        self._load()
         for finalist in self._of.green:
             if self._over(SANITIZE_S):
                 return
@@ -201,7 +203,7 @@ class _Confirming:
                 continue
             self._watch(Step(f"asking compute-sanitizer about #{finalist.number}"))
             try:
-                said = self._judges.sanitize(finalist.name)
+                said = self._worker.sanitize(finalist.name)
             except CandidateError as error:
                 self._of = self._store.confirmations.fell(self._of, finalist, error)
             else:
@@ -217,7 +219,7 @@ class _Confirming:
         if green and len(taken["warm"]) < FEWEST_ROUNDS:
             return self._of
         self._watch(Step("asking the profiler which kernels the baselines run"))
-        skipped, kernels = (self._judges.skipped(), self._judges.kernels()) if green else ({}, {})
+        skipped, kernels = (self._worker.skipped(), self._worker.kernels()) if green else ({}, {})
         found = {}
         for protocol, rounds in taken.items():
             everywhere = set.intersection(*(set(r.samples_us) for r in rounds)) if rounds else set()

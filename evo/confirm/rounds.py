@@ -1,6 +1,6 @@
 """Many contestants in turns: finalists of a search, and all that they must beat, in one process.
 
-A contest is made of rounds. Each round has inputs, buffers and graphs of its own, at other addresses than the
+They meet in rounds. Each round has inputs, buffers and graphs of its own, at other addresses than the
 round before, and another order of contestants: what is luck of one round is not luck of all.
 """
 
@@ -44,7 +44,7 @@ class Fallen(EvoError):
         return type(self), (self.name, self.error)
 
 
-class Contest:
+class Rounds:
     """One problem on one GPU, and what the patient baselines need to run: they are set up once."""
 
     def __init__(self, device: Device, task: Task, problem: Problem, patient: bool) -> None:

@@ -1,7 +1,7 @@
 """Gates and times finalists in a process of its own: fresh, and free to hang or to die.
 
-`Referee` works in that process; `RefereeProcess` asks it from outside, with a deadline for each answer. After
-a hang or a death the next question goes to a new process, in which nobody is seated yet.
+`GpuWorker` works in that process. `WorkerProcess` asks it from outside, with a deadline for each answer.
+After a hang or a death the next question goes to a new process, in which no finalist is loaded yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self
 
 from evo.child import Child, Report
-from evo.confirm.rounds import Contest, Fallen
+from evo.confirm.rounds import Fallen, Rounds
 from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
@@ -43,32 +43,32 @@ class Surroundings:
     versions: Mapping[str, str]
 
 
-Asking = tuple[str, Candidate, int]
+GateRequest = tuple[str, Candidate, int]
 """A finalist's name, what it is, and the seed of its gate."""
 
 
-class Judges(Protocol):
-    """What a confirmation asks: of a RefereeProcess, or of a Referee in this process.
+class ConfirmWorker(Protocol):
+    """What a confirmation asks: of a WorkerProcess, or of a GpuWorker in this process.
 
     Every method may raise MachineError; Fallen and CandidateError where a finalist is to blame."""
 
     @property
-    def seated(self) -> Sequence[str]:
+    def loaded(self) -> Sequence[str]:
         """The finalists that are GREEN in the process as it is now."""
         ...
 
     def surroundings(self) -> Surroundings: ...
 
-    def expect(self, coming: Sequence[Asking]) -> None:
+    def expect(self, coming: Sequence[GateRequest]) -> None:
         """Those will be asked for by `gate`, thoroughly: what can be done beside another's gate begins."""
         ...
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
-        """Seats a finalist and says what it passed, or raises the CandidateError that stands in the way."""
+        """Checks and loads a finalist. What it passed, or the CandidateError that stands in the way."""
         ...
 
     def sanitize(self, name: str) -> str:
-        """What compute-sanitizer and the emulator say of a seated finalist that is clean, or why they were
+        """What compute-sanitizer and the emulator say of a loaded finalist that is clean, or why they were
         not asked."""
         ...
 
@@ -84,41 +84,43 @@ class Judges(Protocol):
     def close(self) -> None: ...
 
 
-class Referee:
-    """Seats GREEN finalists and holds rounds, on the GPU of this process."""
+class GpuWorker:
+    """Loads GREEN finalists and holds rounds, on the GPU of this process."""
 
-    def __init__(self, evaluator: Evaluator, problem: Problem, patient: bool, hostile: bool = True) -> None:
+    def __init__(
+        self, evaluator: Evaluator, problem: Problem, patient: bool, on_emulator: bool = True
+    ) -> None:
         self._evaluator = evaluator
-        self._contest = Contest(evaluator.device, evaluator.task, problem, patient)
-        self._seated: dict[str, Green] = {}
+        self._rounds = Rounds(evaluator.device, evaluator.task, problem, patient)
+        self._loaded: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
-        self._emulators = Emulators(evaluator.spec) if hostile else None
+        self._emulators = Emulators(evaluator.spec) if on_emulator else None
 
     @property
-    def seated(self) -> Sequence[str]:
-        return tuple(self._seated)
+    def loaded(self) -> Sequence[str]:
+        return tuple(self._loaded)
 
     def surroundings(self) -> Surroundings:
         evaluator = self._evaluator
         return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
 
-    def expect(self, coming: Sequence[Asking]) -> None:
+    def expect(self, coming: Sequence[GateRequest]) -> None:
         for asked in coming:
             self._emulation(*asked)
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
-        """On the GPU; if `thorough` and the referee is hostile, beside it on the emulator too."""
+        """On the GPU; if `thorough` and `on_emulator`, beside it there too."""
         emulation = self._emulation(name, candidate, seed) if thorough else None
         green = self._evaluator.gate(candidate, seed, thorough)
         if emulation is not None:
             emulation.result()
-        self._seated[name] = green
+        self._loaded[name] = green
         self._asked[name] = candidate, seed
         return green.errors
 
     def sanitize(self, name: str) -> str:
         said = self._sanitize(name)
-        # one that was seated anew after a resume is asked only now
+        # one that was loaded anew after a resume is asked only now
         emulation = self._emulation(name, *self._asked[name])
         return f"{said}; {emulation.result()}" if emulation is not None else said
 
@@ -126,7 +128,7 @@ class Referee:
         return self._emulators.ask(name, candidate, seed) if self._emulators is not None else None
 
     def _sanitize(self, name: str) -> str:
-        green, evaluator = self._seated[name], self._evaluator
+        green, evaluator = self._loaded[name], self._evaluator
         try:
             binary = self._with_lines(self._asked[name][0], green.kernel.binary)
             where = evaluator.device.torch_device
@@ -147,17 +149,17 @@ class Referee:
         return binary if binary.machine_code == timed.machine_code else timed
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
-        finalists = {name: self._seated[name] for name in names}
-        return self._contest.round("cold" if protocol == "cold" else "warm", seed, finalists)
+        finalists = {name: self._loaded[name] for name in names}
+        return self._rounds.round("cold" if protocol == "cold" else "warm", seed, finalists)
 
     def skipped(self) -> Mapping[str, str]:
-        return self._contest.skipped
+        return self._rounds.skipped
 
     def kernels(self) -> Mapping[str, Sequence[str]]:
-        return self._contest.kernels()
+        return self._rounds.kernels()
 
     def close(self) -> None:
-        self._seated.clear()
+        self._loaded.clear()
         self._evaluator.close()
         if self._emulators is not None:
             self._emulators.close()
@@ -211,7 +213,7 @@ def build_ahead(cache: Path) -> None:
 
 def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
     """What the emulator says of a finalist that passes the gate there too, where every access is checked,
-    under hostile but legal schedules. Raises Red, with the emulator's reason, if it does not pass;
+    under every legal schedule of it. Raises Red, with the emulator's reason, if it does not pass;
     MachineError if the emulator cannot run it."""
     task, problem = emulator.task, candidate.problem
     if task.flop(task.share(problem, 0.0)) > EMULATED_FLOP:
@@ -221,17 +223,17 @@ def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
 
 
 @dataclass(frozen=True)
-class RefereeSpec:
-    """What makes a Referee in any process of this machine; picklable. `patient`: with the baselines that take
-    seconds to set up. `hostile`: finalists must pass the emulator's schedules too."""
+class WorkerSpec:
+    """What makes a GpuWorker in any process of this machine; picklable. `patient`: with the baselines that
+    take seconds to set up. `on_emulator`: finalists must pass the emulator's schedules too."""
 
     evaluator: EvaluatorSpec
     problem: Problem
     patient: bool = True
-    hostile: bool = True
+    on_emulator: bool = True
 
     @classmethod
-    def of(cls, setup: Setup, patient: bool = True) -> RefereeSpec:
+    def of(cls, setup: Setup, patient: bool = True) -> WorkerSpec:
         """For the finalists of a study."""
         return cls(EvaluatorSpec.of(setup), setup.study.problem, patient)
 
@@ -239,47 +241,47 @@ class RefereeSpec:
     def of_problem(
         cls, problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool,
         folders: tuple[Path, ...] = (),
-    ) -> RefereeSpec:  # fmt: skip
+    ) -> WorkerSpec:  # fmt: skip
         """For a problem that belongs to no study; its task is looked for in `folders` first."""
         spec = EvaluatorSpec(problem.task, device, gpu, Limits.of(gpu), cache, nvcc=nvcc, folders=folders)
-        return cls(spec, problem, patient, hostile=False)
+        return cls(spec, problem, patient, on_emulator=False)
 
-    def build(self) -> Referee:
+    def build(self) -> GpuWorker:
         # the evaluator's own timing session would hold memory and time for nothing
         evaluator = replace(self.evaluator, problem=None).build()
-        return Referee(evaluator, self.problem, self.patient, self.hostile)
+        return GpuWorker(evaluator, self.problem, self.patient, self.on_emulator)
 
 
-class Builds(Protocol):
-    """Picklable; what a RefereeProcess needs to know."""
+class BuildsWorker(Protocol):
+    """Picklable; what a WorkerProcess needs to know."""
 
-    def build(self) -> Judges: ...
+    def build(self) -> ConfirmWorker: ...
 
 
-class RefereeProcess:
-    """A referee in a process of its own, started with the first question. Hung or Crashed where it did not
-    survive one; then nobody is seated any more."""
+class WorkerProcess:
+    """A worker in a process of its own, started with the first question. Hung or Crashed where it did not
+    survive one; then no finalist is loaded any more."""
 
-    def __init__(self, spec: Builds, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, spec: BuildsWorker, answer_s: float = ANSWER_S) -> None:
         self._spec = spec
         self._answer_s = answer_s
         self._child: Child | None = None
-        self._seated: list[str] = []
+        self._loaded: list[str] = []
 
     @property
-    def seated(self) -> Sequence[str]:
-        return tuple(self._seated)
+    def loaded(self) -> Sequence[str]:
+        return tuple(self._loaded)
 
     def surroundings(self) -> Surroundings:
         found: Surroundings = self._ask("surroundings")
         return found
 
-    def expect(self, coming: Sequence[Asking]) -> None:
+    def expect(self, coming: Sequence[GateRequest]) -> None:
         self._ask("expect", tuple(coming))
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         found: tuple[CaseError, ...] = self._ask("gate", name, candidate, seed, thorough)
-        self._seated.append(name)
+        self._loaded.append(name)
         return found
 
     def sanitize(self, name: str) -> str:
@@ -305,14 +307,14 @@ class RefereeProcess:
 
     def close(self) -> None:
         """End the process; the next question would start another."""
-        self._seated.clear()
+        self._loaded.clear()
         if self._child is not None:
             self._child.close()
             self._child = None
 
     def _ask(self, method: str, *words: object) -> Any:
         if self._child is None:
-            self._child = Child(_referee, self._spec)
+            self._child = Child(_worker, self._spec)
         try:
             return self._child.ask(method, *words, deadline=self._answer_s)
         except (CandidateError, Fallen) as error:
@@ -325,6 +327,6 @@ class RefereeProcess:
             raise
 
 
-def _referee(spec: Builds, _report: Report) -> Judges:
+def _worker(spec: BuildsWorker, _report: Report) -> ConfirmWorker:
     """What runs in the process."""
     return spec.build()

@@ -27,7 +27,7 @@ from evo.study import Study
 from evo.trial import Candidate, Outcome, Trial
 
 if TYPE_CHECKING:
-    from evo.confirm.worker import Judges
+    from evo.confirm.worker import ConfirmWorker
 
 TICK_S = 0.25
 """The budget, Ctrl-C and the shown progress are at most so old."""
@@ -92,12 +92,12 @@ def search(
     spaces: Mapping[str, SearchSpace],
     workers: Workers,
     on_progress: Callable[[Progress], None] = lambda _: None,
-    judges: Callable[[float], Judges] | None = None,
+    confirm_with: Callable[[float], ConfirmWorker] | None = None,
     patience: int = CONVERGED_PROPOSALS,
 ) -> SearchResult:
     """Searches `study` until its budget is spent, its points are exhausted, its strategy expects nothing more
-    (see `Convergence`), or a person interrupts it. Then it confirms the best trials with `judges`, which is
-    given the seconds left: part of the budget is kept for that. `patience`: it has converged when its
+    (see `Convergence`), or a person interrupts it. Then it confirms the best trials with what `confirm_with`
+    makes of the seconds left: part of the budget is kept for that. `patience`: it has converged when its
     strategy expects nothing of so many proposals in a row.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
@@ -105,14 +105,16 @@ def search(
     database cannot be written (what is stored stays), UsageError when another process searches this study.
     """
     with _closing(workers), interrupts() as interrupted:
-        clock = Clock(store.claim(study, workers.capacity), reserve_s(study.budget_s) if judges else 0.0)
+        clock = Clock(
+            store.claim(study, workers.capacity), reserve_s(study.budget_s) if confirm_with else 0.0
+        )
         status = "failed"
         try:
             loop = _Loop(clock, store, spaces, workers, on_progress, patience)
             stopped = loop.run(interrupted)
-            if judges and stopped in ("budget", "exhausted", "converged"):
+            if confirm_with and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
-                stopped = loop.confirm(judges, interrupted) or stopped
+                stopped = loop.confirm(confirm_with, interrupted) or stopped
             status = {"budget": "finished", "hopeless": "failed"}.get(stopped, stopped)
         except KeyboardInterrupt:
             status = "interrupted"
@@ -161,7 +163,9 @@ class _Loop:
             self._submit(interrupted)
             self._gather(TICK_S)
 
-    def confirm(self, judges: Callable[[float], Judges], interrupted: Callable[[], bool]) -> Stopped | None:
+    def confirm(
+        self, confirm_with: Callable[[float], ConfirmWorker], interrupted: Callable[[], bool]
+    ) -> Stopped | None:
         """Confirms the best trials within what is left of the budget; "interrupted" where a person did so."""
         clock = self._clock
 
@@ -172,8 +176,8 @@ class _Loop:
         def over(needs_s: float) -> bool:
             return interrupted() or clock.left_s <= needs_s
 
-        with closing(judges(clock.left_s)) as referee:
-            self._confirmation = confirm(self._study, self._store, referee, over=over, watch=watch)
+        with closing(confirm_with(clock.left_s)) as worker:
+            self._confirmation = confirm(self._study, self._store, worker, over=over, watch=watch)
         return "interrupted" if interrupted() else None
 
     def result(self, stopped: Stopped) -> SearchResult:
