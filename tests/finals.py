@@ -138,11 +138,13 @@ def command(seconds: float, words: list[str]) -> int:
     """An evo command on a study of the landscape; its confirm worker is a process of its own, as always."""
     import evo.cli
     import evo.confirm.worker
+    import evo.device.open
     import evo.evaluate
     import evo.evaluate.pool
     import evo.study
 
     evo.study._gpu_at_hand = lambda study: target("sm_89")  # noqa: ARG005
+    evo.device.open.is_gpu = lambda device: True  # noqa: ARG005
     evo.evaluate.EvaluatorSpec.of = lambda *_: None  # type: ignore[assignment,method-assign]
     evo.confirm.worker.WorkerSpec.of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment,method-assign]
     evo.evaluate.pool.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
