@@ -128,8 +128,8 @@ class Device(Protocol):
 
     @property
     def schedules(self) -> tuple[str, ...]:
-        """Names of the schedules that a launch takes; the first is the default, the others hostile, but
-        legal."""
+        """Names of the schedules that a launch takes; the first is the default, the others are the
+        worst legal orders of events."""
         ...
 
     @property

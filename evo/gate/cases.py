@@ -5,7 +5,7 @@ The order is by what a wrong candidate most likely fails first, cheapest first:
 1. a small problem just beyond the candidate's tiles, with plain and with sharp inputs, and on it what must
    hold between two runs whatever the reference says (`Task.relations`);
 2. the other boundary problems (one below, at and above the tiles; 1; ragged), each with another family; on
-   the emulator each under another hostile but legal schedule, and one under all of them;
+   the emulator each under another schedule, and one under all of them;
 3. a few of the ragged problems (each size that a last tile can have), others for each seed; for finalists
    all of them. Mutation testing asked for this: a mask that is wrong for one remainder is right at every
    boundary;
@@ -103,14 +103,14 @@ def plan_boundary(
     families = task.families
     early = [name for name in (families.plain, families.sharp, families.even) if name]
     turn = (*(name for name in families.names if name not in early), *early)
-    default, *hostile = device.schedules
+    default, *others = device.schedules
     placed: list[tuple[Problem, str, tuple[str, ...]]] = [
         (problems[0], families.plain, (default,)),
-        (problems[0], families.sharp or families.plain, (hostile[0] if hostile else default,)),
+        (problems[0], families.sharp or families.plain, (others[0] if others else default,)),
         (longest, families.even or families.plain, device.schedules),
     ]
     for number, at in enumerate(problems, 1):
-        schedule = hostile[number % len(hostile)] if hostile else default
+        schedule = others[number % len(others)] if others else default
         placed.append((at, turn[(number + seed) % len(turn)], (schedule,)))
     repeats = Effort.of(device).repeats
     return [Case(at, f, case_seed(seed, at, f), schedules * repeats) for at, f, schedules in placed]

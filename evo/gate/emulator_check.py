@@ -1,4 +1,4 @@
-"""The emulator's word on a finalist of a GPU: every access checked, under hostile but legal schedules.
+"""What the emulator finds in a finalist of a GPU: every access checked, under every schedule.
 
 A race need not show on a GPU, however often a kernel is launched there: its warps may happen to keep step. No
 kernel is CONFIRMED that the emulator refuses.
