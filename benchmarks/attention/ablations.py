@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.command import evo, evo_json
+from benchmarks.command import evo
 from evo.explain.ablation import Ablation
 from evo.report.ablation import ablation_table
 from evo.store import Store
@@ -41,9 +41,10 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         database = f"{folder}/evo.db"
         chosen = [word for name in names for word in ("--template", name)]
         evo("search", "--study", STUDY, "--budget", asked.budget, *chosen, "--database", database)
-        found = [
-            evo_json("ablate", trial, "--database", database) for trial in best_trials(Path(database), names)
-        ]
+        found = []
+        for trial in best_trials(Path(database), names):
+            evo("ablate", trial, "--out", folder, "--database", database)
+            found.append(json.loads((Path(folder) / trial / "ablation.json").read_text(encoding="utf-8")))
     if any(Ablation.from_record(one).estimated for one in found):
         raise SystemExit("error: an ablation on the emulator is no measurement")
     yield {"ablations": found}
