@@ -1,7 +1,7 @@
 """A task: its problems, inputs, high-precision reference, baselines and work. `load_task` finds it by name.
 
 A task is a folder `templates/<name>/` with a `task.py` that defines `TASK`. It is Python and runs with all
-rights of whoever starts evo: read a task or template file of others before using it, as any program.
+rights of the person who starts evo: read a task or template file of others before using it, as any program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evo.dtype import dtype_named
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.trial import Problem, Value
 
-if TYPE_CHECKING:  # importing torch takes seconds: only those who compute pay for it
+if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
     from torch import Tensor
 
 Tensors = Mapping[str, "Tensor"]
@@ -41,9 +41,9 @@ Baseline = Callable[[Tensors], Any]
 
 
 class Tunable:
-    """A baseline with settings, of which none is the fastest everywhere: each of its `variants` computes the
-    same. Who times it times them all (evo.timing), the libraries' own tuning being luck where a call takes a
-    few µs, and then says by `choose` which one it is from now on. Until then it is the first."""
+    """A baseline with settings, of which none is the fastest everywhere: all `variants` compute the same.
+    evo.timing times them all, because the libraries' own tuning is luck where a call takes a few µs. Then it
+    says by `choose` which one the baseline is from now on. Until then it is the first."""
 
     def __init__(self, variants: Mapping[str, Baseline]) -> None:
         self.variants = dict(variants)

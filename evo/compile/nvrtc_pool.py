@@ -85,7 +85,7 @@ class NvrtcPool:
             self._closed = True
             idle, self._idle = self._idle, []
             for child in self._busy:
-                child.kill()  # whoever waits for it hears of it
+                child.kill()  # the thread that waits for it gets an error
         for child in idle:
             child.close()
 

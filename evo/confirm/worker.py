@@ -74,7 +74,7 @@ class ConfirmWorker(Protocol):
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         """A round of those finalists and all baselines; Fallen where one of them is to blame, Hung or Crashed
-        where the process is lost and nobody can be blamed."""
+        where the process is lost and no kernel is to blame."""
         ...
 
     def skipped(self) -> Mapping[str, str]: ...

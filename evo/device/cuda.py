@@ -204,7 +204,7 @@ _STARTED = LaunchReport("default", 0.0)
 
 
 class CudaKernel:
-    """A loaded entry point; unloaded when nobody holds it any more."""
+    """A loaded entry point; unloaded when it is not referenced any more."""
 
     def __init__(self, device: CudaDevice, binary: Binary) -> None:
         self.device = device

@@ -37,7 +37,7 @@ class GpuLock:
 
     @contextmanager
     def beside(self, wait: Wait = nullcontext) -> Iterator[None]:
-        """Shared, while nobody is alone."""
+        """Shared, while no process is alone."""
         if getattr(self._held, "how", None) is not None:
             yield
             return
@@ -57,13 +57,13 @@ class GpuLock:
             yield
 
     def give_way(self, finish: Callable[[], None], wait: Wait = nullcontext) -> None:
-        """Between two pieces of work beside others: if somebody waits to be alone, `finish` is called, which
-        ends what was begun on the GPU, and they are let in; `wait` is entered for as long as that takes."""
+        """Between two pieces of work beside others: if a process waits to be alone, `finish` is called, which
+        ends what was begun on the GPU, and that process is let in; `wait` is entered meanwhile."""
         if getattr(self._held, "how", None) != fcntl.LOCK_SH:
             return
         queue, lock = self._held.files
         try:
-            fcntl.flock(queue, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others who ask that are in nobody's way
+            fcntl.flock(queue, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others that ask this are in no one's way
         except BlockingIOError:
             finish()
             with wait():
@@ -85,7 +85,7 @@ class GpuLock:
 
 
 def _acquire(queue: int, lock: int, how: int) -> None:
-    """A process holds the queue while it waits for the lock: nobody slips past."""
+    """A process holds the queue while it waits for the lock: none slips past."""
     fcntl.flock(queue, fcntl.LOCK_EX)
     fcntl.flock(lock, how)
     fcntl.flock(queue, fcntl.LOCK_UN)

@@ -3,7 +3,7 @@
     python -m evo.device.launch_once REQUEST
 
 REQUEST is a pickled `Request`. Each buffer is an allocation of the driver's, as large as the buffer and no
-larger, so that whatever lies beside it is nobody's; outputs and scratch are left uninitialised.
+larger, so that what lies beside it belongs to no buffer; outputs and scratch are left uninitialised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What NVML says of one GPU: clocks, temperature, power, and who else computes on it."""
+"""What NVML says of one GPU: clocks, temperature, power, and which processes compute on it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Wait = Callable[[], AbstractContextManager[object]]
 @dataclass(frozen=True)
 class Region:
     """A buffer that a launch may touch: `nbytes` bytes from `address` (a device pointer on `cuda`, a host
-    pointer on `emulator`). Whoever made it keeps it alive; guard zones around it belong to them too."""
+    pointer on `emulator`). Its maker keeps it alive, and the guard zones around it."""
 
     name: str
     address: int
@@ -84,7 +84,7 @@ class Mark(Protocol):
 
 
 class Clocks:
-    """What a device says of its clocks and of who else uses it. This one, of a device without any, says
+    """What a device says of its clocks and of other processes on it. This one, of a device without any, says
     nothing; that of a GPU is NVML."""
 
     def readings(self) -> dict[str, float]:
@@ -194,14 +194,14 @@ class Device(Protocol):
     # ---- the lock, which all processes of this machine share
 
     def alone(self, wait: Wait = ...) -> AbstractContextManager[object]:
-        """Nobody else has the device meanwhile; `wait` is entered for as long as others are waited for."""
+        """No other process has the device meanwhile; `wait` is entered while it waits."""
         ...
 
     def beside(self, wait: Wait = ...) -> AbstractContextManager[object]:
-        """Others may have it too, but nobody has it alone."""
+        """Others may have it too, but none has it alone."""
         ...
 
     def give_way(self, finish: Callable[[], None], wait: Wait = ...) -> None:
-        """Between two pieces of work beside others: if somebody waits to be alone, `finish` is called, which
-        ends the work that was begun, and they are let in; `wait` is entered for as long as that takes."""
+        """Between two pieces of work beside others: if a process waits to be alone, `finish` is called, which
+        ends the work that was begun, and that process is let in; `wait` is entered meanwhile."""
         ...

@@ -1,5 +1,5 @@
-"""The verbs of a device that runs kernels in this process: a launch has ended when it returns, and nobody
-else uses the device. Most verbs have nothing to do there."""
+"""The verbs of a device that runs kernels in this process: a launch has ended when it returns, and no
+other process uses the device. Most verbs have nothing to do there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SynchronousDevice:
         return nullcontext()
 
     def give_way(self, finish: Callable[[], None], wait: Wait = nullcontext) -> None:
-        """Nobody waits."""
+        """No process waits."""
 
 
 class SynchronousKernel(Protocol):

@@ -323,7 +323,7 @@ def failed(
 def trial_seed(study_seed: int, candidate: Candidate, visit: int = 0) -> int:
     """The seed of a candidate's gate: it follows from the study's seed and the candidate alone, so that the
     same candidate meets the same inputs in whatever order it is evaluated; and from the `visit`, so that
-    whoever is gated again meets others."""
+    it meets others when it is gated again."""
     again = [visit] if visit else []
     return int(digest_of(study_seed, candidate.digest, *again)[:8], 16)
 

@@ -74,7 +74,7 @@ class CaseMemory:
         limits = {}
         for name, honest in self._task.honest(self._problem, inputs).items():
             limits[name] = limits_of(references[name], honest, self._task.tolerance)
-            honest.zero_()  # as good as an answer, and its memory goes to whoever asks next
+            honest.zero_()  # as good as an answer, and its memory goes to the next allocation
         return limits
 
     def _look(self, count: int, first: Tensor | None) -> Tensor:

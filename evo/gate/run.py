@@ -56,7 +56,7 @@ OWN_INSTRUCTIONS = 1.2e7
 
 
 def at_once(_finish: Callable[[], None]) -> None:
-    """The next case follows at once: nobody else wants the device."""
+    """The next case follows at once: no other process wants the device."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class _Launch:
 
     @cached_property
     def _regions(self) -> dict[str, Region]:
-        """Workspaces are not told from inputs here: the gate has seen to who writes what."""
+        """Workspaces and inputs are alike here: the gate has checked what is written."""
         return {
             name: Region(name, t.data_ptr(), t.numel() * t.element_size(), name in self.written)
             for name, t in {**self.read, **self.written}.items()

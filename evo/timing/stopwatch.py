@@ -85,8 +85,8 @@ class Stopwatch:
         """Gives a node of a graph the price that it has in a process by itself, which uses many streams.
 
         After another process has worked on the GPU a node costs 0.51 µs instead of 0.69 until 16 streams have
-        had work (H200; docs/timing.md): the times of a search would depend on its neighbours. Nobody else may
-        work between this and the samples."""
+        had work (H200; docs/timing.md): the times of a search would depend on its neighbours. No other
+        process may work between this and the samples."""
         import torch
 
         before = torch.cuda.current_stream(self.device.torch_device)

@@ -26,7 +26,7 @@ QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
 """Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: in
-eights, together no more than the CTA was launched with. Whoever asks for more waits forever."""
+eights, together no more than the CTA was launched with. A kernel that asks for more waits forever."""
 OVERHEAD = 28
 """Registers a consumer needs besides scores, probabilities and output. Against ptxas 13.0: with less it
 spills and serialises the wgmmas, with more it rarely does."""
@@ -221,7 +221,7 @@ SPACE = Space(
         ),
         Parameter(
             "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
-            meaning="who copies: a warp, a warpgroup that gives consumers its registers, or a consumer",
+            meaning="what copies: a warp, a warpgroup that gives consumers its registers, or a consumer",
             expected="warpgroup; consumer where CTAs share an SM and a fifth warp costs registers",
         ),
         Parameter(

@@ -180,12 +180,12 @@ SPACE = Space(
             "shift", ("all", "first", "none"), "all", off="all",
             meaning="the tiles whose maximum the exponentials subtract, if any; where sums say that this was "
             "not enough (first: a score exceeds it by some 2^7), all is done again",
-            expected="first: exponentials start before the other tiles have arrived; none: nobody looks for "
+            expected="first: exponentials start before the other tiles have arrived; none: nothing looks for "
             "a maximum",
         ),
         Parameter(
             "copies", ("tma", "threads"), "tma", "macro", off="tma",
-            meaning="who copies Q, K and V: one thread by TMA, or all threads by cp.async",
+            meaning="what copies Q, K and V: one thread by TMA, or all threads by cp.async",
             expected="threads: no tensor map to fetch, and what is needed first comes first",
         ),
         Parameter(

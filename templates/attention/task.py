@@ -80,7 +80,7 @@ class Attention(Task):
         normal        N(0, 1): the plain case
         peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
         ascending     scores grow from 0 to 96 along the keys: the running maximum moves in every tile, and
-                      whoever keeps an older one overflows, even in fp32; of every fourth query they fall
+                      one that keeps an older one overflows, even in fp32; of each fourth query they fall
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
