@@ -14,7 +14,7 @@ from evo.errors import NothingFound
 from evo.evaluate import EvaluatorSpec
 from evo.evaluate.pool import Pool
 from evo.search import Progress, SearchSpace, search, search_spaces
-from evo.search.stopping import CONVERGED_PROPOSALS
+from evo.search.stopping import STOPPING_PATIENCE
 from evo.store import Store
 from evo.study import Setup, Study
 from evo.task import load_task
@@ -65,7 +65,7 @@ def searched(
     setup: Setup,
     store: Store,
     watch: Callable[[Progress], None],
-    patience: int = CONVERGED_PROPOSALS,
+    patience: int = STOPPING_PATIENCE,
     spaces: Mapping[str, SearchSpace] | None = None,
 ) -> str:
     """Searches as `evo search` does, without CONFIRMED. Why it stopped; "nothing found" where no kernel was

@@ -76,7 +76,7 @@ def test_a_search_ends_when_nothing_more_is_expected(
     tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before everything is tried; with its optimum."""
-    monkeypatch.setattr("evo.search.stopping.CONVERGED_TRIALS", 60)
+    monkeypatch.setattr("evo.search.stopping.STOPPING_TRIALS", 60)
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=3))
         result = search(study, store, spaces, LandscapeWorkers(3), patience=10)

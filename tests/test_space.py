@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits, target
-from evo.space import MOST_ENUMERATED, Models, Parameter, Rule, Space, hardware_rules, rule
+from evo.space import MOST_ENUMERATED, Parameter, ResourceModels, Rule, Space, hardware_rules, rule
 from evo.trial import Problem
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
@@ -190,7 +190,7 @@ def test_a_space_without_feasible_points_says_why() -> None:
     assert "4 × too few rows" in caught.value.hint
 
 
-MODELS = Models(
+MODELS = ResourceModels(
     needs="sm_80",
     smem_bytes=lambda p, _q: p.bm * 1024,
     threads=lambda p, _q: p.bm * 16,
@@ -211,7 +211,7 @@ def test_hardware_rules_name_the_limit() -> None:
     assert space.why_not({"bm": 128}, hopper, PROBLEM) == "more than 1024 threads a CTA"
     assert "grid beyond" in str(space.why_not({"bm": 16}, a100, PROBLEM.replace(H=70000)))
     assert space.why_not({"bm": 32}, a100, PROBLEM) == "cluster of more than 1 CTAs"
-    fat = Models("sm_80", lambda _p, _q: 0, lambda _p, _q: 32, registers=lambda p, _q: p.bm * 5)
+    fat = ResourceModels("sm_80", lambda _p, _q: 0, lambda _p, _q: 32, registers=lambda p, _q: p.bm * 5)
     assert "register model" in str(Space((BM,), hardware_rules(fat)[1]).why_not({"bm": 64}, L4, PROBLEM))
 
 

@@ -10,7 +10,7 @@ from landscape import LandscapeWorkers, new_study, spaces_of
 
 from evo.errors import UnknownName, UsageError
 from evo.search import search
-from evo.search.stopping import CONVERGED_PROPOSALS, CONVERGED_TRIALS, LEAST_GAIN, Convergence
+from evo.search.stopping import LEAST_GAIN, STOPPING_PATIENCE, STOPPING_TRIALS, EarlyStopping
 from evo.search.warm_start import earlier_trials, warm_start_sources
 from evo.store import Store
 from evo.strategy import Strategy
@@ -79,15 +79,15 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
 
 
 def test_a_search_has_converged_when_nothing_is_expected_for_long() -> None:
-    convergence = Convergence()
-    for _ in range(CONVERGED_PROPOSALS - 1):
-        convergence.add(LEAST_GAIN / 2)
-    assert not convergence.reached(CONVERGED_TRIALS)
-    convergence.add(LEAST_GAIN / 2)
-    assert convergence.reached(CONVERGED_TRIALS)
-    assert not convergence.reached(CONVERGED_TRIALS - 1), "a model of few trials is not believed"
-    convergence.add(LEAST_GAIN * 2)
-    assert not convergence.reached(CONVERGED_TRIALS)
-    for _ in range(2 * CONVERGED_PROPOSALS):
-        convergence.add(None)
-    assert not convergence.reached(CONVERGED_TRIALS), "a strategy that does not say is never done"
+    stopping = EarlyStopping()
+    for _ in range(STOPPING_PATIENCE - 1):
+        stopping.add(LEAST_GAIN / 2)
+    assert not stopping.reached(STOPPING_TRIALS)
+    stopping.add(LEAST_GAIN / 2)
+    assert stopping.reached(STOPPING_TRIALS)
+    assert not stopping.reached(STOPPING_TRIALS - 1), "a model of few trials is not believed"
+    stopping.add(LEAST_GAIN * 2)
+    assert not stopping.reached(STOPPING_TRIALS)
+    for _ in range(2 * STOPPING_PATIENCE):
+        stopping.add(None)
+    assert not stopping.reached(STOPPING_TRIALS), "a strategy that does not say is never done"

@@ -225,7 +225,7 @@ def report(
     from evo.explain.ablation import Ablation
     from evo.explain.artifacts import read_artifacts
     from evo.explain.profiling import Profile
-    from evo.report.html import Gathered, report_page
+    from evo.report.html import StudyReport, report_page
 
     ablations, strange = read_artifacts(out, study, "ablation", Ablation.from_record)
     profiles, stranger = read_artifacts(out, study, "profile", Profile.from_record)
@@ -235,7 +235,7 @@ def report(
         found = store.study(study)
         ranked = store.leaderboard(study=study, limit=limit)
         rows, failures = ended(store, found)
-        gathered = Gathered(
+        gathered = StudyReport(
             found,
             rows,
             insights_of(store, study),

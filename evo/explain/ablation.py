@@ -33,7 +33,7 @@ RESAMPLES = 2000
 ESTIMATE_RESOLUTION = 0.01
 """Two estimates that differ by less, as a fraction, are equal: the emulator's model is not more exact."""
 
-Kind = Literal["off", "default", "neighbour"]
+SwitchKind = Literal["off", "default", "neighbour"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Switch:
     parameter: Parameter
     value: Value
     to: Value | None
-    kind: Kind | None = None
+    kind: SwitchKind | None = None
     along: tuple[tuple[str, Value], ...] = ()
     reason: str = ""
 
@@ -65,7 +65,7 @@ class SwitchResult:
     name: str
     value: Value
     to: Value
-    kind: Kind
+    kind: SwitchKind
     along: tuple[tuple[str, Value], ...]
     outcome: str
     reason: str
@@ -150,13 +150,13 @@ def _switch(
     template: Template, parameter: Parameter, point: Point, limits: Limits, problem: Problem
 ) -> Switch:
     value, space = point[parameter.name], template.space
-    wanted: list[tuple[Kind, Value]] = [("default", parameter.default)]
+    wanted: list[tuple[SwitchKind, Value]] = [("default", parameter.default)]
     if parameter.off is not None:
         wanted.insert(0, ("off", parameter.off))
     if value == wanted[0][1]:
         return Switch(parameter, value, None, reason=f"is {wanted[0][0]}")
     wanted = [(kind, to) for kind, to in wanted if to != value]
-    near: list[tuple[Kind, Value]] = [("neighbour", v) for v in parameter.neighbours(value)]
+    near: list[tuple[SwitchKind, Value]] = [("neighbour", v) for v in parameter.neighbours(value)]
     alone: list[Switch] = [Switch(parameter, value, to, kind) for kind, to in wanted]
     together = [
         replace(switch, along=((other.name, there),))

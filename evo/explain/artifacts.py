@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from evo.errors import MachineError
 
-Kind = Literal["ablation", "profile"]
+ArtifactKind = Literal["ablation", "profile"]
 Artifact = TypeVar("Artifact")
 
 
@@ -26,7 +26,7 @@ def folder_of(root: Path, study: str, number: int) -> Path:
     return folder
 
 
-def write_artifact(root: Path, study: str, number: int, kind: Kind, record: dict[str, Any]) -> Path:
+def write_artifact(root: Path, study: str, number: int, kind: ArtifactKind, record: dict[str, Any]) -> Path:
     """Writes `record` whole or not at all, in place of an earlier one. Returns its path."""
     path = folder_of(root, study, number) / f"{kind}.json"
     scratch = path.with_suffix(f".{os.getpid()}")
@@ -40,7 +40,7 @@ def write_artifact(root: Path, study: str, number: int, kind: Kind, record: dict
 
 
 def read_artifacts(
-    root: Path, study: str, kind: Kind, make: Callable[[dict[str, Any]], Artifact]
+    root: Path, study: str, kind: ArtifactKind, make: Callable[[dict[str, Any]], Artifact]
 ) -> tuple[list[Artifact], list[Path]]:
     """The artifacts of that kind of the trials of `study`, in the order of their numbers, each made from its
     record; and the files that another evo wrote, which `make` cannot read."""

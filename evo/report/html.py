@@ -95,7 +95,7 @@ summary { cursor: pointer }
 
 
 @dataclass(frozen=True)
-class Gathered:
+class StudyReport:
     """All that a page is made of."""
 
     study: Study
@@ -110,7 +110,7 @@ class Gathered:
     """The task's baseline groups."""
 
 
-def report_page(found: Gathered) -> str:
+def report_page(found: StudyReport) -> str:
     """The whole page as HTML."""
     title = f"{found.study.name} · {found.study.problem.key}"
     parts = _sections(found)
@@ -124,7 +124,7 @@ def report_page(found: Gathered) -> str:
     )
 
 
-def _sections(found: Gathered) -> Iterator[tuple[str, str]]:
+def _sections(found: StudyReport) -> Iterator[tuple[str, str]]:
     best = found.insights.templates[0] if found.insights.templates else None
     if found.ranked:
         tables = leaderboards(found.ranked, {found.study.name: found.groups})
@@ -148,7 +148,7 @@ def _sections(found: Gathered) -> Iterator[tuple[str, str]]:
 # --------------------------------------------------------------------------------------------- the sections
 
 
-def _head(found: Gathered) -> str:
+def _head(found: StudyReport) -> str:
     study, insights = found.study, found.insights
     device = (
         f"emulator; times are {estimates(study.problem.key, study.templates)} for {study.gpu}"
@@ -171,17 +171,17 @@ def _head(found: Gathered) -> str:
     return _facts(facts)
 
 
-def _baselines(found: Gathered) -> list[tuple[str, float]]:
+def _baselines(found: StudyReport) -> list[tuple[str, float]]:
     return sorted(found.study.baselines_us.items(), key=lambda item: item[1])
 
 
-def _versions(found: Gathered) -> list[tuple[str, str]]:
+def _versions(found: StudyReport) -> list[tuple[str, str]]:
     if found.winner is None:
         return list(found.study.versions.items())
     return [*found.winner.versions.items(), ("compiler", found.winner.compiler)]
 
 
-def _convergence(found: Gathered) -> str:
+def _convergence(found: StudyReport) -> str:
     trials = [(row.number, row.score_us) for row in found.rows if row.score_us is not None]
     step = max(1, len(trials) // CONVERGENCE_DOTS)
     best = {step.number for step in found.insights.history}
@@ -194,7 +194,7 @@ def _convergence(found: Gathered) -> str:
     return f"<p>{escape(words)}</p>{convergence_chart(shown, marks, unit)}"
 
 
-def _outcomes(found: Gathered) -> str:
+def _outcomes(found: StudyReport) -> str:
     counts: dict[str, int] = {}
     for row in found.rows:
         label = str(row.outcome) if row.outcome.correct else f"{row.outcome}: {row.reason}"
@@ -212,7 +212,7 @@ def _short(label: str) -> str:
     return label if len(label) <= 46 else f"{label[:45]}…"
 
 
-def _importance(found: Gathered, best: TemplateInsight) -> str:
+def _importance(found: StudyReport, best: TemplateInsight) -> str:
     known = [(p.name, p.importance or 0.0) for p in best.parameters if p.importance is not None]
     bars = [(name, share, f"{100 * share:.0f} %") for name, share in known]
     words = (
@@ -224,7 +224,7 @@ def _importance(found: Gathered, best: TemplateInsight) -> str:
     return f'<p class="note">{words}</p>{chart}{_table(parameters_table(found.insights, best))}'
 
 
-def _parallel(found: Gathered, best: TemplateInsight) -> str:
+def _parallel(found: StudyReport, best: TemplateInsight) -> str:
     rows = sorted(
         (r for r in found.rows if r.template == best.template and r.score_us is not None),
         key=lambda r: r.score_us or 0.0,
@@ -249,7 +249,7 @@ def _parallel(found: Gathered, best: TemplateInsight) -> str:
     return f'<p class="note">{words}</p>{parallel_chart(axes, lines, unit, bold)}'
 
 
-def _roofline(found: Gathered) -> str:
+def _roofline(found: StudyReport) -> str:
     context, machine = found.insights.context, found.insights.context.machine
     best_us = found.insights.convergence.best_us
     if best_us is None or not machine.tensor_tflops:

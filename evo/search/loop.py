@@ -19,7 +19,7 @@ from evo.search.history import History
 from evo.search.progress import Meter, Phase, Progress
 from evo.search.proposals import Proposals
 from evo.search.spaces import SearchSpace
-from evo.search.stopping import CONVERGED_PROPOSALS, Clock, Stopped, interrupts
+from evo.search.stopping import STOPPING_PATIENCE, Clock, Stopped, interrupts
 from evo.search.warm_start import earlier_trials
 from evo.store import Confirmation, Failure, LeaderboardRow, Store, TrialRow
 from evo.strategy import Proposal
@@ -93,12 +93,12 @@ def search(
     workers: Workers,
     on_progress: Callable[[Progress], None] = lambda _: None,
     confirm_with: Callable[[float], ConfirmWorker] | None = None,
-    patience: int = CONVERGED_PROPOSALS,
+    patience: int = STOPPING_PATIENCE,
 ) -> SearchResult:
     """Searches `study` until its budget is spent, its points are exhausted, its strategy expects nothing more
-    (see `Convergence`), or a person interrupts it. Then it confirms the best trials with what `confirm_with`
-    makes of the seconds left: part of the budget is kept for that. `patience`: it has converged when its
-    strategy expects nothing of so many proposals in a row.
+    (see `EarlyStopping`), or a person interrupts it. Then it confirms the best trials with what
+    `confirm_with` makes of the seconds left: part of the budget is kept for that. `patience`: it has
+    converged when its strategy expects nothing of so many proposals in a row.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
@@ -203,7 +203,7 @@ class _Loop:
             return "budget"
         if self._exhausted and not self._under_way:
             return "exhausted"
-        if self._proposals.convergence.reached(len(self._rows)):
+        if self._proposals.early_stopping.reached(len(self._rows)):
             return "converged"
         only_uncompilable = self._history.outcomes.keys() == {Outcome.UNCOMPILABLE}
         if only_uncompilable and len(self._rows) >= UNCOMPILABLE_TRIALS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evo.search.first_points import FirstPoints, Key, key_of
-from evo.search.stopping import Convergence
+from evo.search.stopping import EarlyStopping
 from evo.space import FeasibleSet
 from evo.store import TrialRow
 from evo.strategy import Observation, Proposal, make_strategy
@@ -19,7 +19,7 @@ from evo.study import Study
 
 class Proposals:
     """The proposals of one run of a search. `rows`: all trials by number, which grows with the search;
-    `earlier`: trials of other studies, for a warm start; `patience`: see `Convergence`."""
+    `earlier`: trials of other studies, for a warm start; `patience`: see `EarlyStopping`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Proposals:
         self.ordered = study.workers == 1
         self.first_points = True
         """Whether the last proposal came before the strategy was asked."""
-        self.convergence = Convergence(patience)
+        self.early_stopping = EarlyStopping(patience)
         self._lookahead = study.lookahead
         self._strategy = make_strategy(study.strategy, spaces, study.seed, earlier)
         self._first_points = FirstPoints(spaces)
@@ -80,7 +80,7 @@ class Proposals:
         self.first_points = proposal is not None
         if proposal is None:
             proposal = self._strategy.ask(self._history, pending, number)
-            self.convergence.add(self._strategy.expected_gain)
+            self.early_stopping.add(self._strategy.expected_gain)
         if proposal is not None:
             self._tried.add(key_of(proposal))
         return proposal

@@ -15,17 +15,17 @@ Stopped = Literal["budget", "exhausted", "converged", "interrupted", "hopeless"]
 
 LEAST_GAIN = 1e-3
 """An expected improvement below this part of the best time is less than the noise of the measurement."""
-CONVERGED_PROPOSALS = 100
+STOPPING_PATIENCE = 100
 """So many proposals in a row must promise less than LEAST_GAIN."""
-CONVERGED_TRIALS = 1000
+STOPPING_TRIALS = 1000
 """With fewer trials a model of the space is not trusted: less than a minute on a GPU. With 400 a search of
 one template ended after 21 s of three minutes, and of five templates the model knows less."""
 
 
-class Convergence:
+class EarlyStopping:
     """Whether the strategy expects nothing more that could be measured: of `patience` proposals in a row."""
 
-    def __init__(self, patience: int = CONVERGED_PROPOSALS) -> None:
+    def __init__(self, patience: int = STOPPING_PATIENCE) -> None:
         self._patience = patience
         self._in_a_row = 0
 
@@ -35,7 +35,7 @@ class Convergence:
         self._in_a_row = self._in_a_row + 1 if gain is not None and gain < LEAST_GAIN else 0
 
     def reached(self, trials: int) -> bool:
-        return trials >= CONVERGED_TRIALS and self._in_a_row >= self._patience
+        return trials >= STOPPING_TRIALS and self._in_a_row >= self._patience
 
 
 class Clock:

@@ -1,7 +1,7 @@
 """What may fill the holes of a template: parameters, rules, and the points that the rules allow."""
 
 from evo.space.parameters import Filling, Indices, Parameter
-from evo.space.rules import Models, Rule, hardware_rules, rule, smem_text
+from evo.space.rules import ResourceModels, Rule, hardware_rules, rule, smem_text
 from evo.space.space import MOST_ENUMERATED, FeasibleSet, Space
 
 __all__ = [
@@ -9,8 +9,8 @@ __all__ = [
     "FeasibleSet",
     "Filling",
     "Indices",
-    "Models",
     "Parameter",
+    "ResourceModels",
     "Rule",
     "Space",
     "hardware_rules",

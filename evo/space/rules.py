@@ -80,7 +80,7 @@ point; between 220 and this, ptxas decides."""
 
 
 @dataclass(frozen=True)
-class Models:
+class ResourceModels:
     """A template's models of what it needs, each `(p, problem) -> array`; None where it has none.
 
     `smem_bytes` a CTA, `threads` a CTA, `registers` a thread, `grid` (x, y, z), `cluster` CTAs a cluster.
@@ -94,7 +94,7 @@ class Models:
     cluster: Callable[[Any, Problem], Any] | None = None
 
 
-def hardware_rules(models: Models) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+def hardware_rules(models: ResourceModels) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """The rules that hold for every template: (asked before the template's own, asked after them).
 
     The instruction set comes first. The models come last: they need not make sense of points that the

@@ -15,7 +15,7 @@ import numpy as np
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits
 from evo.space.parameters import Columns, Filling, Indices, Parameter
-from evo.space.rules import Models, Rule
+from evo.space.rules import ResourceModels, Rule
 from evo.trial import Point, Problem
 
 MOST_ENUMERATED = 1 << 22
@@ -31,7 +31,7 @@ class Space:
 
     parameters: tuple[Parameter, ...]
     rules: tuple[Rule, ...] = ()
-    models: Models | None = None
+    models: ResourceModels | None = None
     """What the template says a point needs; the rules ask it, and strategies learn from it."""
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from evo.trial import Point
 
 Positions = npt.NDArray[np.intp]
 """A point as positions in its parameters' values: (parameters,)."""
-Rows = tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]
+RowsFound = tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]
 """Of points (n, parameters) the rows (n,), and whether they are rows at all (n,)."""
 
 
@@ -32,7 +32,7 @@ class Candidates:
     """
 
     SCANNED = 1 << 16
-    """Rows that `nearest_open` and `sample_around` look at: all of most spaces, a random part of a huge
+    """RowsFound that `nearest_open` and `sample_around` look at: all of most spaces, a random part of a huge
     one."""
     ELITES = 16
     """So many of the best trials are kept in order."""
@@ -147,7 +147,7 @@ class Candidates:
             return bool(self._open[row])
         return rank not in self._closed_ranks and self._allows(positions)
 
-    def are_open(self, points: Positions, rows: Rows) -> npt.NDArray[np.bool_]:
+    def are_open(self, points: Positions, rows: RowsFound) -> npt.NDArray[np.bool_]:
         """Which of feasible `points` (n, parameters) are open. `rows`: what `rows_of` gave for them."""
         at, known = rows
         if known.all():
@@ -261,7 +261,7 @@ class Candidates:
         except EvoError:
             return None
 
-    def rows_of(self, points: Positions) -> Rows:
+    def rows_of(self, points: Positions) -> RowsFound:
         """The rows of `points` (n, parameters), and whether they are rows at all."""
         ranks = points.astype(np.int64) @ self._strides
         at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)

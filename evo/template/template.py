@@ -42,7 +42,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from evo import __version__
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Gpu, Limits, arch_number, target
-from evo.space import Filling, Models, Space, hardware_rules
+from evo.space import Filling, ResourceModels, Space, hardware_rules
 from evo.task import Task, blame, find_file, load_module, template_folders
 from evo.trial import (
     BufferArg,
@@ -329,7 +329,7 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu 
 
 def _with_hardware_rules(module: ModuleType) -> Space:
     optional = {name: getattr(module, name, None) for name in ("registers", "grid", "cluster")}
-    models = Models(module.NEEDS, module.smem_bytes, module.threads, **optional)
+    models = ResourceModels(module.NEEDS, module.smem_bytes, module.threads, **optional)
     first, last = hardware_rules(models)
     space: Space = module.SPACE
     return replace(space, rules=(*first, *space.rules, *last), models=models)

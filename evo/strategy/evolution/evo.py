@@ -10,7 +10,7 @@ import numpy as np
 from evo.strategy.base import Strategy
 from evo.strategy.candidates import Candidates, Positions
 from evo.strategy.evolution.distance import Floats
-from evo.strategy.evolution.features import Features, Rows
+from evo.strategy.evolution.features import Features, Points
 from evo.strategy.evolution.gaussian_process import GaussianProcess
 from evo.strategy.evolution.model import (
     FITTED_TRIALS,
@@ -52,7 +52,7 @@ class Evo(Strategy):
 
     def _earlier_expectation(
         self, template: str, candidates: Candidates
-    ) -> tuple[Callable[[Rows], Floats], ...]:
+    ) -> tuple[Callable[[Points], Floats], ...]:
         """What earlier studies would expect of points, as a feature. How much it is worth follows from the
         trials of this study."""
         earlier = Candidates(template, candidates.feasible)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from evo.space import FeasibleSet, Parameter
 from evo.strategy.evolution.distance import Floats
 
-Rows = npt.NDArray[np.signedinteger]
+Points = npt.NDArray[np.signedinteger]
+"""Points as positions in their parameters' values: (n, parameters)."""
 
 
 CACHED_POINTS = 1000
@@ -26,7 +27,7 @@ class Features:
     columns, such as what an earlier study would expect.
     """
 
-    def __init__(self, feasible: FeasibleSet, extra: tuple[Callable[[Rows], Floats], ...] = ()) -> None:
+    def __init__(self, feasible: FeasibleSet, extra: tuple[Callable[[Points], Floats], ...] = ()) -> None:
         self._feasible = feasible
         self._extra = extra
         self._tables: list[tuple[int, Floats]] = []
@@ -53,13 +54,13 @@ class Features:
 
         self._known: dict[bytes, Floats] = {}
 
-    def keep(self, point: Rows, columns: Floats) -> None:
+    def keep(self, point: Points, columns: Floats) -> None:
         """Keeps the `columns` of a `point` that will be asked for."""
         if len(self._known) > CACHED_POINTS:
             self._known.clear()
         self._known[point.tobytes()] = columns
 
-    def of_few(self, points: Sequence[Rows]) -> Floats:
+    def of_few(self, points: Sequence[Points]) -> Floats:
         """(n, columns) for `points`, most of which were asked for or kept a moment ago."""
         keys = [point.tobytes() for point in points]
         fresh = {key: point for key, point in zip(keys, points, strict=True) if key not in self._known}
@@ -70,16 +71,16 @@ class Features:
             self._known |= zip(fresh, self(np.stack(list(fresh.values()))), strict=True)
         return np.stack([self._known[key] for key in keys])
 
-    def __call__(self, rows: Rows) -> Floats:
+    def __call__(self, rows: Points) -> Floats:
         """(n, columns) for positions (n, parameters); in memory each column lies in one piece."""
         own = [table[rows[:, i]] for i, table in self._tables]
         return np.array([*own, *self._others(rows)]).reshape(-1, len(rows)).T
 
-    def _others(self, rows: Rows) -> list[Floats]:
+    def _others(self, rows: Points) -> list[Floats]:
         return [*(column(rows) for column in self._extra), *template_models(self._feasible, rows)]
 
 
-def template_models(feasible: FeasibleSet, rows: Rows) -> list[Floats]:
+def template_models(feasible: FeasibleSet, rows: Points) -> list[Floats]:
     """What the template's models say of points, each about 1 wide; empty where there are no models."""
     models = feasible.space.models
     if models is None or not len(rows):
