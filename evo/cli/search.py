@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -44,9 +45,10 @@ from evo.errors import NothingFound, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from evo.confirm import Step
+    from evo.evaluate.pool import Pool
     from evo.search import SearchResult, SearchSpace
     from evo.store import Store
-    from evo.study import Setup
+    from evo.study import Setup, Study
 
 
 def search(
@@ -93,15 +95,10 @@ def search(
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
     from evo.device.open import choose_device
-    from evo.evaluate import EvaluatorSpec
-    from evo.search.warm_start import warm_start_sources
-    from evo.strategy import STRATEGIES
     from evo.study import Setup, Study
     from evo.task import load_task
 
     budget_s = parse_budget(budget, rate)
-    if strategy not in STRATEGIES:
-        raise UnknownName.among("strategy", strategy, list(STRATEGIES))
     folders = absolute(templates)
     problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
     chosen, stands_for = choose_device(device, gpu, target)
@@ -122,13 +119,11 @@ def search(
         versions={"evo": __version__},
     )
     setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-    spaces = _search_spaces(setup)
-    EvaluatorSpec.of(setup).prepare()  # what the machine lacks is told before a study is made
-    with open_store(database, create=True) as store:
-        named = asked if study else replace(asked, name=store.unused_name(task))
-        named = replace(named, templates=tuple(spaces))
-        created = store.create(replace(named, warm_start=warm_start_sources(store, named, warm_start or ())))
-        result = _run(replace(setup, study=created), store, spaces)
+    with _pool(setup) as pool:
+        spaces = _search_spaces(setup)
+        with open_store(database, create=True) as store:
+            created = _created(store, asked, spaces, warm_start or ())
+            result = _run(replace(setup, study=created), store, spaces, pool)
     _conclude(result, json)
 
 
@@ -170,7 +165,8 @@ def resume(
                 f"give it more: evo resume {study} --budget +10m",
             )
         setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
-        result = _run(setup, store, _search_spaces(setup))
+        with _pool(setup) as pool:
+            result = _run(setup, store, _search_spaces(setup), pool)
     _conclude(result, json)
 
 
@@ -263,6 +259,29 @@ def space(
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
 
 
+def _pool(setup: Setup) -> Pool:
+    """The processes that evaluate. They start before anything else is looked at: importing torch takes them
+    longer than all of that. What the machine lacks is told here, before a study is made."""
+    from evo.evaluate import EvaluatorSpec
+    from evo.evaluate.pool import Pool
+
+    return Pool(EvaluatorSpec.of(setup), setup.study.workers)
+
+
+def _created(
+    store: Store, asked: Study, spaces: Mapping[str, SearchSpace], warm_start: Sequence[str]
+) -> Study:
+    """The study, now in the store: with a name, its templates, and the studies that it learns from."""
+    from evo.search.warm_start import warm_start_sources
+    from evo.strategy import STRATEGIES
+
+    if asked.strategy not in STRATEGIES:
+        raise UnknownName.among("strategy", asked.strategy, list(STRATEGIES))
+    name = asked.name or store.unused_name(asked.problem.task)
+    named = replace(asked, name=name, templates=tuple(spaces))
+    return store.create(replace(named, warm_start=warm_start_sources(store, named, warm_start)))
+
+
 def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
     """The feasible points of the study's templates; says on stderr what there is to search."""
     from evo.report.overview import space_table
@@ -274,19 +293,16 @@ def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
     return spaces
 
 
-def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace]) -> SearchResult:
+def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Pool) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import WorkerProcess, WorkerSpec, build_ahead
     from evo.device.open import is_gpu
-    from evo.evaluate import EvaluatorSpec
-    from evo.evaluate.pool import Pool
     from evo.report.live import study_line, view_on
     from evo.search import search as run
 
     study = setup.study
     notice(study_line(study))
-    workers = Pool(EvaluatorSpec.of(setup), study.workers)
 
     def confirm_worker(left_s: float) -> WorkerProcess:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with

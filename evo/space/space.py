@@ -109,7 +109,7 @@ class Space:
             mask = one.mask(columns, limits, problem)
             rejected[why] = rejected.get(why, 0) + len(rows) - int(mask.sum())
             if not mask.all():
-                rows = rows[mask]
+                rows = rows.T.take(np.flatnonzero(mask), axis=1).T  # columns stay in one piece
                 columns = Columns(self.parameters, rows)
         return rows, rejected
 
@@ -118,10 +118,15 @@ class Space:
         return Columns(self.parameters, rows)
 
     def _unrank(self, ranks: Indices) -> Indices:
-        """Mixed-radix digits of `ranks`, the last parameter fastest: (points, parameters)."""
-        rows = np.empty((len(ranks), len(self.parameters)), np.intp)
+        """Mixed-radix digits of `ranks`, the last parameter fastest: (points, parameters), a column in one
+        piece, for rules look at columns."""
+        rows = np.empty((len(self.parameters), len(ranks)), np.intp).T
+        left = ranks.astype(np.int32)  # whole products are small; divided by one number, as SIMD can
         for i in reversed(range(len(self.parameters))):
-            ranks, rows[:, i] = np.divmod(ranks, len(self.parameters[i].values))
+            count = len(self.parameters[i].values)
+            higher = left // count
+            rows[:, i] = left - higher * count
+            left = higher
         return rows
 
 
@@ -150,7 +155,7 @@ class FeasibleSet:
         kept, rejected, asked = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0), 0
         for chunk in chunks:
             rows, refused = space.sieve(chunk, limits, problem)
-            kept.append(rows.astype(np.int16 if exact else np.intp, copy=False))
+            kept.append(rows.astype(np.int16 if exact else np.intp, order="C", copy=False))
             asked += len(chunk)
             for why, count in refused.items():
                 rejected[why] += count
