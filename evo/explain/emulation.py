@@ -50,7 +50,7 @@ class Emulation:
     buffers: tuple[Buffer, ...]
     estimate: Estimate | None
     file: str = ""
-    """How the source is called, where the compiler saw it under another name."""
+    """The source's name, where the compiler saw it under another one."""
 
     @property
     def faults(self) -> dict[str, Fault]:
@@ -102,7 +102,8 @@ def compiled(path: Path, entry: str | None, arch: str, compiler: Compiler | None
 
 
 def _compiled_source(source: str, entry: str, arch: str, compiler: Compiler) -> Binary:
-    """By `compiler`; where that is NVRTC and the source wants a host header, by nvcc if there is one."""
+    """Compiled by `compiler`; where that is NVRTC and the source includes a host header, by nvcc if there is
+    one."""
     try:
         return compiler.compile(source, entry, arch)
     except Uncompilable as error:

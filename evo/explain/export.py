@@ -1,4 +1,4 @@
-"""A study's trials, as other programs want them."""
+"""A study's trials for other programs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from evo.study import Study
 
 
 def export_study(store: Store, study: Study, url: str, name: str) -> int:
-    """Copies `study` into the Optuna storage at `url` as study `name`; how many trials went there. UsageError
-    where it has one of that name or is a database of evo, StoreError where it cannot be written."""
+    """Copies `study` into the Optuna storage at `url` as study `name`. Returns how many trials went there.
+    UsageError where the storage has a study of that name or is a database of evo, StoreError where it cannot
+    be written."""
     _refuse_own(url)
     created = store.created(study)
     rows = store.rows(study)

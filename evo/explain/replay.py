@@ -26,7 +26,8 @@ class Replay:
 
 def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
     """Renders the trial's point again, and takes the *stored* source through the whole pipeline in this
-    process: compile, gate, timing. A trial that was RED on a later visit meets the inputs of that visit."""
+    process: compile, gate, timing. A trial that was RED when it was measured again gets the inputs of
+    that measurement."""
     stored = trial.candidate
     task = load_task(spec.task, spec.folders)
     template = load_template(task, stored.template, spec.folders, spec.gpu)

@@ -1,4 +1,5 @@
-"""`evo report`: one HTML page about one study. It needs no network, no script and no colour; it prints.
+"""`evo report`: one HTML page about one study. It needs no network, no script and no colour, and can be
+printed.
 
 The page is made of f-strings and `html.escape`; the charts are made by `evo.report.svg`. No template engine
 is used (only evo/template imports Jinja, for CUDA) and no chart library (4 MB of script in every page, and no

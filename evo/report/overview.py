@@ -45,7 +45,7 @@ def _study_record(study: Study, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def failures_table(failures: Sequence[Failure]) -> Table:
-    """Why trials died, the most frequent reason first."""
+    """Why trials failed, the most frequent reason first."""
     columns = (
         Column("outcome", lambda r: str(r["outcome"])),
         Column("trials", lambda r: str(r["count"]), right=True),

@@ -1,5 +1,5 @@
-"""Charts as SVG, made by hand: self-contained, printable, and readable without colour (shape, width and words
-say what colour repeats). Coordinates are in user units of a viewBox; text is escaped here."""
+"""Charts as SVG, made by hand. They need nothing else, can be printed, and can be read without colour: shape,
+width and words carry the meaning. Coordinates are in user units of a viewBox; text is escaped here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trial's page, and what became of it when it was done again."""
+"""One trial's page, and how it ended when it was evaluated again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def trial_page(stored: Trial, console: Console, verdict: tuple[Confirmation, Fin
 
 
 def replay_page(stored: Trial, replay: Replay, console: Console) -> str:
-    """What became of a trial when it was done again, beside what it was, and how its source differs now."""
+    """How a trial ended when it was evaluated again, beside its first result, and how its source differs
+    now."""
     same = (
         "same source and launch"
         if replay.same_source
