@@ -267,8 +267,7 @@ class Interval:
 class Timing:
     """A measured time: raw samples in µs a launch, their median and its interval, beside the baselines that
     were interleaved with it in the same process. `protocol` is "warm" or "cold" (L2). `clocks` are NVML's
-    readings; of samples that are of several visits to an evaluator those of the last one, and how many
-    `visits` they are of."""
+    readings; of samples that are of several evaluations those of the last one."""
 
     samples_us: tuple[float, ...]
     median_us: float
@@ -279,23 +278,24 @@ class Timing:
     speedup_interval: Interval | None = None
     clocks: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def visits(self) -> int:
-        """How often an evaluator has timed it."""
-        return int(self.clocks.get("visits", 1))
-
 
 @dataclass(frozen=True)
 class Round:
     """All finalists and baselines of a confirmation timed in turns, on inputs and in memory of this round's
-    own. `samples_us`: µs a launch by name; a finalist is named STUDY/NUMBER. `throttled` counts how often
+    own. Samples are in µs a launch, by name; a finalist is named STUDY/NUMBER. `throttled` counts how often
     all was taken again because the clock was throttled."""
 
     protocol: str
     seed: int
-    samples_us: Mapping[str, tuple[float, ...]]
+    finalists_us: Mapping[str, tuple[float, ...]]
+    baselines_us: Mapping[str, tuple[float, ...]]
     clocks: Mapping[str, float] = field(default_factory=dict)
     throttled: int = 0
+
+    @property
+    def samples_us(self) -> Mapping[str, tuple[float, ...]]:
+        """Those of the baselines, then those of the finalists."""
+        return {**self.baselines_us, **self.finalists_us}
 
 
 @dataclass(frozen=True)
@@ -313,17 +313,14 @@ class Standing:
     verdict: str = ""
 
 
-GREEN_VISITS = "green_visits"
-"""The counter of a trial that was GREEN so often before it was RED: that visit's inputs follow from it."""
-
-
 @dataclass(frozen=True)
 class Trial:
     """One candidate and how its journey ended. A time that was not measured is None, never 0, -1 or NaN.
 
     `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
-    `counters` are numbers of a run; of a trial that is RED after all, GREEN_VISITS says on which visit.
+    `evaluations`: how often it was evaluated, each time with other inputs; where the last one was RED, those
+    before were GREEN. `counters` are numbers of a run.
     `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
     it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
 
@@ -346,6 +343,7 @@ class Trial:
     estimate_gpu: str = ""
     counters: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    evaluations: int = 1
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     study: str = field(default="", compare=False)

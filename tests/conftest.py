@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ import pytest
 
 if TYPE_CHECKING:
     from command import Evo, Said
+
+    from evo.store import Store
 
 # One thread for NumPy, as `evo` itself sets it: searches in this process and in others then agree.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -64,3 +67,31 @@ def row_warp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in shown:
         (folder / "attention" / name).write_text(content)
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of a fresh server's maintenance database; the server ends with the tests."""
+    from postgres import server
+
+    with server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "runs" / "evo.db")
+    from postgres import empty_database
+
+    return empty_database(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """An empty store of either kind."""
+    from evo.store import Store
+
+    with Store(url) as opened:
+        yield opened

@@ -79,12 +79,13 @@ class SimulatedWorker:
         if self.falls[1] == self.held and self.falls[0] in names:
             raise Fallen(self.falls[0], Red("row error", "", "after timing"))
         rng = np.random.default_rng(seed)
-        times = dict(BASELINES)
-        for name in names:
-            times[name] = _time(self.finalists[name]) if self.alike is None else self.alike
+        times = {name: _time(self.finalists[name]) if self.alike is None else self.alike for name in names}
         drift = rng.normal(0, 0.003) + (0.3 if protocol == "cold" else 0)
-        taken = {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in times.items()}
-        return Round(protocol, seed, taken, {"sm_mhz": 1980.0}, 0)
+        baselines_us, finalists_us = (
+            {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in own.items()}
+            for own in (BASELINES, times)
+        )
+        return Round(protocol, seed, finalists_us, baselines_us, {"sm_mhz": 1980.0}, 0)
 
     def skipped(self) -> Mapping[str, str]:
         return {"flex": "does not compile"}

@@ -89,7 +89,7 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_war
     assert now["where"] == then["where"]  # the case with its seed, and the first wrong element
     assert re.search(r"seed=\d+ schedule=\w+ launch=\d+: o\[\d+, \d+, \d+, \d+\]$", then["where"])
     assert (now["reason"], now["detail"], now["errors"]) == (then["reason"], then["detail"], then["errors"])
-    rows(tmp_path, """UPDATE trials SET counters = '{"green_visits": 2}'""")
+    rows(tmp_path, """UPDATE trials SET evaluations = 3""")
     third = json.loads(run_evo(tmp_path, "replay", "attention-1/0", "--json").stdout)["now"]
     seeds = {e["seed"] for e in now["errors"]}, {e["seed"] for e in third["errors"]}
     assert third["outcome"] == "RED"

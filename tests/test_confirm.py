@@ -379,11 +379,12 @@ def simulated(
     rounds = []
     for number in range(count):
         drift = rng.normal(0, 0.004)
-        taken = {}
+        taken: dict[bool, dict[str, tuple[float, ...]]] = {True: {}, False: {}}
         for name, us in times.items():
             own = drift + rng.normal(0, noise)
-            taken[name] = tuple(us * np.exp(own + tail * (rng.exponential(1, 6) - np.log(2))))
-        rounds.append(Round("warm", number, taken))
+            samples = tuple(us * np.exp(own + tail * (rng.exponential(1, 6) - np.log(2))))
+            taken[name.startswith("s/")][name] = samples
+        rounds.append(Round("warm", number, taken[True], taken[False]))
     return rounds
 
 
@@ -424,9 +425,8 @@ def test_odd_rounds_of_a_baseline_decide_nothing() -> None:
     """Two of 20 rounds in which a baseline read a fifth too long are neither its time nor its interval."""
     rounds = simulated(4, dict.fromkeys(FINALISTS, 3.5) | {"base": 5.9})
     for odd in (0, 13):
-        taken = dict(rounds[odd].samples_us)
-        taken["base"] = tuple(1.2 * us for us in taken["base"])
-        rounds[odd] = replace(rounds[odd], samples_us=taken)
+        slow = tuple(1.2 * us for us in rounds[odd].baselines_us["base"])
+        rounds[odd] = replace(rounds[odd], baselines_us={"base": slow})
     found = standings(rounds, FINALISTS, ["base"])
     assert found["base"].median_us == pytest.approx(5.9, rel=0.005)
     best = found["s/0"]

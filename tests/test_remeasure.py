@@ -72,10 +72,9 @@ def test_joined_samples_are_one_timing() -> None:
     assert both.median_us == 9.0
     assert both.interval == median_interval(np.array(both.samples_us))
     assert (both.protocol, both.baselines_us) == ("warm", {"sdpa": 9.0})
-    assert both.clocks == {"sm_mhz": 1800.0, "visits": 2.0}
+    assert both.clocks == {"sm_mhz": 1800.0}
     assert both.speedup == pytest.approx(2 ** (3 / 9))
     assert both.speedup_interval == Interval(0.9, 2.1)
-    assert (one.visits, both.visits, joined(both, two).visits, joined(both, both).visits) == (1, 2, 3, 4)
 
 
 def test_a_speedup_that_one_measurement_lacks_is_the_other_ones() -> None:
@@ -100,7 +99,8 @@ def test_the_fewest_measurements_come_first_then_the_better_time() -> None:
     assert best.next({1}) == (2, known[2].candidate, 1)
     assert best.next({0, 1, 2}) is None
     again = best.update(1, timed(1, 8.0, 8.0))
-    assert again == replace(known[1], timing=joined(known[1].timing, timing(8.0, 8.0)))  # type: ignore[arg-type]
+    more = joined(known[1].timing, timing(8.0, 8.0))  # type: ignore[arg-type]
+    assert again == replace(known[1], timing=more, evaluations=2)
     assert best.next(()) == (2, known[2].candidate, 1)
     best.update(2, timed(2, 6.0))
     best.update(0, timed(0, 7.0))
@@ -166,7 +166,7 @@ def test_a_trial_that_is_red_is_not_measured_again() -> None:
     assert fallen == replace(
         red,
         detail="(it had been GREEN 2 times before) two threads",
-        counters={"green_visits": 2.0},
+        evaluations=3,
         seconds={"gate": 1.0},
     )
     assert best.next(()) == (0, known[0].candidate, 1)
@@ -200,19 +200,20 @@ def test_idle_workers_time_the_best_again(tmp_path: Path, spaces: dict[str, Sear
         trial = stored[number]
         assert (trial.candidate.point["rows"], trial.candidate.point["columns"]) == (128, 64)
         assert trial.detail == "(it had been GREEN 2 times before) two threads"
-        assert trial.counters["green_visits"] == 2
+        assert trial.evaluations == 3
         twins = [row for row in rows.values() if row.same_as == number]
         assert all((row.outcome, row.reason, row.median_us) == ("RED", "race", None) for row in twins)
         assert [visit for n, visit in workers.remeasured if n == number] == [1, 2]
     assert not set(fallen) & {ranked.number for ranked in board}
 
-    more = {n: t.timing for n, t in stored.items() if t.timing and t.timing.visits > 2}
+    more = {n: trial for n, trial in stored.items() if trial.timing and trial.evaluations > 2}
     assert more
     for number, found in more.items():
-        assert len(found.samples_us) == 20 * found.visits
+        assert found.timing
+        assert len(found.timing.samples_us) == 20 * found.evaluations
         visits = [visit for n, visit in workers.remeasured if n == number]
         assert visits == list(range(1, len(visits) + 1)), "each measurement has a seed of its own"
-        assert found.visits in (len(visits), len(visits) + 1), "the last one may have been given up"
+        assert found.evaluations in (len(visits), len(visits) + 1), "the last one may have been given up"
     final = result.progress
     assert final.outcomes == Counter(str(row.outcome) for row in rows.values())
     best = min(
@@ -253,11 +254,11 @@ def test_a_resumed_search_goes_on_measuring_its_best(tmp_path: Path, spaces: dic
         study = store.create(new_study(workers=2))
         with pytest.raises(Enough):
             search(study, store, spaces, LandscapeWorkers(2, 0.001, queued=0, waits=True), watch)
-        known = {row.number: store.trial(f"land-1/{row.number}").timing for row in store.rows(study)}
+        known = {row.number: store.trial(f"land-1/{row.number}") for row in store.rows(study)}
         workers = LandscapeWorkers(2, 0.001, queued=0, waits=True)
         search(study, store, spaces, workers)
     first = dict(reversed(workers.remeasured))
-    again = {n: found.visits for n, found in known.items() if found and found.visits > 1 and n in first}
+    again = {n: trial.evaluations for n, trial in known.items() if trial.evaluations > 1 and n in first}
     assert again
     assert again == {number: first[number] for number in again}, "no seed is used twice"
 

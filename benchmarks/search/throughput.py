@@ -151,7 +151,7 @@ def leaders(store: Store, study: str, first_us: Mapping[int, float], count: int 
                 "outcome": str(stored.outcome),
                 "first_us": first_us[number],
                 "us": timing.median_us if timing else None,
-                "visits": timing.visits if timing else None,
+                "evaluations": stored.evaluations,
                 "samples": len(timing.samples_us) if timing else None,
                 "place": places.get(stored.id),
             }

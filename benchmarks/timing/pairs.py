@@ -65,7 +65,8 @@ class Pairs:
             taken = watch.sample([replays[name] for name in order], SAMPLES, lead=True)
             del spacer
         samples = {name: tuple(map(float, taken[order.index(name)])) for name in replays}
-        return Round("warm", seed, samples)
+        base = samples.pop("base")
+        return Round("warm", seed, samples, {"base": base})
 
 
 def comparisons_of(bench: Bench, extra: Call | None = None, count: int = 300) -> dict[str, Any]:

@@ -114,8 +114,7 @@ def _sheet(
             absent[fallen.name] = f"{fallen.error.outcome}: {fallen.error.reason}"
             names.remove(fallen.name)
     around = worker.surroundings()
-    everywhere = set.intersection(*(set(r.samples_us) for r in taken))
-    baselines = sorted(everywhere - set(entrants))
+    baselines = sorted(set.intersection(*(set(r.baselines_us) for r in taken)))
     return Sheet(
         problem.key,
         problem.shape,

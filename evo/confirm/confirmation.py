@@ -222,9 +222,8 @@ class _Confirming:
         skipped, kernels = (self._worker.skipped(), self._worker.kernels()) if green else ({}, {})
         found = {}
         for protocol, rounds in taken.items():
-            everywhere = set.intersection(*(set(r.samples_us) for r in rounds)) if rounds else set()
-            baselines = sorted(name for name in everywhere if "/" not in name)
-            found[protocol] = standings(rounds, green, baselines)
+            baselines = set.intersection(*(set(r.baselines_us) for r in rounds)) if rounds else set()
+            found[protocol] = standings(rounds, green, sorted(baselines))
         return confirmations.conclude(self._of, found, skipped, kernels)
 
     def _seed(self, what: str, number: int) -> int:

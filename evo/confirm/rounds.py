@@ -93,8 +93,9 @@ class Rounds:
         for name in finalists:
             with _blame(name):
                 sets.refuse_impossible(float(np.median(taken[name])))
-        rounded = {name: tuple(float(f"{s:.5g}") for s in taken[name]) for name in replays}
-        return Round(protocol, seed, rounded, watch.readings(0), throttled)
+        baselines_us = {name: tuple(float(f"{s:.5g}") for s in taken[name]) for name in replays}
+        finalists_us = {name: baselines_us.pop(name) for name in finalists}
+        return Round(protocol, seed, finalists_us, baselines_us, watch.readings(0), throttled)
 
     def _enter(self, green: Green, watch: Stopwatch, sets: InputSets) -> tuple[Replay, Sequence[Call]]:
         """The graph of a finalist, replayed once by itself: its outputs are judged."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evo.evaluate import EvaluatorSpec
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import GREEN_VISITS, Candidate, Trial
+from evo.trial import Candidate, Outcome, Trial
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
     rendered = template.candidate(stored.point, stored.problem)
     evaluator = spec.build()
     try:
-        visit = int(trial.counters.get(GREEN_VISITS, 0))
+        visit = trial.evaluations - 1 if trial.outcome is Outcome.RED else 0
         return Replay(stored, rendered, evaluator.evaluate(stored, visit=visit))
     finally:
         evaluator.close()

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from evo.store import TrialRow
 from evo.timing.statistics import joined
-from evo.trial import GREEN_VISITS, Candidate, Outcome, Timing, Trial
+from evo.trial import Candidate, Outcome, Timing, Trial
 
 REMEASURED_TRIALS = 32
 """So many of the best trials are measured again: twice as many as CONFIRMED has contenders, for some of them
@@ -43,9 +43,9 @@ class BestTrials:
         wanted = []
         for median_us, number in self._order:
             if number not in busy:
-                timing = _timing(self._trial(number))
-                if len(timing.samples_us) < SAMPLES_WANTED:
-                    wanted.append((timing.visits, median_us, number))
+                trial = self._trial(number)
+                if len(_timing(trial).samples_us) < SAMPLES_WANTED:
+                    wanted.append((trial.evaluations, median_us, number))
         if not wanted:
             return None
         times, _, number = min(wanted)
@@ -61,11 +61,11 @@ class BestTrials:
         timing = _timing(earlier)
         if measured.timing is not None:
             more = joined(timing, measured.timing)
-            known = self._loaded[number] = replace(earlier, timing=more)
+            known = self._loaded[number] = replace(earlier, timing=more, evaluations=earlier.evaluations + 1)
             self._insert(number, more.median_us)
             return known
         if measured.outcome is Outcome.RED:
-            times = "once" if timing.visits == 1 else f"{timing.visits} times"
+            times = "once" if earlier.evaluations == 1 else f"{earlier.evaluations} times"
             return replace(
                 earlier,
                 outcome=measured.outcome,
@@ -73,7 +73,7 @@ class BestTrials:
                 detail=f"(it had been GREEN {times} before) {measured.detail}".rstrip(),
                 where=measured.where,
                 errors=measured.errors,
-                counters={**earlier.counters, GREEN_VISITS: float(timing.visits)},
+                evaluations=earlier.evaluations + 1,
                 timing=None,
             )
         return earlier

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -15,6 +15,7 @@ from evo.store.engine import Database
 from evo.store.packing import pack_samples, unpack_samples
 from evo.store.records import case_errors, now
 from evo.store.schema import confirmations, environments, finalists, rounds, studies, trials
+from evo.store.views import eligible
 from evo.study import Study
 from evo.trial import CaseError, Interval, Round, Standing
 
@@ -76,12 +77,11 @@ class Confirmations:
 
     def contenders(self, study: Study, limit: int) -> list[int]:
         """Numbers of the best timed trials of `study`: distinct programs that no gate has refused since."""
-        refused = sa.select(finalists.c.trial_id).where(finalists.c.outcome.notin_(LASTING))
         query = (
-            sa.select(trials.c.number, trials.c.machine_code, trials.c.launch_digest)
-            .where(trials.c.study_id == study.id, trials.c.outcome == "TIMED", trials.c.same_as.is_(None))
-            .where(trials.c.median_us.isnot(None), trials.c.id.notin_(refused))
-            .order_by(trials.c.median_us, trials.c.id)
+            sa.select(eligible.c.number, eligible.c.machine_code, eligible.c.launch_digest)
+            .where(eligible.c.study_id == study.id, eligible.c.outcome == "TIMED")
+            .where(eligible.c.median_us.isnot(None))
+            .order_by(eligible.c.median_us, eligible.c.id)
             .limit(4 * limit)  # points that differ in a dead parameter are one program
         )
         rows = self._database.read(lambda c: c.execute(query).all())
@@ -184,13 +184,19 @@ class Confirmations:
         return self.get(of.id)
 
     def add_round(self, of: Confirmation, number: int, taken: Round) -> None:
-        names = list(taken.samples_us)
+        """Records a round; `number` is its place among those of its protocol."""
         values = {
-            "confirmation_id": of.id, "protocol": taken.protocol, "number": number, "seed": taken.seed,
-            "contestants": [[name, len(taken.samples_us[name])] for name in names],
-            "samples": pack_samples(tuple(s for name in names for s in taken.samples_us[name])),
-            "clocks": dict(taken.clocks), "throttled": taken.throttled, "created": now(),
-        }  # fmt: skip
+            "confirmation_id": of.id,
+            "protocol": taken.protocol,
+            "number": number,
+            "seed": taken.seed,
+            "baselines": [[name, len(samples)] for name, samples in taken.baselines_us.items()],
+            "finalists": [[name, len(samples)] for name, samples in taken.finalists_us.items()],
+            "samples": pack_samples(tuple(s for own in taken.samples_us.values() for s in own)),
+            "clocks": dict(taken.clocks),
+            "throttled": taken.throttled,
+            "created": now(),
+        }
         self._database.write(lambda c: c.execute(sa.insert(rounds).values(**values)))
 
     def rounds(self, of: Confirmation, protocol: str) -> list[Round]:
@@ -280,11 +286,9 @@ def _standing(row: Mapping[str, Any], prefix: str) -> Standing:
 
 
 def _round(row: Mapping[str, Any]) -> Round:
-    counts = dict(row["contestants"])
-    ends = np.cumsum(list(counts.values()))
-    samples = unpack_samples(row["samples"])
-    taken = {
-        name: samples[int(end) - count : int(end)]
-        for (name, count), end in zip(counts.items(), ends, strict=True)
-    }
-    return Round(row["protocol"], row["seed"], taken, row["clocks"], row["throttled"])
+    samples = iter(unpack_samples(row["samples"]))
+    baselines_us, finalists_us = (
+        {name: tuple(islice(samples, count)) for name, count in row[column]}
+        for column in ("baselines", "finalists")
+    )
+    return Round(row["protocol"], row["seed"], finalists_us, baselines_us, row["clocks"], row["throttled"])

@@ -8,18 +8,20 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.url import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from evo.errors import StoreError
-from evo.store.schema import HEAD, VERSION_TABLE
+from evo.store.schema import HEAD, VERSION_TABLE, metadata, schema_version
+from evo.store.views import VIEWS
 
 BUSY_TIMEOUT_S = 30
 RETRIES = 8
@@ -80,32 +82,51 @@ class Database:
         if self.read(_version) == HEAD:
             return
 
-        def upgrade(connection: Connection) -> str | None:
+        def bring(connection: Connection) -> str | None:
             if connection.dialect.name == "postgresql":  # SQLite's writers already stand in line
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236)"))
             version = _version(connection)
             if version == HEAD:  # another process was first
                 return None
-            script = _Migrations()
             if version is None:
-                strangers = {"studies", "trials"} & set(sa.inspect(connection).get_table_names())
-                if strangers:
-                    listed = ", ".join(sorted(strangers))
-                    raise StoreError(
-                        f"{self.name} belongs to another program: it has tables {listed}",
-                        "give evo a database of its own (an Optuna storage is made by `evo export`)",
-                    )
-            elif version not in script.revisions:
-                raise StoreError(
-                    f"{self.name} was written by a newer evo (schema {version}, this evo knows {HEAD})",
-                    "upgrade evo, or use another database",
-                )
-            script.run(connection)
-            return f"database {self.name}: schema upgraded from {version} to {HEAD}" if version else None
+                self._create(connection)
+                return None
+            self._upgrade(connection, version)
+            return f"database {self.name}: schema upgraded from {version} to {HEAD}"
 
-        message = self.write(upgrade)
+        message = self.write(bring)
         if message:
             notice(message)
+
+    def _create(self, connection: Connection) -> None:
+        strangers = {"studies", "trials"} & set(sa.inspect(connection).get_table_names())
+        if strangers:
+            listed = ", ".join(sorted(strangers))
+            raise StoreError(
+                f"{self.name} belongs to another program: it has tables {listed}",
+                "give evo a database of its own (an Optuna storage is made by `evo export`)",
+            )
+        metadata.create_all(connection)
+        _make_views(connection)
+        schema_version.create(connection)
+        connection.execute(sa.insert(schema_version).values(version_num=HEAD))
+
+    def _upgrade(self, connection: Connection, version: str) -> None:
+        migrations = _Migrations()
+        if version < min(migrations.revisions):
+            raise StoreError(
+                f"{self.name} was written by an evo of before the release (schema {version})",
+                f"this evo upgrades schema {min(migrations.revisions)} and later: use another database",
+            )
+        if version not in migrations.revisions:
+            raise StoreError(
+                f"{self.name} was written by a newer evo (schema {version}, this evo knows {HEAD})",
+                "upgrade evo, or use another database",
+            )
+        for name in reversed(VIEWS):  # a column that a view shows cannot go
+            connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))
+        migrations.run(connection)
+        _make_views(connection)
 
     def _explain(self, error: DBAPIError) -> StoreError:
         text = str(error.orig).strip()
@@ -147,6 +168,11 @@ _EXPLANATIONS = (
 """Words in a driver's message -> what to tell a person, and what to do about it."""
 
 
+def _make_views(connection: Connection) -> None:
+    for name, query in VIEWS.items():
+        connection.execute(sa.text(f"CREATE VIEW {name} AS {query}"))
+
+
 class _Migrations:
     """Alembic's side; imported only where a schema must change."""
 
@@ -162,11 +188,11 @@ class _Migrations:
     def revisions(self) -> set[str]:
         return {script.revision for script in self._script.walk_revisions()}
 
-    def run(self, connection: Connection, to: str = "head") -> None:
+    def run(self, connection: Connection) -> None:
         from alembic import command
 
         self._config.attributes["connection"] = connection
-        command.upgrade(self._config, to)
+        command.upgrade(self._config, "head")
 
 
 def _version(connection: Connection) -> str | None:
@@ -257,18 +283,21 @@ def _passing(error: DBAPIError) -> bool:
     return state in ("40001", "40P01") or error.connection_invalidated or "locked" in text or "busy" in text
 
 
+def insert_once(connection: Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:
+    """The id of the row of `digest`, made where it is absent: another process may be making it right now."""
+    once = _once(table, connection.dialect.name)
+    made = connection.execute(once, {"digest": digest, **values}).scalar()
+    if made is None:
+        made = connection.execute(sa.select(table.c.id).where(table.c.digest == digest)).scalar_one()
+    return int(made)
+
+
+@cache
+def _once(table: sa.Table, dialect: str) -> sa.Executable:
+    """Inserts a row unless there is one of its digest; gives the id of what it inserted."""
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    return insert(table).on_conflict_do_nothing(index_elements=["digest"]).returning(table.c.id)
+
+
 # in the order given: a problem's sizes and a point's parameters have one, and renders show it
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-
-
-@contextmanager
-def migrated_to(url: str, revision: str) -> Iterator[Engine]:
-    """A database brought to an older `revision` only: what an older evo would have left (for tests)."""
-    parsed = _parse(url)
-    engine = _engine(parsed)
-    try:
-        with engine.execution_options(evo_writes=True).begin() as connection:
-            _Migrations().run(connection, revision)
-        yield engine
-    finally:
-        engine.dispose()

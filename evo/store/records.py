@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from evo.store.owner import Owner
 from evo.store.packing import pack_samples, unpack_samples
 from evo.study import Study
 from evo.trial import (
@@ -126,30 +126,6 @@ class Failure:
     example: int
 
 
-def ranked(rows: Sequence[LeaderboardRow]) -> list[LeaderboardRow]:
-    """`rows`, each kind in its order, with ranks: one more than there are rows of the group that are faster,
-    of confirmed ones surely faster, so that those whose intervals overlap share a rank. What was measured in
-    a search alone comes after all that is confirmed."""
-    groups: dict[tuple[str, str, bool, str], list[LeaderboardRow]] = {}
-    for row in rows:
-        estimated = row.kind == "estimate"
-        group = (row.problem, row.device, estimated, row.estimate_gpu if estimated else "")
-        groups.setdefault(group, []).append(row)
-    places = {row.trial: place for group in groups.values() for row, place in _places(group)}
-    return [replace(row, rank=places[row.trial]) for row in rows]
-
-
-def _places(group: Sequence[LeaderboardRow]) -> Iterator[tuple[LeaderboardRow, int]]:
-    confirmed = [row for row in group if row.kind == "confirmed"]
-    place, last = 0, None
-    for number, row in enumerate(group, 1):
-        if row.kind == "confirmed":
-            place = 1 + sum((r.high_us or 0.0) < (row.low_us or 0.0) for r in confirmed)
-        elif (score := row.median_us or row.estimate_us) != last:
-            place, last = number, score
-        yield row, place
-
-
 def launch_digest(launch: LaunchConfig) -> str:
     """Equal for equal launches; with the machine code it identifies what really ran."""
     return digest_of(launch.to_json())
@@ -161,41 +137,51 @@ def now() -> str:
 
 
 def study_columns(study: Study) -> dict[str, Any]:
-    raw = {k: v for k, v in vars(study).items() if k not in ("id", "baselines_us", "folders", "warm_start")}
-    settings = {"templates": os.pathsep.join(study.folders), "warm_start": json.dumps(dict(study.warm_start))}
+    """The columns of a new study, which nobody runs."""
+    raw = {name: value for name, value in vars(study).items() if name not in ("id", "baselines_us")}
     return raw | {
         "task": study.problem.task,
         "problem": study.problem.key,
         "problem_json": asdict(study.problem),
         "templates": list(study.templates),
-        "settings": settings,
+        "folders": list(study.folders),
+        "warm_start": dict(study.warm_start),
         "versions": dict(study.versions),
         "baselines": dict(study.baselines_us),
         "created": study.created or now(),
-        "owner": "",
     }
 
 
 def study_of(row: Mapping[str, Any]) -> Study:
+    """The study of a row of studies."""
     kept = {k: row[k] for k in row if k in Study.__dataclass_fields__}
-    settings = row["settings"]
-    folders = str(settings.get("templates", "")).split(os.pathsep)
     kept |= {
-        "folders": tuple(folder for folder in folders if folder),
-        "warm_start": json.loads(str(settings.get("warm_start", "{}"))),
         "problem": Problem(**row["problem_json"]),
         "templates": tuple(row["templates"]),
+        "folders": tuple(row["folders"]),
         "baselines_us": row["baselines"],
     }
     return Study(**kept)
 
 
+def owner_columns(owner: Owner | None) -> dict[str, Any]:
+    """The columns of a study that say which process runs it."""
+    host, pid, started = (owner.host, owner.pid, owner.started) if owner else (None, None, None)
+    return {"owner_host": host, "owner_pid": pid, "owner_started": started}
+
+
+def owner_of(row: Mapping[str, Any]) -> Owner | None:
+    """The process that runs the study of a row, None if none does."""
+    if row["owner_host"] is None:
+        return None
+    return Owner(row["owner_host"], row["owner_pid"], row["owner_started"])
+
+
 def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
     """The columns of a trial, but for its study, source and environment."""
-    candidate, timing, resources = trial.candidate, trial.timing, trial.resources
+    candidate = trial.candidate
     own_problem = candidate.problem.key != study_problem.key
     row_errors = [e.row_error for e in trial.errors if math.isfinite(e.row_error)]
-    ratio = timing.speedup_interval if timing else None
     launch = candidate.launch.to_json()
     detail = trial.detail
     if len(detail) > DETAIL_LIMIT:
@@ -215,88 +201,104 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "launch_digest": digest_of(launch),
         "threads": candidate.launch.threads,
         "smem_bytes": candidate.launch.smem_bytes,
+        **_resource_columns(trial.resources),
+        "machine_code": trial.machine_code,
+        "errors": case_errors(trial.errors),
+        "worst_error": max(row_errors, default=None),
+        **(_timing_columns(trial.timing) if trial.timing else _UNTIMED),
+        "estimate_us": trial.estimate_us,
+        "estimate_gpu": trial.estimate_gpu,
+        "counters": {k: _short(v) for k, v in trial.counters.items()},
+        "seconds": {k: round(v, 4) for k, v in trial.seconds.items()},
+        "evaluations": trial.evaluations,
+        "created": now(),
+    }
+
+
+def _resource_columns(resources: Resources | None) -> dict[str, Any]:
+    return {
         "registers": resources.registers if resources else None,
         "spill_bytes": resources.spill_bytes if resources else None,
         "stack_bytes": resources.stack_bytes if resources else None,
         "static_smem_bytes": resources.static_smem_bytes if resources else None,
         "warnings": [_text(w) for w in resources.warnings] if resources else [],
-        "machine_code": trial.machine_code,
-        "errors": case_errors(trial.errors),
-        "worst_error": max(row_errors, default=None),
-        "median_us": timing.median_us if timing else None,
-        "low_us": timing.interval.low if timing else None,
-        "high_us": timing.interval.high if timing else None,
-        "level": timing.interval.level if timing else None,
-        "protocol": timing.protocol if timing else "",
-        "samples": pack_samples(timing.samples_us) if timing else None,
-        "baselines": dict(timing.baselines_us) if timing else {},
-        "speedup": timing.speedup if timing else None,
-        "speedup_low": ratio.low if ratio else None,
-        "speedup_high": ratio.high if ratio else None,
-        "estimate_us": trial.estimate_us,
-        "estimate_gpu": trial.estimate_gpu,
-        "counters": {k: _short(v) for k, v in trial.counters.items()},
-        "seconds": {k: round(v, 4) for k, v in trial.seconds.items()},
-        "clocks": dict(timing.clocks) if timing else {},
-        "created": now(),
     }
 
 
+def _timing_columns(timing: Timing) -> dict[str, Any]:
+    ratio = timing.speedup_interval
+    return {
+        "median_us": timing.median_us,
+        "low_us": timing.interval.low,
+        "high_us": timing.interval.high,
+        "level": timing.interval.level,
+        "protocol": timing.protocol,
+        "samples": pack_samples(timing.samples_us),
+        "baselines": dict(timing.baselines_us),
+        "speedup": timing.speedup,
+        "speedup_low": ratio.low if ratio else None,
+        "speedup_high": ratio.high if ratio else None,
+        "clocks": dict(timing.clocks),
+    }
+
+
+_UNTIMED: dict[str, Any] = {
+    **dict.fromkeys(("median_us", "low_us", "high_us", "level", "samples")),
+    **dict.fromkeys(("speedup", "speedup_low", "speedup_high")),
+    **{"protocol": "", "baselines": {}, "clocks": {}},
+}
+"""The columns of a timing that there is not."""
+
+
 def trial_of(row: Mapping[str, Any], source: str) -> Trial:
-    """The trial of a row of trials joined with its environment (`device`, `compiler`, `versions`) and its
-    study (`study`)."""
-    timing = resources = None
-    if row["median_us"] is not None:
-        level = row["level"]
-        ratio = (
-            Interval(row["speedup_low"], row["speedup_high"], level)
-            if row["speedup_low"] is not None
-            else None
-        )
-        timing = Timing(
-            unpack_samples(row["samples"]),
-            row["median_us"],
-            Interval(row["low_us"], row["high_us"], level),
-            row["protocol"],
-            row["baselines"],
-            row["speedup"],
-            ratio,
-            row["clocks"],
-        )
-    if row["registers"] is not None:
-        resources = Resources(
-            row["registers"],
-            row["spill_bytes"],
-            row["stack_bytes"],
-            row["static_smem_bytes"],
-            tuple(row["warnings"]),
-        )
+    """The trial of a row of trials, joined with its environment (`device`, `compiler`, `versions`) and with
+    the name of its study (`study`)."""
     launch = LaunchConfig.from_json(json.dumps(row["launch"]))
-    candidate = Candidate(
-        Problem(**row["problem_json"]), row["template"], row["point"], source, row["entry"], launch
-    )
+    problem = Problem(**row["problem_json"])
+    candidate = Candidate(problem, row["template"], row["point"], source, row["entry"], launch)
     return Trial(
         candidate,
         Outcome(row["outcome"]),
-        row["reason"],
-        row["detail"],
-        row["location"],
-        resources,
-        row["machine_code"],
-        row["compiler"],
-        tuple(CaseError(p, f, s, _or_inf(e), _or_inf(limit)) for p, f, s, e, limit in row["errors"]),
-        timing,
-        row["estimate_us"],
-        row["estimate_gpu"],
-        row["counters"],
-        row["seconds"],
-        row["device"],
-        row["versions"],
-        row["study"],
-        row["number"],
-        row["same_as"],
-        row["created"],
-        row["id"],
+        where=row["location"],
+        resources=_resources_of(row),
+        errors=tuple(CaseError(p, f, s, _or_inf(e), _or_inf(limit)) for p, f, s, e, limit in row["errors"]),
+        timing=_timing_of(row),
+        **{name: row[name] for name in _SAME_NAME},
+    )
+
+
+_SAME_NAME = (
+    *("reason", "detail", "machine_code", "compiler", "estimate_us", "estimate_gpu", "counters", "seconds"),
+    *("evaluations", "device", "versions", "study", "number", "same_as", "created", "id"),
+)
+"""Fields of a trial that columns are named after."""
+
+
+def _resources_of(row: Mapping[str, Any]) -> Resources | None:
+    if row["registers"] is None:
+        return None
+    return Resources(
+        row["registers"],
+        row["spill_bytes"],
+        row["stack_bytes"],
+        row["static_smem_bytes"],
+        tuple(row["warnings"]),
+    )
+
+
+def _timing_of(row: Mapping[str, Any]) -> Timing | None:
+    if row["median_us"] is None:
+        return None
+    level, low, high = row["level"], row["speedup_low"], row["speedup_high"]
+    return Timing(
+        unpack_samples(row["samples"]),
+        row["median_us"],
+        Interval(row["low_us"], row["high_us"], level),
+        row["protocol"],
+        row["baselines"],
+        row["speedup"],
+        None if low is None else Interval(low, high, level),
+        row["clocks"],
     )
 
 

@@ -1,15 +1,21 @@
-"""The tables, as the newest migration leaves them (a test compares this file with what migrations build)."""
+"""The tables. A new database is made from this file; migrations/versions brings an older one to the
+same (a test compares the two). The views are in views.py."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
-database needs no Alembic."""
+database needs no Alembic. Another table, column or view is another revision."""
 
 VERSION_TABLE = "evo_schema"
 """Not Alembic's default name: an Optuna storage has tables of our names and its own `alembic_version`."""
+
+schema_version = sa.Table(
+    VERSION_TABLE, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+)
+"""Alembic's own table."""
 
 metadata = sa.MetaData()
 
@@ -34,9 +40,12 @@ studies = sa.Table(
     sa.Column("spent_s", sa.Float, nullable=False),
     sa.Column("rate", sa.Float),
     sa.Column("status", sa.String, nullable=False),
-    sa.Column("owner", sa.String, nullable=False),
+    sa.Column("owner_host", sa.String),
+    sa.Column("owner_pid", sa.Integer),
+    sa.Column("owner_started", sa.BigInteger),
     sa.Column("heartbeat", sa.Float),
-    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("folders", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("warm_start", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("versions", sa.JSON, nullable=False),
     sa.Column("baselines", sa.JSON, nullable=False),
     sa.Column("created", sa.String, nullable=False),
@@ -110,15 +119,15 @@ trials = sa.Table(
     sa.Column("counters", sa.JSON, nullable=False),
     sa.Column("seconds", sa.JSON, nullable=False),
     sa.Column("clocks", sa.JSON, nullable=False),
+    sa.Column("evaluations", sa.Integer, nullable=False, server_default="1"),
     sa.Column("created", sa.String, nullable=False),
     sa.UniqueConstraint("study_id", "number", name="one_trial_a_number"),
     # A number column holds a measured number or nothing: no inf, no -1 (and SQLite stores NaN as NULL).
     sa.CheckConstraint("median_us > 0 AND median_us < 1e12", name="median_is_a_time"),
     sa.CheckConstraint("estimate_us > 0 AND estimate_us < 1e12", name="estimate_is_a_time"),
     sa.CheckConstraint("worst_error >= 0 AND worst_error < 1e300", name="error_is_finite"),
-    sa.Index("trials_by_median", "problem", "median_us"),
-    sa.Index("trials_by_device", "problem", "environment_id", "median_us"),
-    sa.Index("trials_by_estimate", "problem", "estimate_us"),
+    # the best of each leaderboard, without a look at the rest
+    sa.Index("trials_by_time", "problem", "environment_id", "estimate_gpu", "median_us", "estimate_us"),
 )
 
 confirmations = sa.Table(
@@ -138,6 +147,17 @@ confirmations = sa.Table(
     sa.Column("ended", sa.String, nullable=False),
 )
 
+_STANDING = (
+    ("median_us", sa.Float),
+    ("low_us", sa.Float),
+    ("high_us", sa.Float),
+    ("speedup", sa.Float),
+    ("speedup_low", sa.Float),
+    ("speedup_high", sa.Float),
+    ("versus", sa.String),
+    ("verdict", sa.String),
+)
+
 finalists = sa.Table(
     "finalists",
     metadata,
@@ -151,20 +171,12 @@ finalists = sa.Table(
     sa.Column("errors", sa.JSON, nullable=False),
     sa.Column("sanitizer", sa.String, nullable=False),
     sa.Column("level", sa.Float),
-    *(
-        sa.Column(f"{protocol}{name}", kind)
-        for protocol in ("", "cold_")
-        for name, kind in (
-            ("median_us", sa.Float), ("low_us", sa.Float), ("high_us", sa.Float),
-            ("speedup", sa.Float), ("speedup_low", sa.Float), ("speedup_high", sa.Float),
-            ("versus", sa.String), ("verdict", sa.String),
-        )
-    ),
+    *(sa.Column(f"{protocol}{name}", kind) for protocol in ("", "cold_") for name, kind in _STANDING),
     sa.UniqueConstraint("confirmation_id", "trial_id", name="one_finalist_a_trial"),
     sa.CheckConstraint("median_us > 0 AND median_us < 1e12", name="confirmed_median_is_a_time"),
     sa.CheckConstraint("cold_median_us > 0 AND cold_median_us < 1e12", name="cold_median_is_a_time"),
     sa.Index("finalists_by_trial", "trial_id"),
-)  # fmt: skip
+)
 
 rounds = sa.Table(
     "rounds",
@@ -174,25 +186,11 @@ rounds = sa.Table(
     sa.Column("protocol", sa.String, nullable=False),
     sa.Column("number", sa.Integer, nullable=False),
     sa.Column("seed", sa.BigInteger, nullable=False),
-    sa.Column("contestants", sa.JSON, nullable=False),
+    sa.Column("baselines", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("finalists", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("samples", sa.LargeBinary, nullable=False),
     sa.Column("clocks", sa.JSON, nullable=False),
     sa.Column("throttled", sa.Integer, nullable=False),
     sa.Column("created", sa.String, nullable=False),
     sa.UniqueConstraint("confirmation_id", "protocol", "number", name="one_round_a_number"),
 )
-
-confirmed = sa.table(
-    "confirmed",
-    *(
-        sa.column(name, kind)
-        for name, kind in (
-            ("trial_id", sa.Integer), ("confirmation_id", sa.Integer), ("level", sa.Float),
-            *((f"{protocol}{column}", sa.String if column in ("versus", "verdict") else sa.Float)
-              for protocol in ("", "cold_")
-              for column in ("median_us", "low_us", "high_us", "speedup", "speedup_low", "speedup_high",
-                             "versus", "verdict")),
-        )
-    ),
-)  # fmt: skip
-"""A view: what the newest finished confirmation of a trial found, if it was correct there."""

@@ -1,0 +1,87 @@
+"""Several processes at one database, and how much room it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from trials import PROBLEM, study, timed
+
+from evo.errors import UsageError
+from evo.store import Store
+from evo.trial import (
+    CaseError,
+)
+
+
+def test_a_study_is_searched_by_one_process_at_a_time(store: Store, url: str) -> None:
+    mine = store.create(study())
+    script = (
+        "import sys, time; from evo.store import Store\n"
+        "store = Store(sys.argv[1]); store.claim(store.study('mission-1'), 4)\n"
+        "print('claimed', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == "claimed\n"
+        with pytest.raises(UsageError, match="is being searched"):
+            store.claim(mine, 3)
+    finally:
+        other.kill()
+        other.communicate()
+    assert store.claim(mine, 3).status == "running"
+    assert store.claim(mine, 3).status == "running", "this process has it already"
+    store.release(mine, "interrupted", 12.5)
+    assert (store.study("mission-1").status, store.study("mission-1").spent_s) == ("interrupted", 12.5)
+
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from trials import study, timed
+from evo.store import Store
+name, count = sys.argv[2], int(sys.argv[4])
+with Store(sys.argv[1]) as store:
+    mine = store.create(study(name))
+    for number in range(count):
+        store.add(mine, number, timed(number), spent_s=float(number))
+"""
+
+
+def test_two_writers_and_a_reader_are_never_locked_out(url: str) -> None:
+    # the writers also race to make the database
+    command = [sys.executable, "-c", WRITER, url]
+    here = str(Path(__file__).parent)
+    writers = [
+        subprocess.Popen([*command, name, here, "150"], stderr=subprocess.PIPE, text=True)
+        for name in ("a-1", "b-1")
+    ]
+    reads = 0
+    with Store(url) as reader:
+        while any(writer.poll() is None for writer in writers):
+            reader.leaderboard(limit=10)
+            reads += 1
+            time.sleep(0.005)
+        problems = [writer.communicate()[1] for writer in writers]
+        assert problems == ["", ""]
+        assert reads > 5
+        for name in ("a-1", "b-1"):
+            assert [row.number for row in reader.rows(reader.study(name))] == list(range(150))
+            assert reader.trial(f"{name}/149") == timed(149)
+
+
+def test_a_trial_takes_little_room(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        mine = store.create(study())
+        for number in range(100):
+            errors = tuple(CaseError(PROBLEM.key, "normal", seed, 0.00123 * seed, 0.02) for seed in range(24))
+            timing = dataclasses.replace(
+                timed().timing, samples_us=tuple(8 + (number * k % 97) / 1000 for k in range(500))
+            )  # type: ignore[type-var]
+            store.add(mine, number, timed(number, errors=errors, timing=timing))
+    assert sum(f.stat().st_size for f in tmp_path.iterdir()) / 100 < 20_000
