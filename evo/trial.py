@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -252,6 +253,13 @@ class CaseError:
     seed: int
     row_error: float
     limit: float
+
+    @property
+    def part_of_limit(self) -> float:
+        """The error as a part of its limit; integers may have none, and their limit is 0."""
+        if self.limit:
+            return self.row_error / self.limit
+        return math.inf if self.row_error else 0.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command import Evo
 from finals import SimulatedWorker
 from landscape import LandscapeWorkers, new_study, spaces_of
 
@@ -27,6 +28,7 @@ from evo.template import load_template
 from evo.trial import Interval, Outcome, Point, Problem, Standing, Timing, Trial
 
 TASK = load_task("attention")
+TOYS = (Path(__file__).parent / "toys",)
 MISSION = TASK.problem("1,8,512,64")
 H200, L4 = Limits.of(target("sm_90a")), Limits.of(target("sm_89"))
 
@@ -148,7 +150,9 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
             champions(tmp_path)
 
 
-def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     database, kernels = str(tmp_path / "evo.db"), tmp_path / "kernels"
     with Store(database, create=True) as store:
         study = store.create(new_study(budget_s=60))
@@ -161,15 +165,40 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         confirm(store.study(best.study), store, SimulatedWorker(), top=3)
         winner = store.leaderboard(limit=1)[0]
     name = f"{winner.study}/{winner.number}"
-    main(["promote", name, "--database", database, "--kernels", str(kernels)])
+    monkeypatch.chdir(tmp_path)
+    main(["promote", name, "--database", database])  # into ./kernels, wherever evo is installed
     (champion,) = champions(kernels)
-    assert str(champion.path) in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{champion.path.relative_to(tmp_path)}\n"
     assert champion.record["trial"]["study"] == winner.study
     kept(kernels, "flash_mma", TASK.problem("1,8,600,64"), "sm_89", 5.0)
     main(["champion", "--shape", "1,8,640,64", "--gpu", "L4", "--kernels", str(kernels), "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["source"].endswith("b1_h8_l600_d64_fp16.cu")
     assert told["launch"]["grid"][0] == 10
+
+
+def test_a_task_of_a_folder_has_champions_too_and_needs_no_baseline(evo: Evo, tmp_path: Path) -> None:
+    task = load_task("row_sum", TOYS)
+    problem = task.problem("200")
+    template = load_template(task, "warp", TOYS)
+    candidate = template.candidate(template.space.default, problem)
+    timing = Timing((2.0,), 2.0, Interval(2.0, 2.0), "warm")
+    trial = Trial(candidate, Outcome.TIMED, timing=timing, machine_code="x", compiler="none 1")
+    alone = Finalist(1, "s", 3, "GREEN", standings={"warm": Standing(2.0, Interval(1.9, 2.1))})
+    found = replace(confirmation(alone), baselines={})
+    study = Study("s", problem, "cuda:0", "H200", ("warp",), 9.0)
+    promoted = promote(in_store(trial), study, found, "sm_90a", tmp_path / "kernels")
+    words = ["champion", "row_sum", "--shape", "1000", "--gpu", "H200"]
+    folders = ["--templates", str(TOYS[0])]
+    said = evo(*words, *folders)
+    assert said.code == 0, said.err
+    assert said.out.strip() == "kernels/row_sum/sm_90a/n200_fp32.cu"
+    assert said.err.endswith("CONFIRMED at 2.00 µs on H200\n")
+    assert "unknown task: row_sum" in evo(*words).err
+    assert "there is no folder nowhere" in evo(*words, *folders, "--kernels", "nowhere").err
+    assert choose(problem, H200, [promoted], TOYS).exact
+    with pytest.raises(NothingFound):
+        choose(problem, H200, [promoted])
 
 
 # ---- what kernels/ holds

@@ -158,7 +158,7 @@ def _record(
     trial: Trial, study: Study, confirmation: Confirmation, finalist: Finalist, arch: str
 ) -> dict[str, Any]:
     problem = trial.candidate.problem
-    worst = max((e.row_error / e.limit for e in trial.errors), default=None)
+    worst = max((e.part_of_limit for e in trial.errors), default=None)
     return {
         "format": FORMAT,
         "problem": {"task": problem.task, "sizes": dict(problem.sizes), "flags": dict(problem.flags),

@@ -185,9 +185,7 @@ def emulate_candidate(
     Raises Uncompilable, Unlaunchable."""
     binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
     kernel = device.load(binary, candidate.launch)
-    buffers = [
-        Buffer(s.name, s.role, s.dtype, s.shape, "normal" if s.role == "in" else "poison") for s in specs
-    ] + [
+    buffers = [Buffer(s.name, s.role, s.dtype, s.shape, "normal" if s.read else "poison") for s in specs] + [
         Buffer(w.name, "inout", "u8", (w.nbytes,), "zeros" if w.zeroed else "poison")
         for w in candidate.launch.workspaces
     ]

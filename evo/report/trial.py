@@ -98,7 +98,7 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         called = an_estimate(candidate.problem.key, candidate.template)
         yield "estimate", f"{estimate} for {trial.estimate_gpu}: {called}, not a measurement"
     if trial.errors:
-        worst = max(trial.errors, key=lambda e: e.row_error / e.limit)
+        worst = max(trial.errors, key=lambda e: e.part_of_limit)
         where = f"{worst.problem}, {worst.family}, seed {worst.seed}"
         margin = f"row error {worst.row_error:.2e} of {worst.limit:.2e} allowed"
         yield "gate", f"{len(trial.errors)} cases; the nearest to its limit: {where}: {margin}"

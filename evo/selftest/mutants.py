@@ -10,6 +10,7 @@ the line that honest roundings draw (`within`), and a person says whether the ch
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import time
@@ -127,20 +128,25 @@ class MutationRun:
     def _check(self, ptx: str, thorough: bool) -> Green:
         binary = replace(self.binary, ptx=ptx)
         kernel = self.device.load(binary, self.candidate.launch)
-        own = body_of(self.candidate.source)
-
-        def kernel_for(problem: Problem) -> tuple[EmulatorKernel, LaunchConfig]:
-            if reason := self.template.supports(problem, self.limits):
-                raise Infeasible(reason)
-            sibling = self.template.candidate(self.point, problem)
-            if body_of(sibling.source) != own:
-                raise Infeasible("other code, which has other mutants")
-            return kernel, sibling.launch
-
         return check(
-            kernel_for, self.device, self.task, self.target.problem, self.tiles, seed=self.target.seed,
-            deterministic=self.template.deterministic, thorough=thorough,
-        )  # fmt: skip
+            lambda at: (kernel, self._launch_for(at)),
+            self.device,
+            self.task,
+            self.target.problem,
+            self.tiles,
+            seed=self.target.seed,
+            deterministic=self.template.deterministic,
+            thorough=thorough,
+        )
+
+    def _launch_for(self, problem: Problem) -> LaunchConfig:
+        """How the same code is launched for `problem`; Infeasible where it does not serve it."""
+        if reason := self.template.supports(problem, self.limits):
+            raise Infeasible(reason)
+        sibling = self.template.candidate(self.point, problem)
+        if body_of(sibling.source) != body_of(self.candidate.source):
+            raise Infeasible("other code, which has other mutants")
+        return sibling.launch
 
     def _difference(self, mutant: Mutant) -> Fate:
         """What ptxas makes of a mutant that the gate did not refuse."""
@@ -180,9 +186,8 @@ class MutationRun:
         cases += plan_own(task, problem, seed, self.device)
         served = []
         for case in cases:
-            sibling = self.template.candidate(self.point, case.problem)
-            if body_of(sibling.source) == body_of(self.candidate.source):
-                served.append((case, sibling.launch))
+            with contextlib.suppress(Infeasible):
+                served.append((case, self._launch_for(case.problem)))
         cache = Cache(self.target.cache)
         key = digest_of("bits", self.binary.ptx, repr(served), _arithmetic(task))
         if (kept := cache.read(key)) is None:
@@ -212,29 +217,29 @@ class MutationRun:
     def _profile(self) -> tuple[dict[int, tuple[str, str]], float]:
         """The executed PTX lines with their CUDA line and its text; warp instructions of the longest launch.
 
-        They run what the gate runs: its boundary problems, and one piece of the target's own problem."""
+        They run what the gate runs: its boundary problems, and one piece of the target's own problem, whose
+        instructions are scaled up to all of it."""
         problem = self.target.problem
         kernel = self.device.load(self.binary, self.candidate.launch)
         source, lines = self.candidate.source.splitlines(), cuda_lines(self.binary.ptx)
         found: dict[int, tuple[str, str]] = {}
         longest = 0.0
-        cases = [(at, self.task.families.plain) for at in self.task.gate_problems(problem, self.tiles)]
-        share = self.task.share(problem, 0.0)
-        cases += [(share, family) for family in self.task.families.names]
-        for at, family in cases:
-            sibling = self.template.candidate(self.point, at)
-            if body_of(sibling.source) != body_of(self.candidate.source):
+        piece = self.task.share(problem, 0.0)
+        pieces = self.task.flop(problem) / self.task.flop(piece)
+        cases = [(at, self.task.families.plain, 1.0) for at in self.task.gate_problems(problem, self.tiles)]
+        cases += [(piece, family, pieces) for family in self.task.families.names]
+        for at, family, scale in cases:
+            try:
+                launch = self._launch_for(at)
+            except Infeasible:
                 continue
-            inputs = self.task.inputs(at, family, 0, "cpu")
-            memory = GuardedMemory(self.task.buffers(at), sibling.launch.workspaces, torch_device="cpu")
-            memory.fill(inputs, seed=0)
+            memory = GuardedMemory(self.task.buffers(at), launch.workspaces, torch_device="cpu")
+            memory.fill(self.task.inputs(at, family, 0, "cpu"), seed=0)
             memory.poison(0)
-            run = kernel.execute(sibling.launch, memory.regions, profile=True)
+            run = kernel.execute(launch, memory.regions, profile=True)
             if run.fault:
                 raise BadTemplate(f"{self.template.path}:1: the original is refused: {run.fault.text}",
                                   "mutants are made of an honest kernel")  # fmt: skip
-            # a share does as much for each CTA as the problem; a gate problem is smaller
-            scale = self.task.flop(problem) / self.task.flop(at) if at == share else 1.0
             longest = max(longest, scale * run.counters["instructions"])
             for work in run.instructions:
                 if work.executed_count:
