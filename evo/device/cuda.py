@@ -262,13 +262,13 @@ class CudaKernel:
         return self.attribute("NUM_REGS")
 
     def ctas_resident(self, launch: LaunchConfig) -> int:
-        ask = self.device.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
-        return int(ask(ask(self._function, launch.threads, launch.smem_bytes)))
+        occupancy = self.device.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        return int(ask(occupancy(self._function, launch.threads, launch.smem_bytes)))
 
     def clusters_resident(self, launch: LaunchConfig) -> int:
         """Clusters of `launch` that the GPU holds at once; Unlaunchable if the driver refuses their size."""
-        ask = self.device.driver.cuOccupancyMaxActiveClusters
-        status, count = ask(self._function, self._config(launch, self.device.stream))
+        occupancy = self.device.driver.cuOccupancyMaxActiveClusters
+        status, count = occupancy(self._function, self._config(launch, self.device.stream))
         if int(status):
             raise self._refused(status, "cluster size")
         return int(count)
