@@ -137,7 +137,7 @@ def now() -> str:
 
 
 def study_columns(study: Study) -> dict[str, Any]:
-    """The columns of a new study, which nobody runs."""
+    """The columns of a new study, which no process runs."""
     raw = {name: value for name, value in vars(study).items() if name not in ("id", "baselines_us")}
     return raw | {
         "task": study.problem.task,
