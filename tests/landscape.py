@@ -110,12 +110,12 @@ BEST_US = 5.0
 SIZE = 15 * 3 * 2 * 2 * 2  # feasible points
 
 
-def evaluate_again(candidate: Candidate, visit: int) -> Trial:
-    """Another visit: a fiftieth slower than the first one, faster with 64 columns; with 128 rows and
+def evaluate_again(candidate: Candidate, earlier: int) -> Trial:
+    """Another evaluation: a fiftieth slower than the first one, faster with 64 columns; with 128 rows and
     64 columns the third one is RED."""
     trial = evaluate(candidate)
     assert trial.timing
-    if visit == 2 and (candidate.point["rows"], candidate.point["columns"]) == (128, 64):
+    if earlier == 2 and (candidate.point["rows"], candidate.point["columns"]) == (128, 64):
         return replace(trial, outcome=Outcome.RED, reason="race", detail="two threads", timing=None)
     us = trial.timing.median_us * (0.98 if candidate.point["columns"] == 64 else 1.02)
     timing = replace(trial.timing, samples_us=(us,) * 20, median_us=us, interval=Interval(us, us))
@@ -144,16 +144,16 @@ class LandscapeWorkers:
         self.submitted.append(candidate)
         self._begin(number, candidate)
 
-    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None:
+    def remeasure(self, number: int, candidate: Candidate, earlier: int) -> None:
         assert self.idle
-        self.remeasured.append((number, visit))
-        self._begin(number, candidate, visit)
+        self.remeasured.append((number, earlier))
+        self._begin(number, candidate, earlier)
 
-    def _begin(self, number: int, candidate: Candidate, visit: int = 0) -> None:
+    def _begin(self, number: int, candidate: Candidate, earlier: int = 0) -> None:
         worker = self._free.index(min(self._free))
         # a duration that depends on the number: results of several workers come out of order
         self._free[worker] = max(self._free[worker], time.monotonic()) + self._seconds * (1 + number % 3)
-        self._waiting.append((self._free[worker], number, candidate, visit))
+        self._waiting.append((self._free[worker], number, candidate, earlier))
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
         self._waiting.sort(key=lambda entry: entry[:2])
@@ -162,8 +162,8 @@ class LandscapeWorkers:
         ended = [entry for entry in self._waiting if entry[0] <= time.monotonic()]
         self._waiting = self._waiting[len(ended) :]
         return [
-            (number, evaluate_again(candidate, visit) if visit else evaluate(candidate))
-            for _, number, candidate, visit in ended
+            (number, evaluate_again(candidate, earlier) if earlier else evaluate(candidate))
+            for _, number, candidate, earlier in ended
         ]
 
     def activity(self) -> list[str]:
@@ -199,7 +199,7 @@ class LandscapeEvaluator:
     def __init__(self, spec: LandscapeSpec) -> None:
         self._spec = spec
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:  # noqa: ARG002
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:  # noqa: ARG002
         watch("gate")
         time.sleep(self._spec.seconds)
         if (candidate.point["rows"], candidate.point["columns"]) == self._spec.fatal:

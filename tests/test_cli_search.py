@@ -93,7 +93,7 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_war
     third = json.loads(run_evo(tmp_path, "replay", "attention-1/0", "--json").stdout)["now"]
     seeds = {e["seed"] for e in now["errors"]}, {e["seed"] for e in third["errors"]}
     assert third["outcome"] == "RED"
-    assert seeds[0].isdisjoint(seeds[1]), "a third visit's inputs"
+    assert seeds[0].isdisjoint(seeds[1]), "a third evaluation's inputs"
 
 
 def test_a_budget_is_kept_to(tmp_path: Path) -> None:

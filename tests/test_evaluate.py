@@ -161,12 +161,12 @@ def test_seeds_follow_from_study_and_candidate(spec: EvaluatorSpec) -> None:
     assert trial_seed(3, one) == trial_seed(3, candidate_of(spec))
     assert len({trial_seed(3, one), trial_seed(3, other), trial_seed(4, one)}) == 3
     assert trial_seed(3, one, 0) == trial_seed(3, one) == int(digest_of(3, one.digest)[:8], 16)
-    assert len({trial_seed(3, one, visit) for visit in range(5)}) == 5
+    assert len({trial_seed(3, one, earlier) for earlier in range(5)}) == 5
 
 
 def test_another_visit_meets_other_inputs(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
     one = candidate_of(spec)
-    first, same, other = (evaluator.evaluate(one, visit=visit) for visit in (0, 0, 1))
+    first, same, other = (evaluator.evaluate(one, earlier=earlier) for earlier in (0, 0, 1))
     assert first.errors == same.errors
     assert {e.seed for e in first.errors} != {e.seed for e in other.errors}
 

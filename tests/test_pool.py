@@ -36,7 +36,7 @@ class Obedient:
         self.usable = True
         self.leak: list[bytes] = []
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
         watch("gate")
         word, _, value = candidate.source.partition(" ")
         if word in ("sleep", "turn"):
@@ -68,7 +68,7 @@ class Obedient:
                 raise Crashed("illegal address")
         except CandidateError as error:
             return failed(candidate, error, seconds={})
-        counters = {"pid": float(os.getpid()), "visit": float(visit)}
+        counters = {"pid": float(os.getpid()), "earlier": float(earlier)}
         return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
 
     def meanwhile(self) -> bool:
@@ -269,11 +269,11 @@ def test_an_idle_evaluator_takes_a_candidate_again() -> None:
         assert pool.idle == 0, "nobody has started"
         awaited(pool, 2)
         pool.submit(8, candidate("green"))
-        pool.remeasure(3, candidate("sleep 0.2"), visit=5)
+        pool.remeasure(3, candidate("sleep 0.2"), earlier=5)
         assert pool.idle == 1
         assert "#3 demo again" in " ".join(pool.activity())
         finished = rest(pool, 2)
-        assert [(number, trial.counters["visit"]) for number, trial in finished] == [(3, 5.0), (8, 0.0)]
+        assert [(number, trial.counters["earlier"]) for number, trial in finished] == [(3, 5.0), (8, 0.0)]
         assert "ahead" not in finished[0][1].seconds
         assert pool.idle == 2
 
@@ -287,12 +287,12 @@ def test_nobody_is_idle_who_is_waited_for() -> None:
 def test_a_visit_survives_the_death_of_the_process() -> None:
     with Pool(ObedientSpec(most=1, compile_s=0.0), workers=2, deadline_s=10.0) as pool:
         awaited(pool, 1)
-        pool.remeasure(1, candidate("exit 1"), visit=1)
-        pool.remeasure(2, candidate("green"), visit=7)
+        pool.remeasure(1, candidate("exit 1"), earlier=1)
+        pool.remeasure(2, candidate("green"), earlier=7)
         assert pool.idle == 0
         finished = dict(rest(pool, 2))
     assert finished[1].outcome == Outcome.CRASHED
-    assert (finished[2].outcome, finished[2].counters["visit"]) == (Outcome.GREEN, 7.0)
+    assert (finished[2].outcome, finished[2].counters["earlier"]) == (Outcome.GREEN, 7.0)
 
 
 def test_a_bug_stops_with_its_traceback() -> None:

@@ -203,7 +203,7 @@ def test_idle_workers_time_the_best_again(tmp_path: Path, spaces: dict[str, Sear
         assert trial.evaluations == 3
         twins = [row for row in rows.values() if row.same_as == number]
         assert all((row.outcome, row.reason, row.median_us) == ("RED", "race", None) for row in twins)
-        assert [visit for n, visit in workers.remeasured if n == number] == [1, 2]
+        assert [earlier for n, earlier in workers.remeasured if n == number] == [1, 2]
     assert not set(fallen) & {ranked.number for ranked in board}
 
     more = {n: trial for n, trial in stored.items() if trial.timing and trial.evaluations > 2}
@@ -211,9 +211,9 @@ def test_idle_workers_time_the_best_again(tmp_path: Path, spaces: dict[str, Sear
     for number, found in more.items():
         assert found.timing
         assert len(found.timing.samples_us) == 20 * found.evaluations
-        visits = [visit for n, visit in workers.remeasured if n == number]
-        assert visits == list(range(1, len(visits) + 1)), "each measurement has a seed of its own"
-        assert found.evaluations in (len(visits), len(visits) + 1), "the last one may have been given up"
+        times = [earlier for n, earlier in workers.remeasured if n == number]
+        assert times == list(range(1, len(times) + 1)), "each measurement has a seed of its own"
+        assert found.evaluations in (len(times), len(times) + 1), "the last one may have been given up"
     final = result.progress
     assert final.outcomes == Counter(str(row.outcome) for row in rows.values())
     best = min(
@@ -275,9 +275,9 @@ def test_a_search_does_not_wait_for_a_measurement_at_its_end(
 ) -> None:
     begin = LandscapeWorkers._begin
 
-    def slow(self: LandscapeWorkers, number: int, candidate: Candidate, visit: int = 0) -> None:
-        begin(self, number, candidate, visit)
-        if visit:
+    def slow(self: LandscapeWorkers, number: int, candidate: Candidate, earlier: int = 0) -> None:
+        begin(self, number, candidate, earlier)
+        if earlier:
             self._waiting[-1] = (float("inf"), *self._waiting[-1][1:])
 
     monkeypatch.setattr(LandscapeWorkers, "_begin", slow)

@@ -23,12 +23,14 @@ RETIRED = {
     "revisit": "remeasurement",
     "rig": "study",
     "scene": "graph",
+    "visit": "evaluation",
     "wish": "suggestion",
 }
 """A word -> what is said instead."""
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md")])
-MODULES = sorted(ROOT.glob("evo/**/*.py"))
+MODULES = sorted(path for path in ROOT.glob("evo/**/*.py") if path.parent.name != "versions")
+"""Migrations know what databases were made of before."""
 PAGES = [*DOCUMENTS, *MODULES]
 
 PRONOUNS = re.compile(r"(?:(\w+)\s+)?\b(who|whom|whoever|nobody|somebody)\b", re.IGNORECASE)

@@ -164,7 +164,7 @@ class Answers:
     def submit(self, number: int, candidate: Candidate) -> None:
         self._waiting.append((number, candidate))
 
-    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None: ...
+    def remeasure(self, number: int, candidate: Candidate, earlier: int) -> None: ...
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:  # noqa: ARG002
         self.left -= 1

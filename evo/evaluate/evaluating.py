@@ -27,8 +27,8 @@ class Evaluates(Protocol):
         """Whether it can take another candidate; if not, its process is replaced."""
         ...
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], visit: int) -> Trial:
-        """`visit`: how often the candidate was evaluated before."""
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
+        """`earlier`: how often the candidate was evaluated before."""
         ...
 
     def meanwhile(self) -> bool:
@@ -60,10 +60,10 @@ class Evaluating:
     def meanwhile(self) -> bool:
         return self._evaluator.meanwhile()
 
-    def evaluate(self, candidate: Candidate, visit: int) -> Trial:
+    def evaluate(self, candidate: Candidate, earlier: int) -> Trial:
         idle = time.monotonic() - self._free_since
         self._tell("begin")
-        trial = self._evaluator.evaluate(candidate, self._tell, visit)
+        trial = self._evaluator.evaluate(candidate, self._tell, earlier)
         self._free_since = time.monotonic()
         return replace(trial, seconds={"idle": idle, **trial.seconds})
 

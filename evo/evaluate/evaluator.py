@@ -127,8 +127,8 @@ class Evaluator:
         timed beside those that are captured by then, any later one beside all."""
         return self._session is not None and self._session.capture_next()
 
-    def evaluate(self, candidate: Candidate, watch: Watch = _nobody, visit: int = 0) -> Trial:
-        """The candidate's journey, and how it ended. `visit`: how often it was here before."""
+    def evaluate(self, candidate: Candidate, watch: Watch = _nobody, earlier: int = 0) -> Trial:
+        """The candidate's journey, and how it ended. `earlier`: how often it was evaluated before."""
         journey = _Journey(candidate, watch)
         if self.device.measures:
             session = self._session_for(candidate.problem)
@@ -142,7 +142,7 @@ class Evaluator:
                 with journey.stage("load"):
                     kernel = self._last = self.device.load(binary, candidate.launch)
                 with journey.stage("gate"):
-                    seed = trial_seed(self.spec.seed, candidate, visit)
+                    seed = trial_seed(self.spec.seed, candidate, earlier)
                     green = self._check(candidate, kernel, seed, journey)
                 with journey.stage("timing"):
                     ready = self._prepare(green, journey)
@@ -320,11 +320,11 @@ def failed(
     )
 
 
-def trial_seed(study_seed: int, candidate: Candidate, visit: int = 0) -> int:
+def trial_seed(study_seed: int, candidate: Candidate, earlier: int = 0) -> int:
     """The seed of a candidate's gate: it follows from the study's seed and the candidate alone, so that the
-    same candidate meets the same inputs in whatever order it is evaluated; and from the `visit`, so that
-    it meets others when it is gated again."""
-    again = [visit] if visit else []
+    same candidate meets the same inputs in whatever order it is evaluated; and from how often it was so
+    `earlier`, so that it meets others when it is gated again."""
+    again = [earlier] if earlier else []
     return int(digest_of(study_seed, candidate.digest, *again)[:8], 16)
 
 

@@ -82,11 +82,11 @@ class _Job:
     """How it ended, if it did before it came to an evaluator."""
     ahead_s: float | None = None
     """Seconds that it was compiled ahead of the evaluator."""
-    visit: int = 0
+    earlier: int = 0
     """How often it was evaluated before."""
 
     def __str__(self) -> str:
-        what = f"#{self.number} {self.candidate.template}{' again' if self.visit else ''}"
+        what = f"#{self.number} {self.candidate.template}{' again' if self.earlier else ''}"
         return f"{what}: {self.stage} {time.monotonic() - self.since:.1f} s"
 
 
@@ -129,7 +129,7 @@ class Pool:
     @property
     def idle(self) -> int:
         """How many evaluators wait for compilers. 0 where nothing is compiled ahead of them: they are never
-        short of work, and on the emulator there is nothing to learn from another visit."""
+        short of work, and on the emulator there is nothing to learn from another time."""
         if self._threads is None or self._ready:
             return 0
         return sum(evaluator.idle for evaluator in self._evaluators)
@@ -145,9 +145,9 @@ class Pool:
             self._ready.append(job)
         self._hand_out()
 
-    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None:
-        """Take a candidate that was evaluated `visit` times before; it goes to an evaluator at once."""
-        self._ready.append(_Job(number, candidate, visit=visit))
+    def remeasure(self, number: int, candidate: Candidate, earlier: int) -> None:
+        """Take a candidate that was evaluated `earlier` times before; it goes to an evaluator at once."""
+        self._ready.append(_Job(number, candidate, earlier=earlier))
         self._hand_out()
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
@@ -271,7 +271,7 @@ class _Evaluator:
     def give(self, job: _Job) -> None:
         """Hand over a candidate; it counts from when the child begins with it."""
         self.jobs.append(job)
-        self._child.send("evaluate", job.candidate, job.visit)
+        self._child.send("evaluate", job.candidate, job.earlier)
 
     def patience(self, deadline_s: float) -> float:
         """Seconds until it will be overdue."""

@@ -34,7 +34,7 @@ def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
     rendered = template.candidate(stored.point, stored.problem)
     evaluator = spec.build()
     try:
-        visit = trial.evaluations - 1 if trial.outcome is Outcome.RED else 0
-        return Replay(stored, rendered, evaluator.evaluate(stored, visit=visit))
+        earlier = trial.evaluations - 1 if trial.outcome is Outcome.RED else 0
+        return Replay(stored, rendered, evaluator.evaluate(stored, earlier=earlier))
     finally:
         evaluator.close()

@@ -56,8 +56,8 @@ class Workers(Protocol):
 
     def submit(self, number: int, candidate: Candidate) -> None: ...
 
-    def remeasure(self, number: int, candidate: Candidate, visit: int) -> None:
-        """Gates and times again a candidate that was measured `visit` times; only while one is idle."""
+    def remeasure(self, number: int, candidate: Candidate, earlier: int) -> None:
+        """Gates and times again a candidate that was measured `earlier` times; only while one is idle."""
         ...
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:

@@ -44,7 +44,7 @@ _REVISED = (
     *("median_us", "low_us", "high_us", "level", "protocol", "samples", "clocks"),
     *("baselines", "speedup", "speedup_low", "speedup_high", "counters"),
 )
-"""The columns of a trial that another visit may change."""
+"""The columns of a trial that another evaluation may change."""
 
 
 class Store:
@@ -190,7 +190,7 @@ class Store:
         self._database.write(record, undo=self._forget)
 
     def revise(self, study: Study, numbers: Sequence[int], trial: Trial, spent_s: float) -> None:
-        """Records what is known of a trial after another visit, in one transaction with the study's spent
+        """Records what is known after another evaluation, in one transaction with the study's spent
         budget: its outcome, errors and timing; the rest stays as it is. `numbers`: its own and those of the
         trials that are `same_as` it (the caller knows them: the table has no index of them)."""
         columns = trial_columns(trial, study.problem)

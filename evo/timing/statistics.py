@@ -82,10 +82,10 @@ def clear_loser(samples: Samples, incumbent_us: float | None, margin: float) -> 
 
 
 def joined(earlier: Timing, later: Timing) -> Timing:
-    """One timing of the samples of two visits; beside it stands what stood beside the later one.
+    """One timing of the samples of two evaluations; beside it stands what stood beside the later one.
 
-    The interval is that of all samples. The speedup, of ratios within either visit, is their geometric mean
-    by numbers of samples, and its interval holds both of theirs: what differs between two visits is no
+    The interval is that of all samples. The speedup, of ratios within either one, is their geometric mean
+    by numbers of samples, and its interval holds both of theirs: what differs between two evaluations is no
     sample's noise. ValueError if the protocols differ."""
     if earlier.protocol != later.protocol:
         raise ValueError(f"{earlier.protocol} samples cannot be joined with {later.protocol} ones")
