@@ -30,6 +30,8 @@ DOORS = {
     "jinja2": {"template"},
     "cuda": {"device"},
     "ninja": {"compile"},
+    "psutil": {"evaluate"},
+    "platformdirs": {"cache"},
     "typer": {"cli"},
     "rich": {"cli", "report"},
 }

@@ -32,8 +32,9 @@ def candidate(source: str) -> Candidate:
 class Obedient:
     """Does what a candidate's source says."""
 
-    def __init__(self) -> None:
+    def __init__(self, stuck: bool = False) -> None:
         self.usable = True
+        self.stuck = stuck
         self.leak: list[bytes] = []
 
     def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
@@ -72,6 +73,8 @@ class Obedient:
         return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
 
     def meanwhile(self) -> bool:
+        if self.stuck:
+            time.sleep(1e6)
         return False
 
 
@@ -88,9 +91,6 @@ class Compiling:
         if candidate.source == "bug ahead":
             raise ZeroDivisionError("a bug of ours")
         return None
-
-    def meanwhile(self) -> bool:
-        return False
 
     def close(self) -> None: ...
 
@@ -118,7 +118,7 @@ class ObedientSpec:
             os._exit(3)
         if self.broken == "refuses":
             raise MachineError("no NVIDIA driver", "use the emulator")
-        return Obedient()
+        return Obedient(stuck=self.broken == "stuck")
 
 
 def run(pool: Pool, sources: list[str], limit_s: float = 30.0) -> list[tuple[int, Trial]]:
@@ -319,6 +319,16 @@ def test_an_evaluator_that_never_starts() -> None:
         run(pool, ["green"])
     assert "does not start" in caught.value.message
     assert "libfoo.so" in caught.value.hint
+
+
+def test_an_evaluator_that_hangs_over_work_of_its_own_is_replaced() -> None:
+    """No candidate is to blame, and none waits for it without end."""
+    with Pool(ObedientSpec(broken="stuck"), workers=1, start_s=4.0) as pool:
+        ((_, first),) = run(pool, ["green"])
+        time.sleep(1.0)  # now it has nothing to do
+        ((_, second),) = run(pool, ["green"])
+    assert (first.outcome, second.outcome) == ("GREEN", "GREEN")
+    assert first.counters["pid"] != second.counters["pid"]
 
 
 def test_a_leaking_worker_is_replaced() -> None:

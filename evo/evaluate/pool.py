@@ -25,7 +25,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait as wait_for
 from typing import Protocol, Self
 
-from evo.child import Child, Said
+from evo.child import START_LIMIT_S, Child, Said
 from evo.errors import Crashed, Hung, MachineError
 from evo.evaluate import failed
 from evo.evaluate.evaluating import Evaluates, Evaluating
@@ -95,9 +95,14 @@ class Pool:
 
     `submit` and `wait` raise what is not a candidate's fault: MachineError and other EvoErrors of a worker,
     and ChildError. Afterwards, as after Ctrl-C, `close` ends every process.
+
+    `deadline_s`: how long a candidate may take. `start_s`: how long an evaluator may take to start, and to
+    begin with a candidate.
     """
 
-    def __init__(self, spec: Spec, workers: int, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self, spec: Spec, workers: int, deadline_s: float = DEADLINE_S, start_s: float = START_LIMIT_S
+    ) -> None:
         self.workers = max(1, workers)
         self.deadline_s = deadline_s
         spec.prepare()
@@ -113,7 +118,7 @@ class Pool:
         self._evaluators: list[_Evaluator] = []
         try:
             for _ in range(spec.evaluators(self.workers)):
-                self._evaluators.append(_Evaluator(spec))
+                self._evaluators.append(_Evaluator(spec, start_s))
         except BaseException:
             self.close()
             raise
@@ -236,8 +241,9 @@ class Pool:
 class _Evaluator:
     """A child that evaluates, and whatever child replaces it."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, start_s: float) -> None:
         self._spec = spec
+        self._start_s = start_s
         self._fruitless = 0
         self.jobs: deque[_Job] = deque()
         """The first one is under way, as soon as the child says so."""
@@ -245,10 +251,12 @@ class _Evaluator:
 
     def _start(self) -> None:
         one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._child = Child(Evaluating, self._spec, env=one)
+        self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=one)
         self._leaving = False
         self._under_way: float | None = None
         """When the child began with its first job, later by what it waited for others."""
+        self._given = self._child.started
+        """Since when it could have begun."""
         self._fruitless += 1
 
     def __str__(self) -> str:
@@ -270,20 +278,21 @@ class _Evaluator:
 
     def give(self, job: _Job) -> None:
         """Hand over a candidate; it counts from when the child begins with it."""
+        if not self.jobs:
+            self._given = time.monotonic()
         self.jobs.append(job)
         self._child.send("evaluate", job.candidate, job.earlier)
 
     def patience(self, deadline_s: float) -> float:
         """Seconds until it will be overdue."""
-        limit = deadline_s if self._child.ready else self._child.start_s
-        return max(0.0, self._busy_since() + limit - time.monotonic())
-
-    def _busy_since(self) -> float:
+        since, limit = time.monotonic(), deadline_s
         if not self._child.ready:
-            return self._child.started
-        if self.jobs and self._under_way is not None and self.jobs[0].stage != WAITING_STAGE:
-            return self._under_way
-        return time.monotonic()
+            since, limit = self._child.started, self._start_s
+        elif self.jobs and self._under_way is None:
+            since, limit = self._given, self._start_s
+        elif self.jobs and self._under_way is not None and self.jobs[0].stage != WAITING_STAGE:
+            since = self._under_way
+        return max(0.0, since + limit - time.monotonic())
 
     def collect(self) -> list[tuple[int, Trial]]:
         """Trials that have arrived. Raises what went wrong besides candidates."""
@@ -301,7 +310,8 @@ class _Evaluator:
             trial: Trial = message.value
             if job.ahead_s is not None:
                 trial = replace(trial, seconds={"ahead": job.ahead_s, **trial.seconds})
-            self._under_way, self._fruitless, self._leaving = None, 0, message.last
+            self._under_way, self._given = None, time.monotonic()
+            self._fruitless, self._leaving = 0, message.last
             trials.append((job.number, trial))
         return trials
 
@@ -337,7 +347,9 @@ class _Evaluator:
         """What the end of the child means for the candidate under way; None if it left by itself."""
         if overdue:
             self._child.kill()
-            return self._child.late(deadline_s, f"in stage {self.jobs[0].stage}" if self.jobs else "")
+            if self._under_way is None:
+                return self._child.late(self._start_s, "before a candidate")
+            return self._child.late(deadline_s, f"in stage {self.jobs[0].stage}")
         death = self._child.death()
         return None if self._leaving and self._child.status == 0 else death
 
