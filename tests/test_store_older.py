@@ -219,10 +219,8 @@ def test_its_search_on_the_emulator_is_resumed_by_the_command(tmp_path: Path) ->
     path.write_bytes(lzma.decompress((DATABASES / "schema-0004.db.xz").read_bytes()))
     words = ["resume", "attention-1", "--budget", "+10s", "--database", str(path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-m", "evo", *words],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "evo", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert "schema upgraded from 0004" in done.stderr
     with Store(path) as store:

@@ -13,16 +13,14 @@ from sqlalchemy.engine import Connection
 from evo.errors import CandidateError, Red
 from evo.store.engine import Database
 from evo.store.packing import pack_samples, unpack_samples
-from evo.store.records import case_errors, now
+from evo.store.records import DETAIL_LIMIT, case_errors, now
 from evo.store.schema import confirmations, environments, finalists, rounds, studies, trials
-from evo.store.views import eligible
+from evo.store.views import eligible, refused
 from evo.study import Study
 from evo.trial import CaseError, Interval, Round, Standing
 
 PROTOCOLS = {"warm": "", "cold": "cold_"}
 """Where a protocol's standing is in the columns of a finalist."""
-LASTING = ("GREEN", "HUNG", "CRASHED")
-"""Outcomes of a finalist that leave it in the rankings: a machine may have had a part in the other two."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +91,14 @@ class Confirmations:
     def refused(self, study: Study) -> dict[int, tuple[str, str]]:
         """Trials of `study` that a gate of CONFIRMED has refused for good: number -> outcome and reason."""
         query = (
-            sa.select(trials.c.number, finalists.c.outcome, finalists.c.reason)
-            .join(finalists, finalists.c.trial_id == trials.c.id)
-            .where(trials.c.study_id == study.id, finalists.c.outcome.notin_(LASTING))
+            sa.select(trials.c.number, refused.c.outcome, refused.c.reason)
+            .join(refused, refused.c.trial_id == trials.c.id)
+            .where(trials.c.study_id == study.id)
         )
         return {row[0]: (row[1], row[2]) for row in self._database.read(lambda c: c.execute(query).all())}
 
     def newest(self, study: Study) -> Confirmation | None:
+        """The confirmation of `study` that was begun last."""
         query = sa.select(sa.func.max(confirmations.c.id)).where(confirmations.c.study_id == study.id)
         number = self._database.read(lambda c: c.execute(query).scalar())
         return None if number is None else self.get(number)
@@ -134,10 +133,10 @@ class Confirmations:
     def begin(self, study: Study, top: int, seed: int, environment_id: int) -> Confirmation:
         """A confirmation of `study`; one of it that is unfinished is given up."""
         values = {
-            "study_id": study.id, "problem": study.problem.key, "status": "running", "top": top, "seed": seed,
-            "environment_id": environment_id, "baselines": {}, "skipped": {}, "kernels": {},
-            "created": now(), "ended": "",
-        }  # fmt: skip
+            **{"study_id": study.id, "problem": study.problem.key, "environment_id": environment_id},
+            **{"status": "running", "top": top, "seed": seed, "created": now(), "ended": ""},
+            **{"baselines": {}, "skipped": {}, "kernels": {}},
+        }
 
         def change(connection: Connection) -> int:
             older = (confirmations.c.study_id == study.id) & (confirmations.c.status == "running")
@@ -148,39 +147,28 @@ class Confirmations:
         return self.get(self._database.write(change))
 
     def add_finalist(
-        self,
-        of: Confirmation,
-        number: int,
-        verdict: CandidateError | Sequence[CaseError],
+        self, of: Confirmation, number: int, verdict: CandidateError | Sequence[CaseError]
     ) -> Confirmation:
         """What the thorough gate says of trial `number`: the cases it passed, or why it did not."""
         mine = sa.select(trials.c.id).join(studies, studies.c.id == trials.c.study_id)
         mine = mine.where(studies.c.name == of.study, trials.c.number == number)
-        values: dict[str, Any] = {
-            "outcome": "GREEN",
-            "reason": "",
-            "detail": "",
-            "location": "",
-            "errors": [],
-        }
         if isinstance(verdict, CandidateError):
             values = _failure(verdict)
         else:
-            values["errors"] = case_errors(verdict)
+            green = {"outcome": "GREEN", "reason": "", "detail": "", "location": ""}
+            values = green | {"errors": case_errors(verdict)}
         values |= {"confirmation_id": of.id, "trial_id": mine.scalar_subquery(), "sanitizer": ""}
         self._database.write(lambda c: c.execute(sa.insert(finalists).values(**values)))
         return self.get(of.id)
 
     def sanitized(self, of: Confirmation, finalist: Finalist, said: str) -> Confirmation:
         """What compute-sanitizer said of a finalist that is clean."""
-        which = (finalists.c.confirmation_id == of.id) & (finalists.c.trial_id == finalist.trial)
-        self._database.write(lambda c: c.execute(sa.update(finalists).where(which).values(sanitizer=said)))
+        self._database.write(lambda c: c.execute(_update(of, finalist).values(sanitizer=said)))
         return self.get(of.id)
 
     def fell(self, of: Confirmation, finalist: Finalist, error: CandidateError) -> Confirmation:
         """A finalist that was GREEN turned out wrong while it was timed."""
-        which = (finalists.c.confirmation_id == of.id) & (finalists.c.trial_id == finalist.trial)
-        self._database.write(lambda c: c.execute(sa.update(finalists).where(which).values(**_failure(error))))
+        self._database.write(lambda c: c.execute(_update(of, finalist).values(**_failure(error))))
         return self.get(of.id)
 
     def add_round(self, of: Confirmation, number: int, taken: Round) -> None:
@@ -207,17 +195,16 @@ class Confirmations:
         return [_round(dict(row)) for row in rows]
 
     def conclude(
-        self, of: Confirmation, standings: Mapping[str, Mapping[str, Standing]],
-        skipped: Mapping[str, str], kernels: Mapping[str, Sequence[str]],
-    ) -> Confirmation:  # fmt: skip
+        self,
+        of: Confirmation,
+        standings: Mapping[str, Mapping[str, Standing]],
+        skipped: Mapping[str, str],
+        kernels: Mapping[str, Sequence[str]],
+    ) -> Confirmation:
         """The end of a confirmation: `standings` by protocol and name, of finalists and baselines."""
         mine = {finalist.name: finalist for finalist in of.finalists}
         baselines = {
-            protocol: {
-                name: _columns(s, "") | {"level": s.interval.level}
-                for name, s in named.items()
-                if name not in mine
-            }
+            protocol: {name: _columns(s, "") for name, s in named.items() if name not in mine}
             for protocol, named in standings.items()
         }
         ended = {"status": "finished", "ended": now(), "baselines": baselines, "skipped": dict(skipped)}
@@ -227,12 +214,8 @@ class Confirmations:
             connection.execute(sa.update(confirmations).where(confirmations.c.id == of.id).values(**ended))
             for protocol, named in standings.items():
                 for name in named.keys() & mine.keys():
-                    which = (finalists.c.confirmation_id == of.id) & (
-                        finalists.c.trial_id == mine[name].trial
-                    )
                     values = _columns(named[name], PROTOCOLS[protocol])
-                    level = {"level": named[name].interval.level}
-                    connection.execute(sa.update(finalists).where(which).values(**values, **level))
+                    connection.execute(_update(of, mine[name]).values(**values))
 
         self._database.write(change)
         return self.get(of.id)
@@ -246,30 +229,48 @@ class Confirmations:
             .order_by(finalists.c.id)
         )
         rows = self._database.read(lambda c: c.execute(query).mappings().all())
-        return tuple(
-            Finalist(
-                row["trial_id"], row["study"], row["number"], row["outcome"], row["reason"], row["detail"],
-                row["location"], row["sanitizer"],
-                {p: _standing(dict(row), at) for p, at in PROTOCOLS.items() if row[f"{at}median_us"]},
-            )
-            for row in rows
-        )  # fmt: skip
+        return tuple(_finalist(dict(row)) for row in rows)
+
+
+def _update(of: Confirmation, finalist: Finalist) -> sa.Update:
+    mine = (finalists.c.confirmation_id == of.id) & (finalists.c.trial_id == finalist.trial)
+    return sa.update(finalists).where(mine)
 
 
 def _failure(error: CandidateError) -> dict[str, Any]:
     errors = case_errors(error.errors) if isinstance(error, Red) else []
-    return {"outcome": error.outcome, "reason": error.reason, "detail": error.detail[:4000],
-            "location": error.where, "errors": errors}  # fmt: skip
+    said = {"outcome": error.outcome, "reason": error.reason, "detail": error.detail[:DETAIL_LIMIT]}
+    return said | {"location": error.where, "errors": errors}
 
 
 def _columns(standing: Standing, prefix: str) -> dict[str, Any]:
     ratio = standing.speedup_interval
     own = {
-        "median_us": standing.median_us, "low_us": standing.interval.low, "high_us": standing.interval.high,
-        "speedup": standing.speedup, "speedup_low": ratio.low if ratio else None,
-        "speedup_high": ratio.high if ratio else None, "versus": standing.versus, "verdict": standing.verdict,
-    }  # fmt: skip
-    return {f"{prefix}{name}": value for name, value in own.items()}
+        "median_us": standing.median_us,
+        "low_us": standing.interval.low,
+        "high_us": standing.interval.high,
+        "speedup": standing.speedup,
+        "speedup_low": ratio.low if ratio else None,
+        "speedup_high": ratio.high if ratio else None,
+        "versus": standing.versus,
+        "verdict": standing.verdict,
+    }
+    return {f"{prefix}{name}": value for name, value in own.items()} | {"level": standing.interval.level}
+
+
+def _finalist(row: Mapping[str, Any]) -> Finalist:
+    """The finalist of a row of finalists, joined with its trial (`number`) and study (`study`)."""
+    return Finalist(
+        row["trial_id"],
+        row["study"],
+        row["number"],
+        row["outcome"],
+        row["reason"],
+        row["detail"],
+        row["location"],
+        row["sanitizer"],
+        {p: _standing(row, at) for p, at in PROTOCOLS.items() if row[f"{at}median_us"] is not None},
+    )
 
 
 def _standing(row: Mapping[str, Any], prefix: str) -> Standing:

@@ -159,12 +159,14 @@ _EXPLANATIONS = (
         "end the program that holds a transaction open on it",
     ),
     (
-        ("connection refused", "could not translate", "failed to resolve", "authentication failed",
-         "does not exist", "connection failed", "connection to server"),
+        (
+            *("connection refused", "could not translate", "failed to resolve", "authentication failed"),
+            *("does not exist", "connection failed", "connection to server"),
+        ),
         "cannot reach {name}: {text}",
         "check that the server runs, and the URL's host, user and database",
     ),
-)  # fmt: skip
+)
 """Words in a driver's message -> what to tell a person, and what to do about it."""
 
 

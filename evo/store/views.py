@@ -21,19 +21,23 @@ WHERE finalists.median_us IS NOT NULL
 """
 """What the newest finished confirmation of a trial found, if it was correct there."""
 
+_REFUSED = """
+SELECT finalists.trial_id, finalists.outcome, finalists.reason FROM finalists
+WHERE finalists.outcome NOT IN ('GREEN', 'HUNG', 'CRASHED')
+"""
+refused = sa.table("refused", sa.column("trial_id"), sa.column("outcome"), sa.column("reason"))
+"""The trials that the thorough gate refused for good. One that hung or crashed there is not refused, as the
+machine may be the cause; but it is not CONFIRMED."""
+
 _ELIGIBLE = """
 SELECT trials.* FROM trials
 WHERE trials.outcome IN ('TIMED', 'GREEN')
   AND trials.same_as IS NULL
   AND (trials.median_us IS NOT NULL OR trials.estimate_us IS NOT NULL)
-  AND NOT EXISTS (
-      SELECT 1 FROM finalists
-      WHERE finalists.trial_id = trials.id AND finalists.outcome NOT IN ('GREEN', 'HUNG', 'CRASHED')
-  )
+  AND NOT EXISTS (SELECT 1 FROM refused WHERE refused.trial_id = trials.id)
 """
 eligible = sa.table("eligible", *(sa.column(c.name, c.type) for c in trials.c))
-"""The trials that may be ranked: correct, with a time, not refused by the thorough gate. A trial that hung or
-crashed there stays in (the machine may have had a part in that), but is not CONFIRMED."""
+"""The trials that may be ranked: correct, with a time, and not refused."""
 
 LEADERBOARD = """
 WITH entrants AS (
@@ -109,6 +113,7 @@ WHERE trials.outcome NOT IN ('TIMED', 'GREEN')
 
 VIEWS = {
     "confirmed": _CONFIRMED,
+    "refused": _REFUSED,
     "eligible": _ELIGIBLE,
     "leaderboard": LEADERBOARD.format(eligible="eligible"),
     "failures": _FAILURES,

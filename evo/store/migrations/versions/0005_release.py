@@ -39,8 +39,8 @@ def _studies() -> None:
     op.add_column("studies", sa.Column("owner_started", sa.BigInteger))
     op.add_column("studies", sa.Column("folders", sa.JSON, nullable=False, server_default="[]"))
     op.add_column("studies", sa.Column("warm_start", sa.JSON, nullable=False, server_default="{}"))
-    studies = _table("studies", "owner", "owner_host", "owner_pid", "owner_started",
-                     in_json=("settings", "folders", "warm_start"))  # fmt: skip
+    texts = ("owner", "owner_host", "owner_pid", "owner_started")
+    studies = _table("studies", *texts, in_json=("settings", "folders", "warm_start"))
     _change(studies, sa.true(), ("owner", "settings"), _study)
     op.drop_column("studies", "owner")
     op.drop_column("studies", "settings")
