@@ -169,6 +169,12 @@ class LandscapeWorkers:
     def activity(self) -> list[str]:
         return [f"trial {number}" for _, number, *_ in self._waiting]
 
+    def __enter__(self) -> LandscapeWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.closed = True
 
