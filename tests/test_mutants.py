@@ -1,4 +1,4 @@
-"""Mutation testing and the audit: what they count, on small runs of the real thing."""
+"""Mutation testing: what it counts, on small runs of the real thing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ import torch
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice
-from evo.errors import Crashed, Infeasible, MachineError, Red, Uncompilable
-from evo.gate.sanitizer import read_verdict
-from evo.gpu import KNOWN_GPUS, Limits, target
-from evo.selftest.audit import Audited, audit, summary
+from evo.errors import Infeasible, MachineError, Uncompilable
+from evo.gpu import target
 from evo.selftest.mutant_results import MutantResult, MutationTarget, record, score
 from evo.selftest.mutants import MutationRun, try_mutants
-from evo.selftest.mutation import Mutant, cuda_lines
+from evo.selftest.mutation import Mutant
 from evo.task import load_task
-from evo.template import load_template
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
@@ -108,11 +105,6 @@ def test_a_template_that_does_not_serve_the_problem_has_no_mutants() -> None:
         MutationRun(replace(TARGET, template="flash_wgmma"))
 
 
-def test_cuda_lines_name_the_inlined_line_and_its_call() -> None:
-    ptx = "\t.loc\t1 889 5\n\tmov.u32 %r1, 0;\n\t.loc\t1 702 9, function_name $L, inlined_at 1 840 5\n\tret;"
-    assert cuda_lines(ptx) == {2: (889,), 4: (702, 840)}
-
-
 @pytest.mark.nvcc
 def test_ptxas_assembles_and_refuses(compiler: Compiler, run: MutationRun) -> None:
     ptx, ptxas = run.binary.ptx, compiler.toolkit.ptxas
@@ -123,70 +115,3 @@ def test_ptxas_assembles_and_refuses(compiler: Compiler, run: MutationRun) -> No
         assemble(ptx.replace("bar.sync", "bar.nonsense"), "sm_89", ptxas)
     with pytest.raises(MachineError):
         assemble(ptx, "sm_89", None)
-
-
-# ------------------------------------------------------------------------------------------------ the audit
-
-
-def audited(compiler: Compiler, limits: Limits, gpu: str) -> list[Audited]:
-    device = EmulatorDevice(KNOWN_GPUS[gpu])
-    template = load_template(TASK, "scalar")
-    return list(audit([template], TASK.example, limits, device, compiler, points=6, seed=1, jobs=1))
-
-
-@pytest.mark.nvcc
-def test_true_rules_have_no_false_feasible_point(compiler: Compiler) -> None:
-    found = summary(audited(compiler, Limits.of(KNOWN_GPUS["L4"]), "L4"))
-    assert found["feasible"] == 3
-    assert found["false_feasible"] == 0
-    assert found["templates"]["scalar"]["points"] == found["points"]
-
-
-@pytest.mark.nvcc
-def test_rules_that_refuse_what_the_device_grants_are_found(compiler: Compiler) -> None:
-    found = summary(audited(compiler, Limits.of(KNOWN_GPUS["L4"], smem_limit=8 << 10), "L4"))
-    assert found["false_infeasible"] > 0
-    assert found["false_infeasible_rate"] > 0
-    assert any("8 KB of shared memory" in reason for reason in found["false_infeasible_reasons"])
-
-
-@pytest.mark.nvcc
-def test_rules_that_allow_what_the_device_refuses_are_found(compiler: Compiler) -> None:
-    """Pruned for an A100, run on a device whose CTAs have 8 KB."""
-    small = replace(KNOWN_GPUS["A100"], smem_per_cta=8 << 10)
-    template = load_template(TASK, "scalar")
-    limits = Limits.of(KNOWN_GPUS["A100"])
-    found = summary(
-        list(
-            audit([template], TASK.example, limits, EmulatorDevice(small), compiler, points=6, seed=1, jobs=1)
-        )
-    )
-    assert found["false_feasible"] > 0
-    assert found["false_feasible_reasons"] == {"UNLAUNCHABLE shared memory": found["false_feasible"]}
-
-
-# ---------------------------------------------------------------------------------- what a sanitizer says
-
-SAID = """========= COMPUTE-SANITIZER
-========= Invalid __global__ read of size 2 bytes
-=========     at flash_mma+0x3f0 in candidate.cu:706
-=========     by thread (31,0,0) in block (1,0,0)
-========= Address 0x7f03e2a00400 is out of bounds
-========= ERROR SUMMARY: 3 errors
-"""
-
-
-def test_a_sanitizers_complaint_is_red() -> None:
-    with pytest.raises(Red, match="3 errors") as caught:
-        read_verdict("memcheck", SAID, 0)
-    assert caught.value.reason == "memcheck: Invalid __global__ read"
-    assert caught.value.where.startswith("flash_mma+0x3f0")
-
-
-def test_a_sanitizer_that_gives_no_verdict_is_no_pass() -> None:
-    with pytest.raises(MachineError, match="gave no verdict") as caught:
-        read_verdict("memcheck", "========= Device not supported\n", 0)
-    assert "Device not supported" in caught.value.hint
-    with pytest.raises(Crashed):
-        read_verdict("synccheck", "Traceback\n========= ERROR SUMMARY: 0 errors\n", 1)
-    read_verdict("initcheck", "========= ERROR SUMMARY: 0 errors\n", 0)
