@@ -51,10 +51,12 @@ LAST_WORDS_BYTES = 2000
 """How much of the log's end a Crashed has."""
 PARENT_S = 1.0
 """How often a child looks whether its parent still lives."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""For children that work beside others of their kind, one a core."""
 _START = """import sys
-sys.path[:] = dict.fromkeys(sys.argv[4:] + sys.path)
+sys.path[:] = dict.fromkeys(sys.argv[5:] + sys.path)
 from evo.child import serve
-serve(*map(int, sys.argv[1:4]))"""
+serve(*map(int, sys.argv[1:4]), sys.argv[4])"""
 
 
 class ChildError(Exception):
@@ -76,6 +78,48 @@ class Said:
         self.what = what
 
 
+class Spare:
+    """A process that is to become a `Child`: it imports `modules` while nobody knows yet what it will do.
+
+    `alone`: it has the standard library and `evo` only, and starts in half the time."""
+
+    def __init__(
+        self,
+        modules: Sequence[str] = (),
+        *,
+        alone: bool = False,
+        file_bytes: int = FILE_LIMIT,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        from pathlib import Path
+
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as its child
+        self.connection, theirs = Pipe()
+        path = [str(Path(__file__).parents[1])] if alone else sys.path
+        words = [str(theirs.fileno()), str(os.getpid()), str(file_bytes), ",".join(modules), *path]
+        # what is blocked stays so across exec: a Ctrl-C cannot end the child before it ignores it
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-P", *["-I", "-S"] * alone, "-c", _START, *words],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=self.log,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
+
+    def close(self) -> None:
+        """Ends it, where no child came of it."""
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+        self.log.close()
+
+
 class Child:
     """A process that makes `program(spec, report)` and answers questions by the methods of what it made.
 
@@ -83,7 +127,8 @@ class Child:
     `usable` ends after the answer by which that is false. One that has a method `meanwhile` is asked, while
     no question is there, to do a piece of work of its own, and says whether there is more. Where `program` is
     a path, the function or class `program` of that file is taken, and the process has the standard library
-    and `evo` alone: it starts in half the time. `env`: variables besides those of this process.
+    and `evo` alone: it starts in half the time. `env`: variables besides those of this process. `spare`: the
+    process that becomes this child, instead of a new one.
     """
 
     def __init__(
@@ -94,6 +139,7 @@ class Child:
         start_s: float = START_LIMIT_S,
         file_bytes: int = FILE_LIMIT,
         env: Mapping[str, str] | None = None,
+        spare: Spare | None = None,
     ) -> None:
         from pathlib import Path
 
@@ -104,24 +150,8 @@ class Child:
         self.ready = False
         """Whether the program is made; known when `receive` or `ask` heard of it."""
         self._ended = False
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        self._connection, theirs = Pipe()
-        path = [str(Path(__file__).parents[1])] if alone else sys.path
-        words = [str(theirs.fileno()), str(os.getpid()), str(file_bytes), *path]
-        # what is blocked stays so across exec: a Ctrl-C cannot end the child before it ignores it
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-u", "-P", *["-I", "-S"] * alone, "-c", _START, *words],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            theirs.close()
+        spare = spare or Spare(alone=alone, file_bytes=file_bytes, env=env)
+        self._process, self._connection, self._log = spare.process, spare.connection, spare.log
         with contextlib.suppress(OSError):  # it died already: `death` will tell
             self._connection.send_bytes(packed)
 
@@ -270,7 +300,7 @@ class Command:
 # --- in the child ------------------------------------------------------------------------------------------
 
 
-def serve(fd: int, parent: int, file_bytes: int) -> None:
+def serve(fd: int, parent: int, file_bytes: int, modules: str) -> None:
     """The life of a child: make the program, then answer over `fd` until the `parent` is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -280,6 +310,8 @@ def serve(fd: int, parent: int, file_bytes: int) -> None:
     connection = Connection(fd)
     with contextlib.suppress(EOFError, OSError):  # the parent closed
         try:
+            for module in filter(None, modules.split(",")):
+                importlib.import_module(module)
             made = _make(connection)
         except Exception as error:  # noqa: BLE001 - the parent raises it
             connection.send(("error", _told(error)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,11 +44,16 @@ from evo.cli.parse import absolute, form_of, notice, parse_budget, parse_bytes, 
 from evo.errors import NothingFound, UnknownName, UsageError
 
 if TYPE_CHECKING:
+    from evo.child import Spare
     from evo.confirm import Step
     from evo.evaluate.pool import Pool
     from evo.search import SearchResult, SearchSpace
     from evo.store import Store
     from evo.study import Setup, Study
+
+
+EARLY_EVALUATORS = 4
+"""Processes that start with the command; a GPU has so many at most."""
 
 
 def search(
@@ -94,36 +99,37 @@ def search(
       evo search --budget '$7' --rate 0.51
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
-    from evo.device.open import choose_device
-    from evo.study import Setup, Study
-    from evo.task import load_task
-
     budget_s = parse_budget(budget, rate)
-    folders = absolute(templates)
-    problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
-    chosen, stands_for = choose_device(device, gpu, target)
-    asked = Study(
-        name=study or "",
-        problem=problem,
-        device=chosen,
-        gpu=stands_for.name,
-        templates=tuple(template or ()),
-        budget_s=budget_s,
-        strategy=strategy,
-        seed=seed,
-        workers=workers or os.cpu_count() or 1,
-        target=target or "",
-        smem_limit=parse_bytes(smem_limit) if smem_limit else None,
-        rate=rate,
-        folders=tuple(map(str, folders)),
-        versions={"evo": __version__},
-    )
-    setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-    with _pool(setup) as pool:
-        spaces = _search_spaces(setup)
-        with open_store(database, create=True) as store:
-            created = _created(store, asked, spaces, warm_start or ())
-            result = _run(replace(setup, study=created), store, spaces, pool)
+    with _spares() as spares:
+        from evo.device.open import choose_device
+        from evo.study import Setup, Study
+        from evo.task import load_task
+
+        folders = absolute(templates)
+        problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
+        chosen, stands_for = choose_device(device, gpu, target)
+        asked = Study(
+            name=study or "",
+            problem=problem,
+            device=chosen,
+            gpu=stands_for.name,
+            templates=tuple(template or ()),
+            budget_s=budget_s,
+            strategy=strategy,
+            seed=seed,
+            workers=workers or os.cpu_count() or 1,
+            target=target or "",
+            smem_limit=parse_bytes(smem_limit) if smem_limit else None,
+            rate=rate,
+            folders=tuple(map(str, folders)),
+            versions={"evo": __version__},
+        )
+        setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
+        with _pool(setup, spares) as pool:
+            spaces = _search_spaces(setup)
+            with open_store(database, create=True) as store:
+                created = _created(store, asked, spaces, warm_start or ())
+                result = _run(replace(setup, study=created), store, spaces, pool)
     _conclude(result, json)
 
 
@@ -152,7 +158,7 @@ def resume(
     """
     from evo.study import Setup
 
-    with open_store(database) as store:
+    with _spares() as spares, open_store(database) as store:
         found = store.study(study)
         rate = rate or found.rate
         if budget is not None:
@@ -165,7 +171,7 @@ def resume(
                 f"give it more: evo resume {study} --budget +10m",
             )
         setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
-        with _pool(setup) as pool:
+        with _pool(setup, spares) as pool:
             result = _run(setup, store, _search_spaces(setup), pool)
     _conclude(result, json)
 
@@ -259,13 +265,27 @@ def space(
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
 
 
-def _pool(setup: Setup) -> Pool:
-    """The processes that evaluate. They start before anything else is looked at: importing torch takes them
-    longer than all of that. What the machine lacks is told here, before a study is made."""
+def _pool(setup: Setup, spares: Sequence[Spare]) -> Pool:
+    """The processes that evaluate. What the machine lacks is told here, before a study is made."""
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
 
-    return Pool(EvaluatorSpec.of(setup), setup.study.workers)
+    return Pool(EvaluatorSpec.of(setup), setup.study.workers, spares=spares)
+
+
+@contextmanager
+def _spares() -> Iterator[list[Spare]]:
+    """Processes that will evaluate. They start before anything else is looked at: importing torch takes them
+    longer than all that a search does before its first trial."""
+    from evo.child import ONE_THREAD, Spare
+
+    count = max(1, min(EARLY_EVALUATORS, (os.cpu_count() or 1) // 4))
+    spares = [Spare(("torch", "evo.evaluate.spec"), env=ONE_THREAD) for _ in range(count)]
+    try:
+        yield spares
+    finally:
+        for spare in spares:
+            spare.close()
 
 
 def _created(

@@ -19,13 +19,14 @@ import contextlib
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import wait as wait_for
 from typing import Protocol, Self
 
-from evo.child import START_LIMIT_S, Child, Said
+from evo.child import ONE_THREAD, START_LIMIT_S, Child, Said, Spare
 from evo.errors import Crashed, Hung, MachineError
 from evo.evaluate import failed
 from evo.evaluate.evaluating import Evaluates, Evaluating
@@ -101,7 +102,12 @@ class Pool:
     """
 
     def __init__(
-        self, spec: Spec, workers: int, deadline_s: float = DEADLINE_S, start_s: float = START_LIMIT_S
+        self,
+        spec: Spec,
+        workers: int,
+        deadline_s: float = DEADLINE_S,
+        start_s: float = START_LIMIT_S,
+        spares: Sequence[Spare] = (),
     ) -> None:
         self.workers = max(1, workers)
         self.deadline_s = deadline_s
@@ -116,9 +122,12 @@ class Pool:
             sys.setswitchinterval(SWITCH_S)
         self._woken, self._waker = Pipe(duplex=False)
         self._evaluators: list[_Evaluator] = []
+        unused = list(spares)
         try:
             for _ in range(spec.evaluators(self.workers)):
-                self._evaluators.append(_Evaluator(spec, start_s))
+                self._evaluators.append(_Evaluator(spec, start_s, unused.pop() if unused else None))
+            for spare in unused:
+                spare.close()
         except BaseException:
             self.close()
             raise
@@ -241,17 +250,18 @@ class Pool:
 class _Evaluator:
     """A child that evaluates, and whatever child replaces it."""
 
-    def __init__(self, spec: Spec, start_s: float) -> None:
+    def __init__(self, spec: Spec, start_s: float, spare: Spare | None = None) -> None:
         self._spec = spec
         self._start_s = start_s
         self._fruitless = 0
         self.jobs: deque[_Job] = deque()
         """The first one is under way, as soon as the child says so."""
-        self._start()
+        self._start(spare)
 
-    def _start(self) -> None:
-        one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=one)
+        self._start(spare)
+
+    def _start(self, spare: Spare | None = None) -> None:
+        self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=ONE_THREAD, spare=spare)
         self._leaving = False
         self._under_way: float | None = None
         """When the child began with its first job, later by what it waited for others."""
