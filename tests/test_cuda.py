@@ -183,8 +183,8 @@ def test_what_the_driver_refuses_is_unlaunchable(device: CudaDevice, compiler: C
     binary = compiler.compile(SCALE, "scale", device.gpu.arch)
     with pytest.raises(Unlaunchable, match="no such entry"):
         device.load(replace(binary, entry="other"), scale_launch(256))
+    damaged = binary.cubin[:100] + bytes(len(binary.cubin))  # the driver reads as far as the header says
     with pytest.raises(Unlaunchable, match="not loadable"):
-        damaged = binary.cubin[:100] + bytes(len(binary.cubin))  # the driver reads as far as the header says
         device.load(replace(binary, cubin=damaged), scale_launch(256))
     kernel = device.load(binary, scale_launch(256))
     with pytest.raises(Unlaunchable):

@@ -258,8 +258,6 @@ class _Evaluator:
         """The first one is under way, as soon as the child says so."""
         self._start(spare)
 
-        self._start(spare)
-
     def _start(self, spare: Spare | None = None) -> None:
         self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=ONE_THREAD, spare=spare)
         self._leaving = False
