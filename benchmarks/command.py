@@ -31,4 +31,5 @@ def evo_json(*words: str, accepted: tuple[int, ...] = (0,)) -> Any:
 
 def environment() -> dict[str, str]:
     """This process's, with the tree that `record` names the commit of."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}

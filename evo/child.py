@@ -79,7 +79,7 @@ class Said:
 
 
 class Spare:
-    """A process that is to become a `Child`: it imports `modules` while nobody knows yet what it will do.
+    """A process that is to become a `Child`: it imports `modules` before it is known what it will do.
 
     `alone`: it has the standard library and `evo` only, and starts in half the time."""
 

@@ -148,7 +148,7 @@ def command(seconds: float, words: list[str]) -> int:
     evo.device.open.is_gpu = lambda device: True  # noqa: ARG005
     evo.evaluate.EvaluatorSpec.of = lambda *_: None  # type: ignore[assignment,method-assign]
     evo.confirm.worker.WorkerSpec.of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment,method-assign]
-    evo.evaluate.pool.Pool = lambda _, count: LandscapeWorkers(count)  # type: ignore[assignment,misc]
+    evo.evaluate.pool.Pool = lambda _, count, **__: LandscapeWorkers(count)  # type: ignore[assignment,misc]
     return evo.cli.main(words)
 
 

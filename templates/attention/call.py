@@ -51,6 +51,8 @@ def holes(problem: Problem, smem_bytes: int) -> dict[str, Value]:
 
 def serves(problem: Problem, head_dims: tuple[int, ...] = HEAD_DIMS) -> str | None:
     """Why a problem is out of reach of a template for these head dimensions; None where it is not."""
-    if problem.dtype not in ELEMENTS or problem["D"] not in head_dims:
-        return f"serves fp16 and bf16 at head dimensions {', '.join(map(str, head_dims))}"
+    if problem.dtype not in ELEMENTS:
+        return f"storage type {problem.dtype}: it serves {', '.join(ELEMENTS)}"
+    if problem["D"] not in head_dims:
+        return f"head dimension {problem['D']}: it serves {', '.join(map(str, head_dims))}"
     return None

@@ -22,6 +22,7 @@ def test_mutated_ptx_neither_crashes_nor_hangs() -> None:
     assert tried > 100
 
 
+@pytest.mark.slow  # it compiles the interpreter again, for more than a minute
 @pytest.mark.skipif(not shutil.which("g++"), reason="the sanitizers' runtime is found through g++")
 def test_sanitizers_find_nothing() -> None:
     built_interpreter(extra_flags=sanitized.FLAGS)  # by a compiler that runs without the sanitizer
