@@ -122,7 +122,8 @@ def stdout() -> Console:
 
 
 def form_of(json: bool, csv: bool = False, markdown: bool = False) -> Form:
-    chosen: list[Form] = [f for f, on in (("json", json), ("csv", csv), ("markdown", markdown)) if on]  # type: ignore[misc]
+    asked: dict[Form, bool] = {"json": json, "csv": csv, "markdown": markdown}
+    chosen = [form for form, on in asked.items() if on]
     if len(chosen) > 1:
         raise UsageError(f"--{chosen[0]} and --{chosen[1]} at once", "choose one form")
     return chosen[0] if chosen else "text"

@@ -23,7 +23,12 @@ class _ReadOnlyStorage(InMemoryStorage):
         super().__init__()
         self._shown = trials
 
-    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Any = None) -> list[FrozenTrial]:  # noqa: ARG002
+    def get_all_trials(
+        self,
+        study_id: int,  # noqa: ARG002
+        deepcopy: bool = True,  # noqa: ARG002
+        states: Any = None,
+    ) -> list[FrozenTrial]:
         return self._shown if states is None else [t for t in self._shown if t.state in states]
 
 

@@ -1,0 +1,71 @@
+"""Quoted includes: their text is pasted, so that a candidate's source needs no other file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from evo.errors import BadTemplate
+from evo.task import template_folders
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]*)"[^\n]*$', re.MULTILINE)
+_PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*\n", re.MULTILINE)
+_INCLUDE_NAME = re.compile(r"[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*")
+
+
+class Includes:
+    """The files that a task's templates can include: below `TASK/include` or `include` of a template folder.
+    Each is found and read once."""
+
+    def __init__(self, task: str, folders: Sequence[Path]) -> None:
+        self._task, self._folders = task, folders
+        self._found: dict[tuple[str, Path], tuple[Path, str]] = {}
+
+    def paste(self, text: str, origin: Path) -> str:
+        """`text`, rendered from the file `origin`, with its quoted includes replaced: by the file's text the
+        first time, by nothing after that. BadTemplate with file and line where one cannot be had."""
+        return self._paste(text, origin, set())
+
+    def _paste(self, text: str, origin: Path, pasted: set[Path]) -> str:
+        def content(match: re.Match[str]) -> str:
+            asked = match[1], origin
+            if asked not in self._found:
+                found = self._find(*asked)
+                self._found[asked] = found, _PRAGMA_ONCE.sub("", found.read_text(encoding="utf-8"))
+            path, inner = self._found[asked]
+            if path in pasted:
+                return ""
+            pasted.add(path)
+            return f"// {path.name}\n{self._paste(inner, path, pasted).rstrip()}\n"
+
+        return _INCLUDE.sub(content, text)
+
+    def _find(self, name: str, origin: Path) -> Path:
+        """The file that a quoted include of `origin` means."""
+        number = _line_of(origin, f'"{name}"')
+        line = f"{origin}:{number}"
+        roots = [
+            (folder / place / "include").resolve()
+            for folder in template_folders(self._folders)
+            for place in (self._task, "")
+        ]
+        if not _INCLUDE_NAME.fullmatch(name):
+            raise BadTemplate(f'{line}: refused to include "{name}"', "only files of an include folder")
+        for root in roots:
+            path = (root / name).resolve()
+            if path.is_file():
+                if not path.is_relative_to(root):  # a link that leads out
+                    raise BadTemplate(
+                        f'{line}: refused to include "{name}"', "it lies outside the include folder"
+                    )
+                return path
+        raise BadTemplate(
+            f'{line}: there is no include "{name}"', "quoted includes lie in include/ or TASK/include/"
+        )
+
+
+def _line_of(path: Path, text: str) -> int:
+    """The first line of a file that contains `text`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((i for i, line in enumerate(lines, 1) if text in line), 1)
