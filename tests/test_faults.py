@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache as once
 
 import numpy as np
@@ -24,6 +25,15 @@ B = BufferArg
 @once
 def compiler() -> Compiler:
     return find_compiler(None, Cache(default_folder()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    """The compiler has a process of its own, which ends with the tests of this file."""
+    yield
+    if compiler.cache_info().currsize:
+        compiler().close()
+        compiler.cache_clear()
 
 
 @once
