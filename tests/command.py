@@ -96,7 +96,8 @@ def wait_for_trials(folder: Path, count: int, process: subprocess.Popen[str]) ->
             if len(trials(folder)) >= count:
                 return
         time.sleep(0.1)
-    pytest.fail(f"{count} trials never came: {process.stderr.read() if process.poll() is not None else ''}")  # type: ignore[union-attr]
+    said = process.stderr.read() if process.stderr and process.poll() is not None else ""
+    pytest.fail(f"{count} trials never came: {said}")
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:

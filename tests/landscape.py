@@ -103,7 +103,8 @@ def evaluate(candidate: Candidate) -> Trial:
     us = 5 + abs(math.log2(rows / 128)) + abs(math.log2(columns / 64)) + abs(stages - 3) + (not p["wide"])
     near, ratio = Interval(us - 0.01, us + 0.01), Interval(7 / us, 8 / us)
     timing = Timing((us,) * 20, us, near, "warm", {"sdpa": 7.5}, 7.5 / us, ratio)
-    return Trial(candidate, Outcome.TIMED, timing=timing, device="none", versions={"x": "1"}, **built)  # type: ignore[arg-type]
+    built |= {"timing": timing, "versions": {"x": "1"}}
+    return Trial(candidate, Outcome.TIMED, device="none", **built)  # type: ignore[arg-type]
 
 
 BEST_US = 5.0

@@ -28,7 +28,8 @@ SOURCE = "// point {}\n" + "".join(
 
 
 def study(name: str = "mission-1", **changed: object) -> Study:
-    return dataclasses.replace(Study(name, PROBLEM, "emulator", "L4", ("flash_mma",), 120.0), **changed)  # type: ignore[arg-type]
+    plain = Study(name, PROBLEM, "emulator", "L4", ("flash_mma",), 120.0)
+    return dataclasses.replace(plain, **changed)  # type: ignore[arg-type]
 
 
 def candidate(number: int = 0, template: str = "flash_mma", problem: Problem = PROBLEM) -> Candidate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,48 +98,23 @@ class Attention(Task):
         import torch
 
         shape = tuple(problem.sizes.values())
-        length, d = problem["L"], problem["D"]
         rng = torch.Generator(device=torch_device).manual_seed(seed)
         # in place, and all three at once: on a GPU each operation takes the host 8 µs
         drawn = torch.randn((3, *shape), generator=rng, device=torch_device)
         q, k, v = drawn.unbind()
-        fixed = _constants(length, d, torch_device)
-        u, away = fixed.u, fixed.away
-        if family == "peaky":
-            q.mul_(4)
-        elif family == "ascending":
-            # along a unit direction u: q = ±4u + noise, k_j = (24 √D j/L) u + noise
-            torch.add(4 * u, q, alpha=0.25, out=q).mul_(fixed.sign_of_away)
-            torch.add(fixed.ramp, k, alpha=0.25, out=k)
-        elif family == "large_logits":
-            # scores of 80 ± 4 or -80 ± 4, by the sign of the query
-            torch.add(fixed.sides, q, alpha=0.5, out=q)
-            torch.add(fixed.sides[0], k, alpha=0.5, out=k)
-        elif family == "offset_v":
+        fixed = _constants(problem["L"], problem["D"], torch_device)
+        if family == "offset_v":
             v.add_(4)
         elif family == "equal_keys":
             k[:, :, 1:] = k[:, :, :1]
-        elif family == "huge_last":
-            # the last key lies along the mean query direction, far out
-            q.add_(2 * u)
-            k[:, :, -1] = 6 * math.sqrt(d) * u
         elif family == "spike":
-            rows, heads = fixed.rows, torch.arange(problem["B"] * problem["H"], device=torch_device)
-            own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
-            if problem["causal"]:
-                own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
-            # keys across u, which q = 20 k_own does not see; what lies along u lowers all scores of a query
-            k.addcmul_((k @ u)[..., None], u, value=-1)
-            k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
-            own_keys = k.gather(2, own.view(*shape[:3], 1).expand(shape))
-            torch.add(20 * own_keys, away, alpha=-20 * math.sqrt(d) - 20, out=q)
-            k.add_(u, alpha=math.sqrt(d))
+            _spike(problem, seed, q, k, fixed)
+        elif family in _SHAPED:
+            _SHAPED[family](q, k, fixed)
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families.names)}")
         if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
-            # adds 4 (q·u) to all scores of a query; q·u is made -5 for some
-            k.add_(u, alpha=4 * math.sqrt(d))
-            q.addcmul_((q @ u).add_(5)[..., None], away, value=-1)
+            _show_padding(q, k, fixed)
         return dict(zip("qkv", drawn.to(dtype_named(problem.dtype).torch).unbind(), strict=True))
 
     def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -278,6 +253,65 @@ def _constants(length: int, d: int, torch_device: str) -> _Constants:
     ramp = (24 * math.sqrt(d) * (rows / length))[:, None] * u
     signs = 1 - 2 * (rows[:, None] % 2).float()
     return _Constants(rows, u, fourth * u, 1 - 2 * fourth, ramp, math.sqrt(80 * math.sqrt(d)) * signs * u)
+
+
+def _peaky(q: Tensor, _k: Tensor, _fixed: _Constants) -> None:
+    q.mul_(4)
+
+
+def _ascending(q: Tensor, k: Tensor, fixed: _Constants) -> None:
+    """Along a unit direction u: q = ±4u + noise, k_j = (24 √D j/L) u + noise."""
+    import torch
+
+    torch.add(4 * fixed.u, q, alpha=0.25, out=q).mul_(fixed.sign_of_away)
+    torch.add(fixed.ramp, k, alpha=0.25, out=k)
+
+
+def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
+    """Scores of 80 ± 4 or -80 ± 4, by the sign of the query."""
+    import torch
+
+    torch.add(fixed.sides, q, alpha=0.5, out=q)
+    torch.add(fixed.sides[0], k, alpha=0.5, out=k)
+
+
+def _huge_last(q: Tensor, k: Tensor, fixed: _Constants) -> None:
+    """The last key lies along the mean query direction, far out."""
+    q.add_(2 * fixed.u)
+    k[:, :, -1] = 6 * math.sqrt(q.shape[-1]) * fixed.u
+
+
+_SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants], None]] = {
+    "peaky": _peaky,
+    "ascending": _ascending,
+    "large_logits": _large_logits,
+    "huge_last": _huge_last,
+}
+"""A family -> what it makes of standard normal queries and keys, in place."""
+
+
+def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants) -> None:
+    """For each query a key of its own, whose score is 100 above all others; in place."""
+    import torch
+
+    length, d, rows = problem["L"], problem["D"], fixed.rows
+    heads = torch.arange(problem["B"] * problem["H"], device=rows.device)
+    own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
+    if problem["causal"]:
+        own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
+    # keys across u, which q = 20 k_own does not see; what lies along u lowers all scores of a query
+    k.addcmul_((k @ fixed.u)[..., None], fixed.u, value=-1)
+    k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
+    own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
+    torch.add(20 * own_keys, fixed.away, alpha=-20 * math.sqrt(d) - 20, out=q)
+    k.add_(fixed.u, alpha=math.sqrt(d))
+
+
+def _show_padding(q: Tensor, k: Tensor, fixed: _Constants) -> None:
+    """Makes a padding key show in some queries, in place: adds 4 (q·u) to all scores of a query, where q·u is
+    -5 for some."""
+    k.add_(fixed.u, alpha=4 * math.sqrt(q.shape[-1]))
+    q.addcmul_((q @ fixed.u).add_(5)[..., None], fixed.away, value=-1)
 
 
 @lru_cache(maxsize=64)

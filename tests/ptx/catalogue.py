@@ -11,16 +11,44 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ptx import floating, integer, machine, tensor
-from ptx.programs import TYPES, Program, Slice, unsigned
+from ptx import (
+    atomics,
+    clusters,
+    conversions,
+    copies,
+    floating,
+    flow,
+    integer,
+    matrix,
+    memory,
+    tensor_maps,
+    warps,
+    wgmma,
+)
+from ptx.operands import TYPES, unsigned
+from ptx.programs import Program, Slice
 
+FAMILIES = (
+    integer,
+    floating,
+    conversions,
+    flow,
+    memory,
+    warps,
+    atomics,
+    copies,
+    clusters,
+    matrix,
+    wgmma,
+    tensor_maps,
+)
 RECORDED = Path(__file__).with_name("recorded.xz")
 
 
 @once
 def programs() -> tuple[Program, ...]:
     """All programs, in a stable order."""
-    made = [*integer.programs(), *floating.programs(), *machine.programs(), *tensor.programs()]
+    made = [program for family in FAMILIES for program in family.programs()]
     assert len({p.name for p in made}) == len(made)
     return tuple(made)
 

@@ -31,7 +31,8 @@ SILENT_S = 20.0
 BUDGET = 20_000
 WORDS = (".reg", ".param", ".shared", ".v4", ".f32", ".b64", ".entry", ".loc 1 2 3", "@%p0", "bra", "{", "}", ";", ",",
          "[", "]", "//", "/*", "*/", '"', "0x", "0f7F800000", "0d", "-1", "%tid.x", "%r999999999", "<4294967295>",
-         "99999999999999999999", "call", "ret", ".func", ".align 3", ".const", "\0", "\xff", "::", "..", "|")  # fmt: skip
+         "99999999999999999999", "call", "ret", ".func", ".align 3", ".const", "\0", "\xff", "::", "..",
+         "|")  # fmt: skip
 
 
 def seeds() -> list[tuple[str, LaunchConfig]]:

@@ -51,7 +51,8 @@ def fault_of(body: str, threads: int = 128, registers: int = 0) -> Fault | None:
         f"{FENCE} mov.u32 %x0, 5; mov.u32 %a0, 0; {product(8)} {DONE}",
         f"{FENCE} {product(8)} {DONE} add.u32 %y2, %x0, 1; {product(8)} {DONE}",
     ],
-    ids=["accumulated twice", "both in flight", "read, fence", "written, fence", "shapes, fence", "constants", "A read"],
+    ids=["accumulated twice", "both in flight", "read, fence", "written, fence", "shapes, fence",
+         "constants", "A read"],
 )  # fmt: skip
 def test_what_wgmma_allows_is_not_reported(body: str) -> None:
     assert fault_of(OPERANDS + body) is None
@@ -123,7 +124,10 @@ def test_warps_share_with_their_own_quarter(threads: int) -> None:
     """One warp gives more than four want; three of them cannot get it: so it is on an H200."""
     gives = f"setp.lt.u32 %p, %t, 32; @!%p bra met; {give(24)}" if threads == 256 else give(24)
     who = 128 if threads == 256 else 0
-    body = f"setp.lt.u32 %p, %t, 128; @{'!' if who else ''}%p bra work; {gives} bra met; work: {take(72)} met: bar.sync 0;"
+    body = (
+        f"setp.lt.u32 %p, %t, 128; @{'!' if who else ''}%p bra work; {gives} bra met; "
+        f"work: {take(72)} met: bar.sync 0;"
+    )
     fault = fault_of(body, threads, 64)
     assert fault is not None
     assert (fault.kind, "768 registers lack" in fault.text) == (DEADLOCK, True), fault.text
