@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,27 +15,15 @@ import numpy as np
 import pytest
 import scalars
 from ptx.programs import entry
-from ptx.running import aligned, binary_of, h200, regions_of
+from ptx.running import COPY, aligned, binary_of, h200, regions_of
 
 from evo.cache import Cache
 from evo.compile import find_compiler, toolkits
 from evo.device import LaunchReport
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, runs_on, schedule_order
-from evo.device.emulator.estimate import estimate
-from evo.device.emulator.fitted import is_fitted
-from evo.errors import Hung, Red, Unlaunchable, UsageError
-from evo.explain.emulation import Emulation, emulate, entries_in
-from evo.explain.launch_arguments import filled, parse_arguments, parse_launch
+from evo.errors import Hung, Red, Unlaunchable
 from evo.gpu import KNOWN_GPUS
-from evo.report.emulation import emulation_lines, emulation_record
-from evo.trial import BufferArg, LaunchConfig, Resources, ScalarArg, TensorMapArg
-
-COPY = """
-.reg .b32 %t, %c, %n, %v; .reg .b64 %in, %out, %i;
-ld.param.u64 %in, [in]; ld.param.u64 %out, [out];
-mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x; mov.u32 %n, %ntid.x;
-mad.lo.u32 %t, %c, %n, %t; mul.wide.u32 %i, %t, 4; add.u64 %in, %in, %i; add.u64 %out, %out, %i;
-"""
+from evo.trial import BufferArg, LaunchConfig, ScalarArg
 
 
 def launch(
@@ -288,133 +275,6 @@ def test_importing_builds_nothing_and_loads_little(tmp_path: Path) -> None:
         HOME=str(tmp_path),
     )
     assert not list(tmp_path.iterdir())
-
-
-# --- evo emulate -------------------------------------------------------------------------------------------
-
-
-def test_a_launch_is_read() -> None:
-    assert parse_launch("grid=8x4,block=128,smem=40K,cluster=2") == {
-        "grid": (8, 4, 1), "block": (128, 1, 1), "smem_bytes": 40960, "cluster": (2, 1, 1)
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["grid=0", "grid=1x2x3x4", "threads=3", "smem=x", "grid"])
-def test_a_malformed_launch_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_launch(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["in:f17:4", "in:f16:0", "in:f16", "i32:x", "i32:99999999999", "u32:-1", "what:f16:4", "in:f16:4:often",
-             "map:in:f16:8x8:8", "map:in:f16:8x8", "in:f16:4:1e"],
-)  # fmt: skip
-def test_a_malformed_argument_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_arguments([text])
-
-
-def test_arguments_are_read() -> None:
-    args, buffers = parse_arguments(
-        ["q=in:f16:4x64:ones", "out:f32:7", "f32:0.5", "m=map:in:bf16:128x64:16x64:128"]
-    )
-    assert args == (
-        BufferArg("q"),
-        BufferArg("arg1"),
-        ScalarArg(0.5, "f32"),
-        TensorMapArg("m", "bf16", (64, 128), (128,), (64, 16), 128),
-    )
-    assert [b.nbytes for b in buffers] == [512, 28, 16384]
-
-
-@pytest.mark.parametrize("fill", ["normal", "uniform", "ones", "zeros", "arange", "poison", "2.5", "nan"])
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "i32", "u8", "i64"])
-def test_buffers_are_filled_reproducibly(fill: str, dtype: str) -> None:
-    if fill == "nan" and dtype[0] in "iu":
-        pytest.skip("integers have no NaN")
-    _, (buffer,) = parse_arguments([f"in:{dtype}:100:{fill}"])
-    once, again = filled(buffer, 3), filled(buffer, 3)
-    assert once.tobytes() == again.tobytes()
-    assert once.nbytes == buffer.nbytes
-
-
-def test_kernels_of_a_source_are_found() -> None:
-    source = """
-    // extern "C" __global__ void no(int);
-    extern "C" __global__ void __launch_bounds__(4 * 32, 2) one(const float* x) {}
-    extern "C" __global__ __cluster_dims__(2, 1, 1) void two(int n) { }
-    __global__ void mangled(int n) {}
-    """
-    assert entries_in(source) == ["one", "two"]
-
-
-def emulated(body: str, schedules: tuple[str, ...] = ("eager", "reversed")) -> Emulation:
-    args, buffers = parse_arguments(["in:u32:64:arange", "out:u32:64"])
-    config = LaunchConfig((1, 1, 1), (64, 1, 1), 0, args)
-    return emulate(EmulatorKernel(h200(), binary_of(entry(COPY + body))), config, buffers, schedules)
-
-
-def test_an_emulation_tells_what_was_counted() -> None:
-    result = emulated("ld.global.u32 %v, [%in]; st.global.u32 [%out], %v;")
-    text = "\n".join(emulation_lines(result))
-    assert result.green
-    assert "no error" in text
-    assert "no shared-memory bank conflicts" in text
-    assert "a guess: the model was fitted to other kernels, not measured" in text
-    assert json.loads(json.dumps(emulation_record(result)))["green"]
-
-
-def test_an_emulation_tells_of_a_race_once() -> None:
-    result = emulated(".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;")
-    text = "\n".join(emulation_lines(result))
-    assert not result.green
-    assert set(result.faults) == {"eager", "reversed"}
-    assert "PTX line" in text
-
-
-def test_bank_conflicts_are_counted() -> None:
-    result = emulated("""
-        .shared .align 16 .b8 s[8192]; .reg .b32 %a; mov.u32 %a, s; mad.lo.u32 %a, %t, 128, %a;
-        st.shared.u32 [%a], %t; ld.shared.u32 %v, [%a]; st.global.u32 [%out], %v;""")
-    counters = result.runs[0].execution.counters
-    assert counters["shared_wavefronts_ideal"] == 4
-    assert counters["shared_wavefronts"] == 4 * 32
-
-
-# --- the estimate ------------------------------------------------------------------------------------------
-
-
-WORK = {
-    "ctas": 64.0, "warps": 256.0, "instructions": 1.3e6, "inst_int": 3e5, "inst_fp32": 4e5, "inst_mufu": 7e4,
-    "mufu": 2.2e6, "inst_tensor": 1.3e5, "tensor_flop": 5.4e8, "shared_wavefronts": 4e5,
-    "inst_matrix_move": 5e4,
-    "global_sectors_read": 1.5e5, "global_sectors_written": 1.6e4, "inst_barrier": 4e3,
-}  # fmt: skip
-SHAPE = LaunchConfig((8, 8, 1), (128, 1, 1), 40960, ())
-
-
-def test_more_work_never_takes_less_time() -> None:
-    gpu, few = KNOWN_GPUS["H200"], Resources(128, 0, 0, 0)
-    base = estimate(WORK, few, SHAPE, gpu).us
-    for name, amount in WORK.items():
-        if name not in ("ctas", "warps"):
-            assert estimate({**WORK, name: amount * 4}, few, SHAPE, gpu).us >= base, name
-    assert estimate(WORK, Resources(128, 4000, 0, 0), SHAPE, gpu).us > base
-
-
-def test_a_slower_gpu_takes_longer() -> None:
-    few = Resources(128, 0, 0, 0)
-    assert estimate(WORK, few, SHAPE, KNOWN_GPUS["L4"]).us > estimate(WORK, few, SHAPE, KNOWN_GPUS["H200"]).us
-
-
-def test_an_estimate_says_that_it_is_one() -> None:
-    found = estimate(WORK, Resources(128, 0, 0, 0), SHAPE, KNOWN_GPUS["H200"])
-    assert "a guess: the model was fitted to other kernels, not measured" in found.explain()
-    assert "an estimate, not measured" in replace(found, fitted=True).explain()
-    assert is_fitted("attention", "flash_mma")
-    assert not is_fitted("attention", "triton_flash")
-    assert not is_fitted("rowsum", "flash_mma")
 
 
 def test_a_built_interpreter_loads_in_a_moment() -> None:

@@ -8,146 +8,16 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from obedient import ObedientSpec, awaited, candidate, children, rest, run
 
 from evo.child import ChildError
-from evo.errors import CandidateError, Crashed, MachineError, Red, Uncompilable
-from evo.evaluate import failed
+from evo.errors import MachineError
 from evo.evaluate.pool import Pool
-from evo.trial import Candidate, LaunchConfig, Outcome, Problem, Trial
-
-PROBLEM = Problem("demo", {"N": 1}, "fp32")
-
-
-def candidate(source: str) -> Candidate:
-    """For these tests a source is a word of command."""
-    return Candidate(PROBLEM, "demo", {}, source, "k", LaunchConfig((1, 1, 1), (1, 1, 1), 0, ()))
-
-
-class Obedient:
-    """Does what a candidate's source says."""
-
-    def __init__(self, stuck: bool = False) -> None:
-        self.usable = True
-        self.stuck = stuck
-        self.leak: list[bytes] = []
-
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
-        watch("gate")
-        word, _, value = candidate.source.partition(" ")
-        if word in ("sleep", "turn"):
-            watch(word)
-            time.sleep(float(value))
-            watch("timing")
-        elif word == "hang":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(1e6)
-        elif word == "exit":
-            print("last words", flush=True)
-            os._exit(int(value))
-        elif word == "signal":
-            os.kill(os.getpid(), int(value))
-        elif word == "bug":
-            raise ZeroDivisionError("a bug of ours")
-        elif word == "machine":
-            raise MachineError("the disk is full", "free some space")
-        elif word == "leak":
-            self.leak.append(os.urandom(1 << 20) * int(value))
-        elif word == "print":
-            for _ in range(int(value)):
-                print("x" * 1_000_000)
-        try:
-            if word == "red":
-                raise Red("race", "two threads", "k.cu:3")
-            if word == "crash":
-                self.usable = False
-                raise Crashed("illegal address")
-        except CandidateError as error:
-            return failed(candidate, error, seconds={})
-        counters = {"pid": float(os.getpid()), "earlier": float(earlier)}
-        return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
-
-    def meanwhile(self) -> bool:
-        if self.stuck:
-            time.sleep(1e6)
-        return False
-
-
-@dataclass
-class Compiling:
-    """Compiles ahead by waiting; some candidates end there."""
-
-    seconds: float
-
-    def __call__(self, candidate: Candidate) -> Trial | None:
-        time.sleep(self.seconds)
-        if candidate.source == "uncompilable":
-            return failed(candidate, Uncompilable("register limit"), seconds={})
-        if candidate.source == "bug ahead":
-            raise ZeroDivisionError("a bug of ours")
-        return None
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class ObedientSpec:
-    most: int = 99
-    compile_s: float | None = None
-    build_s: float = 0.0
-    broken: str = ""
-
-    def prepare(self) -> None: ...
-
-    def evaluators(self, workers: int) -> int:
-        return min(self.most, workers)
-
-    def precompiler(self, workers: int) -> Compiling | None:
-        assert workers > 0
-        return None if self.compile_s is None else Compiling(self.compile_s)
-
-    def build(self) -> Obedient:
-        time.sleep(self.build_s)
-        if self.broken == "dies":
-            print("libfoo.so not found", flush=True)
-            os._exit(3)
-        if self.broken == "refuses":
-            raise MachineError("no NVIDIA driver", "use the emulator")
-        return Obedient(stuck=self.broken == "stuck")
-
-
-def run(pool: Pool, sources: list[str], limit_s: float = 30.0) -> list[tuple[int, Trial]]:
-    """Submit as the pool has room; everything that came out, in that order."""
-    waiting = list(enumerate(sources))
-    finished: list[tuple[int, Trial]] = []
-    end = time.monotonic() + limit_s
-    submitted = 0
-    while len(finished) < len(sources):
-        assert time.monotonic() < end, f"still under way: {pool.activity()}"
-        while waiting and submitted - len(finished) < pool.capacity:
-            number, source = waiting.pop(0)
-            pool.submit(number, candidate(source))
-            submitted += 1
-        finished += pool.wait(1.0)
-    return finished
-
-
-def rest(pool: Pool, count: int) -> list[tuple[int, Trial]]:
-    """The next `count` trials that come out."""
-    finished: list[tuple[int, Trial]] = []
-    while len(finished) < count:
-        finished += pool.wait(1.0)
-    return finished
-
-
-def children() -> set[int]:
-    """Child processes of this one (zombies too: they were not waited for)."""
-    return {child.pid for child in psutil.Process().children()}
+from evo.trial import Outcome
 
 
 def test_every_candidate_comes_back_once() -> None:
@@ -255,14 +125,6 @@ def test_the_next_candidate_survives_the_death_of_the_process() -> None:
     assert finished[2].outcome == Outcome.GREEN
 
 
-def awaited(pool: Pool, idle: int) -> None:
-    """Until so many evaluators have nothing to do."""
-    end = time.monotonic() + 20
-    while pool.idle != idle:
-        assert time.monotonic() < end, pool.activity()
-        assert pool.wait(0.05) == []
-
-
 def test_an_idle_evaluator_takes_a_candidate_again() -> None:
     """Past the compilers, which are busy; what is new is waited for no longer because of it."""
     with Pool(ObedientSpec(most=2, compile_s=0.5, build_s=0.2), workers=4) as pool:
@@ -300,7 +162,7 @@ def test_a_bug_stops_with_its_traceback() -> None:
     with Pool(ObedientSpec(), workers=1) as pool, pytest.raises(ChildError, match="a bug of ours") as caught:
         run(pool, ["green", "bug"])
     assert "ZeroDivisionError" in str(caught.value)
-    assert "test_pool.py" in str(caught.value)
+    assert "obedient.py" in str(caught.value)
     with Pool(ObedientSpec(compile_s=0.0), workers=1) as pool, pytest.raises(ZeroDivisionError):
         run(pool, ["bug ahead"])
     assert children() == before
@@ -387,7 +249,7 @@ def test_closing_gives_up_what_is_under_way() -> None:
 SCRIPT = """
 import os, sys, time
 sys.path.insert(0, {tests!r})
-from test_pool import ObedientSpec, candidate, children
+from obedient import ObedientSpec, candidate, children
 from evo.evaluate.pool import Pool
 with Pool(ObedientSpec(), workers=2) as pool:
     try:

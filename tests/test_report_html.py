@@ -45,6 +45,66 @@ from evo.trial import (
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
 VOID = {"meta", "link", "br", "hr", "img"}
+SWITCHED = SwitchResult(
+    "swizzle",
+    "xor",
+    "none",
+    "off",
+    (),
+    "TIMED",
+    "",
+    10.0,
+    2.0,
+    Interval(1.98, 2.02),
+    False,
+    80,
+    0,
+    "up to 4x over none",
+    (1.0, 4.0),
+)
+ABLATION = Ablation(
+    "demo",
+    7,
+    PROBLEM.key,
+    "flash_mma",
+    {"swizzle": "xor"},
+    "NVIDIA H200",
+    "H200",
+    False,
+    (5.0, 5.01),
+    0.001,
+    (SWITCHED,),
+    (("bm", 64, "is default"),),
+    True,
+    {},
+    "now",
+)
+
+
+def measured(number: int, rng: np.random.Generator) -> Trial:
+    """A trial whose time depends on its swizzle; every ninth is RED."""
+    swizzle, bm = rng.choice(["xor", "pad", "none"]), rng.choice([32, 64, 128])
+    point: Point = {"bm": int(bm), "swizzle": str(swizzle), "lazy": bool(rng.integers(2))}
+    us = 5.0 * {"xor": 1, "pad": 1.1, "none": 2}[str(point["swizzle"])] * float(rng.normal(1, 0.01))
+    source = f"// point {number}\n\n__global__ void f() {{ if (1 < 2 && 3 > 2) return; }} // {number}\n"
+    launch = LaunchConfig((8, 8, 1), (128, 1, 1), 16384, (BufferArg("q"),))
+    candidate = Candidate(PROBLEM, "flash_mma", point, source, "f", launch)
+    timing = Timing(
+        (us,),
+        us,
+        Interval(us * 0.99, us * 1.01),
+        "warm",
+        {"cudnn": 9.1},
+        9.1 / us,
+        Interval(9.0 / us, 9.2 / us),
+    )
+    found = {"machine_code": str(number), "versions": {"torch": "2.11"}, "device": "NVIDIA H200"}
+    resources = Resources(80, 0, 0, 0)
+    trial = Trial(candidate, Outcome.TIMED, "", timing=timing, resources=resources)
+    trial = replace(trial, **found)  # type: ignore[arg-type]
+    if number % 9 == 8:
+        trial = Trial(candidate, Outcome.RED, reason="row error <b>", device="NVIDIA H200")
+    return trial
 
 
 @pytest.fixture(scope="module")
@@ -56,66 +116,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         study = store.create(Study("demo", PROBLEM, "cuda:0", "NVIDIA H200", ("flash_mma",), 300.0))
         store.set_baselines(study, {"cudnn": 9.1, "<flash>": 10.3})
         for number in range(200):
-            swizzle, bm = rng.choice(["xor", "pad", "none"]), rng.choice([32, 64, 128])
-            point: Point = {"bm": int(bm), "swizzle": str(swizzle), "lazy": bool(rng.integers(2))}
-            us = 5.0 * {"xor": 1, "pad": 1.1, "none": 2}[str(point["swizzle"])] * float(rng.normal(1, 0.01))
-            source = (
-                f"// point {number}\n\n__global__ void f() {{ if (1 < 2 && 3 > 2) return; }} // {number}\n"
-            )
-            launch = LaunchConfig((8, 8, 1), (128, 1, 1), 16384, (BufferArg("q"),))
-            candidate = Candidate(PROBLEM, "flash_mma", point, source, "f", launch)
-            timing = Timing(
-                (us,),
-                us,
-                Interval(us * 0.99, us * 1.01),
-                "warm",
-                {"cudnn": 9.1},
-                9.1 / us,
-                Interval(9.0 / us, 9.2 / us),
-            )
-            found = {"machine_code": str(number), "versions": {"torch": "2.11"}, "device": "NVIDIA H200"}
-            resources = Resources(80, 0, 0, 0)
-            trial = Trial(candidate, Outcome.TIMED, "", timing=timing, resources=resources)
-            trial = replace(trial, **found)  # type: ignore[arg-type]
-            if number % 9 == 8:
-                trial = Trial(candidate, Outcome.RED, reason="row error <b>", device="NVIDIA H200")
-            store.add(study, number, trial)
-    interval = Interval(1.98, 2.02)
-    row = SwitchResult(
-        "swizzle",
-        "xor",
-        "none",
-        "off",
-        (),
-        "TIMED",
-        "",
-        10.0,
-        2.0,
-        interval,
-        False,
-        80,
-        0,
-        "up to 4x over none",
-        (1.0, 4.0),
-    )
-    ablation = Ablation(
-        "demo",
-        7,
-        PROBLEM.key,
-        "flash_mma",
-        {"swizzle": "xor"},
-        "NVIDIA H200",
-        "H200",
-        False,
-        (5.0, 5.01),
-        0.001,
-        (row,),
-        (("bm", 64, "is default"),),
-        True,
-        {},
-        "now",
-    )
-    write_artifact(folder / "runs", "demo", 7, "ablation", ablation.to_record())
+            store.add(study, number, measured(number, rng))
+    write_artifact(folder / "runs", "demo", 7, "ablation", ABLATION.to_record())
     write_artifact(folder / "runs", "demo", 8, "ablation", {"of": "another evo"})
     words = ["--database", str(folder / "evo.db"), "-o", str(folder / "report.html")]
     assert main(["report", "demo", *words, "--out", str(folder / "runs")]) == 0

@@ -16,6 +16,14 @@ from ptx.programs import Program
 
 Array = npt.NDArray[np.generic]
 
+COPY = """
+.reg .b32 %t, %c, %n, %v; .reg .b64 %in, %out, %i;
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out];
+mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x; mov.u32 %n, %ntid.x;
+mad.lo.u32 %t, %c, %n, %t; mul.wide.u32 %i, %t, 4; add.u64 %in, %in, %i; add.u64 %out, %out, %i;
+"""
+"""Start of a kernel k(in, out): %t is the thread's number in the grid, %in and %out point to its word, %v is free."""
+
 
 @once
 def h200() -> EmulatorDevice:
