@@ -11,7 +11,7 @@ import pytest
 
 from evo.cache import default_folder
 from evo.compile import toolkits
-from evo.evaluate import Evaluator, EvaluatorSpec, Program, trial_seed, versions_of
+from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed, versions_of
 from evo.evaluate.pool import Pool
 from evo.gate import Green, check
 from evo.gate.run import Between
@@ -180,7 +180,7 @@ def test_a_bug_is_no_trial(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
 
 def test_siblings_share_code_that_is_the_same(spec: EvaluatorSpec) -> None:
     """The naive kernel takes its length at run time: one program serves every problem of the gate."""
-    program = Program(spec)
+    program = spec.program()
     own = candidate_of(spec)
     assert program.sources(own) == [own]
     sibling = program.sibling(own, own.problem.replace(L=7))
@@ -197,7 +197,7 @@ def aged(candidate: Candidate, visible: str) -> Candidate:
 
 def test_what_an_older_template_rendered_is_gated_itself(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
     """Not the code that its template has today for the gate's other problems."""
-    program, own = Program(spec), candidate_of(spec)
+    program, own = spec.program(), candidate_of(spec)
     old = aged(own, "length == 40 ? 40 : length & ~7")
     sibling = program.sibling(old, own.problem.replace(L=7))
     assert body_of(sibling.source) == body_of(old.source) != body_of(own.source)
@@ -238,9 +238,9 @@ def test_a_program_is_compiled_once_for_all_problems_that_it_serves(
 def test_precompiling_warms_the_cache_and_ends_what_does_not_compile(
     spec: EvaluatorSpec, tmp_path: Path
 ) -> None:
-    from evo.evaluate import Precompiler
 
-    precompiler = Precompiler(replace(spec, cache=tmp_path))
+    precompiler = replace(spec, cache=tmp_path, device="cuda:0").precompiler(1)
+    assert precompiler
     try:
         assert precompiler(candidate_of(spec)) is None
         assert len(list(tmp_path.glob("??/*.xz"))) == 1

@@ -280,7 +280,7 @@ def _spares() -> Iterator[list[Spare]]:
     from evo.child import ONE_THREAD, Spare
 
     count = max(1, min(EARLY_EVALUATORS, (os.cpu_count() or 1) // 4))
-    spares = [Spare(("torch", "evo.evaluate.spec"), env=ONE_THREAD) for _ in range(count)]
+    spares = [Spare(("torch", "evo.evaluate"), env=ONE_THREAD) for _ in range(count)]
     try:
         yield spares
     finally:

@@ -1,13 +1,6 @@
 """One candidate through the pipeline, in processes that may die."""
 
-from evo.evaluate.evaluator import (
-    Evaluator,
-    Precompiler,
-    Program,
-    failed,
-    trial_seed,
-    versions_of,
-)
-from evo.evaluate.spec import EvaluatorSpec
+from evo.evaluate.evaluator import Evaluator, EvaluatorSpec, trial_seed, versions_of
+from evo.evaluate.program import Precompiler, Program, failed
 
 __all__ = ["Evaluator", "EvaluatorSpec", "Precompiler", "Program", "failed", "trial_seed", "versions_of"]

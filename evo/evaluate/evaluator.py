@@ -7,92 +7,43 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache as once
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from evo import __version__
-from evo.compile import Compiler
+from evo.cache import Cache
+from evo.compile import PARTS, Compiler, find_compiler
 from evo.device import Device, Kernel
-from evo.errors import CandidateError, Infeasible, Red
+from evo.device.open import is_gpu, open_device, part_for, prepare_device
+from evo.errors import CandidateError
+from evo.evaluate.program import Precompiler, Program, failed
 from evo.gate import Green, KernelFor, check
+from evo.gpu import Gpu, Limits
+from evo.study import Setup
 from evo.task import Task, load_task
-from evo.template import Template, load_template
-from evo.timing import Ready, TimingSession
+from evo.timing import Ready, TimingSession, TimingSettings
 from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
-
-if TYPE_CHECKING:
-    from evo.evaluate.spec import EvaluatorSpec
 
 Watch = Callable[[str], None]
 """Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
 one's turn on a GPU."""
 
 
+MOST_EVALUATORS = 4
+"""Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
+other, and most of a timing has the GPU alone."""
+COMPILERS_EACH = 4
+"""Workers for each of these processes: so many compile as fast as one evaluates."""
+LARGE_BYTES = 64 << 20
+"""Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
+
+
 def _nobody(_stage: str) -> None:
     """Watches nothing."""
-
-
-class Program:
-    """A candidate's template and task, so that its point can be rendered for the gate's other problems."""
-
-    def __init__(self, spec: EvaluatorSpec) -> None:
-        self.spec = spec
-        self.task = load_task(spec.task, spec.folders)
-        self._template = once(lambda name: load_template(self.task, name, spec.folders, spec.gpu))
-
-    def template(self, name: str) -> Template:
-        """The template of that name, loaded once."""
-        return self._template(name)
-
-    def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
-        """The same point for another problem; Infeasible where the template cannot serve it."""
-        if problem.key == candidate.problem.key:
-            return candidate
-        template = self.template(candidate.template)
-        if reason := template.supports(problem, self.spec.limits):
-            raise Infeasible(reason)
-        return template.sibling(candidate, problem)
-
-    def sources(self, candidate: Candidate) -> list[Candidate]:
-        """`candidate`, and those siblings that the gate will ask for whose code is another."""
-        template = self.template(candidate.template)
-        tiles = template.tiles(candidate.point, candidate.problem)
-        found = {body_of(candidate.source): candidate}
-        for problem in self.task.gate_problems(candidate.problem, tiles):
-            try:
-                sibling = self.sibling(candidate, problem)
-            except Infeasible:
-                continue
-            found.setdefault(body_of(sibling.source), sibling)
-        return list(found.values())
-
-
-class Precompiler:
-    """Compiles candidates ahead of a GPU's evaluator, into the cache they share; for many threads at once."""
-
-    def __init__(self, spec: EvaluatorSpec) -> None:
-        self._program = Program(spec)
-        # the processes that feed the GPU must not wait for a core
-        self._compiler = spec.compiler(background=True)
-        self._arch = spec.arch
-
-    def __call__(self, candidate: Candidate) -> Trial | None:
-        """Warms the cache with all that evaluating `candidate` will compile; its Trial if that fails."""
-        begin = time.perf_counter()
-        try:
-            for source in self._program.sources(candidate):
-                self._compiler.compile(source.source, source.entry, self._arch)
-        except CandidateError as error:
-            seconds = {"compile": time.perf_counter() - begin}
-            return failed(candidate, error, seconds=seconds, compiler=self._compiler.version)
-        return None
-
-    def close(self) -> None:
-        self._compiler.close()
 
 
 class Evaluator:
@@ -102,7 +53,7 @@ class Evaluator:
         self.spec = spec
         self.device = device
         self.compiler = compiler
-        self._program = Program(spec)
+        self._program = spec.program()
         self.versions = versions_of(device, self.task.packages)
         self._session: TimingSession | None = None
         self._last: Kernel | None = None
@@ -265,6 +216,102 @@ class Evaluator:
         return self.device.estimate_us(green.report, resources, green.launch, nbytes)
 
 
+@dataclass(frozen=True)
+class EvaluatorSpec:
+    """All that is needed to make the same Evaluator in any process of this machine; picklable.
+
+    `device` is "cuda:0" or "emulator", `gpu` the one at hand or the one that the emulator stands for;
+    `limits` are what the space was pruned by; `seed` is the study's: the gate's seeds follow from it.
+    """
+
+    task: str
+    device: str
+    gpu: Gpu
+    limits: Limits
+    cache: Path
+    seed: int = 0
+    folders: tuple[Path, ...] = ()
+    nvcc: Path | None = None
+    problem: Problem | None = None
+    """Whose baselines are captured when the evaluator is made; else with its first candidate."""
+    timing: TimingSettings = field(default_factory=TimingSettings)
+    compile_timeout_s: float = 60.0
+
+    @classmethod
+    def of(cls, setup: Setup) -> EvaluatorSpec:
+        """What makes a study's evaluators on this machine."""
+        study = setup.study
+        return cls(
+            task=study.problem.task,
+            device=study.device,
+            gpu=setup.gpu,
+            limits=setup.limits,
+            cache=setup.cache,
+            seed=study.seed,
+            folders=setup.folders,
+            nvcc=setup.nvcc,
+            problem=study.problem,
+        )
+
+    @property
+    def on_gpu(self) -> bool:
+        return is_gpu(self.device)
+
+    @property
+    def arch(self) -> str:
+        """What code is compiled for: the GPU at hand, or the one that the emulator stands for."""
+        return self.gpu.arch
+
+    def prepare(self) -> None:
+        """What every process needs and one should make first: a compiler that works, the built emulator.
+
+        Raises MachineError where something is missing."""
+        prepare_device(self.device, self.cache)
+        self.compiler().close()
+
+    def compiler(self, whole: bool = False, background: bool = False) -> Compiler:
+        """What gives the device what it runs: a GPU the cubin, the emulator the PTX; `whole`: both, and the
+        lines of the source, for tools that name them."""
+        return find_compiler(
+            self.nvcc,
+            Cache(self.cache),
+            timeout_s=self.compile_timeout_s,
+            parts=PARTS if whole else (part_for(self.device),),
+            background=background,
+        )
+
+    def evaluators(self, workers: int) -> int:
+        """How many processes evaluate when `workers` may work: few on a GPU, where the others compile."""
+        if not self.on_gpu:
+            return workers
+        if self.problem and load_task(self.task, self.folders).nbytes(self.problem) > LARGE_BYTES:
+            return 1
+        return max(1, min(MOST_EVALUATORS, workers // COMPILERS_EACH))
+
+    def precompiler(self, workers: int) -> Precompiler | None:
+        """What compiles ahead of the evaluators; None where the evaluators do it themselves."""
+        if not self.on_gpu or workers < 1:
+            return None
+        # the processes that feed the GPU must not wait for a core
+        return Precompiler(self.program(), self.compiler(background=True), self.arch)
+
+    def program(self) -> Program:
+        """The task and its templates, for rendering a candidate for other problems."""
+        return Program(self.task, self.folders, self.gpu, self.limits)
+
+    def build(self) -> Evaluator:
+        """The evaluator; imports torch and takes seconds."""
+        import torch
+
+        torch.set_num_threads(1)
+        compiler = self.compiler()
+        device = open_device(self.device, self.gpu, cache=self.cache, compiler=compiler)
+        evaluator = Evaluator(self, device, compiler)
+        if self.problem is not None:
+            evaluator.get_ready(self.problem)
+        return evaluator
+
+
 class _Journey:
     """How far a candidate has come, and the seconds it took by stage; one inside another interrupts it."""
 
@@ -291,33 +338,6 @@ class _Journey:
         self._stage, self._since = name, now
         if name:
             self._watch(name)
-
-
-def failed(
-    candidate: Candidate,
-    error: CandidateError,
-    *,
-    seconds: Mapping[str, float],
-    compiler: str = "",
-    binary: Binary | None = None,
-    device: str = "",
-    versions: Mapping[str, str] | None = None,
-) -> Trial:
-    """The Trial of a candidate whose journey ended with `error`."""
-    return Trial(
-        candidate,
-        Outcome(error.outcome),
-        reason=error.reason,
-        detail=error.detail,
-        where=error.where,
-        resources=binary.resources if binary else None,
-        machine_code=binary.machine_code if binary else "",
-        compiler=compiler,
-        errors=error.errors if isinstance(error, Red) else (),
-        seconds=dict(seconds),
-        device=device,
-        versions=dict(versions or {}),
-    )
 
 
 def trial_seed(study_seed: int, candidate: Candidate, earlier: int = 0) -> int:

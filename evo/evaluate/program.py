@@ -1,0 +1,98 @@
+"""A candidate's program: its point for other problems, compiled ahead of the evaluators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache as once
+from pathlib import Path
+
+from evo.compile import Compiler
+from evo.errors import CandidateError, Infeasible, Red
+from evo.gpu import Gpu, Limits
+from evo.task import load_task
+from evo.template import Template, load_template
+from evo.trial import Binary, Candidate, Outcome, Problem, Trial, body_of
+
+
+class Program:
+    """A candidate's template and task, so that its point can be rendered for the gate's other problems."""
+
+    def __init__(self, task: str, folders: Sequence[Path], gpu: Gpu, limits: Limits) -> None:
+        self.task = load_task(task, folders)
+        self._limits = limits
+        self._template = once(lambda name: load_template(self.task, name, folders, gpu))
+
+    def template(self, name: str) -> Template:
+        """The template of that name, loaded once."""
+        return self._template(name)
+
+    def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
+        """The same point for another problem; Infeasible where the template cannot serve it."""
+        if problem.key == candidate.problem.key:
+            return candidate
+        template = self.template(candidate.template)
+        if reason := template.supports(problem, self._limits):
+            raise Infeasible(reason)
+        return template.sibling(candidate, problem)
+
+    def sources(self, candidate: Candidate) -> list[Candidate]:
+        """`candidate`, and those siblings that the gate will ask for whose code is another."""
+        template = self.template(candidate.template)
+        tiles = template.tiles(candidate.point, candidate.problem)
+        found = {body_of(candidate.source): candidate}
+        for problem in self.task.gate_problems(candidate.problem, tiles):
+            try:
+                sibling = self.sibling(candidate, problem)
+            except Infeasible:
+                continue
+            found.setdefault(body_of(sibling.source), sibling)
+        return list(found.values())
+
+
+class Precompiler:
+    """Compiles candidates ahead of a GPU's evaluator, into the cache they share; for many threads at once."""
+
+    def __init__(self, program: Program, compiler: Compiler, arch: str) -> None:
+        self._program, self._compiler, self._arch = program, compiler, arch
+
+    def __call__(self, candidate: Candidate) -> Trial | None:
+        """Warms the cache with all that evaluating `candidate` will compile; its Trial if that fails."""
+        begin = time.perf_counter()
+        try:
+            for source in self._program.sources(candidate):
+                self._compiler.compile(source.source, source.entry, self._arch)
+        except CandidateError as error:
+            seconds = {"compile": time.perf_counter() - begin}
+            return failed(candidate, error, seconds=seconds, compiler=self._compiler.version)
+        return None
+
+    def close(self) -> None:
+        self._compiler.close()
+
+
+def failed(
+    candidate: Candidate,
+    error: CandidateError,
+    *,
+    seconds: Mapping[str, float],
+    compiler: str = "",
+    binary: Binary | None = None,
+    device: str = "",
+    versions: Mapping[str, str] | None = None,
+) -> Trial:
+    """The Trial of a candidate whose journey ended with `error`."""
+    return Trial(
+        candidate,
+        Outcome(error.outcome),
+        reason=error.reason,
+        detail=error.detail,
+        where=error.where,
+        resources=binary.resources if binary else None,
+        machine_code=binary.machine_code if binary else "",
+        compiler=compiler,
+        errors=error.errors if isinstance(error, Red) else (),
+        seconds=dict(seconds),
+        device=device,
+        versions=dict(versions or {}),
+    )
