@@ -101,13 +101,38 @@ class Roof:
 
 
 def _ada(name: str, sms: int, clock: float, dram: float, l2_mib: int, tensor: float) -> Gpu:
-    return Gpu(name, "sm_89", sms, 99 * KIB, 100 * KIB, 1536, 24, clock_ghz=clock, dram_gbps=dram,
-               l2_gbps=dram * 4, l2_bytes=l2_mib * KIB * KIB, tensor_tflops=tensor)  # fmt: skip
+    return Gpu(
+        name,
+        "sm_89",
+        sms,
+        99 * KIB,
+        100 * KIB,
+        1536,
+        24,
+        clock_ghz=clock,
+        dram_gbps=dram,
+        l2_gbps=dram * 4,
+        l2_bytes=l2_mib * KIB * KIB,
+        tensor_tflops=tensor,
+    )
 
 
 def _hopper(name: str, sms: int, clock: float, dram: float, l2_mib: int, tensor: float) -> Gpu:
-    return Gpu(name, "sm_90a", sms, 227 * KIB, 228 * KIB, 2048, 32, max_cluster=8, clock_ghz=clock,
-               dram_gbps=dram, l2_gbps=5500.0, l2_bytes=l2_mib * KIB * KIB, tensor_tflops=tensor)  # fmt: skip
+    return Gpu(
+        name,
+        "sm_90a",
+        sms,
+        227 * KIB,
+        228 * KIB,
+        2048,
+        32,
+        max_cluster=8,
+        clock_ghz=clock,
+        dram_gbps=dram,
+        l2_gbps=5500.0,
+        l2_bytes=l2_mib * KIB * KIB,
+        tensor_tflops=tensor,
+    )
 
 
 KNOWN_GPUS: dict[str, Gpu] = {

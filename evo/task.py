@@ -255,8 +255,11 @@ class Task(ABC):
         return ()
 
     def baselines(
-        self, problem: Problem, torch_device: str = "cuda", patient: bool = False,  # noqa: ARG002
-    ) -> dict[str, Baseline]:  # fmt: skip
+        self,
+        problem: Problem,  # noqa: ARG002
+        torch_device: str = "cuda",  # noqa: ARG002
+        patient: bool = False,  # noqa: ARG002
+    ) -> dict[str, Baseline]:
         """Implementations to beat, by name; only those that run for this problem on this device. `patient`:
         also those whose first call takes seconds (compiled ones); that call may raise RuntimeError."""
         return {}
@@ -283,15 +286,23 @@ class Task(ABC):
         return tuple({at.key: at for at in found}.values())
 
     def ragged_problems(
-        self, problem: Problem, tiles: Sequence[int], far: bool = False,  # noqa: ARG002
-    ) -> tuple[Problem, ...]:  # fmt: skip
+        self,
+        problem: Problem,  # noqa: ARG002
+        tiles: Sequence[int],  # noqa: ARG002
+        far: bool = False,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:
         """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
         each seed, and for finalists all. `far`: these and larger ones, for finalists alone."""
         return ()
 
     def some_ragged(
-        self, problem: Problem, tiles: Sequence[int], count: int, seed: int, deep: bool,  # noqa: ARG002
-    ) -> tuple[Problem, ...]:  # fmt: skip
+        self,
+        problem: Problem,
+        tiles: Sequence[int],
+        count: int,
+        seed: int,
+        deep: bool,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:
         """About `count` of the ragged problems for one candidate, smaller ones first, others for each seed.
         `deep`: also larger ones, where inputs that are new each time cost nothing more."""
         every = self.ragged_problems(problem, tiles)

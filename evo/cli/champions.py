@@ -50,9 +50,13 @@ def promote(
         stored = store.trial(trial)
         study = store.study(stored.study)
         champion = keep(
-            stored, study, store.confirmations.newest(study), study.target or recorded_gpu(study).arch,
-            kernels, replace=replace,
-        )  # fmt: skip
+            stored,
+            study,
+            store.confirmations.newest(study),
+            study.target or recorded_gpu(study).arch,
+            kernels,
+            replace=replace,
+        )
     print(champion.path)
 
 
@@ -83,8 +87,13 @@ def champion(
     problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
     choice = choose(problem, Limits.of(gpu_named(gpu)), champions(*kernels_folders(kernels)), folders)
     if form_of(json) == "json":
-        found = {"source": str(choice.champion.path), "why": choice.why, "exact": choice.exact,
-                 "entry": choice.champion.record["entry"], "launch": asdict(choice.launch)}  # fmt: skip
+        found = {
+            "source": str(choice.champion.path),
+            "why": choice.why,
+            "exact": choice.exact,
+            "entry": choice.champion.record["entry"],
+            "launch": asdict(choice.launch),
+        }
         sys.stdout.write(as_json(found))
         return
     print(choice.champion.path)

@@ -52,8 +52,12 @@ def gate(
     ] = False,
     mutate: Annotated[
         str | None,
-        typer.Option("--mutate", metavar="TEMPLATE", autocompletion=template_names,
-                     help="Break this template's kernel in one place after the other."),
+        typer.Option(
+            "--mutate",
+            metavar="TEMPLATE",
+            autocompletion=template_names,
+            help="Break this template's kernel in one place after the other.",
+        ),
     ] = None,
     zoo: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: the task's own).")
@@ -72,7 +76,7 @@ def gate(
     json: JsonOption = False,
     cache: CacheOption = None,
     nvcc: NvccOption = None,
-) -> int:  # fmt: skip
+) -> int:
     """Test the gate itself: planted faults must be refused for the right reason, honest kernels must pass.
 
     --self-test tries the kernels that the task plants in TASK/cheats, wrong and honest ones; ends with 4 if
@@ -105,9 +109,14 @@ def gate(
         raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
     template = load_template(loaded, mutate, folders)
     target = MutationTarget(
-        mutate, parse_problem(loaded, shape, dtype, flag or ()),
-        gpu_named(gpu) if gpu else gpu_that_runs(template.needs), built, compiler, folders, seed=seed,
-    )  # fmt: skip
+        mutate,
+        parse_problem(loaded, shape, dtype, flag or ()),
+        gpu_named(gpu) if gpu else gpu_that_runs(template.needs),
+        built,
+        compiler,
+        folders,
+        seed=seed,
+    )
     return _tell_mutants(target, mutants, jobs or os.cpu_count() or 1, json)
 
 
@@ -177,10 +186,16 @@ def audit(
     problem = parse_problem(loaded, shape, dtype, flag or ())
     chosen, stands_for = choose_device(device, gpu, None)
     found = audited(
-        templates_of(loaded, template or (), folders, stands_for), problem, chosen, stands_for,
-        open_cache(cache).root, nvcc_or_environment(nvcc),
-        points=points, seed=seed, jobs=jobs or os.cpu_count() or 1,
-    )  # fmt: skip
+        templates_of(loaded, template or (), folders, stands_for),
+        problem,
+        chosen,
+        stands_for,
+        open_cache(cache).root,
+        nvcc_or_environment(nvcc),
+        points=points,
+        seed=seed,
+        jobs=jobs or os.cpu_count() or 1,
+    )
     about = {"device": chosen, "gpu": stands_for.name, "problem": problem.key, "seed": seed}
     result = {**about, **summary(list(found))}
     sys.stdout.write(as_json(result) if json else audit_page(result, stdout()))

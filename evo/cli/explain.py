@@ -99,8 +99,10 @@ def ended(store: Store, study: Study) -> tuple[list[TrialRow], list[Failure]]:
     from evo.store import Failure
     from evo.trial import Outcome
 
-    refused = {number: (Outcome(outcome), f"{reason} (when it was to be CONFIRMED)")
-               for number, (outcome, reason) in store.confirmations.refused(study).items()}  # fmt: skip
+    refused = {
+        number: (Outcome(outcome), f"{reason} (when it was to be CONFIRMED)")
+        for number, (outcome, reason) in store.confirmations.refused(study).items()
+    }
     rows = [
         replace(row, outcome=refused[row.number][0], reason=refused[row.number][1])
         if row.number in refused

@@ -97,25 +97,46 @@ def strategy_names(incomplete: str) -> list[str]:
 
 DatabaseOption = Annotated[
     str,
-    typer.Option("--database", envvar="EVO_DATABASE", show_envvar=False, metavar="PATH|URL",
-                 rich_help_panel=WHERE, help="An SQLite file or a PostgreSQL URL."),
-]  # fmt: skip
+    typer.Option(
+        "--database",
+        envvar="EVO_DATABASE",
+        show_envvar=False,
+        metavar="PATH|URL",
+        rich_help_panel=WHERE,
+        help="An SQLite file or a PostgreSQL URL.",
+    ),
+]
 CacheOption = Annotated[
     Path | None,
-    typer.Option("--cache", envvar="EVO_CACHE", show_envvar=False, metavar="DIR", rich_help_panel=WHERE,
-                 help="Where built things are kept (default: ~/.cache/evo)."),
-]  # fmt: skip
+    typer.Option(
+        "--cache",
+        envvar="EVO_CACHE",
+        show_envvar=False,
+        metavar="DIR",
+        rich_help_panel=WHERE,
+        help="Where built things are kept (default: ~/.cache/evo).",
+    ),
+]
 NvccOption = Annotated[
     Path | None,
-    typer.Option("--nvcc", metavar="PATH", rich_help_panel=WHERE,
-                 help="The CUDA compiler (default: CUDA_HOME, then PATH, then the installed wheels)."),
-]  # fmt: skip
+    typer.Option(
+        "--nvcc",
+        metavar="PATH",
+        rich_help_panel=WHERE,
+        help="The CUDA compiler (default: CUDA_HOME, then PATH, then the installed wheels).",
+    ),
+]
 TemplatesOption = Annotated[
     list[Path] | None,
-    typer.Option("--templates", metavar="DIR", envvar="EVO_TEMPLATES", show_envvar=False,
-                 rich_help_panel=WHAT,
-                 help="A folder of more tasks and templates: DIR/TASK/mine.cu.jinja. May be repeated."),
-]  # fmt: skip
+    typer.Option(
+        "--templates",
+        metavar="DIR",
+        envvar="EVO_TEMPLATES",
+        show_envvar=False,
+        rich_help_panel=WHAT,
+        help="A folder of more tasks and templates: DIR/TASK/mine.cu.jinja. May be repeated.",
+    ),
+]
 TaskArgument = Annotated[
     str, typer.Argument(metavar="TASK", autocompletion=task_names, help="What to compute.")
 ]
@@ -125,37 +146,63 @@ ShapeOption = Annotated[
 ]
 FlagOption = Annotated[
     list[str] | None,
-    typer.Option("--flag", metavar="NAME[=VALUE]", rich_help_panel=WHAT,
-                 help="Set a flag of the problem. May be repeated."),
-]  # fmt: skip
+    typer.Option(
+        "--flag",
+        metavar="NAME[=VALUE]",
+        rich_help_panel=WHAT,
+        help="Set a flag of the problem. May be repeated.",
+    ),
+]
 DtypeOption = Annotated[
     str | None, typer.Option("--dtype", metavar="NAME", rich_help_panel=WHAT, help="The storage type.")
 ]
 TemplateOption = Annotated[
     list[str] | None,
-    typer.Option("--template", metavar="NAME", autocompletion=template_names, rich_help_panel=WHAT,
-                 help="Only this template. May be repeated (default: every one that fits)."),
-]  # fmt: skip
+    typer.Option(
+        "--template",
+        metavar="NAME",
+        autocompletion=template_names,
+        rich_help_panel=WHAT,
+        help="Only this template. May be repeated (default: every one that fits).",
+    ),
+]
 GpuOption = Annotated[
     str | None,
-    typer.Option("--gpu", metavar="NAME", autocompletion=gpu_names, rich_help_panel=WHERE,
-                 help="The GPU that the emulator stands for: L4, A100, 'RTX 4090', H200 … (default: L4)"),
-]  # fmt: skip
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        autocompletion=gpu_names,
+        rich_help_panel=WHERE,
+        help="The GPU that the emulator stands for: L4, A100, 'RTX 4090', H200 … (default: L4)",
+    ),
+]
 TargetOption = Annotated[
     str | None,
-    typer.Option("--target", metavar="sm_89|…", autocompletion=target_names, rich_help_panel=WHERE,
-                 help="Use only what this architecture has: its instructions and its shared memory."),
-]  # fmt: skip
+    typer.Option(
+        "--target",
+        metavar="sm_89|…",
+        autocompletion=target_names,
+        rich_help_panel=WHERE,
+        help="Use only what this architecture has: its instructions and its shared memory.",
+    ),
+]
 SmemOption = Annotated[
     str | None,
-    typer.Option("--smem-limit", metavar="48K", rich_help_panel=WHERE,
-                 help="Use no more shared memory a CTA than this (default: all that the GPU has)."),
-]  # fmt: skip
+    typer.Option(
+        "--smem-limit",
+        metavar="48K",
+        rich_help_panel=WHERE,
+        help="Use no more shared memory a CTA than this (default: all that the GPU has).",
+    ),
+]
 KernelsOption = Annotated[
     Path | None,
-    typer.Option("--kernels", metavar="DIR",
-                 help="Where champions are (default: ./kernels, then those that come with evo)."),
-]  # fmt: skip
+    typer.Option(
+        "--kernels",
+        metavar="DIR",
+        help="Where champions are (default: ./kernels, then those that come with evo).",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, rich_help_panel=HOW, help="Equal seeds propose equal points.")
@@ -172,9 +219,14 @@ RateOption = Annotated[
 ]
 WarmStartOption = Annotated[
     list[str] | None,
-    typer.Option("--warm-start", metavar="STUDY|auto", autocompletion=study_names, rich_help_panel=HOW,
-                 help="Learn from another study (auto: those most like this one). May be repeated."),
-]  # fmt: skip
+    typer.Option(
+        "--warm-start",
+        metavar="STUDY|auto",
+        autocompletion=study_names,
+        rich_help_panel=HOW,
+        help="Learn from another study (auto: those most like this one). May be repeated.",
+    ),
+]
 StrategyOption = Annotated[
     str,
     typer.Option(

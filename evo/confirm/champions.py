@@ -100,15 +100,24 @@ class Choice:
         """The champion's very source, as it is launched for `problem`."""
         record = self.champion.record
         return Candidate(
-            problem, str(record["template"]), record["point"], self.champion.source, str(record["entry"]),
+            problem,
+            str(record["template"]),
+            record["point"],
+            self.champion.source,
+            str(record["entry"]),
             self.launch,
-        )  # fmt: skip
+        )
 
 
 def promote(
-    trial: Trial, study: Study, confirmation: Confirmation | None, arch: str, folder: Path,
-    *, replace: bool = False,
-) -> Champion:  # fmt: skip
+    trial: Trial,
+    study: Study,
+    confirmation: Confirmation | None,
+    arch: str,
+    folder: Path,
+    *,
+    replace: bool = False,
+) -> Champion:
     """Keeps a CONFIRMED trial as the champion of its problem on `arch`, source and record.
 
     UsageError if it is not CONFIRMED, or not faster than the champion there is (unless `replace`)."""
@@ -161,8 +170,13 @@ def _record(
     worst = max((e.part_of_limit for e in trial.errors), default=None)
     return {
         "format": FORMAT,
-        "problem": {"task": problem.task, "sizes": dict(problem.sizes), "flags": dict(problem.flags),
-                    "dtype": problem.dtype, "key": problem.key},
+        "problem": {
+            "task": problem.task,
+            "sizes": dict(problem.sizes),
+            "flags": dict(problem.flags),
+            "dtype": problem.dtype,
+            "key": problem.key,
+        },
         "arch": arch,
         "gpu": study.gpu,
         "template": trial.candidate.template,
@@ -172,19 +186,32 @@ def _record(
         "candidate": trial.candidate.digest,
         "machine_code": trial.machine_code,
         "resources": asdict(trial.resources) if trial.resources else None,
-        "trial": {"study": trial.study, "number": trial.number, "created": trial.created,
-                  "median_us": trial.timing.median_us if trial.timing else None},
-        "gate": {"cases": len(trial.errors), "worst_of_limit": worst,
-                 "thorough": finalist.outcome, "sanitizer": finalist.sanitizer},
-        "confirmed": {"id": confirmation.id, "ended": confirmation.ended, "seed": confirmation.seed,
-                      "device": confirmation.device,
-                      "standings": {p: asdict(s) for p, s in finalist.standings.items()},
-                      "baselines": {p: {n: asdict(s) for n, s in named.items()}
-                                    for p, named in confirmation.baselines.items()},
-                      "kernels": dict(confirmation.kernels)},
+        "trial": {
+            "study": trial.study,
+            "number": trial.number,
+            "created": trial.created,
+            "median_us": trial.timing.median_us if trial.timing else None,
+        },
+        "gate": {
+            "cases": len(trial.errors),
+            "worst_of_limit": worst,
+            "thorough": finalist.outcome,
+            "sanitizer": finalist.sanitizer,
+        },
+        "confirmed": {
+            "id": confirmation.id,
+            "ended": confirmation.ended,
+            "seed": confirmation.seed,
+            "device": confirmation.device,
+            "standings": {p: asdict(s) for p, s in finalist.standings.items()},
+            "baselines": {
+                p: {n: asdict(s) for n, s in named.items()} for p, named in confirmation.baselines.items()
+            },
+            "kernels": dict(confirmation.kernels),
+        },
         "compiler": trial.compiler,
         "versions": {**study.versions, **confirmation.versions},
-    }  # fmt: skip
+    }
 
 
 def _slug(problem: Problem) -> str:

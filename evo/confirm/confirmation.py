@@ -115,9 +115,13 @@ class _Confirming:
     """One run of a confirmation."""
 
     def __init__(
-        self, of: Confirmation, store: Store, worker: ConfirmWorker, over: Callable[[float], bool],
+        self,
+        of: Confirmation,
+        store: Store,
+        worker: ConfirmWorker,
+        over: Callable[[float], bool],
         watch: Callable[[Step], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._of, self._store, self._worker, self._over, self._watch = of, store, worker, over, watch
 
     def run(self, contenders: list[int]) -> Confirmation:

@@ -239,9 +239,15 @@ class WorkerSpec:
 
     @classmethod
     def of_problem(
-        cls, problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None, patient: bool,
+        cls,
+        problem: Problem,
+        device: str,
+        gpu: Gpu,
+        cache: Path,
+        nvcc: Path | None,
+        patient: bool,
         folders: tuple[Path, ...] = (),
-    ) -> WorkerSpec:  # fmt: skip
+    ) -> WorkerSpec:
         """For a problem that belongs to no study; its task is looked for in `folders` first."""
         spec = EvaluatorSpec(problem.task, device, gpu, Limits.of(gpu), cache, nvcc=nvcc, folders=folders)
         return cls(spec, problem, patient, on_emulator=False)

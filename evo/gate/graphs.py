@@ -35,9 +35,14 @@ class CaseMemory:
     """Guarded memory, and `images` of it after each of several launches."""
 
     def __init__(
-        self, task: Task, problem: Problem, guarded: GuardedMemory, launches: int, deterministic: bool,
+        self,
+        task: Task,
+        problem: Problem,
+        guarded: GuardedMemory,
+        launches: int,
+        deterministic: bool,
         recorder: Recorder | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.guarded = guarded
         self.images = guarded.room_for_images(launches)
         self.nbytes = guarded.nbytes * (2 + launches)

@@ -61,9 +61,13 @@ class GuardedMemory:
     """
 
     def __init__(
-        self, buffers: Sequence[BufferSpec], workspaces: Sequence[Workspace],
-        *, torch_device: str, shift: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        buffers: Sequence[BufferSpec],
+        workspaces: Sequence[Workspace],
+        *,
+        torch_device: str,
+        shift: int = 0,
+    ) -> None:
         import torch
 
         self._specs = {b.name: b for b in buffers}
@@ -124,10 +128,15 @@ class GuardedMemory:
     def regions(self) -> Mapping[str, Region]:
         base = self._bytes.data_ptr()
         return {
-            span.name: Region(span.name, base + span.start, span.nbytes, writable=span.role != "in",
-                              initialised=span.read or not span.written)
+            span.name: Region(
+                span.name,
+                base + span.start,
+                span.nbytes,
+                writable=span.role != "in",
+                initialised=span.read or not span.written,
+            )
             for span in self._spans.values()
-        }  # fmt: skip
+        }
 
     def poison(self, turn: int) -> None:
         """Fills outputs and workspaces: with NaNs in even turns, with plausible numbers in odd ones. What is

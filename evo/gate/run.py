@@ -262,9 +262,14 @@ class Run:
             self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
 
     def _refuse_unrelated(
-        self, case: Case, guarded: GuardedMemory, inputs: Tensors, images: Sequence[Tensor],
-        relations: Sequence[Relation | None], suspect: Sequence[Tensor],
-    ) -> None:  # fmt: skip
+        self,
+        case: Case,
+        guarded: GuardedMemory,
+        inputs: Tensors,
+        images: Sequence[Tensor],
+        relations: Sequence[Relation | None],
+        suspect: Sequence[Tensor],
+    ) -> None:
         """Raises the Red of the first launch that is suspect, if one is."""
         import torch
 

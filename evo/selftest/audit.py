@@ -59,9 +59,16 @@ class Audited:
 
 
 def audit(
-    templates: Sequence[Template], problem: Problem, limits: Limits, device: Device, compiler: Compiler,
-    *, points: int, seed: int, jobs: int,
-) -> Iterator[Audited]:  # fmt: skip
+    templates: Sequence[Template],
+    problem: Problem,
+    limits: Limits,
+    device: Device,
+    compiler: Compiler,
+    *,
+    points: int,
+    seed: int,
+    jobs: int,
+) -> Iterator[Audited]:
     """`points` random points, as many of each template, half of them feasible; compiled on `jobs` cores.
 
     Fewer where a template has fewer. Templates that do not serve `problem` within `limits` are left out."""
@@ -108,9 +115,13 @@ def _refused(
 
 
 def look(
-    template: Template, point: Point, said: str, candidate: Candidate, built: Binary | Uncompilable,
+    template: Template,
+    point: Point,
+    said: str,
+    candidate: Candidate,
+    built: Binary | Uncompilable,
     device: Device,
-) -> Audited:  # fmt: skip
+) -> Audited:
     """What became of one point."""
     modelled = template.registers(point, candidate.problem)
     if isinstance(built, Uncompilable):
@@ -118,9 +129,16 @@ def look(
     used = built.resources
     smem = candidate.launch.smem_bytes + used.static_smem_bytes
     found = Audited(
-        template.name, point, said, "granted", "", used.registers, used.spill_bytes, modelled,
+        template.name,
+        point,
+        said,
+        "granted",
+        "",
+        used.registers,
+        used.spill_bytes,
+        modelled,
         modelled_resident=device.gpu.ctas_resident(candidate.launch.threads, used.registers, smem),
-    )  # fmt: skip
+    )
     try:
         kernel: Kernel = device.load(built, candidate.launch)
     except CandidateError as error:
@@ -144,8 +162,9 @@ def _rates(found: Sequence[Audited]) -> dict[str, Any]:
     )
     modelled = [
         (a.registers - a.modelled_registers)
-        for a in found if a.registers is not None and a.modelled_registers is not None
-    ]  # fmt: skip
+        for a in found
+        if a.registers is not None and a.modelled_registers is not None
+    ]
     occupancy = [a for a in found if a.resident is not None]
     return {
         "points": len(found),
@@ -170,9 +189,17 @@ def _rate(part: int, whole: int) -> float | None:
 
 
 def audited(
-    templates: Sequence[Template], problem: Problem, device: str, gpu: Gpu, cache: Path, nvcc: Path | None,
-    *, points: int, seed: int, jobs: int,
-) -> Iterator[Audited]:  # fmt: skip
+    templates: Sequence[Template],
+    problem: Problem,
+    device: str,
+    gpu: Gpu,
+    cache: Path,
+    nvcc: Path | None,
+    *,
+    points: int,
+    seed: int,
+    jobs: int,
+) -> Iterator[Audited]:
     """Random points of those templates on a device ("cuda:0", "emulator"), and what became of them."""
     made, compiler = open_tools(device, gpu, cache, nvcc)
     try:

@@ -100,9 +100,18 @@ class MutationRun:
             fate = self._difference(mutant)
         place, text = self.places[mutant.line]
         return MutantResult(
-            mutant.kind, mutant.line, mutant.before, mutant.after, place, text, fate,
-            outcome, reason, where, time.perf_counter() - begin,
-        )  # fmt: skip
+            mutant.kind,
+            mutant.line,
+            mutant.before,
+            mutant.after,
+            place,
+            text,
+            fate,
+            outcome,
+            reason,
+            where,
+            time.perf_counter() - begin,
+        )
 
     def look_again(self, mutant: Mutant, tried: MutantResult) -> MutantResult:
         """A survivor beside the original on inputs of the check for finalists, and if it differs through that
@@ -114,9 +123,12 @@ class MutationRun:
         # what leaves the same bits passes where the original does
         verdict = self._verdict(mutant, thorough=True) if differs else (Outcome.GREEN.value, "")
         return replace(
-            tried, thorough=" ".join(verdict[:2]).strip(), differs=differs, compared=compared,
+            tried,
+            thorough=" ".join(verdict[:2]).strip(),
+            differs=differs,
+            compared=compared,
             seconds=tried.seconds + time.perf_counter() - begin,
-        )  # fmt: skip
+        )
 
     def _verdict(self, mutant: Mutant | None, thorough: bool) -> tuple[str, str, str]:
         try:
@@ -238,8 +250,10 @@ class MutationRun:
             memory.poison(0)
             run = kernel.execute(launch, memory.regions, profile=True)
             if run.fault:
-                raise BadTemplate(f"{self.template.path}:1: the original is refused: {run.fault.text}",
-                                  "mutants are made of an honest kernel")  # fmt: skip
+                raise BadTemplate(
+                    f"{self.template.path}:1: the original is refused: {run.fault.text}",
+                    "mutants are made of an honest kernel",
+                )
             longest = max(longest, scale * run.counters["instructions"])
             for work in run.instructions:
                 if work.executed_count:

@@ -152,14 +152,19 @@ class Zoo:
             expected = self._names(said["expect"])
             overrides = dict(item.split("=") for item in said.get("launch", "").split())
             return Planted(
-                name, text.splitlines()[0][3:], self._source(text, problem), problem, expected,
-                self._names(said["on a GPU"]) if "on a GPU" in said else expected, self.rules,
+                name,
+                text.splitlines()[0][3:],
+                self._source(text, problem),
+                problem,
+                expected,
+                self._names(said["on a GPU"]) if "on a GPU" in said else expected,
+                self.rules,
                 emulator_only=said.get("only", "").startswith("emulator"),
                 arch=overrides.pop("arch", None),
                 launched={what: int(number) for what, number in overrides.items()},
                 workspaces=_workspaces(said.get("workspace", "")),
                 thorough=said.get("check") == "thorough",
-            )  # fmt: skip
+            )
 
     def _problem(self, text: str) -> Problem:
         """The problem of a comment: a shape, a storage type and flags, none of which is needed."""
@@ -181,8 +186,14 @@ class Zoo:
         if "a symptom" not in names:
             return names
         relations = {r.name for at in self.controls.values() for r in self.task.relations(at)}
-        return names | {"row error", "element error", "NaN in the output", "Inf in the output", "runs differ",
-                        *(f"relation broken: {name}" for name in relations)}  # fmt: skip
+        return names | {
+            "row error",
+            "element error",
+            "NaN in the output",
+            "Inf in the output",
+            "runs differ",
+            *(f"relation broken: {name}" for name in relations),
+        }
 
     def _source(self, text: str, problem: Problem) -> str:
         """The text after the zoo's prelude, its quoted includes pasted."""

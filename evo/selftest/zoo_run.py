@@ -115,9 +115,15 @@ def _gate(planted: Planted, device: Device, compiler: Compiler, task: Task, seed
 
 
 def _compared(
-    planted: Planted, checked: bool, outcome: str, reason: str, where: str = "",
-    *, seconds: float, launches: int = 0,
-) -> Finding:  # fmt: skip
+    planted: Planted,
+    checked: bool,
+    outcome: str,
+    reason: str,
+    where: str = "",
+    *,
+    seconds: float,
+    launches: int = 0,
+) -> Finding:
     """Compares how a kernel ended with how it should have; `checked`: on a device that checks accesses."""
     expected = planted.expected if checked else planted.expected_on_gpu
     right = (outcome == Outcome.GREEN) == planted.honest
