@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,36 +35,41 @@ from evo.cli.parse import absolute, form_of, notice, parse_problem, put, stdout
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
+    from evo.gpu import Gpu
     from evo.selftest.mutant_results import MutantResult, MutationTarget
     from evo.selftest.zoo_run import Finding
+    from evo.task import Task
 
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes at work (default: one a core).")
 ]
 
 
+SelfTestOption = Annotated[
+    bool, typer.Option("--self-test", help="Try the gate on kernels that are known to be wrong, or right.")
+]
+MutateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mutate",
+        metavar="TEMPLATE",
+        autocompletion=template_names,
+        help="Break this template's kernel in one place after the other.",
+    ),
+]
+ZooOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: the task's own).")
+]
+MutantsOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Try N mutants (default: all).")]
+
+
 def gate(
     *,
     task: TaskArgument = DEFAULT_TASK,
-    self_test: Annotated[
-        bool,
-        typer.Option("--self-test", help="Try the gate on kernels that are known to be wrong, or right."),
-    ] = False,
-    mutate: Annotated[
-        str | None,
-        typer.Option(
-            "--mutate",
-            metavar="TEMPLATE",
-            autocompletion=template_names,
-            help="Break this template's kernel in one place after the other.",
-        ),
-    ] = None,
-    zoo: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: the task's own).")
-    ] = None,
-    mutants: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Try N mutants (default: all).")
-    ] = None,
+    self_test: SelfTestOption = False,
+    mutate: MutateOption = None,
+    zoo: ZooOption = None,
+    mutants: MutantsOption = None,
     jobs: JobsOption = None,
     shape: ShapeOption = None,
     flag: FlagOption = None,
@@ -90,12 +95,11 @@ def gate(
       evo gate attention --mutate flash_mma --json > mutants.json
       evo gate rmsnorm --templates ~/kernels --mutate row_warp
     """
-    from evo.device.open import choose_device, gpu_named, gpu_that_runs
+    from evo.device.open import choose_device
     from evo.selftest.mutant_results import MutationTarget
     from evo.selftest.zoo import Zoo
     from evo.selftest.zoo_run import try_zoo
     from evo.task import load_task
-    from evo.template import load_template
 
     if self_test == (mutate is not None):
         raise UsageError("what about the gate?", "evo gate --self-test, or evo gate --mutate TEMPLATE")
@@ -107,17 +111,19 @@ def gate(
         return _tell_zoo(try_zoo(kernels, folders, chosen, stands_for, built, compiler, seed), json)
     if device not in ("auto", "emulator"):
         raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
-    template = load_template(loaded, mutate, folders)
-    target = MutationTarget(
-        mutate,
-        parse_problem(loaded, shape, dtype, flag or ()),
-        gpu_named(gpu) if gpu else gpu_that_runs(template.needs),
-        built,
-        compiler,
-        folders,
-        seed=seed,
-    )
+    stands_for = _gpu_of_mutants(loaded, mutate, folders, gpu)
+    problem = parse_problem(loaded, shape, dtype, flag or ())
+    target = MutationTarget(mutate, problem, stands_for, built, compiler, folders, seed=seed)
     return _tell_mutants(target, mutants, jobs or os.cpu_count() or 1, json)
+
+
+def _gpu_of_mutants(task: Task, template: str, folders: Sequence[Path], gpu: str | None) -> Gpu:
+    """The GPU that the emulator stands for: the one of that name, else one that the template needs."""
+    from evo.device.open import gpu_named, gpu_that_runs
+    from evo.template import load_template
+
+    needs = load_template(task, template, folders).needs
+    return gpu_named(gpu) if gpu else gpu_that_runs(needs)
 
 
 def _tell_zoo(found: Iterable[Finding], json: bool) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,24 +26,31 @@ from evo.cli.parse import form_of, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
+    from evo.cache import Cache
+    from evo.compile import Compiler
+    from evo.explain.emulation import Emulation
     from evo.task import BufferSpec
     from evo.trial import Candidate
+
+
+LaunchOption = Annotated[
+    str, typer.Option(metavar="grid=8x8,block=128,smem=48K", help="Launch configuration of a file.")
+]
+ArgumentsOption = Annotated[
+    list[str] | None, typer.Option(metavar="ARG", help="An argument of a file's kernel; repeat in its order.")
+]
+ScheduleOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only this schedule. May be repeated.")
+]
 
 
 def emulate(
     *,
     what: Annotated[str, typer.Argument(metavar="FILE|TRIAL", help="A .cu or .ptx file, or STUDY/NUMBER.")],
-    launch: Annotated[
-        str, typer.Option(metavar="grid=8x8,block=128,smem=48K", help="Launch configuration of a file.")
-    ] = "",
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARG", help="An argument of a file's kernel; repeat in its order."),
-    ] = None,
+    launch: LaunchOption = "",
+    arg: ArgumentsOption = None,
     entry: Annotated[str | None, typer.Option(metavar="NAME", help="Which kernel of the file.")] = None,
-    schedule: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this schedule. May be repeated.")
-    ] = None,
+    schedule: ScheduleOption = None,
     gpu: GpuOption = None,
     seed: SeedOption = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Threads that run the CTAs.")] = 1,
@@ -69,12 +76,9 @@ def emulate(
     matters: normal uniform ones zeros arange poison, or a number.
     A TMA tensor map over a buffer: map:in:f16:512x64:64x64:128 (box, swizzle).
     """
-    from evo.compile import find_compiler
     from evo.device.emulator import EmulatorDevice
     from evo.device.open import DEFAULT_GPU, gpu_named
     from evo.explain.emulation import emulate_candidate, emulate_file
-    from evo.report import as_json
-    from evo.report.emulation import emulation_lines, emulation_record
 
     path = Path(what)
     of_file = path.suffix in (".cu", ".ptx")
@@ -87,10 +91,7 @@ def emulate(
     stored = None if of_file else _stored(what, database)
     stands_for, built = gpu_named(gpu or DEFAULT_GPU), open_cache(cache)
     device = EmulatorDevice(stands_for, jobs, cache=built.root)
-    with contextlib.ExitStack() as stack:
-        compiler = None if path.suffix == ".ptx" else find_compiler(nvcc_or_environment(nvcc), built)
-        if compiler:
-            stack.callback(compiler.close)
+    with _compiler_of(path, nvcc, built) as compiler:
         if stored is None:
             result = emulate_file(
                 path, device, compiler, launch, arg or [], entry=entry, schedules=schedule or [], seed=seed
@@ -98,12 +99,31 @@ def emulate(
         else:
             assert compiler is not None
             result = emulate_candidate(*stored, device, compiler, schedule or [], seed=seed)
+    _tell(result, json)
+    return 0 if result.green else NothingFound.exit_code
+
+
+@contextmanager
+def _compiler_of(path: Path, nvcc: Path | None, cache: Cache) -> Iterator[Compiler | None]:
+    """What compiles that file or trial; None for PTX."""
+    from evo.compile import find_compiler
+
+    if path.suffix == ".ptx":
+        yield None
+        return
+    with closing(find_compiler(nvcc_or_environment(nvcc), cache)) as compiler:
+        yield compiler
+
+
+def _tell(result: Emulation, json: bool) -> None:
+    from evo.report import as_json
+    from evo.report.emulation import emulation_lines, emulation_record
+
     if form_of(json) == "json":
         sys.stdout.write(as_json(emulation_record(result)))
     else:
         for line in emulation_lines(result, color=stdout().color_system is not None):
             print(line)
-    return 0 if result.green else NothingFound.exit_code
 
 
 def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]:

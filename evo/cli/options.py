@@ -207,6 +207,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, rich_help_panel=HOW, help="Equal seeds propose equal points.")
 ]
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--budget", metavar="14h|90m|$7", rich_help_panel=HOW, help="Time to search, or money at --rate."
+    ),
+]
+StudyNameOption = Annotated[
+    str | None,
+    typer.Option("--study", metavar="NAME", rich_help_panel=HOW, help="Its name (default: TASK-N)."),
+]
 RateOption = Annotated[
     float | None,
     typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,7 +37,7 @@ from evo.errors import MachineError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from evo.cache import Cache
-    from evo.confirm.bench import Entrant
+    from evo.confirm.bench import Entrant, Sheet
     from evo.store import Store
     from evo.trial import Problem, Trial
 
@@ -158,29 +159,34 @@ def _code(trial: Trial, arch: str, sass: bool, nvcc: Path | None, cache: Cache) 
         compiler.close()
 
 
+ShapesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shapes",
+        "--shape",
+        metavar="SIZES",
+        rich_help_panel=WHAT,
+        help="The sizes, or the name of a set of problems. May be repeated.",
+    ),
+]
+TrialsOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TRIAL", help="STUDY/NUMBER; may be repeated (default: each shape's best)."),
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="Leave out baselines that take seconds to compile.")
+]
+
+
 def bench(
     *,
     task: TaskArgument = DEFAULT_TASK,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shapes",
-            "--shape",
-            metavar="SIZES",
-            rich_help_panel=WHAT,
-            help="The sizes, or the name of a set of problems. May be repeated.",
-        ),
-    ] = None,
-    trial: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TRIAL", help="STUDY/NUMBER; may be repeated (default: each shape's best)."),
-    ] = None,
+    shapes: ShapesOption = None,
+    trial: TrialsOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
     templates: TemplatesOption = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out baselines that take seconds to compile.")
-    ] = False,
+    quick: QuickOption = False,
     rounds: Annotated[int, typer.Option(min=10, help="Rounds of each shape.")] = 10,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it, too.")] = None,
     kernels: KernelsOption = None,
@@ -205,8 +211,6 @@ def bench(
     from evo.confirm.entrants import champion_for, entrant_of, nearest_trial
     from evo.confirm.worker import WorkerProcess, WorkerSpec
     from evo.device.open import choose_device, is_gpu
-    from evo.report import as_json
-    from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
     from evo.task import load_task
 
     if plot is not None and not plot.parent.is_dir():  # told before minutes are spent
@@ -233,6 +237,13 @@ def bench(
             return WorkerProcess(spec)
 
         sheets = run(problems, entrants, worker_for, rounds, notice)
+    _tell_bench(sheets, plot, json)
+
+
+def _tell_bench(sheets: Sequence[Sheet], plot: Path | None, json: bool) -> None:
+    from evo.report import as_json
+    from evo.report.bench import absent_lines, bench_record, bench_svg, bench_tables, origin_lines
+
     for line in (*origin_lines(sheets), *absent_lines(sheets)):
         notice(line)
     if plot is not None:

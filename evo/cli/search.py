@@ -16,6 +16,7 @@ from evo.cli.options import (
     DATABASE,
     DEFAULT_TASK,
     HOW,
+    BudgetOption,
     CacheOption,
     DatabaseOption,
     DeviceOption,
@@ -29,6 +30,7 @@ from evo.cli.options import (
     ShapeOption,
     SmemOption,
     StrategyOption,
+    StudyNameOption,
     TargetOption,
     TaskArgument,
     TemplateOption,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from evo.search import SearchResult, SearchSpace
     from evo.store import Store
     from evo.study import Setup, Study
+    from evo.trial import Problem
 
 
 EARLY_EVALUATORS = 4
@@ -59,14 +62,9 @@ EARLY_EVALUATORS = 4
 def search(
     *,
     task: TaskArgument = DEFAULT_TASK,
-    budget: Annotated[
-        str,
-        typer.Option(metavar="14h|90m|$7", rich_help_panel=HOW, help="Time to search, or money at --rate."),
-    ],
+    budget: BudgetOption,
     rate: RateOption = None,
-    study: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=HOW, help="Its name (default: TASK-N).")
-    ] = None,
+    study: StudyNameOption = None,
     shape: ShapeOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
@@ -101,35 +99,23 @@ def search(
     """
     budget_s = parse_budget(budget, rate)
     with _spares() as spares:
-        from evo.device.open import choose_device
-        from evo.study import Setup, Study
+        from evo.study import Setup
         from evo.task import load_task
 
         folders = absolute(templates)
         problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
-        chosen, stands_for = choose_device(device, gpu, target)
-        asked = Study(
+        asked = replace(
+            _study_on(problem, device, gpu, target, smem_limit, budget_s),
             name=study or "",
-            problem=problem,
-            device=chosen,
-            gpu=stands_for.name,
             templates=tuple(template or ()),
-            budget_s=budget_s,
             strategy=strategy,
             seed=seed,
             workers=workers or os.cpu_count() or 1,
-            target=target or "",
-            smem_limit=parse_bytes(smem_limit) if smem_limit else None,
             rate=rate,
             folders=tuple(map(str, folders)),
-            versions={"evo": __version__},
         )
         setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-        with _pool(setup, spares) as pool:
-            spaces = _search_spaces(setup)
-            with open_store(database, create=True) as store:
-                created = _created(store, asked, spaces, warm_start or ())
-                result = _run(replace(setup, study=created), store, spaces, pool)
+        result = _begin(setup, database, warm_start or (), spares)
     _conclude(result, json)
 
 
@@ -263,6 +249,41 @@ def space(
         sys.stdout.write(as_json([space_record(name, feasible) for name, feasible in sets.items()]))
     else:
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
+
+
+def _study_on(
+    problem: Problem,
+    device: str,
+    gpu: str | None,
+    target: str | None,
+    smem_limit: str | None,
+    budget_s: float,
+) -> Study:
+    """A study of `problem` on a device, without a name and as a study is by default."""
+    from evo.device.open import choose_device
+    from evo.study import Study
+
+    chosen, stands_for = choose_device(device, gpu, target)
+    return Study(
+        name="",
+        problem=problem,
+        device=chosen,
+        gpu=stands_for.name,
+        templates=(),
+        budget_s=budget_s,
+        target=target or "",
+        smem_limit=parse_bytes(smem_limit) if smem_limit else None,
+        versions={"evo": __version__},
+    )
+
+
+def _begin(setup: Setup, database: str, warm_start: Sequence[str], spares: Sequence[Spare]) -> SearchResult:
+    """The first search of a study; only now it is in the store."""
+    with _pool(setup, spares) as pool:
+        spaces = _search_spaces(setup)
+        with open_store(database, create=True) as store:
+            created = _created(store, setup.study, spaces, warm_start)
+            return _run(replace(setup, study=created), store, spaces, pool)
 
 
 def _pool(setup: Setup, spares: Sequence[Spare]) -> Pool:

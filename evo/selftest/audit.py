@@ -134,9 +134,9 @@ def look(
         said,
         "granted",
         "",
-        used.registers,
-        used.spill_bytes,
-        modelled,
+        registers=used.registers,
+        spill_bytes=used.spill_bytes,
+        modelled_registers=modelled,
         modelled_resident=device.gpu.ctas_resident(candidate.launch.threads, used.registers, smem),
     )
     try:
