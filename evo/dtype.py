@@ -67,6 +67,11 @@ DTYPES: dict[str, Dtype] = {
 SCALARS = tuple(name for name in DTYPES if name != "fp8")
 """The types that a number among a kernel's arguments may have."""
 
+ScalarType = Literal[
+    "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "fp16", "bf16", "fp32", "fp64", "bool", "f32"
+]
+"""`SCALARS` for a type checker. "f32" is fp32, as launches of templates and databases spell it."""
+
 _ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
 
 

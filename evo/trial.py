@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
 
+from evo.dtype import ScalarType
+
 Value = int | float | str | bool
 """What one hole of a template may hold."""
 
@@ -96,12 +98,6 @@ class BufferArg:
 
     buffer: str
     kind: Literal["buffer"] = "buffer"
-
-
-ScalarType = Literal[
-    "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "fp16", "bf16", "fp32", "fp64", "bool", "f32"
-]
-"""Names of evo.dtype. "f32" is fp32, as launches of templates and databases spell it."""
 
 
 @dataclass(frozen=True)

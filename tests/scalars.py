@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from evo.trial import BufferArg, LaunchConfig, ScalarArg, ScalarType
+from evo.dtype import ScalarType
+from evo.trial import BufferArg, LaunchConfig, ScalarArg
 
 VALUES: dict[ScalarType, int | float | bool] = {
     "i8": -100,

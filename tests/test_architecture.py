@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import evo
+from evo.dtype import is_dtype
+from evo.task import list_tasks, load_task
 
 PACKAGE = Path(evo.__file__).parent
 ROOT = PACKAGE.parent
@@ -190,3 +193,162 @@ def test_a_device_is_asked_what_it_is_like_and_not_which_it_is() -> None:
 )
 def test_a_switch_on_a_device_is_found(switch: str) -> None:
     assert list(switches_on_a_device(ast.parse(switch)))
+
+
+TASK_FOLDERS = [ROOT / "tests/toys"]
+"""Tasks beside those that come with evo."""
+WORDS_OF_THE_FIELD = {
+    *("at", "bias", "eager", "efficient", "low", "math", "scale", "small", "total"),
+    *("equal", "normal", "ones", "seeds", "uniform", "zeros"),
+}
+"""What tasks call something, and the engine something else: looked for where a problem or tensors are asked
+for it, and not elsewhere."""
+KEYED_BY_THE_TASK = {"problem", "sizes", "flags", "inputs", "outputs", "tensors", "baselines"}
+"""What variables are called that are asked by a task's names."""
+MAKES_A_PROBLEM = {"replace", "problem", "Problem"}
+"""Functions whose keywords may be a task's names."""
+NAMES_A_TASK = {("cli/options.py", "attention")}
+"""The task of a command that is told of none."""
+
+
+@cache
+def names_of_tasks() -> frozenset[str]:
+    """The tasks, their sizes, flags, buffers, families, baselines and named problems."""
+    found: set[str] = set()
+    for task in (load_task(name, TASK_FOLDERS) for name in list_tasks(TASK_FOLDERS)):
+        found |= {task.name, *task.sizes, *task.flags, *task.families.names, *task.problems}
+        found |= {buffer.name for buffer in task.buffers(task.example)}
+        found |= {name for group, members in task.baseline_groups.items() for name in (group, *members)}
+        found |= set(task.baselines(task.example, "cpu"))
+    return frozenset(found)
+
+
+def said_in(node: ast.AST, docstrings: set[int]) -> Iterator[str]:
+    """The words of an identifier or of a string that is no docstring, also joined as they stand: of
+    `large_logits_of` large_logits, too."""
+    texts = [getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname")]
+    if isinstance(node, ast.Constant) and id(node) not in docstrings:
+        texts.append(node.value)
+    for text in texts:
+        for word in re.findall(r"\w+", text) if isinstance(text, str) else ():
+            parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", word)
+            yield from ("_".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
+
+
+def keys_in(node: ast.AST) -> Iterator[str]:
+    """The keys by which a node asks a problem or tensors for something, or makes a problem of them."""
+    keys: list[ast.expr | None] = []
+    if isinstance(node, ast.Dict):
+        keys = [key for key in node.keys if len(constant_text(key)) == 1]
+    elif isinstance(node, ast.Subscript):
+        if last_name(node.value) in KEYED_BY_THE_TASK or len(constant_text(node.slice)) == 1:
+            keys = [node.slice]
+    elif isinstance(node, ast.Call):
+        of = last_name(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        if of in KEYED_BY_THE_TASK and last_name(node.func) in ("get", "pop"):
+            keys = list(node.args[:1])
+        if last_name(node.func) in MAKES_A_PROBLEM:
+            yield from (keyword.arg for keyword in node.keywords if keyword.arg)
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        keys = [node.left] if last_name(node.comparators[0]) in KEYED_BY_THE_TASK else []
+    yield from (constant_text(key) for key in keys)
+
+
+def constant_text(node: ast.AST | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def names_of_a_task_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines of code that name something that only a task knows, and the name."""
+    names = names_of_tasks()
+    letters = {name for name in names if len(name) == 1}
+    own = {name.lower() for name in names - letters - WORDS_OF_THE_FIELD}
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        yield from ((line, said) for said in said_in(node, docstrings) if said.lower() in own)
+        yield from ((line, key) for key in keys_in(node) if key in names and key.lower() not in own)
+        text = constant_text(node) if id(node) not in docstrings else ""
+        rows = re.findall(
+            r"^[A-Za-z]{2,}$|\b[A-Za-z](?:, ?[A-Za-z])+\b", text
+        )  # "qkv"; "B,H,L" in a sentence
+        yield from ((line, row) for row in rows if set(row) - {",", " "} <= letters)
+
+
+def sets_of_dtypes(tree: ast.AST) -> Iterator[int]:
+    """Lines of tuples, lists and sets whose elements are storage types."""
+    for node in ast.walk(tree):
+        elements = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else []
+        if elements and all(is_dtype(constant_text(element)) for element in elements):
+            yield elements[0].lineno
+
+
+def test_the_engine_knows_no_task() -> None:
+    """`testing` is made of kernels and tasks of its own."""
+    bad = []
+    for path in MODULES:
+        place, tree = path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+        found = set(names_of_a_task_in(tree)) if module_of(path) != "testing" else set()
+        bad += [f"{place}:{line} {name}" for line, name in sorted(found) if (place, name) not in NAMES_A_TASK]
+        bad += [f"{place}:{line} a set of dtypes" for line in sets_of_dtypes(tree) if place != "dtype.py"]
+    assert not bad
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("if problem['causal']: pass", "causal"),
+        ("def run(self, causal=False): pass", "causal"),
+        ("is_causal = True", "causal"),
+        ("said = 'a causal mask'", "causal"),
+        ("said = f'{x} of the SDPA group'", "SDPA"),
+        ("fastest_sdpa_us = 1.0", "sdpa"),
+        ("class FastestSDPA: pass", "SDPA"),
+        ("at = problem['L']", "L"),
+        ("at = some.sizes['L']", "L"),
+        ("at = anything['L']", "L"),
+        ("small = problem.replace(L=64)", "L"),
+        ("small = Problem('mine', {'B': 1}, 'fp16')", "B"),
+        ("names = list('qkv')", "qkv"),
+        ("hint = 'a shape is B,H,L,D as in 1,8'", "B,H,L,D"),
+        ("x = inputs['low']", "low"),
+        ("if 'bias' in problem.flags: pass", "bias"),
+        ("turned = flags.get('bias')", "bias"),
+        ("inputs = task.inputs(problem, 'large_logits', 0, 'cpu')", "large_logits"),
+        ("task = load_task('attention')", "attention"),
+        ("DEFAULT = 'row_sum'", "row_sum"),
+    ],
+)
+def test_a_name_of_a_task_is_found(code: str, name: str) -> None:
+    assert name in {found for _, found in names_of_a_task_in(ast.parse(code))}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '"""evo gate attention --flag causal"""',
+        'def f(problem):\n    """Of `causal` and problem["L"]."""\n    return problem.sizes',
+        "import math\nlow, total = math.floor(x), problem[name]",
+        "found['total'] = row.get('low')",
+        "smallest = numpy.partition(row, k=3)",
+        "code = {'fp16': 'e'}",
+    ],
+)
+def test_other_words_are_left_alone(code: str) -> None:
+    assert not list(names_of_a_task_in(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("if dtype in ('fp16', 'bf16'): pass", True),
+        ("KINDS = {'fp32'}", True),
+        ("Kind = Literal['fp16', 'bf16']", True),
+        ("def f(dtypes=['fp32', 'i32']): pass", True),
+        ("dtype = 'fp16'", False),
+        ("EPSILON = {'fp16': 2**-11, 'bf16': 2**-8}", False),
+        ("axes = ('rows', 'fp16')", False),
+    ],
+)
+def test_a_set_of_dtypes_is_found(code: str, found: bool) -> None:
+    assert bool(list(sets_of_dtypes(ast.parse(code)))) is found

@@ -81,7 +81,7 @@ class Store:
     def create(self, study: Study) -> Study:
         """The new study, with its id. UsageError if there is one of that name."""
         if not study.name or "/" in study.name or study.name.strip() != study.name or study.name.isdecimal():
-            raise UsageError(f"unusable study name: {study.name!r}", "a word, such as mission-1, without /")
+            raise UsageError(f"unusable study name: {study.name!r}", "a word, such as night-1, without /")
         insert = sa.insert(studies).values(**study_columns(study))
         try:
             self._database.write(lambda c: c.execute(insert))
@@ -232,7 +232,7 @@ class Store:
         text = str(reference)
         name, _, number = text.rpartition("/")
         if not number.isdecimal() or int(number) >= 1 << 31:
-            raise UsageError(f"malformed trial: {text}", "STUDY/NUMBER as in mission-1/12, or a trial's id")
+            raise UsageError(f"malformed trial: {text}", "STUDY/NUMBER as in night-1/12, or a trial's id")
         which = trials.c.id == int(number)
         if name:
             which = (studies.c.name == name) & (trials.c.number == int(number))
