@@ -15,7 +15,7 @@ A result is a JSON file with these fields:
 
 Git says what the commit is; there is no option for it. On a machine that has a copy of the tree without
 `.git`, the file `.commit` beside `pyproject.toml` says it. Write that file before the tree is copied, and
-copy it too (git ignores it):
+copy it too (git ignores it). Where the copy has a `.git` of its own with another commit, remove that:
 
     git describe --always --abbrev=40 --dirty --exclude='*' > .commit
 
@@ -83,18 +83,15 @@ def write(path: Path, entry: dict[str, Any]) -> None:
 
 
 def commit_and_clean(root: Path) -> tuple[str, bool]:
-    """The commit of the tree in `root`, and whether its tracked files are those of the commit. Where git says
-    that they are not, or there is no git, the file `.commit` counts: a copy of the tree may have a git of its
-    own, with another commit. SystemExit where neither says it."""
+    """The commit of the tree in `root`, and whether its tracked files are those of the commit. SystemExit
+    where neither git nor the file `.commit` says it."""
     said = root / ".commit"
     if (root / ".git").exists():
         done = subprocess.run(DESCRIBE, cwd=root, capture_output=True, text=True, check=True)
         described = done.stdout.strip()
-    else:
-        described = ""
-    if said.is_file() and (not described or described.endswith("-dirty")):
+    elif said.is_file():
         described = said.read_text().strip()
-    if not described:
+    else:
         raise SystemExit(
             f"error: no commit known: {root} has neither .git nor .commit\n"
             f"hint: where the tree was copied from, run: {' '.join(DESCRIBE)} > .commit; copy that file, too"
