@@ -112,13 +112,14 @@ def test_what_does_not_compile_never_meets_an_evaluator() -> None:
 
 def test_the_next_candidate_survives_the_death_of_the_process() -> None:
     """It was at hand in a process that died over another one."""
+    before = children()
     with Pool(ObedientSpec(), workers=1) as pool:
         run(pool, ["green"])
         pool.submit(1, candidate("sleep 0.3"))
         pool.submit(2, candidate("green"))
         time.sleep(0.15)
         pool.wait(0.0)
-        (victim,) = children()
+        (victim,) = children() - before
         os.kill(victim, signal.SIGKILL)
         finished = dict(rest(pool, 2))
     assert finished[1].outcome == Outcome.CRASHED
