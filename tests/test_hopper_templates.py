@@ -216,6 +216,7 @@ def check_right(
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow  # TemplateTests takes a few points of each template through the whole gate
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampled_points_are_right(name: str, bench: Bench) -> None:
     check_right(bench, TEMPLATES[name], problems()[::3], 1, (1, 65, 130))

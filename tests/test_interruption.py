@@ -54,7 +54,14 @@ def killed(process: subprocess.Popen[str], after: int, then_s: float) -> list[in
     return [int(line) for line in (head + rest).split("\n")[:-1]]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+OFTEN = ("evo", "random")
+"""Strategies that are killed and resumed in each run of the tests; the others in slow ones."""
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES],
+)
 def test_kill_and_resume_changes_nothing_with_one_worker(
     tmp_path: Path, spaces: dict[str, SearchSpace], strategy: str
 ) -> None:

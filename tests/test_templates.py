@@ -233,6 +233,7 @@ class Bench:
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow  # TemplateTests takes a few points of each template through the whole gate
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampled_points_are_right(name: str, compiler: Compiler, emulator: EmulatorDevice) -> None:
     Bench(emulator, compiler, TEMPLATES[name]).check(list(all_kinds())[::3], 1, (1, 65, 130), seed=3)
