@@ -8,7 +8,7 @@ search, its resumption and a replay work with the same things.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -129,11 +129,6 @@ def recorded_gpu(study: Study) -> Gpu:
     """The GPU that a study ran on or stands for, also where it is not at hand. MachineError where neither
     this machine nor the table of GPUs knows it."""
     return known_gpu(study.gpu) or _gpu_at_hand(study)
-
-
-def on_device(study: Study, device: str, gpu: Gpu) -> Study:
-    """`study` as if it had run on `device`, which is `gpu` or stands for it."""
-    return replace(study, device=device, gpu=gpu.name)
 
 
 def _gpu_at_hand(study: Study) -> Gpu:
