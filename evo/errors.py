@@ -14,6 +14,7 @@
         ├── Uncompilable               nvcc or ptxas says no
         ├── Unlaunchable               the driver says no
         ├── Red                        wrong, racy, out of bounds
+        ├── Unproven                   nothing wrong was seen, but too little of the gate's plan ran
         ├── Hung                       no answer in time
         └── Crashed                    the process or its CUDA context died
 
@@ -125,6 +126,23 @@ class Red(CandidateError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason, self.detail, self.where, self.errors)
+
+
+class Unproven(CandidateError):
+    """Nothing wrong was seen, but some class of cases did not run. `errors` (evo.trial.CaseError) holds what
+    was measured, `extent` (evo.trial.Extent) what ran."""
+
+    outcome = "UNPROVEN"
+
+    def __init__(
+        self, reason: str, detail: str = "", where: str = "", errors: tuple[Any, ...] = (), extent: Any = None
+    ) -> None:
+        super().__init__(reason, detail, where)
+        self.errors = errors
+        self.extent = extent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.detail, self.where, self.errors, self.extent)
 
 
 class Hung(CandidateError):

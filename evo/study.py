@@ -27,7 +27,8 @@ class Study:
     `lookahead` is how many candidates are under way at once. With one worker it decides what the strategy
     knew at each proposal, so a resumed study keeps it (0: its first search will say). `folders` are the
     folders of templates that it was given, absolute paths. `warm_start` names the studies that it learns
-    from, and how many trials each had then. `smem_limit` is in bytes, `rate` in dollars an hour.
+    from, and how many trials each had then. `smem_limit` is in bytes, `rate` in dollars an hour. Where it
+    takes what is UNPROVEN (`accept_unproven`), such kernels are GREEN, and marked.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Study:
     target: str = ""
     smem_limit: int | None = None
     rate: float | None = None
+    accept_unproven: bool = False
     folders: tuple[str, ...] = ()
     warm_start: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

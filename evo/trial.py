@@ -39,11 +39,13 @@ def digest_of(*parts: object) -> str:
 
 
 class Outcome(StrEnum):
-    """How a candidate's journey ended. TIMED and GREEN are the good ends (GREEN: correct, but not timed)."""
+    """How a candidate's journey ended. TIMED and GREEN are the good ends (GREEN: correct, but not timed).
+    UNPROVEN: nothing wrong was seen, but some class of the gate's cases did not run."""
 
     TIMED = "TIMED"
     GREEN = "GREEN"
     RED = "RED"
+    UNPROVEN = "UNPROVEN"
     INFEASIBLE = "INFEASIBLE"
     UNCOMPILABLE = "UNCOMPILABLE"
     UNLAUNCHABLE = "UNLAUNCHABLE"
@@ -259,6 +261,32 @@ class CaseError:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """How much of the gate's plan ran. `cases`: by class, how many cases ran and how many were planned;
+    `own_share`: the largest part (0 to 1) of the study's own problem that a case ran on; `left_out`: what did
+    not run, and why."""
+
+    cases: Mapping[str, tuple[int, int]]
+    own_share: float
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> int:
+        """Cases that ran."""
+        return sum(run for run, _ in self.cases.values())
+
+    @property
+    def planned(self) -> int:
+        """Cases that were planned."""
+        return sum(planned for _, planned in self.cases.values())
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Classes of which no case ran."""
+        return tuple(name for name, (run, planned) in self.cases.items() if planned and not run)
+
+
+@dataclass(frozen=True)
 class Interval:
     """A confidence interval; `level` as a fraction."""
 
@@ -324,7 +352,8 @@ class Trial:
     `reason` is a short phrase by which failures are counted; `detail` and `where` are for a person.
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
     `evaluations`: how often it was evaluated, each time with other inputs; where the last one was RED, those
-    before were GREEN. `counters` are numbers of a run.
+    before were GREEN. `counters` are numbers of a run. `extent`: how much of the gate's plan ran; None where
+    that is not known.
     `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
     it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
 
@@ -348,6 +377,7 @@ class Trial:
     counters: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     evaluations: int = 1
+    extent: Extent | None = None
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     study: str = field(default="", compare=False)

@@ -139,6 +139,22 @@ def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
     )
 
 
+def test_cases_that_did_not_run_are_counted_and_unproven_kernels_are_marked() -> None:
+    whole = replace(MEASURED, cases_run=212, cases_planned=212, classes_missed=0, own_share=1.0)
+    (table,) = leaderboards([whole])
+    assert "cases" not in text(table, 200)
+    part = replace(whole, number=14, cases_run=61)
+    unproven = replace(part, number=15, classes_missed=2)
+    (table,) = leaderboards([whole, part, unproven])
+    heading, *rows = text(table, 200).splitlines()[1:]
+    assert "cases" in heading.split()
+    shown = "\n".join(rows)
+    assert shown.count("212/212") == 1
+    assert shown.count("61/212") == 2
+    assert shown.count("UNPROVEN") == 1
+    assert [r["classes_missed"] for r in leaderboard_records([part, unproven]).records] == [0, 2]
+
+
 def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     tied = replace(CONFIRMED, number=7, median_us=8.54, verdict="tie", speedup_low=0.99)
     third = replace(CONFIRMED, number=9, median_us=9.5, rank=3)

@@ -110,7 +110,9 @@ def views(connection: sa.Connection) -> dict[str, set[str]]:
 
 
 def test_its_studies(store: Store, known: dict[str, Any]) -> None:
-    assert [plain(study) for study in store.studies()] == known["studies"]
+    # what came later is as it was when nobody could ask for it
+    later = {"accept_unproven": False}
+    assert [plain(study) for study in store.studies()] == [one | later for one in known["studies"]]
     planted = store.study("planted-1")
     assert planted.folders == ("/tmp/more-kernels", "/tmp/no-kernels")
     assert planted.warm_start == {"attention-1": 51}
@@ -143,7 +145,7 @@ def expected(one: dict[str, Any]) -> Any:
     timed = (trial["timing"] or {"clocks": {}})["clocks"].pop("visits", 1)
     green = trial["counters"].pop("green_visits", 0)
     added = {name: one[name] for name in ("id", "study", "number", "created", "same_as", "source_digest")}
-    return trial | added | {"evaluations": timed + green}
+    return trial | added | {"evaluations": timed + green, "extent": None}
 
 
 def test_its_confirmations_with_every_sample(store: Store, known: dict[str, Any]) -> None:
@@ -166,8 +168,10 @@ def test_its_confirmations_with_every_sample(store: Store, known: dict[str, Any]
 
 
 def test_its_leaderboards_and_failures(store: Store, known: dict[str, Any]) -> None:
+    unknown = dict.fromkeys(("cases_run", "cases_planned", "classes_missed", "own_share"))
     for board in known["leaderboards"]:
-        assert [plain(row) for row in store.leaderboard(**board["asked"])] == board["rows"], board["asked"]
+        expected_rows = [row | unknown for row in board["rows"]]
+        assert [plain(row) for row in store.leaderboard(**board["asked"])] == expected_rows, board["asked"]
     kinds = {row["kind"] for board in known["leaderboards"] for row in board["rows"]}
     assert kinds == {"confirmed", "measured", "estimate"}
     for study in store.studies():

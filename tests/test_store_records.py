@@ -12,6 +12,7 @@ from evo.errors import StoreError, UnknownName, UsageError
 from evo.store import Store, TrialRow
 from evo.trial import (
     CaseError,
+    Extent,
     Interval,
     Outcome,
     Trial,
@@ -25,6 +26,7 @@ from evo.trial import (
         timed(resources=None, machine_code="", errors=()),
         estimated(1, 12.5),
         dataclasses.replace(failed(2, Outcome.RED, "row error"), detail="fine"),
+        timed(extent=Extent({"tile": (3, 4), "ragged": (0, 24)}, 0.125, ("ragged: 24 cases, over budget",))),
     ],
 )
 def test_a_trial_comes_back_as_it_was(store: Store, trial: Trial) -> None:
@@ -54,6 +56,7 @@ def test_a_study_comes_back_as_it_was(store: Store) -> None:
         warm_start={"earlier": 3},
         versions={"evo": "0.1"},
         seed=2**40,
+        accept_unproven=True,
     )
     made = store.create(first)
     assert dataclasses.replace(made, id=0, created="") == first

@@ -243,6 +243,14 @@ StrategyOption = Annotated[
         "--strategy", autocompletion=strategy_names, rich_help_panel=HOW, help="What chooses the next point."
     ),
 ]
+UnprovenOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-unproven",
+        rich_help_panel=HOW,
+        help="Rank, and mark, kernels on which some class of the gate's cases did not run.",
+    ),
+]
 DeviceOption = Annotated[
     str,
     typer.Option(

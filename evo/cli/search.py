@@ -35,6 +35,7 @@ from evo.cli.options import (
     TaskArgument,
     TemplateOption,
     TemplatesOption,
+    UnprovenOption,
     WarmStartOption,
     WorkersOption,
     nvcc_or_environment,
@@ -73,6 +74,7 @@ def search(
     strategy: StrategyOption = "evo",
     seed: SeedOption = 0,
     warm_start: WarmStartOption = None,
+    accept_unproven: UnprovenOption = False,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
@@ -112,6 +114,7 @@ def search(
             seed=seed,
             workers=workers or os.cpu_count() or 1,
             rate=rate,
+            accept_unproven=accept_unproven,
             folders=tuple(map(str, folders)),
         )
         setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))

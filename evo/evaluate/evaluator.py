@@ -236,6 +236,8 @@ class EvaluatorSpec:
     """Whose baselines are captured when the evaluator is made; else with its first candidate."""
     timing: TimingSettings = field(default_factory=TimingSettings)
     compile_timeout_s: float = 60.0
+    accept_unproven: bool = False
+    """Whether a kernel on which some class of the gate's cases did not run may be GREEN."""
 
     @classmethod
     def of(cls, setup: Setup) -> EvaluatorSpec:
@@ -251,6 +253,7 @@ class EvaluatorSpec:
             folders=setup.folders,
             nvcc=setup.nvcc,
             problem=study.problem,
+            accept_unproven=study.accept_unproven,
         )
 
     @property

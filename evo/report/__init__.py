@@ -4,6 +4,7 @@ from evo.report.baselines import Groups, best_baseline, compared_with, fastest_o
 from evo.report.tables import STYLES, Column, Facts, Form, Record, Table, as_json
 from evo.report.words import (
     an_estimate,
+    cases_text,
     count,
     dollars,
     duration,
@@ -15,6 +16,7 @@ from evo.report.words import (
     point_text,
     ratio_text,
     score_text,
+    share_text,
     three_digits,
 )
 
@@ -29,6 +31,7 @@ __all__ = [
     "an_estimate",
     "as_json",
     "best_baseline",
+    "cases_text",
     "compared_with",
     "count",
     "dollars",
@@ -44,5 +47,6 @@ __all__ = [
     "point_text",
     "ratio_text",
     "score_text",
+    "share_text",
     "three_digits",
 ]

@@ -11,6 +11,7 @@ from evo.report import (
     Groups,
     Record,
     Table,
+    cases_text,
     compared_with,
     count,
     estimates,
@@ -64,7 +65,7 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
     title = f"{first.problem} · {first.device}"
     columns = [
         Column("#", lambda r: f"{r['rank']}{r['tied']}", right=True),
-        Column("trial", lambda r: f"{r['study']}/{r['number']}"),
+        Column("trial", _trial),
     ]
     if first.median_us is None:
         called = estimates(first.problem, (row.template for row in rows))
@@ -81,6 +82,8 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
         ]
         if first.kind == "confirmed":
             columns += [Column("cold", lambda r: score_text(r["cold_us"], None), right=True, wide=True)]
+    if any(row.cases_run != row.cases_planned for row in rows):  # else all ran, or nobody knows
+        columns += [Column("cases", _cases, right=True)]
     columns += [
         Column("regs", lambda r: count(r["registers"]), right=True, wide=True),
         Column("spill", lambda r: count(r["spill_bytes"]), right=True, wide=True),
@@ -93,6 +96,16 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
         _ranked_record(r, shared) | {"tied": "=" if ranks.count(r.rank) > 1 else ""} for r in rows
     )
     return Table(title, tuple(columns), records)
+
+
+def _trial(record: Record) -> str:
+    """Its name, and whether it is ranked although some class of the gate's cases did not run on it."""
+    return f"{record['study']}/{record['number']}{' UNPROVEN' if record['classes_missed'] else ''}"
+
+
+def _cases(record: Record) -> str:
+    """How many of the gate's cases ran, of how many."""
+    return cases_text(record["cases_run"], record["cases_planned"])
 
 
 def _versus(record: Record) -> str:

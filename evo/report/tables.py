@@ -28,6 +28,7 @@ STYLES = {
     "TIMED": "green",
     "GREEN": "green",
     "RED": "red",
+    "UNPROVEN": "yellow",
     "HUNG": "red",
     "CRASHED": "red",
     "works": "green",

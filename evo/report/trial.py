@@ -20,9 +20,10 @@ from evo.report import (
     point_text,
     ratio_text,
     score_text,
+    share_text,
 )
 from evo.report.confirmed import left_out
-from evo.trial import LaunchConfig, Resources, Timing, Trial
+from evo.trial import Extent, LaunchConfig, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.explain.replay import Replay
@@ -102,6 +103,8 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         where = f"{worst.problem}, {worst.family}, seed {worst.seed}"
         margin = f"row error {worst.row_error:.2e} of {worst.limit:.2e} allowed"
         yield "gate", f"{len(trial.errors)} cases; the nearest to its limit: {where}: {margin}"
+    if trial.extent:
+        yield from _extent_facts(trial.extent)
     if trial.resources:
         yield from _resource_facts(trial.resources, candidate.launch)
     launch = candidate.launch
@@ -113,6 +116,15 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "seconds", _numbers(trial.seconds)
     yield "counters", _numbers({name: value for name, value in trial.counters.items() if value})
     yield "recorded", trial.created
+
+
+def _extent_facts(extent: Extent) -> Iterator[tuple[str, str]]:
+    """How much of the gate's plan ran."""
+    text = (
+        f"{extent.run} of {extent.planned} cases ran; the study's own problem: {share_text(extent.own_share)}"
+    )
+    yield "checked", f"UNPROVEN: {text}" if extent.missed else text
+    yield "not checked", "\n".join(extent.left_out)
 
 
 def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[str, str]]:

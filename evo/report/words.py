@@ -83,6 +83,16 @@ def _bare(name: str) -> str:
     return name if len(name) <= KERNEL_NAME_WIDTH else name[: KERNEL_NAME_WIDTH - 2] + " …"
 
 
+def share_text(share: float) -> str:
+    """How much of a problem ran: `whole`, `38 %`, `0.4 %`."""
+    return "whole" if share >= 1 else f"{100 * share:.2g} %"
+
+
+def cases_text(run: int | None, planned: int | None) -> str:
+    """`61/212`, or a dash where it is not known."""
+    return "-" if run is None or planned is None else f"{run}/{planned}"
+
+
 def ratio_text(ratio: float | None, low: float | None, high: float | None) -> str:
     """`1.08x [1.07, 1.09]`: above 1 is faster than the baseline."""
     if ratio is None:

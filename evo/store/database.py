@@ -43,6 +43,7 @@ _REVISED = (
     *("outcome", "reason", "detail", "location", "errors", "worst_error", "evaluations"),
     *("median_us", "low_us", "high_us", "level", "protocol", "samples", "clocks"),
     *("baselines", "speedup", "speedup_low", "speedup_high", "counters"),
+    *("cases_run", "cases_planned", "classes_missed", "own_share", "extent"),
 )
 """The columns of a trial that another evaluation may change."""
 

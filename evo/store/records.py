@@ -15,6 +15,7 @@ from evo.study import Study
 from evo.trial import (
     Candidate,
     CaseError,
+    Extent,
     Interval,
     LaunchConfig,
     Outcome,
@@ -81,7 +82,10 @@ class LeaderboardRow:
     `kind`: confirmed, measured (in the search alone), or estimate. Of a confirmed row `median_us`,
     `baselines_us` and `speedup` are what CONFIRMED found, with intervals of `level` that hold for all
     finalists at once, and `search_us` is what the search had measured; `rank` is shared by those whose
-    intervals overlap."""
+    intervals overlap.
+
+    `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` classes none did;
+    `own_share` (0 to 1) is how much of the problem ran there. None: not known."""
 
     trial: int
     study: str
@@ -114,6 +118,10 @@ class LeaderboardRow:
     cold_high_us: float | None = None
     cold_speedup: float | None = None
     search_us: float | None = None
+    cases_run: int | None = None
+    cases_planned: int | None = None
+    classes_missed: int | None = None
+    own_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -211,8 +219,29 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "counters": {k: _short(v) for k, v in trial.counters.items()},
         "seconds": {k: round(v, 4) for k, v in trial.seconds.items()},
         "evaluations": trial.evaluations,
+        **_extent_columns(trial.extent),
         "created": now(),
     }
+
+
+def _extent_columns(extent: Extent | None) -> dict[str, Any]:
+    if extent is None:
+        return dict.fromkeys(("cases_run", "cases_planned", "classes_missed", "own_share", "extent"))
+    return {
+        "cases_run": extent.run,
+        "cases_planned": extent.planned,
+        "classes_missed": len(extent.missed),
+        "own_share": extent.own_share,
+        "extent": {"cases": dict(extent.cases), "left_out": list(extent.left_out)},
+    }
+
+
+def _extent_of(row: Mapping[str, Any]) -> Extent | None:
+    kept = row["extent"]
+    if kept is None:
+        return None
+    cases = {name: (run, planned) for name, (run, planned) in kept["cases"].items()}
+    return Extent(cases, row["own_share"], tuple(kept["left_out"]))
 
 
 def _resource_columns(resources: Resources | None) -> dict[str, Any]:
@@ -263,6 +292,7 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
         resources=_resources_of(row),
         errors=tuple(CaseError(p, f, s, _or_inf(e), _or_inf(limit)) for p, f, s, e, limit in row["errors"]),
         timing=_timing_of(row),
+        extent=_extent_of(row),
         **{name: row[name] for name in _SAME_NAME},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic. Another table, column or view is another revision."""
 
@@ -46,6 +46,7 @@ studies = sa.Table(
     sa.Column("heartbeat", sa.Float),
     sa.Column("folders", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("warm_start", sa.JSON, nullable=False, server_default="{}"),
+    sa.Column("accept_unproven", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("versions", sa.JSON, nullable=False),
     sa.Column("baselines", sa.JSON, nullable=False),
     sa.Column("created", sa.String, nullable=False),
@@ -120,6 +121,11 @@ trials = sa.Table(
     sa.Column("seconds", sa.JSON, nullable=False),
     sa.Column("clocks", sa.JSON, nullable=False),
     sa.Column("evaluations", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("cases_run", sa.Integer),
+    sa.Column("cases_planned", sa.Integer),
+    sa.Column("classes_missed", sa.Integer),
+    sa.Column("own_share", sa.Float),
+    sa.Column("extent", sa.JSON(none_as_null=True)),
     sa.Column("created", sa.String, nullable=False),
     sa.UniqueConstraint("study_id", "number", name="one_trial_a_number"),
     # A number column holds a measured number or nothing: no inf, no -1 (and SQLite stores NaN as NULL).

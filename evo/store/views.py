@@ -53,6 +53,7 @@ WITH entrants AS (
         eligible.speedup, eligible.speedup_low, eligible.speedup_high, eligible.baselines,
         eligible.estimate_us, eligible.estimate_gpu, eligible.registers, eligible.spill_bytes,
         eligible.smem_bytes, eligible.worst_error,
+        eligible.cases_run, eligible.cases_planned, eligible.classes_missed, eligible.own_share,
         confirmed.confirmation_id,
         confirmed.low_us AS sure_low_us, confirmed.high_us AS sure_high_us, confirmed.level AS sure_level,
         confirmed.speedup AS sure_speedup, confirmed.speedup_low AS sure_speedup_low,
@@ -88,7 +89,8 @@ SELECT
     CASE WHEN kind = 'confirmed' THEN sure_speedup_high ELSE speedup_high END AS speedup_high,
     estimate_us, estimate_gpu, registers, spill_bytes, smem_bytes, worst_error, point,
     versus, verdict, cold_median_us AS cold_us, cold_low_us, cold_high_us, cold_speedup,
-    median_us AS search_us, baselines, confirmation_id AS confirmation
+    median_us AS search_us, baselines, confirmation_id AS confirmation,
+    cases_run, cases_planned, classes_missed, own_share
 FROM entrants
 """
 """Rank, kind and times of each of some eligible trials.
