@@ -1,7 +1,7 @@
 """A task: its problems, inputs, high-precision reference, baselines and work. `load_task` finds it by name.
 
 A task is a folder `templates/<name>/` with a `task.py` that defines `TASK`. It is Python and runs with all
-rights of the person who starts evo: read a task or template file of others before using it, as any program.
+rights of the person who starts evo, as templates do: use only those that you trust, as with any program.
 """
 
 from __future__ import annotations

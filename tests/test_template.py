@@ -1,19 +1,21 @@
-"""Templates: what renders, and that broken or hostile ones are refused with file, line and a hint."""
+"""Templates: what renders, and that broken ones are refused with file, line and a hint."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Limits, target
 from evo.task import Task, list_tasks, load_task
-from evo.template import RENDERED_BYTES, Template, list_templates, load_template
+from evo.template import Template, list_templates, load_template
+from evo.template.include import Includes
 from evo.trial import body_of
 
 HERE = Path(__file__).parent
@@ -215,45 +217,82 @@ REFUSED = {
     "syntax error": "int x = {{ rows ;",
     "hole without a parameter": "int x = {{ rowz }};",
     "unclosed if": "//% if rows\nint x;",
-    "python internals": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "format string": "{{ '{0.__class__}'.format(rows) }}",
-    "subscript": "{{ rows['__class__'] }}",
-    "attr filter": "{{ rows | attr('__class__') }}",
-    "globals of a loop": "//% for i in range(2)\n{{ loop.__init__.__globals__ }}\n//% endfor",
-    "environment of a loop": "//% for i in range(2)\n{{ loop.cycle }}\n//% endfor",
-    "self": "{{ self }}",
     "import": "{% import 'naive.cu.jinja' as other %}",
-    "include statement": "{% include '/etc/passwd' %}",
-    "macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "endless loop": "//% for a in range(10**9)\n//% endfor",
-    "long loop": "//% for a in range(1000000000)\n//% endfor",
-    "nested loops": "//% for a in range(9999)\n//% for b in range(9999)\n//% endfor\n//% endfor",
-    "loop over text": "//% for a in 'aaaaaaaaaaaa'\n//% endfor",
-    "loop over list": "//% for a in [1, 2, 3]\n//% endfor",
-    "recursive loop": "{% for a in range(3) recursive %}{{ loop(range(3)) }}{% endfor %}",
-    "1 GB by repetition": "{{ 'x' * 1073741824 }}",
-    "1 GB by centring": "{{ 'x' | center(1073741824) }}",
-    "1 GB by formatting": "{{ '%1073741824d' % 1 }}",
-    "1 GB by method": "{{ 'x'.ljust(1073741824) }}",
-    "1 GB by joining": "{{ 'x' ~ 'y' }}",
-    "1 GB by loop": "//% for a in range(99999)\n" + 10900 * "x" + "\n//% endfor",
-    "power": "{{ 2 ** 99999999999 }}",
-    "large number": "{{ rows * 4611686018427387904 }}",
     "division by zero": "{{ rows // 0 }}",
     "a list in a hole": "{{ [1, 2] }}",
-    "range shadowed": "//% set range = 3\n",
+    "no number": "{{ rows * 1e999 }}",
+    "a type error": "{{ rows + element }}",
+    "too many digits": "{{ 10 ** 5000 }}",
     "deep nesting": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "call of a hole": "{{ element() }}",
 }
 
 
 @pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED.keys())
-def test_broken_and_hostile_sources_are_refused_at_once(tmp_path: Path, source: str) -> None:
-    start = time.perf_counter()
+def test_broken_sources_are_refused(tmp_path: Path, source: str) -> None:
     with pytest.raises(BadTemplate, match=r"bad\.cu\.jinja:\d+: ") as caught:
         _render(tmp_path, source + "\n")
     assert caught.value.hint
-    assert time.perf_counter() - start < 5
+
+
+UNRESOLVED = {
+    "digraph": '%:include "{0}"',
+    "absolute, in angle brackets": "#include <{1}>",
+    "relative, in angle brackets": "#include <../{0}>",
+    "deep, in angle brackets": "#include <cuda/../../{0}>",
+    "macro": '#define FILE "{0}"\n#include FILE',
+    "macro with arguments": "#define FILE(x) #x\n#include FILE({0})",
+    "comment before the word": '#/**/include "{0}"',
+    "comment behind the word": '#include/**/"{0}"',
+    "comment before the directive": '/* */ #include "{0}"',
+    "comment of two lines": '#/*\n*/include "{0}"',
+    "splice in the word": '#incl\\\nude "{0}"',
+    "splice behind the word": '#include \\\n"{0}"',
+    "splice before blanks": '#include \\  \n"{0}"',
+    "form feed": '#\finclude "{0}"',
+    "vertical tab": '#include\v"{0}"',
+    "form feed first": '\f#include "{0}"',
+    "next": '#include_next "{0}"',
+    "next in angle brackets": "#include_next <{0}>",
+    "import": '#import "{0}"',
+    "import in angle brackets": "#import <{1}>",
+    "text before": '#include L"{0}"',
+    "nothing": "#include",
+}
+
+
+@pytest.mark.parametrize("spelling", UNRESOLVED.values(), ids=UNRESOLVED.keys())
+def test_no_include_stays_unresolved(tmp_path: Path, spelling: str) -> None:
+    """Whatever is not pasted and not the toolkit's is refused, so a stored source needs no other file."""
+    planted = tmp_path / "planted.cuh"
+    planted.write_text("int planted;\n")
+    with pytest.raises(BadTemplate, match=r"bad\.cu\.jinja:\d+: refused") as caught:
+        _render(tmp_path, "int x;\n" + spelling.format("planted.cuh", planted) + "\n")
+    assert "#include <NAME>" in caught.value.hint or "include folder" in caught.value.hint
+
+
+def test_words_in_comments_and_texts_are_no_includes(tmp_path: Path) -> None:
+    lines = (
+        "// what is important: #include <../x> is not written\n"
+        '/* #include <../a>\n#include_next <b> */ const char* t = "#include <../c>";\n'
+        '#include <cuda/std/array>  // included "for" std::array\n'
+        "#if __has_include(<cuda_bf16.h>)\n#endif\n"
+    )
+    assert lines in _render(tmp_path, lines)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(text=st.text("#%:include_next<>\"/*\\ \n\t\f\v'R()x.h", max_size=60))
+def test_any_text_is_pasted_or_refused(text: str) -> None:
+    try:
+        said = Includes("attention", ()).paste(text, EVERY_PATH)
+    except BadTemplate as error:
+        said = error.message
+    refused = re.match(r".*\.cu\.jinja:\d+: ", said)
+    assert refused or not re.search(r'^[ \t]*#[ \t]*include[ \t]*"', said, re.MULTILINE)
+
+
+EVERY_PATH = HERE / "templates/attention/naive.cu.jinja"
 
 
 @pytest.mark.parametrize(
@@ -269,9 +308,18 @@ def test_the_line_is_the_right_one(tmp_path: Path, source: str, line: int) -> No
         _render(tmp_path, source)
 
 
-def test_a_huge_template_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadTemplate, match="larger than"):
-        _render(tmp_path, "x" * (RENDERED_BYTES + 1))
+def test_all_of_jinja_may_be_used(tmp_path: Path) -> None:
+    source = """//% macro twice(n)
+{{ n }}, {{ n }}
+//%- endmacro
+//% for name in ["a", "b"]
+int {{ name }}[2] = { {{ twice(rows) }} };
+//% endfor
+int n = {{ [rows, 3] | max }}, digits = {{ "%04d" | format(rows) }};
+"""
+    text = _render(tmp_path, source)
+    assert "int b[2] = { 64, 64 };" in text
+    assert "int n = 64, digits = 0064;" in text
 
 
 PYTHON_REFUSED = {

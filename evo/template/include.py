@@ -1,4 +1,10 @@
-"""Quoted includes: their text is pasted, so that a candidate's source needs no other file."""
+"""Includes: the text of quoted ones is pasted, so that a candidate's source needs no file but the toolkit's.
+
+An include in angle brackets stays: the toolkit's folders alone are searched for it (by nvcc also those of the
+host's compiler), and one that is not there does not compile. Whatever else includes a file is refused with
+file and line: a path that leads out of those folders, a macro for a name, a directive that is not written
+plainly (`%:include`, a comment or a line's end inside).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,12 @@ from evo.task import template_folders
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]*)"[^\n]*$', re.MULTILINE)
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*\n", re.MULTILINE)
+_OF_TOOLKIT = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?!/)(?!(?:[^>\n]*/)?\.\.?/)[^>\n\\]+>", re.MULTILINE)
+_ANY = re.compile(r"^[^\S\n]*(?:#|%:)[^\S\n]*(?:include|import)(?![A-Za-z0-9])[^\n]*", re.MULTILINE)
+_SPLICE = re.compile(r"\\[ \t\f\v\r]*\n")
+_NO_CODE = re.compile(
+    r"""R"(?P<end>[^ ()\\\s]{0,16})\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/""", re.DOTALL
+)
 _INCLUDE_NAME = re.compile(r"[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*")
 
 
@@ -28,6 +40,8 @@ class Includes:
         return self._paste(text, origin, set())
 
     def _paste(self, text: str, origin: Path, pasted: set[Path]) -> str:
+        _refuse_others(_INCLUDE.sub("", text), origin)
+
         def content(match: re.Match[str]) -> str:
             asked = match[1], origin
             if asked not in self._found:
@@ -65,7 +79,25 @@ class Includes:
         )
 
 
+def _refuse_others(text: str, origin: Path) -> None:
+    """BadTemplate where `text`, rendered from the file `origin`, includes what is not the toolkit's."""
+    text = _SPLICE.sub("", text) if "\\" in text else text
+    if text.count("include") + text.count("import") == len(_OF_TOOLKIT.findall(text)):
+        return  # few sources have these words elsewhere, and need a closer look
+    code = _NO_CODE.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
+    for found in _ANY.finditer(code):
+        if not _OF_TOOLKIT.match(found[0]):
+            directive = found[0].strip()
+            raise BadTemplate(
+                f"{origin}:{_line_of(origin, directive)}: refused: {directive}",
+                'write #include "NAME" for a file of an include folder, #include <NAME> for the toolkit\'s',
+            )
+
+
 def _line_of(path: Path, text: str) -> int:
-    """The first line of a file that contains `text`."""
+    """The first line of a file that contains `text`, or of its words the last; 1 where none does."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    return next((i for i, line in enumerate(lines, 1) if text in line), 1)
+    for words in (text, text.rsplit(maxsplit=1)[-1]):
+        if numbers := [i for i, line in enumerate(lines, 1) if words in line]:
+            return numbers[0]
+    return 1

@@ -17,7 +17,7 @@ reach; `tiles(p, problem) -> tuple[int, ...]`, around whose multiples the gate l
 of bm and bn unless said otherwise); `DETERMINISTIC = False` where the bits of a result may differ from run
 to run. In models `p.bm` may be an array: write them with operators and `np.where`.
 
-What Jinja a source may use is said in sandbox.py; what its quoted includes mean, in include.py.
+Both files are programs: use only those that you trust. What includes mean is said in include.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from evo.gpu import Gpu, Limits, arch_number, target
 from evo.space import Filling, ResourceModels, Space, hardware_rules
 from evo.task import Task, blame, find_file, load_module, template_folders
 from evo.template.include import Includes
-from evo.template.sandbox import Program
+from evo.template.jinja import Program
 from evo.trial import (
     BufferArg,
     Candidate,
