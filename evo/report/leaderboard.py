@@ -82,7 +82,7 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
         ]
         if first.kind == "confirmed":
             columns += [Column("cold", lambda r: score_text(r["cold_us"], None), right=True, wide=True)]
-    if any(row.cases_run != row.cases_planned for row in rows):  # else all ran, or nobody knows
+    if any(row.cases_run != row.cases_planned for row in rows):  # else all ran, or it is not known
         columns += [Column("cases", _cases, right=True)]
     columns += [
         Column("regs", lambda r: count(r["registers"]), right=True, wide=True),
