@@ -115,7 +115,7 @@ class Families:
     sees."""
 
     plain: str
-    """Inputs without any trait; kernels are timed on them."""
+    """Inputs without any trait; kernels are timed on them, unless the task says what else."""
     sharp: str | None = None
     """A few terms of a sum carry it: a lost term or a wrong scale shows."""
     even: str | None = None
@@ -271,6 +271,19 @@ class Task(ABC):
     def nbytes(self, problem: Problem) -> int:
         """Compulsory traffic: every input is read once, every output written once."""
         return sum(b.nbytes * (b.read + b.written) for b in self.buffers(problem))
+
+    # ---- what kernels are timed on
+
+    @property
+    def timing_inputs(self) -> Mapping[str, str]:
+        """Inputs that kernels are timed on, by name, each with why it is there; the first one is the plain
+        one. By default there is no other."""
+        return {self.families.plain: "the plain family"}
+
+    def timing_tensors(self, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
+        """Fresh contents of all buffers that a kernel may read, as `inputs` gives them, for one of
+        `timing_inputs`. By default its names are those of families."""
+        return self.inputs(problem, name, seed, torch_device)
 
     # ---- what the gate tries
 

@@ -84,6 +84,27 @@ class TaskTests:
                     assert tensor.is_contiguous()
                     assert torch.equal(tensor, same[name]), f"{family} is not a function of the seed"
 
+    def test_timing_inputs_have_reasons_and_the_plain_one_comes_first(self, loaded: Task) -> None:
+        names = list(loaded.timing_inputs)
+        assert names[0] == loaded.families.plain
+        assert all(loaded.timing_inputs.values()), "a timing input says why it is there"
+        assert not {"worst", "mean", "plain"} & set(names), "these words are rankings"
+        with pytest.raises((UsageError, KeyError, ValueError)):
+            loaded.timing_tensors(loaded.example, "no such timing input", 0, "cpu")
+
+    def test_timing_inputs_fit_their_buffers_and_follow_the_seed(self, loaded: Task) -> None:
+        import torch
+
+        for problem in self.small_problems(loaded):
+            read = {b.name: b for b in loaded.buffers(problem) if b.read}
+            for name in loaded.timing_inputs:
+                one, same = (loaded.timing_tensors(problem, name, 3, "cpu") for _ in range(2))
+                assert set(one) == set(read), problem.key
+                for buffer, tensor in one.items():
+                    assert tuple(tensor.shape) == read[buffer].shape, f"{problem.key} {name} {buffer}"
+                    assert tensor.dtype == dtype_named(read[buffer].dtype).torch
+                    assert torch.equal(tensor, same[buffer]), f"{name} is not a function of the seed"
+
     def test_plain_inputs_differ_from_seed_to_seed(self, loaded: Task) -> None:
         import torch
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
 _call = load_module(Path(__file__).with_name("call.py"))
+_timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
 REACH = 512
 """Lengths that finalists are tried at one by one: eight tiles of 64 keys."""
@@ -55,6 +56,7 @@ class Attention(Task):
         masked="large_logits",  # a padding key, whose score is 0, outweighs keys with scores of -80
         others=("ascending", "large_logits", "equal_keys", "huge_last"),
     )
+    timing_inputs: Mapping[str, str] = _timing.TIMING_INPUTS
     baseline_groups: Mapping[str, tuple[str, ...]] = {"SDPA": tuple(_baselines.BACKENDS)}
     packages = _baselines.DISTRIBUTIONS
 
@@ -116,6 +118,10 @@ class Attention(Task):
         if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
             _show_padding(q, k, fixed)
         return dict(zip("qkv", drawn.to(dtype_named(problem.dtype).torch).unbind(), strict=True))
+
+    def timing_tensors(self, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = _timing.tensors(problem, name, seed, torch_device)
+        return found
 
     def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"o": _attention(problem, inputs, "float64")}
