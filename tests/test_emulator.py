@@ -286,3 +286,16 @@ def test_a_built_interpreter_loads_in_a_moment() -> None:
     )
     assert float(seconds) < 0.5
     assert h200().interpreter.build in ("avx512", "avx2", "portable")
+
+
+def test_variables_of_a_module_live_on_as_long_as_it_is_loaded() -> None:
+    """As on a GPU: the second launch of a loaded kernel meets what the first one left."""
+    declared = ".global .align 4 .u32 calls = 7;\n"
+    body = "atom.global.add.u32 %v, [calls], 1; st.global.u32 [%out], %v;"
+    binary = binary_of(entry(COPY + body).replace(".visible", declared + ".visible", 1))
+    source, out = aligned(4).view(np.uint32), aligned(4).view(np.uint32)
+    config = LaunchConfig((1, 1, 1), (1, 1, 1), 0, (BufferArg("in"), BufferArg("out")))
+    for kernel in (EmulatorKernel(h200(), binary), EmulatorKernel(h200(), binary)):
+        for expected in (7, 8, 9):
+            kernel.launch(config, regions_of({"in": source, "out": out}))
+            assert out[0] == expected

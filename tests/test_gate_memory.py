@@ -17,7 +17,6 @@ from host_kernels import (
     verdict,
 )
 
-from evo.compile import module_state
 from evo.errors import Red
 from evo.gate.memory import GUARD_BYTES
 from evo.trial import Problem, Workspace
@@ -172,15 +171,9 @@ def test_errors_that_only_a_hostile_schedule_shows_are_red(schedule: str) -> Non
 def test_module_level_state_is_red() -> None:
     used = """.visible .global .align 4 .u32 calls;
 .visible .entry k(.param .u64 p) {
-  ld.global.u32 %r1, [calls];
+  st.global.u32 [calls], 1;
   ret;
 }"""
     with pytest.raises(Red, match="calls"):
         verdict(honest, ptx=used)
-    assert not module_state(used.replace("[calls]", "[%rd1]"))  # declared by a library, used by nobody
-    assert not module_state(used.replace("calls", "$str"))
-    assert not module_state(
-        ".const .align 4 .b8 table[16] = {1, 2};\n.visible .entry k() {\n ld.const.u32 %r1, [table];\n}"
-    )
-    table = ".global .align 4 .b8 table[16];\n.visible .entry k() {\n mov.u64 %rd1, table;\n}"
-    assert module_state(table) == ("table",)
+    verdict(honest, ptx=used.replace("[calls]", "[%rd1]"))  # declared by a library, used by nobody

@@ -2,7 +2,8 @@
 
 from evo.compile.compiler import PARTS, Compiler, Part, find_compiler
 from evo.compile.ninja import build_shared_library
-from evo.compile.ptxas import assemble, disassemble, machine_code, module_state
+from evo.compile.ptxas import assemble, disassemble, machine_code
+from evo.compile.state import module_state
 from evo.compile.toolkit import Toolkit, find_tool, host_compiler, toolkits
 
 __all__ = [

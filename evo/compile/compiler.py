@@ -33,7 +33,8 @@ from evo.cache import Cache
 from evo.compile.built import LINES, Backend, Built
 from evo.compile.nvcc import NvccCommands
 from evo.compile.nvrtc_pool import NvrtcPool
-from evo.compile.ptxas import first_errors, machine_code, module_state, reason, resources, without_ptx_text
+from evo.compile.ptxas import first_errors, machine_code, reason, resources, without_ptx_text
+from evo.compile.state import module_state
 from evo.compile.toolkit import Toolkit, toolkits
 from evo.errors import MachineError, Uncompilable
 from evo.trial import Binary, Resources, digest_of
@@ -42,6 +43,8 @@ OPTIONS = ("-std=c++17",)
 """What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
 OLDEST = (12, 4)
 """Releases below are passed over unless they are asked for by name."""
+READING = 2
+"""Counts up when more, or something else, is read out of what a compiler gives: older entries are void."""
 PRUNE_EVERY = 1000
 """Own builds between two looks at the size of the cache."""
 Part = Literal["cubin", "ptx"]
@@ -133,7 +136,7 @@ class Compiler:
 
     def key(self, source: str, entry: str, arch: str) -> str:
         """The cache key: equal keys are the same binary, with the same parts."""
-        return digest_of(source, entry, arch, list(self.options), sorted(self.parts), self.version)
+        return digest_of(READING, source, entry, arch, list(self.options), sorted(self.parts), self.version)
 
     def compile(self, source: str, entry: str, arch: str) -> Binary:
         """The binary of `source` for `arch` ("sm_89", "sm_90a"), from the cache if it was built before.

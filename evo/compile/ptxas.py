@@ -128,17 +128,6 @@ def machine_code(cubin: bytes, ptx: str, entry: str) -> str:
     return digest.hexdigest()[:32]
 
 
-_GLOBAL = re.compile(r"[ \t]*(?:\.(?:visible|weak|extern|common)[ \t]+)*\.global\b([^;=]*)")
-_TEXT_CONSTANTS = ("$str", "__func__", "__PRETTY_FUNCTION__")
-
-
-def module_state(ptx: str) -> tuple[str, ...]:
-    """The module-level `__device__` variables that a kernel uses: they live on between launches. Libraries
-    declare some that are not used."""
-    declared = [re.sub(r"\[.*", "", m[1], flags=re.DOTALL).split()[-1] for m in _declarations(ptx, _GLOBAL)]
-    return tuple(n for n in declared if not n.startswith(_TEXT_CONSTANTS) and mentioned_twice(ptx, n))
-
-
 def _declarations(ptx: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
     """The lines with `.global` or `.const` that begin as `pattern` does, once each: found by these words, in
     a tenth of the time that a search by line takes."""

@@ -99,7 +99,7 @@ def check(
 
 
 def refuse_state(binary: Binary) -> None:
-    """Raises Red if the kernel uses a module-level `__device__` variable: it would live on between launches,
-    where no guard and no poison reaches it. Tables belong in `__constant__`, scratch in a workspace."""
+    """Raises Red if the kernel may write what lives on between launches, where no guard and poison reach:
+    a module-level variable, its own parameters, the heap. Scratch belongs in a workspace."""
     for name in binary.state:
-        raise Red("module-level state", f"the kernel uses the __device__ variable {name}", name)
+        raise Red("module-level state", f"the kernel may write {name}, which lives on between launches", name)

@@ -198,7 +198,7 @@ class Interpreter:
 
 
 class Module:
-    """A parsed PTX module; immutable, so several threads may run it at once."""
+    """A loaded PTX module; several threads may run it at once. Its variables live as long as it does."""
 
     def __init__(self, interpreter: Interpreter, ptx: str) -> None:
         self.interpreter = interpreter

@@ -5,16 +5,16 @@
  *   - Addresses: global memory *is* host memory. A pointer that a kernel gets is the host address of a
  *     region. The regions of the launch have exact bounds, and anything outside them is out of bounds.
  *     `.const`, module-scope `.global` symbols and the kernel parameters live in memory of the interpreter.
- *     They keep their values only for one launch.
+ *     Symbols keep their values as long as the module is loaded, parameters for one launch.
  *   - Text is UTF-8 and NUL-terminated. The handle that it was got from owns it: it lives as long as the
  *     handle.
- *   - Module handles are immutable after parsing: several threads may launch from one module at once. A
- *     launch uses its own worker threads. It shares nothing with other launches but the memory of the
- *     regions.
+ *   - Several threads may launch from one module at once. A launch uses its own worker threads. It shares
+ *     nothing with other launches but the memory of the regions and the module's `.global` symbols.
  *   - Nothing throws across this boundary. No input (PTX text, sizes, addresses) may crash the process,
  *     except regions that do not exist.
- *   - Same PTX, same launch, same schedule, `threads` = 1: same result and same report, bit for bit. With
- *     more threads the same holds for kernels whose CTAs do not communicate through global memory.
+ *   - Same PTX, same launch, same schedule, `threads` = 1, same values in `.global` symbols: same result and
+ *     same report, bit for bit. With more threads the same holds for kernels whose CTAs do not communicate
+ *     through global memory.
  */
 #ifndef EVO_PTX_H
 #define EVO_PTX_H
@@ -34,7 +34,7 @@ extern "C" {
 
 /* It goes up whenever a struct or the meaning of a call changes. Compare it with evo_ptx_abi_version() after
  * loading. */
-#define EVO_PTX_ABI_VERSION 4
+#define EVO_PTX_ABI_VERSION 5
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 

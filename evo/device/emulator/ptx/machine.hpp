@@ -244,8 +244,7 @@ struct Launch {
   u32 registers = 0;  // of a thread at its start; 0: not known
   bool init = true, race = true, late_copies = false, late_wgmma = false;
   std::vector<u8> params;
-  u64 param_address = 0;  // of the parameter block, aligned to 128
-  std::vector<std::vector<u8>> symbol_memory;
+  u64 param_address = 0;              // of the parameter block, aligned to 128
   std::vector<GlobalRegion> regions;  // sorted by address
   std::vector<u64> symbol_address;    // per Module::variables
   std::atomic<u64> next_cluster{0}, first_bad{~u64(0)}, spent{0}, finished{0};

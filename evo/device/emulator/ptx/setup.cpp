@@ -164,26 +164,40 @@ void add_parameters(Launch& L) {
   add_region(L, {"kernel parameters", L.param_address, nbytes, false, true, Space::PARAM, {}});
 }
 
-void add_variables(Launch& L) {
-  const Module& m = *L.program->module;
-  L.symbol_address.assign(m.variables.size(), 0);
+// Gives the variables their first values.
+void place_variables(const Module& m, Placed& placed) {
+  std::vector<std::vector<u8>> memory;
+  std::vector<u64> address(m.variables.size(), 0);
   for (size_t i = 0; i < m.variables.size(); i++) {
     const Variable& v = m.variables[i];
     if ((v.space != Space::GLOBAL && v.space != Space::CONST) || v.external) continue;
-    u8* at = aligned(L.symbol_memory.emplace_back(v.nbytes + 256), 256);
+    u8* at = aligned(memory.emplace_back(v.nbytes + 256), 256);
     std::memcpy(at, v.init.data(), std::min<u64>(v.init.size(), v.nbytes));
-    L.symbol_address[i] = reinterpret_cast<u64>(at);
-    add_region(L, {v.name, L.symbol_address[i], v.nbytes, v.space == Space::GLOBAL, true, v.space, {}});
+    address[i] = reinterpret_cast<u64>(at);
   }
   // Initialisers that name other variables.
   for (size_t i = 0; i < m.variables.size(); i++)
     for (auto& a : m.variables[i].addresses) {
       auto it = m.variable_index.find(a.symbol);
-      if (!L.symbol_address[i] || it == m.variable_index.end()) continue;
-      const u64 value = L.symbol_address[it->second] + static_cast<u64>(a.offset);
-      if (a.at + 8 <= m.variables[i].nbytes)
-        std::memcpy(reinterpret_cast<u8*>(L.symbol_address[i]) + a.at, &value, 8);
+      if (!address[i] || it == m.variable_index.end()) continue;
+      const u64 value = address[it->second] + static_cast<u64>(a.offset);
+      if (a.at + 8 <= m.variables[i].nbytes) std::memcpy(reinterpret_cast<u8*>(address[i]) + a.at, &value, 8);
     }
+  placed.memory = std::move(memory);
+  placed.address = std::move(address);
+}
+
+void add_variables(Launch& L) {
+  const Module& m = *L.program->module;
+  Placed& placed = *m.placed;
+  const std::lock_guard lock(placed.mutex);
+  if (placed.address.empty()) place_variables(m, placed);
+  L.symbol_address = placed.address;
+  for (size_t i = 0; i < m.variables.size(); i++) {
+    const Variable& v = m.variables[i];
+    if (!L.symbol_address[i]) continue;
+    add_region(L, {v.name, L.symbol_address[i], v.nbytes, v.space == Space::GLOBAL, true, v.space, {}});
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // the statements mean comes later.
 #pragma once
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -78,9 +80,17 @@ struct Function {
   i64 find_label(u32 scope, const std::string& label) const;
 };
 
+// Where the variables of a module lie: from its first launch on, for all launches.
+struct Placed {
+  std::mutex mutex;
+  std::vector<std::vector<u8>> memory;
+  std::vector<u64> address;  // per Module::variables, 0: none
+};
+
 struct Module {
   std::string version, target;
   std::vector<Variable> variables;
+  std::shared_ptr<Placed> placed = std::make_shared<Placed>();
   std::vector<Function> functions;
   std::unordered_map<std::string, u32> function_index, variable_index;
   std::unordered_map<u32, std::string> files;
