@@ -11,6 +11,7 @@
     ├── NothingFound               4   the search ended without a correct kernel
     └── CandidateError             -   one candidate failed; becomes a trial, never stops a search
         ├── Infeasible                 a rule of the space says no
+        ├── Unrenderable               the template fails at this point
         ├── Uncompilable               nvcc or ptxas says no
         ├── Unlaunchable               the driver says no
         ├── Red                        wrong, racy, out of bounds
@@ -23,6 +24,7 @@ Anything else that is raised is a bug of evo (exit 1, with its traceback).
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 
@@ -100,6 +102,21 @@ class Infeasible(CandidateError):
     """A rule of the space says no."""
 
     outcome = "INFEASIBLE"
+
+
+class Unrenderable(CandidateError):
+    """The template fails at this point: its text, a rule, or a function of its Python file."""
+
+    outcome = "UNRENDERABLE"
+
+    @classmethod
+    def of(cls, error: BadTemplate) -> Unrenderable:
+        """What a template raised, by its file and line; numbers, which vary by point, are not counted by."""
+        found = re.match(r"(.+?:\d+): (.*)", error.message, re.DOTALL)
+        where, what = (found[1], found[2]) if found else ("", error.message)
+        place = re.split(r"[/\\]", where)[-1]
+        counted = re.sub(r"\d+", "N", what.partition("\n")[0])
+        return cls(": ".join(filter(None, (place, counted)))[:100], what, where)
 
 
 class Uncompilable(CandidateError):

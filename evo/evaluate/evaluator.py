@@ -157,7 +157,7 @@ class Evaluator:
             self.device,
             self.task,
             candidate.problem,
-            template.tiles(candidate.point, candidate.problem),
+            self._program.tiles(candidate),
             seed=seed,
             deterministic=template.deterministic,
             thorough=thorough,

@@ -8,7 +8,7 @@ from functools import cache as once
 from pathlib import Path
 
 from evo.compile import Compiler
-from evo.errors import CandidateError, Infeasible, Red
+from evo.errors import BadTemplate, CandidateError, Infeasible, Red, Unrenderable
 from evo.gpu import Gpu, Limits
 from evo.task import load_task
 from evo.template import Template, load_template
@@ -28,18 +28,28 @@ class Program:
         return self._template(name)
 
     def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
-        """The same point for another problem; Infeasible where the template cannot serve it."""
+        """The same point for another problem; Infeasible where the template cannot serve it, Unrenderable
+        where it fails."""
         if problem.key == candidate.problem.key:
             return candidate
         template = self.template(candidate.template)
-        if reason := template.supports(problem, self._limits):
-            raise Infeasible(reason)
-        return template.sibling(candidate, problem)
+        try:
+            if reason := template.supports(problem, self._limits):
+                raise Infeasible(reason)
+            return template.sibling(candidate, problem)
+        except BadTemplate as error:
+            raise Unrenderable.of(error) from error
+
+    def tiles(self, candidate: Candidate) -> tuple[int, ...]:
+        """The tile sizes whose boundaries the gate tests; Unrenderable where the template fails."""
+        try:
+            return self.template(candidate.template).tiles(candidate.point, candidate.problem)
+        except BadTemplate as error:
+            raise Unrenderable.of(error) from error
 
     def sources(self, candidate: Candidate) -> list[Candidate]:
         """`candidate`, and those siblings that the gate will ask for whose code is another."""
-        template = self.template(candidate.template)
-        tiles = template.tiles(candidate.point, candidate.problem)
+        tiles = self.tiles(candidate)
         found = {body_of(candidate.source): candidate}
         for problem in self.task.gate_problems(candidate.problem, tiles):
             try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evo.evaluate import EvaluatorSpec
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import Candidate, Outcome, Trial
+from evo.trial import Candidate, Outcome, Trial, body_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ def replay(trial: Trial, spec: EvaluatorSpec) -> Replay:
     evaluator = spec.build()
     try:
         earlier = trial.evaluations - 1 if trial.outcome is Outcome.RED else 0
-        return Replay(stored, rendered, evaluator.evaluate(stored, earlier=earlier))
+        again = stored if body_of(stored.source) else rendered  # the template failed, and is mended now
+        return Replay(stored, rendered, evaluator.evaluate(again, earlier=earlier))
     finally:
         evaluator.close()

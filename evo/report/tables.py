@@ -29,6 +29,7 @@ STYLES = {
     "GREEN": "green",
     "RED": "red",
     "UNPROVEN": "yellow",
+    "UNRENDERABLE": "red",
     "HUNG": "red",
     "CRASHED": "red",
     "works": "green",

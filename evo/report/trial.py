@@ -109,7 +109,8 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         yield from _resource_facts(trial.resources, candidate.launch)
     launch = candidate.launch
     cluster = f", clusters of {_by(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
-    yield "launch", f"grid {_by(launch.grid)}, {launch.threads} threads a CTA{cluster}"
+    if launch.threads:  # none where the template failed
+        yield "launch", f"grid {_by(launch.grid)}, {launch.threads} threads a CTA{cluster}"
     yield "device", trial.device
     yield "compiler", trial.compiler
     yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())

@@ -38,7 +38,8 @@ class History:
         self.best_trials.add(row)
         if row.same_as is not None:
             self._copies.setdefault(row.same_as, []).append(row.number)
-        if row.outcome not in (Outcome.HUNG, Outcome.CRASHED):  # the machine may be the cause of these
+        # the machine may be the cause of the first two; of the last there may be no program
+        if row.outcome not in (Outcome.HUNG, Outcome.CRASHED, Outcome.UNRENDERABLE):
             self.programs.setdefault(row.program, row.number)
         self._compare_with_best(row)
 

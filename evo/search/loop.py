@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from evo.confirm import Step, confirm, reserve_s
-from evo.errors import NothingFound, StoreError
+from evo.errors import BadTemplate, NothingFound, StoreError, Unrenderable
+from evo.evaluate import failed
 from evo.search.dead_parameters import DeadParameter, dead_parameters
 from evo.search.history import History
 from evo.search.progress import Meter, Phase, Progress
 from evo.search.proposals import Proposals
 from evo.search.spaces import SearchSpace
-from evo.search.stopping import STOPPING_PATIENCE, Clock, Stopped, interrupts
+from evo.search.stopping import STOPPING_PATIENCE, Clock, Interrupts, Stopped, interrupts
 from evo.search.warm_start import earlier_trials
 from evo.store import Confirmation, Failure, LeaderboardRow, Store, TrialRow
 from evo.strategy import Proposal
@@ -39,6 +41,8 @@ tries them again)."""
 UNCOMPILABLE_TRIALS = 60
 """A search is given up when so many trials did not compile and none did: the compiler or the template is
 broken."""
+UNRENDERABLE_IN_A_ROW = 10
+"""A search ends when its templates failed at so many points in a row; their author mends them first."""
 
 
 class Workers(Protocol):
@@ -102,7 +106,8 @@ def search(
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
-    database cannot be written (what is stored stays), UsageError when another process searches this study.
+    database cannot be written (what is stored stays), UsageError when another process searches this study,
+    BadTemplate when templates failed at UNRENDERABLE_IN_A_ROW points in a row.
     """
     with _closing(workers), interrupts() as interrupted:
         clock = Clock(
@@ -115,7 +120,7 @@ def search(
             if confirm_with and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
                 stopped = loop.confirm(confirm_with, interrupted) or stopped
-            status = {"budget": "finished", "hopeless": "failed"}.get(stopped, stopped)
+            status = _STATUS.get(stopped, stopped)
         except KeyboardInterrupt:
             status = "interrupted"
             raise
@@ -123,6 +128,10 @@ def search(
             with suppress(StoreError):  # a full disk: the error under way says so already
                 store.release(clock.study, status, clock.spent_s)
     return loop.result(stopped)
+
+
+_STATUS: Mapping[str, str] = {"budget": "finished", "hopeless": "failed", "unrenderable": "failed"}
+"""What a study is called that ended so; otherwise what ended it."""
 
 
 class _Loop:
@@ -146,6 +155,8 @@ class _Loop:
         self._proposals = Proposals(study, feasible, self._rows, earlier_trials(store, study), patience)
         self._next = 0
         self._exhausted = False
+        self._unrenderable = 0
+        """Trials in a row whose template failed, in this run."""
         self._under_way: dict[int, Proposal] = {}
         self._remeasuring: set[int] = set()
         """Best trials that are being gated and timed again."""
@@ -155,7 +166,7 @@ class _Loop:
         self._beat = time.monotonic()
         self._confirmation: Confirmation | None = None
 
-    def run(self, interrupted: Callable[[], bool]) -> Stopped:
+    def run(self, interrupted: Interrupts) -> Stopped:
         while True:
             stopped = self._why_stop(interrupted)
             if stopped:
@@ -184,6 +195,13 @@ class _Loop:
         """What was found; NothingFound where nothing was, unless a person ended the search."""
         study = self._store.study(self._study.name)
         failures = self._store.failures(study)
+        if stopped == "unrenderable":
+            last = self._stored(next(reversed(self._rows)))
+            raise BadTemplate(
+                f"{last.where or last.candidate.template}: {last.detail} "
+                f"({self._unrenderable} points in a row failed like {last.name})",
+                f"mend the template, then: evo resume {study.name}",
+            )
         if not self._history.correct and stopped != "interrupted":
             reasons = (
                 f"{f.count} × {f.outcome} {f.reason} (as {study.name}/{f.example})" for f in failures[:3]
@@ -197,18 +215,17 @@ class _Loop:
         return SearchResult(study, stopped, over, best, failures, dead, self._confirmation)
 
     def _why_stop(self, interrupted: Callable[[], bool]) -> Stopped | None:
-        if interrupted():
-            return "interrupted"
-        if self._clock.search_is_over:
-            return "budget"
-        if self._exhausted and not self._under_way:
-            return "exhausted"
-        if self._proposals.early_stopping.reached(len(self._rows)):
-            return "converged"
+        tried = len(self._rows)
         only_uncompilable = self._history.outcomes.keys() == {Outcome.UNCOMPILABLE}
-        if only_uncompilable and len(self._rows) >= UNCOMPILABLE_TRIALS:
-            return "hopeless"
-        return None
+        reasons: dict[Stopped, bool] = {
+            "interrupted": interrupted(),
+            "budget": self._clock.search_is_over,
+            "exhausted": self._exhausted and not self._under_way,
+            "converged": self._proposals.early_stopping.reached(tried),
+            "unrenderable": self._unrenderable >= UNRENDERABLE_IN_A_ROW,
+            "hopeless": only_uncompilable and tried >= UNCOMPILABLE_TRIALS,
+        }
+        return next((why for why, so in reasons.items() if so), None)
 
     def _finish(self, stopped: Stopped) -> Stopped:
         """Waits GRACE_S for what is under way, and stores its results."""
@@ -221,7 +238,7 @@ class _Loop:
 
     # ---- propose
 
-    def _submit(self, interrupted: Callable[[], bool]) -> None:
+    def _submit(self, interrupted: Interrupts) -> None:
         """Keeps the workers supplied with candidates."""
         while not self._exhausted and self._may_propose() and not self._why_stop(interrupted):
             number = self._next
@@ -230,19 +247,35 @@ class _Loop:
                 self._proposals.repeat(number)
                 continue
             began = time.monotonic()
-            proposal = self._proposals.propose(number, self._under_way)
+            proposal = interrupted.at_once(partial(self._proposals.propose, number, self._under_way))
             self._proposing_s[number] = time.monotonic() - began
             if proposal is None:
-                self._exhausted = True
+                self._exhausted = not interrupted()
                 return
-            template = self._spaces[proposal.template].template
-            candidate = template.candidate(proposal.point, self._study.problem)
-            original = self._history.programs.get(candidate.program)
-            if original is not None:
-                self._add(number, self._copy_of(original, candidate), same_as=original)
-            else:
-                self._under_way[number] = proposal
-                self._workers.submit(number, candidate)
+            made = interrupted.at_once(partial(self._render, proposal))
+            if isinstance(made, Trial):
+                self._add(number, made)
+            elif made is not None:
+                self._evaluate(number, proposal, made)
+
+    def _render(self, proposal: Proposal) -> Candidate | Trial:
+        """The candidate of a proposal, or its trial where the template fails."""
+        space, problem = self._spaces[proposal.template], self._study.problem
+        try:
+            space.feasible.ask_rules(proposal.point)
+            return space.template.candidate(proposal.point, problem)
+        except BadTemplate as error:
+            nothing = space.template.unrendered(proposal.point, problem)
+            return failed(nothing, Unrenderable.of(error), seconds={})
+
+    def _evaluate(self, number: int, proposal: Proposal, candidate: Candidate) -> None:
+        """Has a candidate evaluated, unless the same program was."""
+        original = self._history.programs.get(candidate.program)
+        if original is not None:
+            self._add(number, self._copy_of(original, candidate), same_as=original)
+        else:
+            self._under_way[number] = proposal
+            self._workers.submit(number, candidate)
 
     def _may_propose(self) -> bool:
         return self._proposals.may_propose(self._next, len(self._under_way), self._workers.capacity)
@@ -278,6 +311,7 @@ class _Loop:
         trial = replace(trial, seconds={"strategy": proposing_s, **trial.seconds})
         self._store.add(self._study, number, trial, same_as, self._clock.spent_s)
         self._meter.add(trial)
+        self._unrenderable = self._unrenderable + 1 if trial.outcome is Outcome.UNRENDERABLE else 0
         self._beat = time.monotonic()
         row = TrialRow.of(number, trial, same_as)
         self._history.add(row)

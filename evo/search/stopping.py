@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TypeVar
 
 from evo.study import Study
 
-Stopped = Literal["budget", "exhausted", "converged", "interrupted", "hopeless"]
+Stopped = Literal["budget", "exhausted", "converged", "interrupted", "hopeless", "unrenderable"]
 
 LEAST_GAIN = 1e-3
 """An expected improvement below this part of the best time is less than the noise of the measurement."""
@@ -60,22 +60,51 @@ class Clock:
         return self.left_s <= self.reserve_s
 
 
-@contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether SIGINT or SIGTERM came. A second signal is a KeyboardInterrupt."""
-    came = threading.Event()
+Result = TypeVar("Result")
 
-    def on_signal(_number: int, _frame: object) -> None:
-        if came.is_set():
+
+class _First(KeyboardInterrupt):
+    """The first signal, within `Interrupts.at_once`."""
+
+
+class Interrupts:
+    """Whether SIGINT or SIGTERM came. A second signal is a KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._at_once = False
+
+    def __call__(self) -> bool:
+        return self._came
+
+    def at_once(self, work: Callable[[], Result]) -> Result | None:
+        """What `work` gives, or None: it is left at the first signal, for a template may take for ever."""
+        self._at_once = True
+        try:
+            return None if self._came else work()
+        except _First:
+            return None
+        finally:
+            self._at_once = False
+
+    def on_signal(self, _number: int, _frame: object) -> None:
+        if self._came:
             raise KeyboardInterrupt
-        came.set()
+        self._came = True
+        if self._at_once:
+            raise _First
 
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Gives what says whether a signal came, while it is in use."""
+    given = Interrupts()
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield came.is_set
+        yield given
         return
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, given.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield came.is_set
+        yield given
     finally:
         for number, action in before.items():
             signal.signal(number, action)

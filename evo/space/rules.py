@@ -6,8 +6,10 @@ second. A single point is a column of length one, so there is only one way to ev
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,13 @@ class Rule:
     def __call__(self, p: Any, limits: Limits, problem: Problem) -> Any:
         return self.allowed(p, limits, problem)
 
+    def _failed_at(self, error: Exception) -> str:
+        """`file:line` of the template's own code in the traceback of `error`."""
+        here = Path(__file__).parent
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).parent != here]
+        own = [frame for frame in frames if frame.filename == frames[0].filename]
+        return f"{own[-1].filename}:{own[-1].lineno}" if own else self.place
+
     def mask(self, columns: Columns, limits: Limits, problem: Problem) -> npt.NDArray[np.bool_]:
         """One truth value a point. BadTemplate if the function fails or answers something else."""
         try:
@@ -56,12 +65,13 @@ class Rule:
         except BadTemplate as error:
             if self.place in error.message:
                 raise
-            raise BadTemplate(f"{self.place}: {error.message}", error.hint) from error
+            raise BadTemplate(f"{self._failed_at(error)}: {error.message}", error.hint) from error
         except EvoError:
             raise
         except Exception as error:  # whatever a template's rule raises is the template's fault
             hint = "a rule gets arrays: write & | ~ and np.where, not `and`, `or`, `not`, `if`"
-            raise BadTemplate(f"{self.place}: rule {self.name} failed: {error}", hint) from error
+            what = f"rule {self.name} failed: {type(error).__name__}: {error}"
+            raise BadTemplate(f"{self._failed_at(error)}: {what}", hint) from error
         if answer.dtype != np.bool_ or answer.shape not in ((), (columns.points_asked,)):
             got = f"{answer.dtype}{list(answer.shape)}"
             hint = f"a rule answers with one truth value a point: bool[{columns.points_asked}]"

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits
@@ -22,6 +24,10 @@ MOST_ENUMERATED = 1 << 22
 """Products up to this size are enumerated whole; larger ones are sampled."""
 SAMPLED_POINTS = 1 << 18
 """So many points are drawn from a product that is too large to enumerate."""
+MOST_RAISING = 16
+"""A rule that raises at more points than this is broken; at fewer, these points are tried, and fail then."""
+MOST_HALVES = 1024
+"""Halves of many points that a rule is asked about to find these few."""
 _CHUNK_POINTS = 1 << 18  # points evaluated at once: bounds the memory of the columns, not the result
 
 
@@ -100,18 +106,47 @@ class Space:
         """The point of one row of indices."""
         return {p.name: p.values[int(i)] for p, i in zip(self.parameters, row, strict=True)}
 
-    def sieve(self, rows: Indices, limits: Limits, problem: Problem) -> tuple[Indices, dict[str, int]]:
-        """The rows that all rules allow, and how many each reason rejected (every reason, also with 0)."""
+    def sieve(self, rows: Indices, limits: Limits, problem: Problem) -> tuple[Indices, dict[str, int], int]:
+        """The rows that all rules allow, how many each reason rejected (every reason, also with 0), and at
+        how many a rule raised: these are allowed, and what it raises is told where one of them is tried."""
         rejected: dict[str, int] = {}
+        raised = 0
         columns = Columns(self.parameters, rows)
         for one in self.rules:
             why = one.why(limits, problem)
-            mask = one.mask(columns, limits, problem)
+            mask, raising = self._mask(one, rows, columns, limits, problem)
+            raised += raising
             rejected[why] = rejected.get(why, 0) + len(rows) - int(mask.sum())
             if not mask.all():
                 rows = rows.T.take(np.flatnonzero(mask), axis=1).T  # columns stay in one piece
                 columns = Columns(self.parameters, rows)
-        return rows, rejected
+        return rows, rejected, raised
+
+    def _mask(
+        self, one: Rule, rows: Indices, columns: Columns, limits: Limits, problem: Problem
+    ) -> tuple[npt.NDArray[np.bool_], int]:
+        """The mask of a rule, True at the few points at which it raises, which are found by halving, and how
+        many they are.
+        BadTemplate where it does so everywhere, at more than MOST_RAISING, or only for many at once."""
+        try:
+            return one.mask(columns, limits, problem), 0
+        except BadTemplate as error:
+            mask, parts, raising, asked = np.ones(len(rows), bool), [(0, len(rows))], 0, 0
+            while parts and raising <= MOST_RAISING and asked < MOST_HALVES:
+                begin, end = parts.pop()
+                asked += 1
+                with suppress(BadTemplate):
+                    part = Columns(self.parameters, rows[begin:end])
+                    mask[begin:end] = one.mask(part, limits, problem)
+                    continue
+                if end - begin == 1:
+                    raising += 1
+                else:
+                    middle = (begin + end) // 2
+                    parts += [(middle, end), (begin, middle)]
+            if parts or raising in (0, len(rows)):
+                raise error from None
+            return mask, raising
 
     def columns(self, rows: Indices) -> Filling:
         """The points of `rows` of indices as columns: what rules and models get."""
@@ -146,22 +181,26 @@ class FeasibleSet:
     exact: bool
     asked: int
     """How many points the rules saw."""
+    raised: bool = False
+    """Whether a rule raised at a few of them."""
 
     @classmethod
     def of(
         cls, space: Space, limits: Limits, problem: Problem, chunks: Iterable[Indices], exact: bool
     ) -> FeasibleSet:
         """Sieves `chunks` of indices through the rules."""
-        kept, rejected, asked = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0), 0
+        kept, rejected = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0)
+        asked = raised = 0
         for chunk in chunks:
-            rows, refused = space.sieve(chunk, limits, problem)
+            rows, refused, raising = space.sieve(chunk, limits, problem)
+            raised += raising
             kept.append(rows.astype(np.int16 if exact else np.intp, order="C", copy=False))
             asked += len(chunk)
             for why, count in refused.items():
                 rejected[why] += count
         if not exact:
             rejected = {why: round(count / asked * space.size) for why, count in rejected.items()}
-        return cls(space, limits, problem, np.concatenate(kept), rejected, exact, asked)
+        return cls(space, limits, problem, np.concatenate(kept), rejected, exact, asked, raised > 0)
 
     @property
     def size(self) -> int:
@@ -184,7 +223,7 @@ class FeasibleSet:
             self.require_some()
             return self.space.point_at(self.indices[int(rng.integers(len(self.indices)))])
         for _ in range(64):  # fresh draws, so that a search is not confined to the sample
-            rows, _ = self.space.sieve(self.space.draw(rng, 256), self.limits, self.problem)
+            rows, *_ = self.space.sieve(self.space.draw(rng, 256), self.limits, self.problem)
             if len(rows):
                 return self.space.point_at(rows[0])
         self.require_some()  # feasible points are rarer than 1 in 16,384: fall back on those that were seen
@@ -214,8 +253,17 @@ class FeasibleSet:
         return [self.space.point_at(rows[i]) for i in chosen]
 
     def contains(self, point: Point) -> bool:
-        """Whether the rules allow `point`; they are asked again, so that it may lie outside the sample."""
-        return self.space.why_not(point, self.limits, self.problem) is None
+        """Whether the rules allow `point`; they are asked again, so that it may lie outside the sample. Where
+        one raises: yes, so that the point is tried, and what is raised is told."""
+        try:
+            return self.space.why_not(point, self.limits, self.problem) is None
+        except BadTemplate:
+            return True
+
+    def ask_rules(self, point: Point) -> None:
+        """Raises what a rule raises at `point`. It need not be asked where none did at any point."""
+        if self.raised or not self.exact:
+            self.space.why_not(point, self.limits, self.problem)
 
     def require_some(self) -> None:
         """UsageError, with the counts by reason, where no point is feasible."""

@@ -23,12 +23,12 @@ Both files are programs: use only those that you trust. What includes mean is sa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from evo import __version__
 from evo.errors import BadTemplate, UnknownName
@@ -51,6 +51,12 @@ from evo.trial import (
 
 BODIES_KEPT = 32
 """Rendered sources that a template keeps in memory, some 60 KB each."""
+
+LARGEST_SIDE = 2**31 - 1
+NO_LAUNCH = LaunchConfig((0, 0, 0), (0, 0, 0), 0, ())
+"""Of a point at which the template fails."""
+
+Made = TypeVar("Made")
 
 _SUFFIX = ".cu.jinja"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -87,7 +93,10 @@ class Template:
 
     def derived(self, point: Point, problem: Problem) -> dict[str, Value]:
         """The values of the holes that are no parameters."""
-        derived = dict(self._ask("derived", Filling(point), problem))
+        derived = self._ask_for(dict[str, Value], "derived", Filling(point), problem)
+        for name, value in derived.items():
+            if not isinstance(value, int | float | str):
+                self._fail(f"derived {name} is {type(value).__name__}", "a number, a text, True or False")
         if clash := derived.keys() & point.keys():
             self._fail(f"derived values named like parameters: {', '.join(sorted(clash))}", "rename one")
         return derived
@@ -95,25 +104,28 @@ class Template:
     def tiles(self, point: Point, problem: Problem) -> tuple[int, ...]:
         """The tile sizes whose boundaries the gate tests."""
         if hasattr(self._module, "tiles"):
-            return tuple(int(t) for t in self._ask("tiles", Filling(point), problem))
+            return self._ask_for(lambda said: tuple(map(int, said)), "tiles", Filling(point), problem)
         return tuple(int(point[name]) for name in ("bm", "bn") if name in point)
 
     def registers(self, point: Point, problem: Problem) -> int | None:
         """The template's model of the registers a thread, which the space is pruned by; None without one."""
-        return (
-            int(self._ask("registers", Filling(point), problem))
-            if hasattr(self._module, "registers")
-            else None
-        )
+        if not hasattr(self._module, "registers"):
+            return None
+        return self._ask_for(int, "registers", Filling(point), problem)
 
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""
         p = Filling(point)
-        launch = self._ask("launch", p, problem, self.gpu)
+        launch: LaunchConfig = self._ask("launch", p, problem, self.gpu)
         if not isinstance(launch, LaunchConfig):
             self._fail(f"launch gave {type(launch).__name__}", "launch returns a LaunchConfig")
+        with blame(self._python):
+            launch.to_json()
+            largest = max(*launch.grid, *launch.block, *launch.cluster, launch.smem_bytes)
+        if largest > LARGEST_SIDE:
+            self._fail(f"launch with {largest}", "sides and shared memory are below 2^31")
         for what, said in (("smem_bytes", launch.smem_bytes), ("threads", launch.threads)):
-            model = int(self._ask(what, p, problem))
+            model = self._ask_for(int, what, p, problem)
             if model != said:
                 self._fail(
                     f"launch has {what} {said}, the model {what}() says {model}", "one must use the other"
@@ -151,6 +163,11 @@ class Template:
         source = f"{self._provenance(point, problem)}\n{body}"
         return Candidate(problem, self.name, point, source, self.entry, launch)
 
+    def unrendered(self, point: Point, problem: Problem) -> Candidate:
+        """What is kept of a point at which the template fails: where it would come from, and no launch."""
+        source = f"{self._provenance(point, problem)}\n"
+        return Candidate(problem, self.name, point, source, self.entry, NO_LAUNCH)
+
     def _provenance(self, point: Point, problem: Problem) -> str:
         """The comment that a source starts with: the same for the same point, wherever it is rendered."""
         return (
@@ -186,8 +203,12 @@ class Template:
 
     def _ask(self, name: str, *args: Any) -> Any:
         """Calls a function of the template's Python file."""
+        return self._ask_for(lambda said: said, name, *args)
+
+    def _ask_for(self, kind: Callable[[Any], Made], name: str, *args: Any) -> Made:
+        """What a function of the template's Python file says, made into what it should be."""
         with blame(self._python):
-            return getattr(self._module, name)(*args)
+            return kind(getattr(self._module, name)(*args))
 
     def _fail(self, message: str, hint: str, path: Path | None = None) -> NoReturn:
         raise BadTemplate(f"{path or self._python}:1: {message}", hint)

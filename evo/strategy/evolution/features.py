@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from evo.space import FeasibleSet, Parameter
+from evo.space import FeasibleSet, Parameter, ResourceModels
 from evo.strategy.evolution.distance import Floats
 
 Points = npt.NDArray[np.signedinteger]
@@ -85,6 +85,22 @@ def template_models(feasible: FeasibleSet, rows: Points) -> list[Floats]:
     models = feasible.space.models
     if models is None or not len(rows):
         return []
+    try:
+        return _asked(models, feasible, rows)
+    except Exception:  # noqa: BLE001 - at some point, which will be tried and told: the others count
+        if len(rows) == 1:
+            return [np.ones(1)] * _count(models)
+        half = len(rows) // 2
+        parts = template_models(feasible, rows[:half]), template_models(feasible, rows[half:])
+        return [np.concatenate(pair) for pair in zip(*parts, strict=True)]
+
+
+def _count(models: ResourceModels) -> int:
+    """How many columns `_asked` gives."""
+    return 2 + (models.registers is not None) + (models.grid is not None)
+
+
+def _asked(models: ResourceModels, feasible: FeasibleSet, rows: Points) -> list[Floats]:
     p, problem, gpu = feasible.space.columns(rows), feasible.problem, feasible.limits.gpu
     smem = np.asarray(models.smem_bytes(p, problem), float) / feasible.limits.smem_bytes
     threads = np.asarray(models.threads(p, problem), float)
