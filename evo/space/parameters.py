@@ -138,5 +138,10 @@ class Columns(Filling):
         return self[name]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, also those whose columns were not asked for yet."""
+        return tuple(self._sources)
+
+    @property
     def points_asked(self) -> int:
         return len(self._rows)

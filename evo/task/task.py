@@ -6,23 +6,17 @@ rights of the person who starts evo, as templates do: use only those that you tr
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import re
-import sys
-import traceback
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import evo
 from evo.dtype import dtype_named
-from evo.errors import BadTemplate, UnknownName, UsageError
+from evo.errors import UsageError
+from evo.task.tensors import BufferSpec, DeclaredTensor, draw, precise, rounded_on_the_way, summed_sizes
 from evo.trial import Problem, Value
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
@@ -30,12 +24,16 @@ if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports i
 
 Tensors = Mapping[str, "Tensor"]
 """The buffers of a task by name."""
+DEFAULT_DTYPE = "fp32"
+"""The storage type of a task that names none."""
 LARGEST_BUFFER = 2**40
 """Elements that a buffer has fewer than."""
 LARGEST_TILE = 256
 """Tiles above this size are no reason for a gate problem: it would not be small."""
 DEFAULT_TILE = 32
 """Around whose multiples the gate looks for errors where a template names no tile."""
+ROUNDED_DRAWS = 8
+"""Computations that the honest one is chosen from, where sums are long: the error of one may be 0 by luck."""
 Baseline = Callable[[Tensors], Any]
 """An implementation to beat: it takes the inputs by name and returns the output."""
 
@@ -57,31 +55,6 @@ class Tunable:
 
     def __call__(self, inputs: Tensors) -> Any:
         return self.variants[self.chosen or next(iter(self.variants))](inputs)
-
-
-@dataclass(frozen=True)
-class BufferSpec:
-    """One buffer that a kernel reads or writes: contiguous, `shape` in elements of `dtype` (a name of
-    evo.dtype). "inout": it has a content before the launch, and another one afterwards, which is judged."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    role: Literal["in", "out", "inout"]
-
-    @property
-    def read(self) -> bool:
-        """Whether the kernel may read what it holds before the launch."""
-        return self.role != "out"
-
-    @property
-    def written(self) -> bool:
-        """Whether the kernel may write it."""
-        return self.role != "in"
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * dtype_named(self.dtype).nbytes
 
 
 @dataclass(frozen=True)
@@ -167,28 +140,56 @@ class Relation:
     exact: bool = False
 
 
-class Task(ABC):
-    """What is to be computed, and how one knows that it was.
+class Task:
+    """What is to be computed, and how one knows that it was. The short form:
 
-    A task must say its name, sizes, storage types, problems and families, and define `buffers`, `inputs` and
-    `reference`; everything else has a default. The gate judges row by row: a row is the last dimension of an
-    output.
+        class Saxpy(Task):
+            name, sizes, dtypes = "saxpy", {"n": 1_000_000}, ("fp32",)
+            tensors = {"x": In("n"), "y": InOut("n")}
+
+            def compute(self, problem, x):
+                return 2 * x["x"] + x["y"]
+
+    Everything else has a default that follows from these: the example problem, inputs of six families, the
+    reference (`compute` in fp64), the honest computation (in fp32), baselines (`compute` eager and compiled),
+    the gate's problems. A task that knows better defines `buffers`, `inputs`, `reference` … itself. The gate
+    judges row by row: a row is the last dimension of an output.
     """
 
     name: ClassVar[str]
-    sizes: ClassVar[tuple[str, ...]]
-    """Names of a problem's sizes, in the order of a shape text: ("M", "N", "K") for "64,64,128"."""
-    dtypes: ClassVar[tuple[str, ...]]
+    sizes: ClassVar[Sequence[str] | Mapping[str, int]]
+    """Names of a problem's sizes, in the order of a shape text: ("M", "N", "K") for "64,64,128". A mapping
+    has the example's sizes as well."""
+    dtypes: ClassVar[tuple[str, ...]] = (DEFAULT_DTYPE,)
     """Storage types that are served; the first is the default."""
     flags: ClassVar[Mapping[str, Flag]] = {}
-    problems: Mapping[str, tuple[Problem, ...]]
+    problems: Mapping[str, tuple[Problem, ...]] = {}
     """Named sets of problems; the first problem of the first set is the task's example."""
-    families: Families
+    tensors: ClassVar[Mapping[str, DeclaredTensor]] = {}
+    """What a kernel reads and writes, in the order of its arguments; or define `buffers`."""
+    summed: ClassVar[tuple[str, ...]] = ()
+    """Sizes along which kernels add up, besides those that inputs have and outputs have not."""
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Sizes that kernels have in their code: the gate's own problems keep them."""
+    independent_rows: ClassVar[bool] = False
+    """Whether the first dimension of every output is made of pieces that do not depend on each other: the
+    gate then checks that none moves when another's inputs change."""
+    families: Families = Families(
+        plain="normal", sharp="peaky", even="alike", lone="spike", masked="large", others=("small",)
+    )
     tolerance: Tolerance = Tolerance()
     baseline_groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Baselines that are one library's, by a name that tables show: {"SDPA": ("flash", "cudnn")}."""
     packages: Sequence[str] = ()
     """Distributions that baselines come from, besides torch: their versions are kept beside the times."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Makes the example of `sizes` that have numbers, where no problems are named."""
+        super().__init_subclass__(**options)
+        sizes = cls.__dict__.get("sizes")
+        if isinstance(sizes, Mapping) and not cls.problems:
+            flags = {name: flag.default for name, flag in cls.flags.items()}
+            cls.problems = {"example": (Problem(cls.name, dict(sizes), cls.dtypes[0], flags),)}
 
     @property
     def example(self) -> Problem:
@@ -219,7 +220,7 @@ class Task(ABC):
             raise UsageError(f"shape too large: {shape}", "a buffer has fewer than 2^40 elements")
         return made
 
-    def validate(self, problem: Problem) -> None:  # noqa: B027 - a task need not refuse anything
+    def validate(self, problem: Problem) -> None:
         """Raises UsageError for a problem that the task does not define; by default it defines all."""
 
     def share(self, problem: Problem, part: float) -> Problem:  # noqa: ARG002
@@ -229,40 +230,78 @@ class Task(ABC):
 
     # ---- what is computed
 
-    @abstractmethod
+    def compute(self, problem: Problem, inputs: Tensors) -> Any:
+        """The outputs by torch, in the precision of the floating-point `inputs`: one tensor, or several by
+        name. It must not change its inputs."""
+        raise NotImplementedError(f"task {self.name} defines neither compute nor reference")
+
     def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
         """Inputs and outputs, in the order of the kernel's arguments."""
+        return tuple(tensor.buffer(name, problem) for name, tensor in self.tensors.items())
 
-    @abstractmethod
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
-        same values on one kind of device."""
+        same values on one kind of device. By default those of evo.task.tensors."""
+        return draw(self.tensors, problem, family, seed, torch_device)
 
-    @abstractmethod
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
-        their own type or int64."""
+        their own type or int64. By default `compute` in fp64."""
+        return self._named(problem, self.compute(problem, precise(inputs, "fp64")))
 
     def honest(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """The outputs as an honest kernel computes them, in the storage type and with its roundings: the
-        gate's line is drawn from its errors. By default the reference, rounded once."""
-        exact = self.reference(problem, inputs)
+        gate's line is drawn from its errors. By default `compute` in fp32 (in fp64 where an input is) of
+        inputs that are as far off as roundings on the way make them seem: of a few such, each element is the
+        one that is farthest from the reference. Without `compute` it is the reference, rounded once."""
+        found = self.reference(problem, inputs)
+        if type(self).compute is not Task.compute:
+            found = self._farthest(problem, inputs, found)
         types = {buffer.name: dtype_named(buffer.dtype).torch for buffer in self.buffers(problem)}
-        return {name: output.to(types[name]) for name, output in exact.items()}
+        return {name: output.to(types[name]) for name, output in found.items()}
 
-    def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
-        """Metamorphic relations that every correct kernel keeps, checked on a small problem."""
-        return ()
+    def _farthest(self, problem: Problem, inputs: Tensors, exact: Tensors) -> dict[str, Tensor]:
+        """Of each output element the value, among those of several computations with roundings, that is
+        farthest from `exact`."""
+        summed, wide = summed_sizes(self.tensors) | set(self.summed), precise(inputs, "fp32")
+        farthest = dict(exact)
+        for draw_number in range(ROUNDED_DRAWS if summed else 1):
+            seeming = rounded_on_the_way(wide, self.tensors, summed, draw_number)
+            for name, output in self._named(problem, self.compute(problem, seeming)).items():
+                farther = (output - exact[name]).abs() > (farthest[name] - exact[name]).abs()
+                farthest[name] = farthest[name].where(~farther, output.to(farthest[name].dtype))
+        return farthest
+
+    def _named(self, problem: Problem, found: Any) -> dict[str, Tensor]:
+        """What `compute` returned, by the names of the outputs and in their shapes."""
+        written = [buffer for buffer in self.buffers(problem) if buffer.written]
+        if not isinstance(found, Mapping):
+            several = found if isinstance(found, tuple) else (found,)
+            found = dict(zip((buffer.name for buffer in written), several, strict=True))
+        return {buffer.name: found[buffer.name].reshape(buffer.shape) for buffer in written}
+
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:
+        """Metamorphic relations that every correct kernel keeps, checked on a small problem. By default that
+        rows are apart, where the task says so."""
+        return (rows_apart(self.buffers(problem)),) if self.independent_rows else ()
 
     def baselines(
         self,
-        problem: Problem,  # noqa: ARG002
-        torch_device: str = "cuda",  # noqa: ARG002
-        patient: bool = False,  # noqa: ARG002
+        problem: Problem,
+        torch_device: str = "cuda",
+        patient: bool = False,
     ) -> dict[str, Baseline]:
         """Implementations to beat, by name; only those that run for this problem on this device. `patient`:
-        also those whose first call takes seconds (compiled ones); that call may raise RuntimeError."""
-        return {}
+        also those whose first call takes seconds (compiled ones); that call may raise RuntimeError. By
+        default `compute`, eager and compiled."""
+        if type(self).compute is Task.compute:
+            return {}
+        found: dict[str, Baseline] = {"eager": partial(self.compute, problem)}
+        if patient and torch_device.startswith("cuda"):
+            import torch
+
+            found["compiled"] = torch.compile(partial(self.compute, problem), dynamic=False)
+        return found
 
     def flop(self, problem: Problem) -> int:
         """Floating-point operations of the definition. By default one for each element of all buffers."""
@@ -294,19 +333,28 @@ class Task(ABC):
         known = sorted({int(t) for t in tiles if 1 < t <= LARGEST_TILE}) or [DEFAULT_TILE]
         low, high = known[0], known[-1]
         around = [high + 1, low - 1, 1, 2 * high + 3, high - 1, high, low + 1, low, 2 * high]
-        small = problem.replace(**{name: min(size, high + 1) for name, size in problem.sizes.items()})
-        found = [small.replace(**{n: size}) for size in dict.fromkeys(around) if size > 0 for n in self.sizes]
-        return tuple({at.key: at for at in found}.values())
+        small, free = self._small(problem, high + 1)
+        found = [small.replace(**{n: size}) for size in dict.fromkeys(around) if size > 0 for n in free]
+        return tuple({at.key: at for at in found}.values()) or (small,)
 
     def ragged_problems(
         self,
-        problem: Problem,  # noqa: ARG002
-        tiles: Sequence[int],  # noqa: ARG002
+        problem: Problem,
+        tiles: Sequence[int],
         far: bool = False,  # noqa: ARG002
     ) -> tuple[Problem, ...]:
         """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
-        each seed, and for finalists all. `far`: these and larger ones, for finalists alone."""
-        return ()
+        each seed, and for finalists all. `far`: these and larger ones, for finalists alone. By default each
+        size in turn is everything up to two of the largest tile, with the others at 3."""
+        high = max((int(t) for t in tiles if 1 < t <= LARGEST_TILE), default=DEFAULT_TILE)
+        small, free = self._small(problem, 3)
+        found = [small.replace(**{name: size}) for name in free for size in range(1, 2 * high + 1)]
+        return tuple({at.key: at for at in found}.values())
+
+    def _small(self, problem: Problem, largest: int) -> tuple[Problem, list[str]]:
+        """`problem` with no size above `largest` but those that are fixed, and the names of the others."""
+        free = [name for name in problem.sizes if name not in self.fixed]
+        return problem.replace(**{name: min(problem.sizes[name], largest) for name in free}), free
 
     def some_ragged(
         self,
@@ -323,75 +371,27 @@ class Task(ABC):
         return tuple(every[index] for index in sorted(chosen))
 
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+def rows_apart(buffers: Sequence[BufferSpec]) -> Relation:
+    """The relation that what one row of the inputs holds moves no bit of the other rows' outputs. Rows are
+    the first dimension of the first output, and of every input that has as many; the last one changes."""
+    rows = next(buffer.shape[0] for buffer in buffers if buffer.written)
+    shared = {buffer.name for buffer in buffers if buffer.shape[:1] == (rows,)}
+
+    def change(inputs: Tensors) -> dict[str, Tensor]:
+        changed = dict(inputs)
+        for name in shared & inputs.keys():
+            changed[name] = inputs[name].clone()
+            changed[name][-1] = inputs[name][-1].flip(-1) if inputs[name].dim() > 1 else inputs[name][0]
+        return changed
+
+    def expected(outputs: Tensors) -> dict[str, Tensor]:
+        of_rows = {n: o.double() for n, o in outputs.items() if n in shared and o.dim() > 1}
+        return {name: _unknown_last(output.clone()) for name, output in of_rows.items()}
+
+    return Relation("rows apart", change, expected, exact=True)
 
 
-def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Where tasks and templates are looked for: `extra` first, then the ones that come with evo. UsageError
-    where one of `extra` is not there."""
-    if missing := [str(folder) for folder in extra if not Path(folder).is_dir()]:
-        hint = "tasks and templates are to be found there: name the folder as it is now, or put it back"
-        raise UsageError(f"there is no folder {missing[0]}", hint)
-    package = Path(evo.__file__).parent
-    own = [f for f in (package / "templates", package.parent / "templates") if f.is_dir()]
-    return (*(Path(f) for f in extra), *own[:1])
-
-
-def find_file(relative: str, folders: Sequence[Path]) -> Path | None:
-    """The first file of that name below the template folders."""
-    found = (folder / relative for folder in template_folders(folders))
-    return next((path for path in found if path.is_file()), None)
-
-
-def list_tasks(folders: Sequence[Path] = ()) -> list[str]:
-    """Names of all tasks, sorted."""
-    found = (path.parent.name for f in template_folders(folders) for path in f.glob("*/task.py"))
-    return sorted({name for name in found if _NAME.fullmatch(name)})
-
-
-def load_task(name: str, folders: Sequence[Path] = ()) -> Task:
-    """The task of that name. UnknownName if there is none; BadTemplate if its file is broken."""
-    path = find_file(f"{name}/task.py", folders) if _NAME.fullmatch(name) else None
-    if path is None:
-        raise UnknownName.among("task", name, list_tasks(folders))
-    task = getattr(load_module(path), "TASK", None)
-    if not isinstance(task, Task):
-        raise BadTemplate(f"{path}:1: defines no TASK", "TASK = YourTask(), a subclass of evo.task.Task")
-    return task
-
-
-def load_module(path: Path) -> ModuleType:
-    """Runs a Python file of a template folder. BadTemplate with file and line if that fails."""
-    key = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    module = ModuleType(f"evo_templates_{key}_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses look their module up there
-    with blame(path):
-        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
-    return module
-
-
-@contextmanager
-def blame(path: Path) -> Iterator[None]:
-    """Turns whatever the code of a template file raises into a BadTemplate with the file's own line."""
-    try:
-        yield
-    except SyntaxError as error:
-        raise BadTemplate(
-            f"{path}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
-        ) from error
-    except UsageError as error:
-        if f"{path}:" in error.message:
-            raise
-        raise BadTemplate(f"{path}:{_line_in(path, error)}: {error.message}", error.hint) from error
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise BadTemplate(
-            f"{path}:{_line_in(path, error)}: {what}", "the template's Python code failed"
-        ) from error
-
-
-def _line_in(path: Path, error: Exception) -> int:
-    """The innermost line of `path` in the traceback of `error`."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return lines[-1] or 1 if lines else 1
+def _unknown_last(output: Tensor) -> Tensor:
+    """The output, with NaN in its last row: what it will be is not known."""
+    output[-1] = math.nan
+    return output

@@ -1,0 +1,26 @@
+"""What is to be computed: tasks, the tensors that they declare, and the files that define them."""
+
+from evo.task.loading import blame, find_file, list_tasks, load_module, load_task, template_folders
+from evo.task.task import Baseline, Families, Flag, Relation, Task, Tensors, Tolerance, Tunable
+from evo.task.tensors import BufferSpec, In, InOut, Out
+
+__all__ = [
+    "Baseline",
+    "BufferSpec",
+    "Families",
+    "Flag",
+    "In",
+    "InOut",
+    "Out",
+    "Relation",
+    "Task",
+    "Tensors",
+    "Tolerance",
+    "Tunable",
+    "blame",
+    "find_file",
+    "list_tasks",
+    "load_module",
+    "load_task",
+    "template_folders",
+]

@@ -1,0 +1,319 @@
+"""What an author of a task may get wrong, each said with file, line and what to write instead.
+
+`check_declarations` runs when a task is loaded and needs no torch; `check_tensors` looks at what the task
+computes, on a small problem, before a search begins.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from evo.dtype import DTYPES, dtype_named, is_dtype
+from evo.errors import BadTemplate, EvoError
+from evo.task.task import Families, Flag, Task, Tolerance
+from evo.task.tensors import BufferSpec, DeclaredTensor
+from evo.trial import Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class _Author:
+    """Says what is wrong in the file of a task."""
+
+    def __init__(self, task: Task, path: Path) -> None:
+        self.task, self.path = task, path
+
+    def refuse(self, place: str, message: str, hint: str) -> NoReturn:
+        """Raises BadTemplate at the line where `place` (a name of the task's class) is defined."""
+        raise self.error(place, message, hint)
+
+    def error(self, place: str, message: str, hint: str) -> BadTemplate:
+        return BadTemplate(f"{self.path}:{line_of(self.path, place)}: {message}", hint)
+
+    def ask(self, place: str, function: Callable[[], Any], hint: str) -> Any:
+        """What a method gives; a BadTemplate with its line where it fails."""
+        try:
+            return function()
+        except EvoError:
+            raise
+        except Exception as error:
+            raise self.error(place, f"{place} failed: {type(error).__name__}: {error}", hint) from error
+
+
+def line_of(path: Path, name: str) -> int:
+    """The first line of a Python file that defines `name`; 1 where none does."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return 1
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+            return node.lineno
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+            if name in named:
+                return node.lineno
+    return 1
+
+
+def check_declarations(task: Task, path: Path) -> None:
+    """Raises BadTemplate for the first thing that a task declares and that cannot be."""
+    author = _Author(task, path)
+    _check_names(author, path.parent.name)
+    _check_kinds(author)
+    _check_problems(author)
+    _check_tensors_declared(author)
+    _check_buffers(author)
+    _check_work(author)
+
+
+def _check_names(author: _Author, folder: str) -> None:
+    task = author.task
+    name = getattr(task, "name", None)
+    if not isinstance(name, str) or not name:
+        author.refuse("name", "the task has no name", f'name = "{folder}", the name of its folder')
+    if name != folder:
+        author.refuse(
+            "name", f"the task is named {name} and its folder {folder}", f'name = "{folder}", or rename one'
+        )
+    sizes = getattr(task, "sizes", None)
+    if isinstance(sizes, str) or not isinstance(sizes, (Sequence, Mapping)) or not sizes:
+        author.refuse("sizes", "the task has no sizes", 'sizes = {"rows": 4096, "columns": 1024}')
+    for size in sizes:
+        if not isinstance(size, str) or not size.isidentifier():
+            author.refuse("sizes", f"a size is named {size!r}", 'a name as in Python: "rows"')
+    if len(set(sizes)) != len(sizes):
+        author.refuse(
+            "sizes", f"a size is named twice: {', '.join(sizes)}", "each size has a name of its own"
+        )
+    if clash := set(sizes) & set(task.flags):
+        author.refuse("flags", f"{min(clash)} is a size and a flag", "rename one")
+    if unknown := set(task.fixed) - set(sizes):
+        author.refuse("fixed", f"fixed names {min(unknown)}, which is no size", f"sizes: {', '.join(sizes)}")
+
+
+def _check_kinds(author: _Author) -> None:
+    """Whether what is declared is of the type that it has to be."""
+    task = author.task
+    if isinstance(task.dtypes, str) or not task.dtypes:
+        author.refuse("dtypes", f"dtypes is {task.dtypes!r}", 'a tuple: dtypes = ("fp16", "bf16")')
+    for dtype in task.dtypes:
+        if not isinstance(dtype, str) or not is_dtype(dtype):
+            author.refuse("dtypes", f"there is no storage type {dtype!r}", f"one of {', '.join(DTYPES)}")
+    if not isinstance(task.families, Families):
+        hint = 'families = Families(plain="normal", sharp="peaky")'
+        author.refuse("families", f"families is a {type(task.families).__name__}", hint)
+    for name in task.families.names:
+        if not isinstance(name, str) or not name:
+            author.refuse("families", f"a family is named {name!r}", "each is a name that `inputs` takes")
+    if not isinstance(task.tolerance, Tolerance):
+        hint = "tolerance = Tolerance(row_floor=2)"
+        author.refuse("tolerance", f"tolerance is a {type(task.tolerance).__name__}", hint)
+    _check_flags_and_groups(author)
+    own = type(task)
+    if own.compute is Task.compute and own.reference is Task.reference:
+        hint = "def compute(self, problem, inputs): return the output by torch"
+        author.refuse(own.__name__, "the task defines neither compute nor reference", hint)
+    if not task.tensors and (own.buffers is Task.buffers or own.inputs is Task.inputs):
+        hint = 'tensors = {"x": In("rows"), "y": Out("rows")}'
+        author.refuse(own.__name__, "the task declares no tensors", hint)
+
+
+def _check_flags_and_groups(author: _Author) -> None:
+    task = author.task
+    for name, flag in task.flags.items():
+        if not isinstance(flag, Flag):
+            hint = f'flags = {{"{name}": Flag(meaning="...")}}'
+            author.refuse("flags", f"flag {name} is a {type(flag).__name__}", hint)
+        if flag.default not in flag.values:
+            author.refuse("flags", f"flag {name} cannot be its default", f"one of {flag.values}")
+    for group, names in task.baseline_groups.items():
+        if isinstance(names, str):
+            hint = f'baseline_groups = {{"{group}": ("{names}",)}}'
+            author.refuse("baseline_groups", f"group {group} is a text", hint)
+
+
+def _check_problems(author: _Author) -> None:
+    task = author.task
+    if not isinstance(task.problems, Mapping) or not task.problems or not all(task.problems.values()):
+        hint = 'sizes = {"n": 1024} has an example; else problems = {"small": (Problem(...),)}'
+        author.refuse("problems", "the task has no problem", hint)
+    for name, problems in task.problems.items():
+        for problem in problems:
+            if not isinstance(problem, Problem):
+                hint = f'Problem("{task.name}", {{"n": 1024}}, "fp32")'
+                author.refuse("problems", f"{name} holds a {type(problem).__name__}", hint)
+            if tuple(problem.sizes) != tuple(task.sizes):
+                hint = f"sizes: {', '.join(task.sizes)}"
+                author.refuse("problems", f"a problem of {name} has sizes {', '.join(problem.sizes)}", hint)
+            if problem.task != task.name:
+                author.refuse("problems", f"a problem of {name} is of task {problem.task}", task.name)
+            if set(problem.flags) != set(task.flags):
+                hint = f"flags: {', '.join(task.flags) or 'none'}"
+                author.refuse("problems", f"a problem of {name} has other flags than the task", hint)
+            if problem.dtype not in task.dtypes:
+                hint = f"dtypes: {', '.join(task.dtypes)}"
+                author.refuse("problems", f"a problem of {name} is in {problem.dtype}", hint)
+            for size, number in problem.sizes.items():
+                if _whole(number) is None or number < 1:
+                    author.refuse("sizes", f"size {size} is {number!r}", "a whole number from 1 on")
+
+
+def _check_tensors_declared(author: _Author) -> None:
+    task = author.task
+    for name, tensor in task.tensors.items():
+        if not isinstance(tensor, DeclaredTensor):
+            hint = f'"{name}": In("{next(iter(task.sizes))}")'
+            author.refuse("tensors", f"tensor {name} is a {type(tensor).__name__}", hint)
+        if tensor.dtype is not None and not is_dtype(tensor.dtype):
+            hint = f"one of {', '.join(DTYPES)}"
+            author.refuse("tensors", f"tensor {name} has a dtype {tensor.dtype!r}", hint)
+        for dimension in tensor.dimensions:
+            if isinstance(dimension, str) and dimension not in task.sizes:
+                hint = f"a size ({', '.join(task.sizes)}), a whole number, or a function of the problem"
+                author.refuse("tensors", f"tensor {name} has a dimension {dimension!r}", hint)
+        for end in tensor.between or ():
+            if isinstance(end, str) and end not in task.sizes:
+                hint = "numbers, or a size's name: between=(0, 10)"
+                author.refuse("tensors", f"tensor {name} has values up to {end!r}", hint)
+        if tensor.between is not None:
+            low, high = tensor.range_of(task.example) or (0, 1)
+            if not low < high:
+                hint = "the lower end first: between=(0, 10)"
+                author.refuse("tensors", f"tensor {name} has no value between {low} and {high}", hint)
+
+
+def _check_buffers(author: _Author) -> None:
+    task = author.task
+    place = "tensors" if task.tensors else "buffers"
+    buffers = author.ask(place, lambda: tuple(task.buffers(task.example)), "a tuple of BufferSpec")
+    for buffer in buffers:
+        if not isinstance(buffer, BufferSpec):
+            hint = 'BufferSpec("x", (rows, columns), problem.dtype, "in")'
+            author.refuse(place, f"a buffer is a {type(buffer).__name__}", hint)
+        if not isinstance(buffer.name, str) or not buffer.name.isidentifier():
+            author.refuse(place, f"a buffer is named {buffer.name!r}", 'a name as in Python: "x"')
+        if buffer.role not in ("in", "out", "inout"):
+            author.refuse(place, f"buffer {buffer.name} is {buffer.role!r}", '"in", "out" or "inout"')
+        if not is_dtype(buffer.dtype):
+            hint = f"one of {', '.join(DTYPES)}"
+            author.refuse(place, f"buffer {buffer.name} has a dtype {buffer.dtype!r}", hint)
+        if not isinstance(buffer.shape, tuple) or not buffer.shape:
+            author.refuse(place, f"buffer {buffer.name} has the shape {buffer.shape!r}", "a tuple: (rows,)")
+        if any(_whole(side) is None or side < 1 for side in buffer.shape):
+            hint = "whole numbers from 1 on; divide with //"
+            author.refuse(place, f"buffer {buffer.name} has the shape {buffer.shape}", hint)
+    names = [buffer.name for buffer in buffers]
+    if len(set(names)) != len(names):
+        author.refuse(place, f"a buffer is there twice: {', '.join(names)}", "each has a name of its own")
+    if clash := set(names) & set(task.sizes):
+        author.refuse(place, f"{min(clash)} is a buffer and a size", "rename one")
+    if not any(buffer.written for buffer in buffers):
+        author.refuse(place, "no buffer is written", 'one is Out("rows"), or InOut("rows")')
+
+
+def _check_work(author: _Author) -> None:
+    task, example = author.task, author.task.example
+    for name in ("flop", "nbytes"):
+        count = author.ask(name, partial(getattr(task, name), example), "a whole number")
+        if _whole(count) is None or count <= 0:
+            author.refuse(name, f"{name} gives {count!r}", "a whole number above 0; divide with //")
+    for tiles in ((), (16, 32)):
+        problems = author.ask("gate_problems", partial(task.gate_problems, example, tiles), "problems")
+        if not problems or not all(isinstance(problem, Problem) for problem in problems):
+            author.refuse("gate_problems", "gate_problems gives no problems", "a tuple of small Problems")
+        if any(problem.flags != example.flags or problem.dtype != example.dtype for problem in problems):
+            hint = "the same kernel must solve them: problem.replace(rows=17)"
+            author.refuse("gate_problems", "a gate problem has other flags or another dtype", hint)
+
+
+def _whole(number: object) -> int | None:
+    """The whole number that it is (numpy's are taken); None where it is none."""
+    if isinstance(number, bool):
+        return None
+    try:
+        return operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+# --------------------------------------------------------------------------------- what the task computes
+
+
+def check_tensors(task: Task, path: Path) -> None:
+    """Raises BadTemplate for the first thing that is wrong with the inputs and outputs of a task, which are
+    looked at on its smallest gate problem, on the CPU."""
+    author = _Author(task, path)
+    problem = min(task.gate_problems(task.example, (16, 32)), key=task.flop)
+    read = {buffer.name: buffer for buffer in task.buffers(problem) if buffer.read}
+    written = {buffer.name: buffer for buffer in task.buffers(problem) if buffer.written}
+    for family in task.families.names:
+        inputs = _inputs(author, problem, family)
+        again = _inputs(author, problem, family)
+        _check_named(author, "inputs", inputs, read, family)
+        for name, tensor in inputs.items():
+            if not _same(tensor, again[name]):
+                hint = "draw from torch.Generator(device=torch_device).manual_seed(seed)"
+                author.refuse("inputs", f"two calls with one seed give another {name}", hint)
+        kept = {name: tensor.clone() for name, tensor in inputs.items()}
+        place = "compute" if type(task).reference is Task.reference else "reference"
+        exact = author.ask(place, partial(task.reference, problem, inputs), "it gets the inputs by name")
+        _check_named(author, place, exact, written, family, exact=True)
+        honest = author.ask("honest", partial(task.honest, problem, inputs), "as `reference`, rounded")
+        _check_named(author, "honest", honest, written, family)
+        if any(not _same(kept[name], inputs[name]) for name in kept):
+            author.refuse(place, f"{place} changes its inputs", "work on a clone: x.clone()")
+
+
+def _inputs(author: _Author, problem: Problem, family: str) -> dict[str, Tensor]:
+    hint = f"inputs takes every family: {', '.join(author.task.families.names)}"
+    found = author.ask("inputs", lambda: author.task.inputs(problem, family, 1, "cpu"), hint)
+    if not isinstance(found, Mapping):
+        author.refuse("inputs", f"inputs gives a {type(found).__name__}", 'tensors by name: {"x": x}')
+    return dict(found)
+
+
+def _check_named(
+    author: _Author,
+    place: str,
+    found: object,
+    buffers: Mapping[str, BufferSpec],
+    family: str,
+    exact: bool = False,
+) -> None:
+    """Whether there is a tensor for each buffer, with its shape and type (`exact`: fp64), and finite."""
+    import torch
+
+    if not isinstance(found, Mapping) or set(found) != set(buffers):
+        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        author.refuse(place, f"{place} gives {got or 'nothing'}", f"tensors by name: {', '.join(buffers)}")
+    for name, buffer in buffers.items():
+        tensor, kind = found[name], dtype_named(buffer.dtype)
+        if not isinstance(tensor, torch.Tensor):
+            author.refuse(place, f"{place} gives {name} as a {type(tensor).__name__}", "a torch.Tensor")
+        if tuple(tensor.shape) != buffer.shape:
+            hint = f"the buffer's shape: {buffer.shape}"
+            author.refuse(place, f"{place} gives {name} the shape {tuple(tensor.shape)}", hint)
+        if exact and kind.floating and tensor.dtype != torch.float64:
+            hint = "compute it in fp64: inputs[...].double()"
+            author.refuse(place, f"{place} gives {name} in {tensor.dtype}, not in fp64", hint)
+        if not exact and tensor.dtype != kind.torch:
+            author.refuse(place, f"{place} gives {name} in {tensor.dtype}", f".to({kind.torch})")
+        if exact and not kind.floating and tensor.is_floating_point():
+            author.refuse(place, f"{place} gives {name} in {tensor.dtype}", "whole numbers: .long()")
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            hint = f"family {family}: inputs and outputs that the storage type holds"
+            author.refuse(place, f"{place} gives {name} with NaN or infinity ({family})", hint)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    import torch
+
+    return bool(one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num()))

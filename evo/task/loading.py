@@ -1,0 +1,91 @@
+"""Where tasks and templates are found, and how their Python files are run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import evo
+from evo.errors import BadTemplate, UnknownName, UsageError
+from evo.task.checks import check_declarations
+from evo.task.task import Task
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Where tasks and templates are looked for: `extra` first, then the ones that come with evo. UsageError
+    where one of `extra` is not there."""
+    if missing := [str(folder) for folder in extra if not Path(folder).is_dir()]:
+        hint = "tasks and templates are to be found there: name the folder as it is now, or put it back"
+        raise UsageError(f"there is no folder {missing[0]}", hint)
+    package = Path(evo.__file__).parent
+    own = [f for f in (package / "templates", package.parent / "templates") if f.is_dir()]
+    return (*(Path(f) for f in extra), *own[:1])
+
+
+def find_file(relative: str, folders: Sequence[Path]) -> Path | None:
+    """The first file of that name below the template folders."""
+    found = (folder / relative for folder in template_folders(folders))
+    return next((path for path in found if path.is_file()), None)
+
+
+def list_tasks(folders: Sequence[Path] = ()) -> list[str]:
+    """Names of all tasks, sorted."""
+    found = (path.parent.name for f in template_folders(folders) for path in f.glob("*/task.py"))
+    return sorted({name for name in found if _NAME.fullmatch(name)})
+
+
+def load_task(name: str, folders: Sequence[Path] = ()) -> Task:
+    """The task of that name. UnknownName if there is none; BadTemplate if its file is broken."""
+    path = find_file(f"{name}/task.py", folders) if _NAME.fullmatch(name) else None
+    if path is None:
+        raise UnknownName.among("task", name, list_tasks(folders))
+    task = getattr(load_module(path), "TASK", None)
+    if not isinstance(task, Task):
+        raise BadTemplate(f"{path}:1: defines no TASK", "TASK = YourTask(), a subclass of evo.task.Task")
+    check_declarations(task, path)
+    return task
+
+
+def load_module(path: Path) -> ModuleType:
+    """Runs a Python file of a template folder. BadTemplate with file and line if that fails."""
+    key = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    module = ModuleType(f"evo_templates_{key}_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look their module up there
+    with blame(path):
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    return module
+
+
+@contextmanager
+def blame(path: Path) -> Iterator[None]:
+    """Turns whatever the code of a template file raises into a BadTemplate with the file's own line."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise BadTemplate(
+            f"{path}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
+        ) from error
+    except UsageError as error:
+        if f"{path}:" in error.message:
+            raise
+        raise BadTemplate(f"{path}:{_line_in(path, error)}: {error.message}", error.hint) from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise BadTemplate(
+            f"{path}:{_line_in(path, error)}: {what}", "the template's Python code failed"
+        ) from error
+
+
+def _line_in(path: Path, error: Exception) -> int:
+    """The innermost line of `path` in the traceback of `error`."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return lines[-1] or 1 if lines else 1

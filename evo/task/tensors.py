@@ -1,0 +1,294 @@
+"""The tensors of a task, as its author declares them, and inputs that show mistakes.
+
+    tensors = {
+        "x": In("rows", "columns"),
+        "weight": In("columns"),
+        "target": In("rows", dtype="i64", between=(0, "columns")),
+        "y": Out("rows", "columns"),
+    }
+
+Dimensions are names of sizes, whole numbers, or functions of the problem. Without a `dtype` a tensor is of
+the problem's storage type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from evo.dtype import Dtype, dtype_named
+from evo.errors import UsageError
+from evo.trial import Problem
+
+if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
+    import torch
+    from torch import Tensor
+
+Role = Literal["in", "out", "inout"]
+Dimension = str | int | Callable[[Problem], int]
+"""Of a declared tensor: a size by its name, a whole number, or what a function says of the problem."""
+
+SEGMENT = 32
+"""Elements of a tensor of one dimension that have one trait, as a row of others has."""
+OUTLIER = 300.0
+"""An element far above all others: its square is beyond fp16, itself and its sum with others are not."""
+LARGE, SMALL = 64.0, 2.0**-10
+"""Factors that make squares overflow fp16, and an epsilon of 1e-5 matter."""
+TRAITS = 8
+"""Of so many rows each has another trait; two have none."""
+WIDE = 1000
+"""Whole numbers of more than 8 bits are below this, where a task says no range."""
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """One buffer that a kernel reads or writes: contiguous, `shape` in elements of `dtype` (a name of
+    evo.dtype). "inout": it has a content before the launch, and another one afterwards, which is judged."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+
+    @property
+    def read(self) -> bool:
+        """Whether the kernel may read what it holds before the launch."""
+        return self.role != "out"
+
+    @property
+    def written(self) -> bool:
+        """Whether the kernel may write it."""
+        return self.role != "in"
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * dtype_named(self.dtype).nbytes
+
+
+@dataclass(frozen=True)
+class DeclaredTensor:
+    """A tensor of a task for any problem. `between`: the range of its values, for integers without the upper
+    end; an end may be a size's name."""
+
+    role: Role
+    dimensions: tuple[Dimension, ...]
+    dtype: str | None = None
+    between: tuple[float | str, float | str] | None = None
+
+    def buffer(self, name: str, problem: Problem) -> BufferSpec:
+        """The buffer that it is for `problem`."""
+        shape = tuple(_dimension(d, problem, name) for d in self.dimensions)
+        return BufferSpec(name, shape, self.dtype or problem.dtype, self.role)
+
+    def range_of(self, problem: Problem) -> tuple[float, float] | None:
+        """The range of its values for `problem`; None where any number will do."""
+        if self.between is None:
+            return None
+        low, high = (problem.sizes[end] if isinstance(end, str) else end for end in self.between)
+        return low, high
+
+
+def In(  # noqa: N802 - read as a type: `"x": In("rows")`
+    *dimensions: Dimension, dtype: str | None = None, between: tuple[float | str, float | str] | None = None
+) -> DeclaredTensor:
+    """A tensor that the kernel reads."""
+    return DeclaredTensor("in", dimensions, dtype, between)
+
+
+def Out(*dimensions: Dimension, dtype: str | None = None) -> DeclaredTensor:  # noqa: N802
+    """A tensor that the kernel writes, all of it."""
+    return DeclaredTensor("out", dimensions, dtype)
+
+
+def InOut(  # noqa: N802
+    *dimensions: Dimension, dtype: str | None = None, between: tuple[float | str, float | str] | None = None
+) -> DeclaredTensor:
+    """A tensor that the kernel changes in place."""
+    return DeclaredTensor("inout", dimensions, dtype, between)
+
+
+def _dimension(dimension: Dimension, problem: Problem, name: str) -> int:
+    if callable(dimension):
+        return int(dimension(problem))
+    if isinstance(dimension, str):
+        if dimension not in problem.sizes:
+            known = ", ".join(problem.sizes)
+            raise UsageError(f"tensor {name} has a dimension {dimension}", f"sizes of the task: {known}")
+        return problem.sizes[dimension]
+    return int(dimension)
+
+
+# ------------------------------------------------------------------------------- inputs that show mistakes
+
+FAMILIES = {
+    "normal": "N(0, 1)",
+    "peaky": "one element of sixteen is 16 times as large: a lost one shows",
+    "alike": "all elements of a row are equal: roundings add up, a variance is 0",
+    "large": "64 times as large: squares and long sums overflow fp16",
+    "small": "2^-10 times as large: an epsilon shows",
+    "spike": "one element of each row, anywhere, is far above all others",
+}
+"""Families of inputs for any task, and what each is for. Of integers they are: any; mostly one value; all
+equal; only the two ends of the range; near the lower end; one at the upper end, the others at the lower."""
+
+
+def draw(
+    declared: Mapping[str, DeclaredTensor],
+    problem: Problem,
+    family: str,
+    seed: int,
+    torch_device: str,
+    mixed: bool = True,
+) -> dict[str, Tensor]:
+    """Contents of all tensors that are read, of one family, drawn by the seed.
+
+    `mixed`: rows (of one dimension: runs of 32 elements) have traits of their own in turns, whatever the
+    family is: zeros, small, large, shifted from 0, all equal, one outlier. So each case shows each mistake.
+    """
+    import torch
+
+    if family not in FAMILIES:
+        raise UsageError(f"unknown input family: {family}", f"one of {', '.join(FAMILIES)}")
+    rng = torch.Generator(device=torch_device).manual_seed(seed)
+    found = {}
+    for name, tensor in declared.items():
+        buffer = tensor.buffer(name, problem)
+        if buffer.read:
+            kind, ends = dtype_named(buffer.dtype), tensor.range_of(problem)
+            values = _floats if kind.floating else _whole_numbers
+            drawn = values(buffer.shape, family, kind, ends, rng, seed % TRAITS if mixed else None)
+            found[name] = drawn.to(kind.torch)
+    return found
+
+
+def precise(inputs: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
+    """The floating-point tensors in `dtype` (fp32 or fp64; never less precise than they are), integers as
+    they are."""
+    import torch
+
+    wide = dtype_named(dtype).torch
+    return {
+        name: x.to(torch.promote_types(x.dtype, wide)) if x.is_floating_point() else x
+        for name, x in inputs.items()
+    }
+
+
+UNITS_OFF = 2.0
+"""Units of rounding that an input of the honest computation may be off by itself."""
+LONGEST_CHAIN = 1024
+"""Terms that an honest kernel adds one after the other into one fp32 number; longer sums it cuts."""
+
+
+def summed_sizes(declared: Mapping[str, DeclaredTensor]) -> set[str]:
+    """Sizes that inputs have and no output: kernels add up along them."""
+    outputs = {d for tensor in declared.values() if tensor.role != "in" for d in tensor.dimensions}
+    inputs = {d for tensor in declared.values() if tensor.role != "out" for d in tensor.dimensions}
+    return {size for size in inputs - outputs if isinstance(size, str)}
+
+
+def rounded_on_the_way(
+    inputs: Mapping[str, Tensor], declared: Mapping[str, DeclaredTensor], summed: set[str], number: int
+) -> dict[str, Tensor]:
+    """The inputs (fp32 or fp64), off as the roundings of a kernel make them seem: each by a few units, and
+    along the sizes `summed` by up to a unit more at every step. For a sum whose terms are added one after the
+    other this is exact: it is the sum of such inputs (backward error; Higham, Accuracy and Stability of
+    Numerical Algorithms, chapter 4). Of the computations 0 and 1 all steps round to one side, as they do
+    where all terms are equal; those of the others to either side."""
+    import torch
+
+    found = {}
+    for place, (name, x) in enumerate(inputs.items()):
+        found[name] = x
+        if x.is_floating_point():
+            rng = torch.Generator(device=x.device).manual_seed(number * 1009 + place)
+            drawn = torch.rand(x.shape, generator=rng, device=x.device, dtype=x.dtype) * 2 - 1
+            off = drawn * UNITS_OFF
+            step = torch.full_like(drawn, 0.5 - number) if number < 2 else drawn
+            for at, dimension in enumerate(declared[name].dimensions if name in declared else ()):
+                if dimension in summed:
+                    off = off + step.cumsum(at).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
+            found[name] = x * (1 + off * (torch.finfo(x.dtype).eps / 2))
+    return found
+
+
+def _floats(
+    shape: tuple[int, ...],
+    family: str,
+    kind: Dtype,
+    ends: tuple[float, float] | None,
+    rng: torch.Generator,
+    mixing: int | None,
+) -> Tensor:
+    """Floating-point values. `mixing`: the number of the first row's trait; None for rows without one."""
+    import torch
+
+    count, (rows, columns) = math.prod(shape), _rows_of(shape)
+    precision = torch.float64 if kind.name == "fp64" else torch.float32
+    x = torch.randn((rows, columns), generator=rng, device=rng.device, dtype=precision)
+    where = torch.randint(columns, (rows, 1), generator=rng, device=rng.device)
+    if family == "peaky":
+        x *= 1 + 15 * (torch.rand(x.shape, generator=rng, device=rng.device) < 1 / 16)
+    elif family == "alike":
+        x = x[:, :1].repeat(1, columns)
+    elif family == "spike":
+        x.scatter_(1, where, OUTLIER)
+    x *= {"large": LARGE, "small": SMALL}.get(family, 1.0)
+    if mixing is not None:
+        trait = (torch.arange(rows, device=rng.device) + mixing).remainder(TRAITS).unsqueeze(1)
+        x *= torch.where(trait == 1, 0.0, torch.where(trait == 2, SMALL, torch.where(trait == 3, 16.0, 1.0)))
+        x += torch.where(trait == 4, 4.0, 0.0)
+        x = torch.where(trait == 5, x[:, :1], x)
+        x = torch.where(trait == 6, x.scatter(1, where, OUTLIER), x)
+    x = x.reshape(-1)[:count].reshape(shape)
+    if ends is not None:
+        low, high = ends
+        x = (x.abs() if low >= 0 else x).clamp(low, high)
+    return x
+
+
+def _whole_numbers(
+    shape: tuple[int, ...],
+    family: str,
+    kind: Dtype,
+    ends: tuple[float, float] | None,
+    rng: torch.Generator,
+    mixing: int | None,
+) -> Tensor:
+    """Whole numbers and truth values, as int64, from the lower end up to the one below the upper."""
+    import torch
+
+    count, (rows, columns) = math.prod(shape), _rows_of(shape)
+    low, high = (int(end) for end in ends or _natural_range(kind))
+    last = max(low, high - 1)
+    x = torch.randint(low, last + 1, (rows, columns), generator=rng, device=rng.device)
+    where = torch.randint(columns, (rows, 1), generator=rng, device=rng.device)
+    if family == "peaky":
+        x = torch.where(torch.rand(x.shape, generator=rng, device=rng.device) < 1 / 16, x, x[:1, :1])
+    elif family == "alike":
+        x = x[:, :1].repeat(1, columns)
+    elif family == "large":
+        x = torch.where(x % 2 == 0, low, last)
+    elif family == "small":
+        x = x.clamp(max=min(last, low + 1))
+    elif family == "spike":
+        x = torch.full_like(x, low).scatter(1, where, last)
+    if mixing is not None:
+        trait = (torch.arange(rows, device=rng.device) + mixing).remainder(TRAITS).unsqueeze(1)
+        x = torch.where(trait == 1, low, torch.where(trait == 3, last, x))
+        x = torch.where(trait == 5, x[:, :1], x)
+    return x.reshape(-1)[:count].reshape(shape)
+
+
+def _natural_range(kind: Dtype) -> tuple[int, int]:
+    """The range of a type, the upper end not in it; of one with more than 8 bits a part."""
+    count = {"bool": 2}.get(kind.kind, 256 if kind.nbytes == 1 else WIDE)
+    return (-count // 2, count // 2) if kind.kind == "int" else (0, count)
+
+
+def _rows_of(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns that traits are given to: for one dimension runs of SEGMENT elements."""
+    count = max(1, math.prod(shape))
+    columns = shape[-1] if len(shape) > 1 and shape[-1] > 1 else min(SEGMENT, count)
+    return -(-count // columns), columns

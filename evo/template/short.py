@@ -1,0 +1,244 @@
+"""The short form of a template: tunables, grid, block and arguments; everything else has a default.
+
+    TEMPLATE = template(
+        tune_params={"block_size_x": [64, 128, 256], "per_thread": [1, 2, 4]},
+        restrictions=["block_size_x * per_thread <= 512"],
+        grid="ceil(n / (block_size_x * per_thread))",
+        args=["x", "y", "n"],
+    )
+
+A number that depends on the point or the problem is an expression (evo.space.expression) over the parameters
+and the sizes, or a function `(p, problem)`. The source beside it is `<name>.cu.jinja` with holes, or a plain
+`<name>.cu`, in which every parameter is a macro: it compiles without evo where it has a default of its own
+(`#ifndef block_size_x`, `#define block_size_x 128`, `#endif`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from evo.dtype import dtype_named
+from evo.errors import BadTemplate, UsageError
+from evo.gpu import Gpu, Limits
+from evo.space import Filling, Parameter, Rule, Space
+from evo.space.expression import Expression
+from evo.trial import Argument, BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value, Workspace
+
+Number = int | str | Callable[[Any, Problem], Any]
+"""A number, an expression, or a function `(p, problem)`."""
+Sides = Number | Sequence[Number]
+"""One to three sides of a grid or block: x, y, z; or a function that gives them."""
+BLOCK_SIZES = ("block_size_x", "block_size_y", "block_size_z")
+"""Parameters that are the sides of the block, unless it is said otherwise."""
+LARGEST_TILE = 256
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A number among a kernel's arguments, with its type."""
+
+    value: Number | float
+    dtype: str
+
+
+def template(
+    tune_params: Mapping[str, Iterable[Value]],
+    *,
+    grid: Sides,
+    block: Sides | None = None,
+    args: Sequence[str | int | float | bool | Cast | Argument | Callable[[Any, Problem], Any]] | None = None,
+    restrictions: Iterable[str | Callable[[Any], Any] | Rule] = (),
+    defaults: Mapping[str, Value] | None = None,
+    smem_bytes: Number = 0,
+    cluster: Sides = 1,
+    derived: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]] | None = None,
+    workspaces: Mapping[str, Number] | None = None,
+    tiles: Callable[[Any, Problem], Sequence[int]] | None = None,
+    needs: str = "sm_80",
+    entry: str | None = None,
+    deterministic: bool = True,
+) -> SimpleNamespace:
+    """The names that a template's Python file defines, made from a kernel's tunables.
+
+    `tune_params`: values by name; the first is the default unless `defaults` says another. `grid`, `block`:
+    CTAs and threads; by default the block has the sides block_size_x, _y and _z. `args`, in the kernel's
+    order: names of buffers, workspaces and sizes (i32), numbers (i32, fp32, bool), or `Cast(value, dtype)`;
+    by default all buffers and then all sizes. `smem_bytes`: dynamic shared memory. `derived`: more holes or
+    macros. `entry`: the kernel's name, where the source has several.
+    """
+    chosen = defaults or {}
+    parameters = []
+    for name, values in tune_params.items():
+        listed = tuple(_plain(value) for value in values)
+        if not listed:
+            raise BadTemplate(f"parameter {name} has no values", "give at least one")
+        parameters.append(Parameter(name, listed, chosen.get(name, listed[0])))
+    if unknown := [name for name in chosen if name not in tune_params]:
+        raise BadTemplate(
+            f"defaults name {unknown[0]}, which is no parameter", f"known: {', '.join(tune_params)}"
+        )
+    names = [name for name in BLOCK_SIZES if name in tune_params]
+    if block is None and not names:
+        raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
+    sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
+    made = _Short(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {})
+    return SimpleNamespace(
+        SHORT=made,
+        SPACE=Space(tuple(parameters), tuple(_rule(one) for one in restrictions)),
+        NEEDS=needs,
+        ENTRY=entry,
+        DETERMINISTIC=deterministic,
+        smem_bytes=made.smem_bytes,
+        threads=made.threads,
+        derived=made.derived,
+        launch=made.launch,
+        tiles=tiles or made.tiles,
+    )
+
+
+@dataclass(frozen=True)
+class _Short:
+    """What a short template says, asked as the long form is."""
+
+    grid: Sides
+    block: Sides
+    args: Sequence[Any] | None
+    shared: Number
+    cluster_sides: Sides
+    more: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]]
+    workspaces: Mapping[str, Number]
+
+    def smem_bytes(self, p: Any, problem: Problem) -> Any:
+        return _for_each(self.shared, p, problem)
+
+    def threads(self, p: Any, problem: Problem) -> Any:
+        if callable(self.block):
+            return _for_each(lambda q, at: math.prod(_three(_sides(self.block, q, at))), p, problem)
+        return reduce(operator.mul, _sides(self.block, p, problem))
+
+    def derived(self, p: Any, problem: Problem) -> dict[str, Value]:
+        if callable(self.more):
+            return {name: _plain(value) for name, value in self.more(p, problem).items()}
+        return {name: _plain(_value(number, p, problem)) for name, number in self.more.items()}
+
+    def tiles(self, p: Any, problem: Problem) -> tuple[int, ...]:
+        """Every whole number that a boundary may lie at: the parameters, and how much of a size a CTA has."""
+        found = {v for v in p.values() if isinstance(v, int) and not isinstance(v, bool)}
+        for side in _sides(self.grid, p, problem):
+            found |= {-(-size // int(side)) for size in problem.sizes.values() if int(side) > 1}
+        return tuple(sorted(v for v in found if 1 < v <= LARGEST_TILE))
+
+    def launch(self, p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
+        spaces = tuple(
+            Workspace(name, int(_value(size, p, problem))) for name, size in self.workspaces.items()
+        )
+        return LaunchConfig(
+            grid=_three(_sides(self.grid, p, problem)),
+            block=_three(_sides(self.block, p, problem)),
+            smem_bytes=int(_value(self.shared, p, problem)),
+            args=tuple(_argument(arg, p, problem) for arg in self.args or ()),
+            cluster=_three(_sides(self.cluster_sides, p, problem)),
+            workspaces=spaces,
+        )
+
+
+def _argument(arg: Any, p: Any, problem: Problem) -> Argument:
+    if isinstance(arg, (BufferArg, ScalarArg, TensorMapArg)):
+        return arg
+    dtype = None
+    if isinstance(arg, Cast):
+        arg, dtype = arg.value, arg.dtype
+    if isinstance(arg, str) and arg.isidentifier() and arg not in problem.sizes and arg not in p:
+        return BufferArg(arg)
+    value = _plain(_value(arg, p, problem))
+    if isinstance(value, str):
+        raise UsageError(
+            f"an argument is {value!r}", "a buffer's name, a size, a number, Cast(number, dtype)"
+        )
+    kind = dtype or ("bool" if isinstance(value, bool) else "i32" if isinstance(value, int) else "fp32")
+    exact = value if dtype_named(kind).floating or isinstance(value, bool) else int(value)
+    return ScalarArg(exact, dtype_named(kind).name)  # type: ignore[arg-type]
+
+
+def _value(number: Any, p: Any, problem: Problem) -> Any:
+    """What a number is at a point (or at columns of points) of a problem."""
+    if callable(number):
+        return number(p, problem)
+    if not isinstance(number, str):
+        return number
+    expression = _parsed(number)
+    known = getattr(p, "names", None) or p.keys()
+    point = {name: p[name] for name in known if name in expression.names}
+    return expression({**problem.sizes, **problem.flags, **point})
+
+
+@cache
+def _parsed(text: str) -> Expression:
+    return Expression(text)
+
+
+def _sides(sides: Sides, p: Any, problem: Problem) -> list[Any]:
+    if isinstance(sides, (str, int)) or callable(sides):
+        said = _value(sides, p, problem)
+        return list(said) if isinstance(said, (tuple, list)) else [said]
+    return [_value(side, p, problem) for side in sides]
+
+
+def _three(sides: Sequence[Any]) -> tuple[int, int, int]:
+    x, y, z = (*(int(side) for side in sides), 1, 1)[:3]
+    return x, y, z
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own."""
+    plain = value.item() if isinstance(value, np.generic) or getattr(value, "shape", None) == () else value
+    return (
+        int(plain)
+        if isinstance(plain, float) and plain.is_integer() and isinstance(value, np.generic)
+        else plain
+    )
+
+
+def _points(p: Any) -> list[Filling]:
+    """The points of columns, one by one."""
+    names = list(p.names)
+    return [
+        Filling(zip(names, values, strict=True))
+        for values in zip(*(p[n].tolist() for n in names), strict=True)
+    ]
+
+
+def _for_each(number: Number, p: Any, problem: Problem) -> Any:
+    """What a number is at each point of columns; at a single point it is one. A function gets one point."""
+    if not hasattr(p, "points_asked"):
+        return int(_value(number, p, problem))
+    if not callable(number):
+        return _value(number, p, problem)
+    return np.array([int(number(point, problem)) for point in _points(p)])
+
+
+def _rule(restriction: str | Callable[[Any], Any] | Rule) -> Rule:
+    """A rule of a restriction: an expression, or a function of one point that says whether it is allowed."""
+    if isinstance(restriction, Rule):
+        return restriction
+    if isinstance(restriction, str):
+        expression = Expression(restriction)
+
+        def holds(p: Any, _limits: Limits, problem: Problem) -> Any:
+            columns = {name: p[name] for name in expression.names if name not in problem.sizes}
+            return np.asarray(expression({**problem.sizes, **columns}), bool)
+
+        return Rule(holds, f"not {expression.text}".replace("{", "{{").replace("}", "}}"))
+
+    def allowed(p: Any, _limits: Limits, _problem: Problem) -> Any:
+        return np.array([bool(restriction(point)) for point in _points(p)])
+
+    return Rule(allowed, f"refused by {getattr(restriction, '__name__', 'a restriction')}")
