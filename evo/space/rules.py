@@ -29,6 +29,8 @@ class Rule:
 
     allowed: Callable[[Any, Limits, Problem], Any]
     reason: str
+    written_at: str = ""
+    """`file:line` where it was written, if that is not where its function is."""
 
     def why(self, limits: Limits, problem: Problem) -> str:
         """The reason, with its numbers: the phrase that rejections are counted by."""
@@ -46,7 +48,7 @@ class Rule:
     def place(self) -> str:
         """`file:line` of the rule's function."""
         code = self.allowed.__code__
-        return f"{code.co_filename}:{code.co_firstlineno}"
+        return self.written_at or f"{code.co_filename}:{code.co_firstlineno}"
 
     def __call__(self, p: Any, limits: Limits, problem: Problem) -> Any:
         return self.allowed(p, limits, problem)

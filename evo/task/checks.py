@@ -144,7 +144,8 @@ def _check_problems(author: _Author) -> None:
     task = author.task
     if not isinstance(task.problems, Mapping) or not task.problems or not all(task.problems.values()):
         hint = 'sizes = {"n": 1024} has an example; else problems = {"small": (Problem(...),)}'
-        author.refuse("problems", "the task has no problem", hint)
+        place = "problems" if "problems" in vars(type(task)) else "sizes"
+        author.refuse(place, "the task has no problem", hint)
     for name, problems in task.problems.items():
         for problem in problems:
             if not isinstance(problem, Problem):
@@ -192,7 +193,7 @@ def _check_tensors_declared(author: _Author) -> None:
 
 def _check_buffers(author: _Author) -> None:
     task = author.task
-    place = "tensors" if task.tensors else "buffers"
+    place = "tensors" if type(task).buffers is Task.buffers else "buffers"
     buffers = author.ask(place, lambda: tuple(task.buffers(task.example)), "a tuple of BufferSpec")
     for buffer in buffers:
         if not isinstance(buffer, BufferSpec):
@@ -249,9 +250,9 @@ def _whole(number: object) -> int | None:
 
 def check_tensors(task: Task, path: Path) -> None:
     """Raises BadTemplate for the first thing that is wrong with the inputs and outputs of a task, which are
-    looked at on its smallest gate problem, on the CPU."""
+    looked at on its first gate problem, on the CPU."""
     author = _Author(task, path)
-    problem = min(task.gate_problems(task.example, (16, 32)), key=task.flop)
+    problem = task.gate_problems(task.example, (16, 32))[0]
     read = {buffer.name: buffer for buffer in task.buffers(problem) if buffer.read}
     written = {buffer.name: buffer for buffer in task.buffers(problem) if buffer.written}
     for family in task.families.names:
@@ -268,6 +269,8 @@ def check_tensors(task: Task, path: Path) -> None:
         _check_named(author, place, exact, written, family, exact=True)
         honest = author.ask("honest", partial(task.honest, problem, inputs), "as `reference`, rounded")
         _check_named(author, "honest", honest, written, family)
+        if place == "compute":
+            author.ask(place, partial(task.compute, problem, inputs), "it gets the inputs by name")
         if any(not _same(kept[name], inputs[name]) for name in kept):
             author.refuse(place, f"{place} changes its inputs", "work on a clone: x.clone()")
 

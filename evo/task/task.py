@@ -188,8 +188,9 @@ class Task:
         super().__init_subclass__(**options)
         sizes = cls.__dict__.get("sizes")
         if isinstance(sizes, Mapping) and not cls.problems:
-            flags = {name: flag.default for name, flag in cls.flags.items()}
-            cls.problems = {"example": (Problem(cls.name, dict(sizes), cls.dtypes[0], flags),)}
+            flags = {name: flag.default for name, flag in cls.flags.items() if isinstance(flag, Flag)}
+            dtype = next(iter(cls.dtypes), DEFAULT_DTYPE)
+            cls.problems = {"example": (Problem(cls.name, dict(sizes), dtype, flags),)}
 
     @property
     def example(self) -> Problem:

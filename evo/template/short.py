@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,8 @@ from evo.errors import BadTemplate, UsageError
 from evo.gpu import Gpu, Limits
 from evo.space import Filling, Parameter, Rule, Space
 from evo.space.expression import Expression
+from evo.space.parameters import Columns
+from evo.task import Task
 from evo.trial import Argument, BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value, Workspace
 
 Number = int | str | Callable[[Any, Problem], Any]
@@ -65,8 +68,8 @@ def template(
     needs: str = "sm_80",
     entry: str | None = None,
     deterministic: bool = True,
-) -> SimpleNamespace:
-    """The names that a template's Python file defines, made from a kernel's tunables.
+) -> ShortTemplate:
+    """A template from a kernel's tunables: `TEMPLATE = template(…)` is all that its Python file need define.
 
     `tune_params`: values by name; the first is the default unless `defaults` says another. `grid`, `block`:
     CTAs and threads; by default the block has the sides block_size_x, _y and _z. `args`, in the kernel's
@@ -74,6 +77,8 @@ def template(
     by default all buffers and then all sizes. `smem_bytes`: dynamic shared memory. `derived`: more holes or
     macros. `entry`: the kernel's name, where the source has several.
     """
+    frame = sys._getframe(1)
+    caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     chosen = defaults or {}
     parameters = []
     for name, values in tune_params.items():
@@ -89,23 +94,54 @@ def template(
     if block is None and not names:
         raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
     sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
-    made = _Short(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {})
-    return SimpleNamespace(
-        SHORT=made,
-        SPACE=Space(tuple(parameters), tuple(_rule(one) for one in restrictions)),
-        NEEDS=needs,
-        ENTRY=entry,
-        DETERMINISTIC=deterministic,
-        smem_bytes=made.smem_bytes,
-        threads=made.threads,
-        derived=made.derived,
-        launch=made.launch,
-        tiles=tiles or made.tiles,
+    return ShortTemplate(
+        Space(tuple(parameters), tuple(_rule(one, caller) for one in restrictions)),
+        needs,
+        entry,
+        deterministic,
+        tiles,
+        _Numbers(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {}),
     )
 
 
 @dataclass(frozen=True)
-class _Short:
+class ShortTemplate:
+    """What `template` makes: the numbers of a template, for whichever task it is loaded."""
+
+    space: Space
+    needs: str
+    entry: str | None
+    """The kernel; None: the only one of the source."""
+    deterministic: bool
+    _tiles: Callable[[Any, Problem], Sequence[int]] | None
+    _numbers: _Numbers
+
+    def names(self, task: Task, entry: str, holes: Iterable[str]) -> SimpleNamespace:
+        """The names that the long form defines. Holes that are sizes of the task are filled with them."""
+        numbers = self._numbers
+        if numbers.args is None:
+            buffers = (buffer.name for buffer in task.buffers(task.example))
+            numbers = replace(numbers, args=(*buffers, *task.sizes))
+        open_sizes = [size for size in task.sizes if size in set(holes)]
+
+        def derived(p: Any, problem: Problem) -> dict[str, Value]:
+            return {size: problem.sizes[size] for size in open_sizes} | numbers.derived(p, problem)
+
+        return SimpleNamespace(
+            SPACE=self.space,
+            NEEDS=self.needs,
+            ENTRY=entry,
+            DETERMINISTIC=self.deterministic,
+            smem_bytes=numbers.smem_bytes,
+            threads=numbers.threads,
+            derived=derived,
+            launch=numbers.launch,
+            tiles=self._tiles or numbers.tiles,
+        )
+
+
+@dataclass(frozen=True)
+class _Numbers:
     """What a short template says, asked as the long form is."""
 
     grid: Sides
@@ -175,7 +211,7 @@ def _value(number: Any, p: Any, problem: Problem) -> Any:
     if not isinstance(number, str):
         return number
     expression = _parsed(number)
-    known = getattr(p, "names", None) or p.keys()
+    known = p.names if isinstance(p, Columns) else p.keys()
     point = {name: p[name] for name in known if name in expression.names}
     return expression({**problem.sizes, **problem.flags, **point})
 
@@ -218,15 +254,16 @@ def _points(p: Any) -> list[Filling]:
 
 def _for_each(number: Number, p: Any, problem: Problem) -> Any:
     """What a number is at each point of columns; at a single point it is one. A function gets one point."""
-    if not hasattr(p, "points_asked"):
+    if not isinstance(p, Columns):
         return int(_value(number, p, problem))
     if not callable(number):
         return _value(number, p, problem)
     return np.array([int(number(point, problem)) for point in _points(p)])
 
 
-def _rule(restriction: str | Callable[[Any], Any] | Rule) -> Rule:
-    """A rule of a restriction: an expression, or a function of one point that says whether it is allowed."""
+def _rule(restriction: str | Callable[[Any], Any] | Rule, place: str) -> Rule:
+    """A rule of a restriction: an expression, or a function of one point that says whether it is allowed.
+    `place` is where it is written."""
     if isinstance(restriction, Rule):
         return restriction
     if isinstance(restriction, str):
@@ -236,9 +273,9 @@ def _rule(restriction: str | Callable[[Any], Any] | Rule) -> Rule:
             columns = {name: p[name] for name in expression.names if name not in problem.sizes}
             return np.asarray(expression({**problem.sizes, **columns}), bool)
 
-        return Rule(holds, f"not {expression.text}".replace("{", "{{").replace("}", "}}"))
+        return Rule(holds, f"not {expression.text}".replace("{", "{{").replace("}", "}}"), place)
 
     def allowed(p: Any, _limits: Limits, _problem: Problem) -> Any:
-        return np.array([bool(restriction(point)) for point in _points(p)])
+        return np.array([bool(restriction(point)) for point in _points(p)], bool)
 
     return Rule(allowed, f"refused by {getattr(restriction, '__name__', 'a restriction')}")

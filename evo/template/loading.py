@@ -1,7 +1,8 @@
 """Templates: CUDA source with holes, rendered into candidates.
 
 A template is two files with one stem in `templates/<task>/`. `<name>.cu.jinja` is CUDA C++ with holes
-`{{ bm }}` and line statements `//% if stages > 1`. `<name>.py` says what may fill them; it defines
+`{{ bm }}` and line statements `//% if stages > 1`; a plain `<name>.cu` has macros for holes (macros.py).
+`<name>.py` says what may fill them: in the short form by `TEMPLATE = template(…)` (short.py), else it defines
 
     SPACE       Space                                parameters and rules
     NEEDS       str                                  the instruction set: "sm_80", "sm_90a"
@@ -27,7 +28,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from evo import __version__
@@ -37,6 +37,8 @@ from evo.space import Filling, ResourceModels, Space, hardware_rules
 from evo.task import Task, blame, find_file, load_module, template_folders
 from evo.template.include import Includes
 from evo.template.jinja import Program
+from evo.template.macros import Macros, only_kernel
+from evo.template.short import ShortTemplate
 from evo.trial import (
     BufferArg,
     Candidate,
@@ -58,7 +60,7 @@ NO_LAUNCH = LaunchConfig((0, 0, 0), (0, 0, 0), 0, ())
 
 Made = TypeVar("Made")
 
-_SUFFIX = ".cu.jinja"
+_SUFFIXES = (".cu.jinja", ".cu")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -72,12 +74,12 @@ class Template:
     needs: str
     entry: str
     path: Path
-    """The .cu.jinja file."""
+    """The .cu.jinja or .cu file."""
     deterministic: bool
     gpu: Gpu
     """The GPU that launches are made for."""
-    _module: ModuleType
-    _program: Program
+    _module: Any
+    _program: Program | Macros
     _includes: Includes
 
     def holes(self) -> frozenset[str]:
@@ -223,9 +225,14 @@ def _places(text: str, word: str) -> Iterator[int]:
 
 
 def list_templates(task: str, folders: Sequence[Path] = ()) -> list[str]:
-    """Names of all templates of a task, sorted."""
-    found = (path for folder in template_folders(folders) for path in folder.glob(f"{task}/*{_SUFFIX}"))
-    return sorted({name for name in (p.name.removesuffix(_SUFFIX) for p in found) if _NAME.fullmatch(name)})
+    """Names of all templates of a task, sorted. A .cu file without a Python file beside it is none."""
+    found = set()
+    for suffix in _SUFFIXES:
+        for path in (p for f in template_folders(folders) for p in f.glob(f"{task}/*{suffix}")):
+            name = path.name.removesuffix(suffix)
+            if _NAME.fullmatch(name) and (suffix != ".cu" or path.with_suffix(".py").is_file()):
+                found.add(name)
+    return sorted(found)
 
 
 def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu | None = None) -> Template:
@@ -235,18 +242,15 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu 
     that the template needs. UnknownName if there is no such template; BadTemplate with file and line if it is
     broken.
     """
-    path = find_file(f"{task.name}/{name}{_SUFFIX}", folders) if _NAME.fullmatch(name) else None
+    relative = [f"{task.name}/{name}{suffix}" for suffix in _SUFFIXES if _NAME.fullmatch(name)]
+    path = next(filter(None, (find_file(one, folders) for one in relative)), None)
     if path is None:
         raise UnknownName.among("template", name, list_templates(task.name, folders))
     python = _python_of(path)
     if not python.is_file():
         raise BadTemplate(f"{path}:1: there is no {python.name} beside it", "a template is two files")
-    module = load_module(python)
-    required = ("SPACE", "NEEDS", "ENTRY", "smem_bytes", "threads", "derived", "launch")
-    if missing := [n for n in required if not hasattr(module, n)]:
-        raise BadTemplate(
-            f"{python}:1: does not define {', '.join(missing)}", "see evo/template/template.py for all names"
-        )
+    program = Macros.of(path) if path.suffix == ".cu" else Program.of(path)
+    module = _names_of(python, path, task, program)
     with blame(python):
         arch_number(module.NEEDS)
     template = Template(
@@ -259,14 +263,28 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu 
         deterministic=bool(getattr(module, "DETERMINISTIC", True)),
         gpu=gpu or target(module.NEEDS),
         _module=module,
-        _program=Program.of(path),
+        _program=program,
         _includes=Includes(task.name, tuple(folders)),
     )
     _check_holes(template)
     return template
 
 
-def _with_hardware_rules(module: ModuleType) -> Space:
+def _names_of(python: Path, path: Path, task: Task, program: Program | Macros) -> Any:
+    """What a template's Python file defines, in the names of the long form. BadTemplate if one is missing."""
+    module = load_module(python)
+    short = getattr(module, "TEMPLATE", None)
+    if isinstance(short, ShortTemplate):
+        entry = short.entry or only_kernel(path, path.read_text(encoding="utf-8"))
+        return short.names(task, entry, program.holes)
+    required = ("SPACE", "NEEDS", "ENTRY", "smem_bytes", "threads", "derived", "launch")
+    if missing := [n for n in required if not hasattr(module, n)]:
+        hint = "TEMPLATE = template(…), or all names that evo/template/loading.py lists"
+        raise BadTemplate(f"{python}:1: does not define {', '.join(missing)}", hint)
+    return module
+
+
+def _with_hardware_rules(module: Any) -> Space:
     optional = {name: getattr(module, name, None) for name in ("registers", "grid", "cluster")}
     models = ResourceModels(module.NEEDS, module.smem_bytes, module.threads, **optional)
     first, last = hardware_rules(models)
@@ -287,4 +305,4 @@ def _check_holes(template: Template) -> None:
 
 
 def _python_of(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(_SUFFIX) + ".py")
+    return path.with_name(path.name.split(".")[0] + ".py")

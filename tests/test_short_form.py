@@ -1,0 +1,316 @@
+"""Tasks of one function and templates of four lines: what follows from them, and that mistakes are said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evo.errors import BadTemplate, Red, UsageError
+from evo.gate.tolerance import compare
+from evo.gpu import KNOWN_GPUS, Limits
+from evo.space.expression import Expression
+from evo.task import Task, load_task
+from evo.task.checks import check_tensors
+from evo.template import load_template
+from evo.template.macros import kernels_in
+
+TOYS = (Path(__file__).parent / "toys",)
+LIMITS = Limits.of(KNOWN_GPUS["L4"])
+
+
+def toy(name: str) -> Task:
+    return load_task(name, TOYS)
+
+
+# ------------------------------------------------------------------------------------------- expressions
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("bx * by <= 1024", True),
+        ("32 <= bx * by <= 256", True),
+        ('p["bx"] % 32 == 0 and not p.by > 8', True),
+        ("by == 0 or by % 2 == 0 or by == 8", True),
+        ("bx in (64, 128) and by not in [1, 2]", False),
+        ("ceil(n / (bx * by))", 8),
+        ("max(bx, by, 3) if by < bx else 0", 64),
+        ("-(-n // bx)", 16),
+    ],
+)
+def test_an_expression_is_the_same_for_a_number_and_for_columns(text: str, value: object) -> None:
+    expression = Expression(text)
+    assert expression({"bx": 64, "by": 2, "n": 1000}) == value
+    column = expression({"bx": np.array([64, 32]), "by": np.array([2, 4]), "n": 1000})
+    assert np.broadcast_to(column, (2,))[0] == value
+
+
+@pytest.mark.parametrize(
+    "text", ["__import__('os')", "bx.__class__", "[x for x in y]", "f(1)", "bx <", "lambda: 1", "bx[0]", ""]
+)
+def test_an_expression_is_parsed_and_never_run(text: str) -> None:
+    with pytest.raises(UsageError):
+        Expression(text)
+    with pytest.raises(UsageError, match="there is no bz"):
+        Expression("bx < bz")({"bx": 1})
+
+
+# --------------------------------------------------------------------------------------------- the task
+
+
+def test_every_family_shows_a_wrong_epsilon() -> None:
+    task = toy("rms_norm")
+    for dtype in task.dtypes:
+        problem = task.problem("33,65", dtype)
+        for family in task.families.names:
+            for seed in range(3):
+                x = task.inputs(problem, family, seed, "cpu")
+                exact, honest = task.reference(problem, x)["y"], task.honest(problem, x)["y"]
+                for epsilon in (1e-5, 1e-6, 0.0):
+                    wide = x["x"].float()
+                    factor = (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()
+                    out = (wide * factor * x["weight"].float()).nan_to_num().to(x["x"].dtype)
+                    if epsilon == 1e-5:
+                        compare("y", out, exact, honest, task.tolerance)
+                    else:
+                        with pytest.raises(Red):
+                            compare("y", out, exact, honest, task.tolerance)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 999])
+def test_a_sum_may_be_added_in_any_order(tmp_path: Path, columns: int) -> None:
+    tensors = 'tensors = {"x": In("rows", "columns"), "y": Out("rows")}'
+    task = made(tmp_path, 'sizes = {"rows": 8, "columns": 8}', tensors, "x['x'].sum(-1)")
+    for seed in range(10):
+        for family in task.families.names:
+            for rows in (1, 3):
+                problem = task.problem(f"{rows},{columns}")
+                x = task.inputs(problem, family, seed, "cpu")
+                exact, honest = task.reference(problem, x)["y"], task.honest(problem, x)["y"]
+                one_by_one = torch.zeros(rows)
+                for column in x["x"].T:
+                    one_by_one = one_by_one + column
+                for out in (x["x"].sum(-1), x["x"].flip(-1).sum(-1), one_by_one):
+                    compare("y", out, exact, honest, task.tolerance)
+    if columns > 1:  # the last term is lost
+        with pytest.raises(Red):
+            compare("y", x["x"][:, :-1].sum(-1), exact, honest, task.tolerance)
+
+
+def test_rows_are_apart_where_the_task_says_so() -> None:
+    task = toy("rms_norm")
+    problem = task.problem("3,5", "fp32")
+    (relation,) = task.relations(problem)
+    x = task.inputs(problem, "normal", 0, "cpu")
+    before, after = task.honest(problem, x), task.honest(problem, relation.change(x))
+    expected = relation.expected(before)["y"]
+    assert expected[-1].isnan().all()
+    assert torch.equal(expected[:-1], after["y"][:-1].double())
+    assert not torch.equal(before["y"][-1], after["y"][-1])
+
+
+def test_integers_have_their_range_and_are_exact(tmp_path: Path) -> None:
+    tensors = 'tensors = {"x": In("n", dtype="i64", between=(0, "bins")), "counts": Out("bins", dtype="i32")}'
+    body = "torch.bincount(x['x'], minlength=problem['bins'])"
+    task = made(tmp_path, 'sizes = {"n": 100, "bins": 7}', tensors, body)
+    problem = task.problem("100,7")
+    for family in task.families.names:
+        x = task.inputs(problem, family, 1, "cpu")
+        assert x["x"].dtype == torch.int64
+        assert 0 <= int(x["x"].min()) <= int(x["x"].max()) < 7
+        assert task.honest(problem, x)["counts"].dtype == torch.int32
+    check_tensors(task, tmp_path / "own" / "task.py")
+
+
+# ------------------------------------------------------------------------------------ an author's mistakes
+
+
+HEAD = """import torch
+from evo import *
+
+class Own(Task):
+    name = "own"
+"""
+GOOD = {
+    "sizes": 'sizes = {"n": 64}',
+    "tensors": 'tensors = {"x": In("n"), "y": Out("n")}',
+    "compute": "def compute(self, problem, x): return x['x'] * 2",
+}
+
+
+def written(folder: Path, *lines: str) -> Path:
+    path = folder / "own" / "task.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD + "".join(f"    {line}\n" for line in lines) + "\nTASK = Own()\n")
+    return path
+
+
+def made(folder: Path, sizes: str, tensors: str, result: str) -> Task:
+    written(folder, sizes, tensors, f"def compute(self, problem, x): return {result}")
+    return load_task("own", (folder,))
+
+
+MISTAKES = {
+    'name = "other"': "named other and its folder own",
+    'name = ""': "has no name",
+    "sizes = ()": "has no sizes",
+    'sizes = "n"': "has no sizes",
+    'sizes = ("n", "n")': "named twice",
+    'sizes = {"n": 0}': "size n is 0",
+    'sizes = {"n": 2.5}': "size n is 2.5",
+    'sizes = {"n x": 4}': "a size is named",
+    'sizes = ("n",)': "has no problem",
+    'dtypes = ("float32",)': "no storage type 'float32'",
+    'dtypes = "fp32"': "dtypes is 'fp32'",
+    "dtypes = ()": "dtypes is",
+    'families = ("normal", "peaky")': "families is a tuple",
+    'families = Families(plain="")': "a family is named",
+    'families = Families(plain="nice")': "unknown input family: nice",
+    "tolerance = 1e-3": "tolerance is a float",
+    'flags = {"fast": True}': "flag fast is a bool",
+    'flags = {"n": Flag()}': "is a size and a flag",
+    'flags = {"fast": Flag(default=3)}': "cannot be its default",
+    'baseline_groups = {"torch": "eager"}': "group torch is a text",
+    'fixed = ("m",)': "fixed names m",
+    'problems = {"small": ()}': "has no problem",
+    'problems = {"small": ("64",)}': "small holds a str",
+    'problems = {"small": (Problem("own", {"m": 4}, "fp32"),)}': "has sizes m",
+    'problems = {"small": (Problem("other", {"n": 4}, "fp32"),)}': "is of task other",
+    'problems = {"small": (Problem("own", {"n": 4}, "fp16"),)}': "is in fp16",
+    'tensors = {"x": "n", "y": Out("n")}': "tensor x is a str",
+    'tensors = {"x": In("m"), "y": Out("n")}': "has a dimension 'm'",
+    'tensors = {"x": In("n", dtype="float"), "y": Out("n")}': "has a dtype 'float'",
+    'tensors = {"x": In("n", between=(0, "m")), "y": Out("n")}': "has values up to 'm'",
+    'tensors = {"x": In("n", between=(5, 5)), "y": Out("n")}': "has no value between",
+    'tensors = {"x": In("n")}': "no buffer is written",
+    'tensors = {"x": In("n"), "n": Out("n")}': "is a buffer and a size",
+    'tensors = {"x y": In("n"), "y": Out("n")}': "a buffer is named",
+    'tensors = {"x": In(), "y": Out("n")}': "has the shape ()",
+    'tensors = {"x": In(0), "y": Out("n")}': "has the shape (0,)",
+    "def buffers(self, problem): return [1]": "a buffer is a int",
+    "def buffers(self, problem): return 1 / 0": "buffers failed: ZeroDivisionError",
+    "def flop(self, problem): return 1.5": "flop gives 1.5",
+    "def flop(self, problem): return 0": "flop gives 0",
+    "def nbytes(self, problem): return problem.n": "nbytes failed",
+    "def gate_problems(self, problem, tiles): return ()": "gives no problems",
+    "def gate_problems(self, problem, tiles): return (tiles[0],)": "gate_problems failed",
+    "def compute(self, problem, x): return x['z']": "compute failed: KeyError",
+    "def compute(self, problem, x): return x['x'][:-1]": "compute failed",
+    "def compute(self, problem, x): return {'z': x['x']}": "compute failed",
+    "def compute(self, problem, x): return x['x'].float()": "in torch.float32, not in fp64",
+    "def compute(self, problem, x): return x['x'].mul_(2)": "changes its inputs",
+    "def compute(self, problem, x): return x['x'] / 0": "with NaN or infinity",
+    "def reference(self, problem, x): return x['x'].double()": "reference gives Tensor",
+    "def reference(self, problem, x): return {}": "reference gives nothing",
+    "def honest(self, problem, x): return {'y': x['x'].half()}": "honest gives y in torch.float16",
+    "def inputs(self, problem, family, seed, on): return {}": "inputs gives nothing",
+    "def inputs(self, problem, family, seed, on): return {'x': torch.rand(problem['n'])}": "give another x",
+    "def inputs(self, problem, family, seed, on): return {'x': torch.zeros(3)}": "the shape (3,)",
+    "def inputs(self, problem, family, seed, on): return {'x': torch.zeros(problem['n']).long()}": "int64",
+    "def inputs(self, problem, family, seed, on): return {'x': [1.0]}": "gives x as a list",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_said_with_its_line_and_what_to_write(tmp_path: Path, mistake: str) -> None:
+    place = re.split(r"[ (]", mistake.removeprefix("def "))[0]
+    path = written(tmp_path, *(line for name, line in GOOD.items() if name != place), mistake)
+    with pytest.raises(UsageError) as caught:
+        check_tensors(load_task("own", (tmp_path,)), path)
+    assert MISTAKES[mistake] in caught.value.message
+    assert caught.value.hint
+    if isinstance(caught.value, BadTemplate):
+        line = int(caught.value.message.removeprefix(f"{path}:").split(":")[0])
+        assert place in path.read_text().splitlines()[line - 1]
+
+
+def test_a_task_without_a_function_or_tensors_says_so(tmp_path: Path) -> None:
+    for missing, said in (("compute", "neither compute nor reference"), ("tensors", "declares no tensors")):
+        written(tmp_path, *(line for name, line in GOOD.items() if name != missing))
+        with pytest.raises(BadTemplate, match=said):
+            load_task("own", (tmp_path,))
+    check_tensors(made(tmp_path, GOOD["sizes"], GOOD["tensors"], "x['x'] * 2"), tmp_path / "own" / "task.py")
+
+
+# ------------------------------------------------------------------------------------------- the template
+
+
+def test_a_plain_source_gets_its_tunables_as_macros() -> None:
+    task = toy("saxpy")
+    template = load_template(task, "saxpy", TOYS)
+    candidate = template.candidate({"block_size_x": 256, "per_thread": 2}, task.example)
+    assert "#define block_size_x 256\n#define per_thread 2\n" in candidate.source
+    assert 'extern "C" __global__ void saxpy' in candidate.source
+    assert candidate.launch.grid == (-(-task.example["n"] // 512), 1, 1)
+    assert candidate.launch.block == (256, 1, 1)
+    assert [arg.kind for arg in candidate.launch.args] == ["buffer", "buffer", "scalar"]
+    assert template.space.feasible(LIMITS, task.example).count == 12
+
+
+def test_a_source_with_holes_gets_sizes_and_derived_values() -> None:
+    task = toy("rms_norm")
+    template = load_template(task, "cta_row", TOYS)
+    candidate = template.candidate({"threads": 128}, task.problem("5,70"))
+    assert "using Element = __half;" in candidate.source
+    assert candidate.launch.grid == (5, 1, 1)
+
+
+def test_kernels_are_found_by_name() -> None:
+    source = """
+    // __global__ void not_this(int);
+    template <int N> __global__ void nor_this(float* x) {}
+    extern "C" __global__ void __launch_bounds__(32 * (2 + 1), 2) first(float* x) {}
+    __global__ void second(int) {}
+    """
+    assert kernels_in(source) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("template(tune_params={'a': [1]}, grid='n')", "there is no block"),
+        ("template(tune_params={'a': []}, grid='n', block=32)", "parameter a has no values"),
+        ("template(tune_params={'a': [1]}, grid='n', block=32, defaults={'b': 1})", "which is no parameter"),
+        ("template(tune_params={'a': [1]}, grid='m', block=32)", "there is no m"),
+        ("template(tune_params={'a': [1]}, grid='n +', block=32)", "malformed expression"),
+        ("template(tune_params={'a': [1]}, grid=0, block=32)", "empty launch"),
+        ("template(tune_params={'a': [1]}, grid=1, block=32, args=['z'])", "names a buffer z"),
+        ("template(tune_params={'a': [1]}, grid=1, block=32, restrictions=['a < c'])", "there is no"),
+        ("template(tune_params={'a': [1]}, grid=1, block=32, entry='other')", "no function other"),
+        ("7", "does not define SPACE"),
+    ],
+)
+def test_a_mistake_in_a_template_is_said_with_its_file(tmp_path: Path, python: str, said: str) -> None:
+    made(tmp_path, GOOD["sizes"], GOOD["tensors"], "x['x'] * 2")
+    (tmp_path / "own" / "mine.cu").write_text("__global__ void k(const float* x, float* y, int n) {}\n")
+    (tmp_path / "own" / "mine.py").write_text(f"from evo.template import template\n\nTEMPLATE = {python}\n")
+    task = load_task("own", (tmp_path,))
+
+    def use() -> None:
+        template = load_template(task, "mine", (tmp_path,))
+        template.space.feasible(LIMITS, task.example)
+        template.candidate(template.space.default, task.example)
+
+    with pytest.raises(UsageError) as caught:
+        use()
+    assert said in caught.value.message
+    assert "mine." in caught.value.message
+    assert caught.value.hint
+
+
+def test_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
+    made(tmp_path, GOOD["sizes"], GOOD["tensors"], "x['x'] * 2")
+    (tmp_path / "own" / "mine.cu").write_text("__global__ void k(const float* x, float* y, int n) {}\n")
+    (tmp_path / "own" / "mine.py").write_text(
+        "import numpy as np\nfrom evo.template import template\n"
+        "TEMPLATE = template(tune_params={'a': np.arange(1, 4)}, block=lambda p, problem: np.int64(32),\n"
+        "    grid=lambda p, problem: np.ceil(problem['n'] / 32), restrictions=[lambda p: p.a != 2])\n"
+    )
+    task = load_task("own", (tmp_path,))
+    template = load_template(task, "mine", (tmp_path,))
+    assert template.candidate({"a": 3}, task.example).launch.grid == (2, 1, 1)
+    assert template.space.feasible(LIMITS, task.example).count == 2

@@ -1,0 +1,11 @@
+"""A row a CTA."""
+
+from evo.template import template
+
+ELEMENTS = {"fp16": "__half", "fp32": "float"}
+TEMPLATE = template(
+    tune_params={"threads": [64, 128, 256]},
+    grid="rows",
+    block="threads",
+    derived=lambda _, problem: {"element": ELEMENTS[problem.dtype], "epsilon": "1e-5f"},
+)
