@@ -24,7 +24,8 @@ from evo.evaluate.program import Precompiler, Program, failed
 from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
 from evo.study import Setup
-from evo.task import Task, load_task
+from evo.task import Task, find_file, load_task
+from evo.task.checks import check_tensors
 from evo.timing import Ready, TimingSession, TimingSettings
 from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
 
@@ -302,11 +303,18 @@ class EvaluatorSpec:
         """The task and its templates, for rendering a candidate for other problems."""
         return Program(self.task, self.folders, self.gpu, self.limits)
 
+    def check_task(self) -> None:
+        """BadTemplate if what the task computes cannot be right: it is said before a search begins."""
+        path = find_file(f"{self.task}/task.py", self.folders)
+        assert path is not None
+        check_tensors(load_task(self.task, self.folders), path)
+
     def build(self) -> Evaluator:
         """The evaluator; imports torch and takes seconds."""
         import torch
 
         torch.set_num_threads(1)
+        self.check_task()
         compiler = self.compiler()
         device = open_device(self.device, self.gpu, cache=self.cache, compiler=compiler)
         evaluator = Evaluator(self, device, compiler)
