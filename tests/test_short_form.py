@@ -73,7 +73,7 @@ def test_every_family_shows_a_wrong_epsilon() -> None:
                 for epsilon in (1e-5, 1e-6, 0.0):
                     wide = x["x"].float()
                     factor = (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()
-                    out = (wide * factor * x["weight"].float()).nan_to_num().to(x["x"].dtype)
+                    out = (wide * factor * x["gamma"].float()).nan_to_num().to(x["x"].dtype)
                     if epsilon == 1e-5:
                         compare("y", out, exact, honest, task.tolerance)
                     else:
@@ -245,7 +245,7 @@ def test_a_plain_source_gets_its_tunables_as_macros() -> None:
     candidate = template.candidate({"block_size_x": 256, "per_thread": 2}, task.example)
     assert "#define block_size_x 256\n#define per_thread 2\n" in candidate.source
     assert 'extern "C" __global__ void saxpy' in candidate.source
-    assert candidate.launch.grid == (-(-task.example["n"] // 512), 1, 1)
+    assert candidate.launch.grid == (-(-task.example["N"] // 512), 1, 1)
     assert candidate.launch.block == (256, 1, 1)
     assert [arg.kind for arg in candidate.launch.args] == ["buffer", "buffer", "scalar"]
     assert template.space.feasible(LIMITS, task.example).count == 12

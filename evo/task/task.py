@@ -26,6 +26,8 @@ Tensors = Mapping[str, "Tensor"]
 """The buffers of a task by name."""
 DEFAULT_DTYPE = "fp32"
 """The storage type of a task that names none."""
+EXAMPLE = "example"
+"""The set of problems of a task that names none: what its sizes say."""
 LARGEST_BUFFER = 2**40
 """Elements that a buffer has fewer than."""
 LARGEST_TILE = 256
@@ -190,7 +192,7 @@ class Task:
         if isinstance(sizes, Mapping) and not cls.problems:
             flags = {name: flag.default for name, flag in cls.flags.items() if isinstance(flag, Flag)}
             dtype = next(iter(cls.dtypes), DEFAULT_DTYPE)
-            cls.problems = {"example": (Problem(cls.name, dict(sizes), dtype, flags),)}
+            cls.problems = {EXAMPLE: (Problem(cls.name, dict(sizes), dtype, flags),)}
 
     @property
     def example(self) -> Problem:

@@ -5,7 +5,7 @@ from evo.template import template
 ELEMENTS = {"fp16": "__half", "fp32": "float"}
 TEMPLATE = template(
     tune_params={"threads": [64, 128, 256]},
-    grid="rows",
+    grid="T",
     block="threads",
     derived=lambda _, problem: {"element": ELEMENTS[problem.dtype], "epsilon": "1e-5f"},
 )

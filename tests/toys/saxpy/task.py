@@ -2,8 +2,8 @@ from evo import In, InOut, Task
 
 
 class Saxpy(Task):
-    name, sizes = "saxpy", {"n": 100_000}
-    tensors = {"x": In("n"), "y": InOut("n")}
+    name, sizes = "saxpy", {"N": 100_000}
+    tensors = {"x": In("N"), "y": InOut("N")}
 
     def compute(self, problem, tensors):
         return 2 * tensors["x"] + tensors["y"]
