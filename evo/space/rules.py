@@ -55,6 +55,8 @@ class Rule:
 
     def _failed_at(self, error: Exception) -> str:
         """`file:line` of the template's own code in the traceback of `error`."""
+        if self.written_at:
+            return self.written_at
         here = Path(__file__).parent
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).parent != here]
         own = [frame for frame in frames if frame.filename == frames[0].filename]
