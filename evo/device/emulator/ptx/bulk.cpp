@@ -82,12 +82,12 @@ void transfer(Warp& w, BulkCopy& q) {
 // An asynchronous read of shared memory lasts from its issue to the wait. No write since the issue may be
 // unordered with it, and a later write must be ordered after the wait.
 void read_span(Warp& w, Cta& c, u32 offset, u32 n, const u32* issue_clock) {
-  for (u32 i = offset >> 2; i < (offset + n) >> 2; i++) {
-    const Cell& cell = c.cells[i];
+  const auto check = [&](const Cell& cell) {
     if (cell.clock > issue_clock[cell.agent])
       shared_race(w, c, offset, n, "written while an asynchronous operation, not waited for, reads it",
                   cell.agent, cell.pc);
-  }
+  };
+  for (u32 i = offset >> 2; i < (offset + n) >> 2; i++) each_owner(c, i, 15, check);
   race_read(w, c, offset, n);
 }
 

@@ -14,6 +14,7 @@
 
 #include "fault.hpp"
 #include "program.hpp"
+#include "shadow.hpp"
 
 namespace ptx {
 
@@ -37,14 +38,15 @@ using Foreign = std::unordered_map<u64, std::vector<u32>>;
 using ForeignPtr = std::shared_ptr<const Foreign>;
 
 // ---- memory
-// One cell for 4 bytes of shared memory: the last write.
+// One cell for 4 bytes of shared memory: the last write. With CELL_PARTS its bytes have several owners: see
+// Cta::parts.
 struct Cell {
   u32 clock = 0;
   u32 pc : 26 = 0, lane : 6 = 0;
   u16 agent = 0;
   u8 bytes = 0, flags = 0;
 };
-enum CellFlag : u8 { CELL_IN_FLIGHT = 1, CELL_ASYNC_PROXY = 2, CELL_STRONG = 4 };
+enum CellFlag : u8 { CELL_IN_FLIGHT = 1, CELL_ASYNC_PROXY = 2, CELL_STRONG = 4, CELL_PARTS = 8 };
 struct Read {
   u32 clock = 0;  // clock << 4 | bytes read
   u32 pc : 26 = 0, lane : 6 = 0;
@@ -54,12 +56,6 @@ struct Read {
 // ANY_LANE: it reads what all lanes have written.
 constexpr u32 PC_BITS = (1u << 26) - 1, LANE_BITS = 63;
 enum Lane : u32 { ALL_LANES = 32, NO_LANE = 33, SEVERAL_LANES = 34, ANY_LANE = 35 };
-
-// Shadow of one writable or uninitialised global region, per 4 bytes.
-struct GlobalShadow {
-  std::unique_ptr<std::atomic<u64>, void (*)(void*)> writes{nullptr, nullptr}, reads{nullptr, nullptr};
-  u64 cells = 0;
-};
 
 struct GlobalRegion {
   std::string name;
@@ -174,8 +170,11 @@ struct Cta {
   std::vector<u8> shared;
   std::vector<u16> shared_init;  // a bit a byte
   std::vector<Cell> cells;
-  std::vector<std::vector<Read>> reads;  // per agent, empty until it reads here
-  std::vector<u32> readers;              // agents with a non-empty list
+  std::vector<std::array<Cell, 4>> parts;  // of a cell, by byte; empty until one has several owners
+  std::vector<std::vector<Read>> reads;    // per agent, empty until it reads here
+  // Per agent and cell, by byte: the clock of an older read, of a byte that the last read left out.
+  std::vector<std::vector<std::array<u32, 4>>> older_reads;
+  std::vector<u32> readers;  // agents with a non-empty list
   std::vector<Warp> warps;
   u32 warps_done = 0;
   u32 free_registers[4] = {};  // that setmaxnreg.dec gave back, by the quarter of the SM: warp % 4
@@ -252,6 +251,7 @@ struct Launch {
   std::mutex sync_mutex;
   std::atomic<bool> synced{false};
   std::unordered_map<u64, SyncVariable> sync;
+  StampSets stamp_sets;
   std::mutex atomic_mutex[64];
 };
 

@@ -65,9 +65,7 @@ static bool apart(u32 before, u32 lane) {
 
 void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane) {
   const u8 bytes = cell_bytes(offset, n);
-  for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
-    const Cell& cell = c.cells[i];
-    if (!(cell.bytes & bytes)) continue;
+  const auto explain = [&](const Cell& cell) {
     if (cell.flags & CELL_IN_FLIGHT)
       shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes",
                   cell.agent, cell.pc);
@@ -77,7 +75,18 @@ void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane) 
         !(cell.flags & CELL_STRONG) && apart(cell.lane, lane))
       shared_race(w, c, offset, n, "read of what another lane of the warp has written: __syncwarp is missing",
                   cell.agent, cell.pc);
-  }
+  };
+  for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) each_owner(c, i, bytes, explain);
+}
+
+// The clock at which `agent` last read any of `bytes` of cell i.
+static u32 last_read(const Cta& c, u32 agent, u32 i, u8 bytes) {
+  const Read& r = c.reads[agent][i];
+  u32 clock = r.clock & bytes ? r.clock >> 4 : 0;
+  if (!c.older_reads[agent].empty())
+    for (u32 k = 0; k < 4; k++)
+      if (bytes >> k & 1) clock = std::max(clock, c.older_reads[agent][i][k]);
+  return clock;
 }
 
 void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
@@ -91,124 +100,72 @@ void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
         shared_race(w, c, offset, n,
                     "write over what another lane of the warp has read: __syncwarp is missing", u, r.pc);
       if (u == w.agent) continue;
-      if ((r.clock >> 4) > w.clock[u] && (r.clock & bytes))
+      if (last_read(c, u, i, bytes) > w.clock[u])
         shared_race(w, c, offset, n, "write not ordered after a read", u, r.pc);
     }
-    const Cell& cell = c.cells[i];
-    if (!(cell.bytes & bytes)) continue;
-    if (cell.flags & CELL_IN_FLIGHT)
-      shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes",
-                  cell.agent, cell.pc);
-    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG)))
-      shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
+    each_owner(c, i, bytes, [&](const Cell& cell) {
+      if (cell.flags & CELL_IN_FLIGHT)
+        shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes",
+                    cell.agent, cell.pc);
+      if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG)))
+        shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
+    });
   }
+}
+
+void keep_older_read(Cta& c, u32 agent, u32 i, u32 bytes) {
+  auto& list = c.older_reads[agent];
+  if (list.empty()) list.resize(c.cells.size());
+  for (u32 k = 0; k < 4; k++)
+    if (bytes >> k & 1) list[i][k] = c.reads[agent][i].clock >> 4;
+}
+
+void share_cell(Cta& c, u32 i, Cell now) {
+  if (c.parts.empty()) c.parts.resize(c.cells.size());
+  Cell& cell = c.cells[i];
+  std::array<Cell, 4>& parts = c.parts[i];
+  bool one_owner = true;
+  for (u32 k = 0; k < 4; k++) {
+    Cell& part = parts[k];
+    const u8 bit = static_cast<u8>(1 << k);
+    if (!(cell.flags & CELL_PARTS)) {
+      part = cell;
+      part.bytes &= bit;
+    }
+    if (now.bytes & bit) part = now, part.bytes = bit;
+    if (part.bytes)
+      one_owner &= part.agent == now.agent && part.clock == now.clock && part.flags == now.flags;
+  }
+  now.bytes |= cell.bytes;
+  if (one_owner) {
+    for (const Cell& part : parts)
+      if (part.bytes && part.lane != now.lane) now.lane = SEVERAL_LANES;
+  } else {
+    now.flags |= CELL_PARTS;
+  }
+  cell = now;
 }
 
 void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what) {
   const u32* fenced = w.clock + w.cta->cluster->clock_words / 2;
-  for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
+  const u32 first = offset >> 2, end = (offset + n + 3) >> 2;
+  u32 bad = 0;
+  for (u32 i = first; i < end; i++) {
     const Cell& cell = c.cells[i];
-    if (cell.bytes && !(cell.flags & CELL_ASYNC_PROXY) && cell.clock > fenced[cell.agent] &&
+    bad |= static_cast<u32>(cell.clock > fenced[cell.agent] && !(cell.flags & CELL_ASYNC_PROXY)) |
+           (cell.flags & CELL_PARTS);
+  }
+  if (!bad) return;
+  const auto check = [&](const Cell& cell) {
+    if (!(cell.flags & CELL_ASYNC_PROXY) && cell.clock > fenced[cell.agent] &&
         cell.clock <= w.clock[cell.agent])
       shared_race(w, c, offset, n, what, cell.agent, cell.pc, true);
-  }
+  };
+  for (u32 i = first; i < end; i++) each_owner(c, i, cell_bytes(offset, n), check);
 }
 
 // ---- global
 namespace {
-
-struct Stamp {  // packed into the 64 bits of a shadow cell
-  u32 clock, agent, bytes;
-  u64 cluster;  // + 1; 0: none
-  bool is_strong;
-};
-constexpr u64 MAX_CLUSTERS = (1u << 21) - 2;
-
-u64 pack(const Stamp& s) {
-  return u64(s.clock & 0x7ffffff) | u64(s.is_strong) << 27 | u64(s.agent & 0x7ff) << 28 | s.cluster << 39 |
-         u64(s.bytes) << 60;
-}
-Stamp unpack(u64 v) {
-  return {static_cast<u32>(v & 0x7ffffff), static_cast<u32>(v >> 28 & 0x7ff), static_cast<u32>(v >> 60),
-          v >> 39 & 0x1fffff, (v >> 27 & 1) != 0};
-}
-
-bool ordered(const Warp& w, const Stamp& s) {
-  const u64 cluster = s.cluster - 1;
-  if (cluster == w.cta->cluster->linear) return s.agent == w.agent || s.clock <= w.clock[s.agent];
-  if (!w.foreign) return false;
-  auto it = w.foreign->find(cluster);
-  return it != w.foreign->end() && s.agent < it->second.size() && s.clock <= it->second[s.agent];
-}
-
-[[noreturn]] void global_race(const Warp& w, const GlobalRegion& r, u64 address, u32 n, const Stamp& s,
-                              const char* what) {
-  const u64 cluster = s.cluster - 1;
-  const bool same = cluster == w.cta->cluster->linear;
-  Fault f(EVO_PTX_RACE,
-          "race in global memory, `" + r.name + "` + " + std::to_string(address - r.address) + ": " + what);
-  f.at(r.space, address, n, r.name, static_cast<i64>(address - r.address));
-  f.against(same ? agent_name(*w.cta->cluster, s.agent)
-                 : (w.cta->cluster->ctas.size() > 1 ? "cluster " : "CTA ") + std::to_string(cluster),
-            -1);
-  throw f;
-}
-
-void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access) {
-  const Launch& launch = *w.worker->launch;
-  const u64 offset = address - r.address;
-  const u64 first = offset >> 2, last = (offset + n - 1) >> 2;
-  const bool race = launch.race && launch.clusters <= MAX_CLUSTERS && r.writable;
-  std::atomic<u64>* write = r.shadow.writes.get();
-  std::atomic<u64>* read = r.shadow.reads.get();
-  const Stamp mine{w.clock[w.agent], w.agent, 0, w.cta->cluster->linear + 1, strong(access)};
-  for (u64 c = first; c <= last; c++) {
-    const u32 lo = c == first ? offset & 3 : 0, hi = c == last ? (offset + n - 1) & 3 : 3;
-    const u32 bytes = ((2u << hi) - 1) & ~((1u << lo) - 1);
-    const u64 raw = write[c].load(std::memory_order_relaxed);
-    const Stamp old = unpack(raw);
-    if (!writes(access) || access == Access::ATOMIC) {
-      if (!r.initialised && launch.init && (old.bytes & bytes) != bytes) {
-        Fault f(EVO_PTX_UNINITIALISED, "read of " + std::to_string(n) + " bytes of `" + r.name +
-                                           "` that nobody has written, at offset " + std::to_string(offset));
-        f.at(r.space, address, n, r.name, static_cast<i64>(offset));
-        throw f;
-      }
-    }
-    if (race && raw && old.clock && !(strong(access) && old.is_strong) && !ordered(w, old))
-      global_race(
-          w, r, address, n, old,
-          writes(access) ? "write not ordered after another write" : "read not ordered after a write");
-    if (writes(access)) {
-      if (race) {
-        const u64 seen = read[c].load(std::memory_order_relaxed);
-        if (seen) {
-          const Stamp reader = unpack(seen);
-          if ((reader.bytes & bytes) && !(strong(access) && reader.is_strong) && !ordered(w, reader))
-            global_race(w, r, address, n, reader, "write not ordered after a read");
-        }
-      }
-      Stamp s = mine;
-      // Bytes once written are kept for the initialisation check. A neighbour's half of the cell loses its
-      // clock. A race on it is still found through the other bytes of the access, or under another order of
-      // the warps.
-      s.bytes = old.bytes | bytes;
-      if (raw && (old.bytes & bytes) != bytes && old.cluster != s.cluster && n < 4)
-        s.clock = 0;  // two owners: not tracked
-      write[c].store(pack(s), std::memory_order_relaxed);
-    } else if (race) {
-      Stamp s = mine;
-      s.bytes = bytes;
-      const u64 seen = read[c].load(std::memory_order_relaxed);
-      if (seen) {
-        const Stamp old_reader = unpack(seen);
-        if (old_reader.cluster == s.cluster && old_reader.agent == s.agent && old_reader.clock == s.clock)
-          s.bytes |= old_reader.bytes;
-      }
-      read[c].store(pack(s), std::memory_order_relaxed);
-    }
-  }
-}
 
 [[noreturn]] void outside(Warp& w, u64 address, u32 n, bool write) {
   const auto& regions = w.worker->launch->regions;
@@ -264,7 +221,7 @@ static u8* global_checked(Warp& w, u64 address, u32 n, Access access) {
             "store to `" + r->name + "` + " + std::to_string(offset) + ", which is read-only");
     throw f.at(r->space, address, n, r->name, static_cast<i64>(offset));
   }
-  if (r->shadow.cells) check_shadow(w, *r, address, n, access);
+  if (r->shadow.cells) check_shadow(w, *r, address, n, access, strong(access) ? Scope::GPU : Scope::NONE);
   else w.worker->recent_address = r->address, w.worker->recent_nbytes = r->nbytes;
   return reinterpret_cast<u8*>(address);
 }

@@ -56,10 +56,26 @@ inline u8 cell_bytes(u32 offset, u32 n) {
   return n >= 4 ? 15 : static_cast<u8>(((1u << n) - 1) << (offset & 3));
 }
 
+// Calls f(cell) for the owners of `bytes` of cell i.
+template <class F>
+inline void each_owner(const Cta& c, u32 i, u8 bytes, F f) {
+  const Cell& cell = c.cells[i];
+  if (cell.flags & CELL_PARTS) {
+    for (const Cell& part : c.parts[i])
+      if (part.bytes & bytes) f(part);
+  } else if (cell.bytes & bytes) {
+    f(cell);
+  }
+}
+
 // The slow halves: they find out what is wrong and throw it. They return if nothing is wrong.
 void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane);
 void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane);
 Read* open_reads(Warp& w, Cta& c);
+// Some `bytes` of cell i that the agent has read are not among those that it reads now.
+void keep_older_read(Cta& c, u32 agent, u32 i, u32 bytes);
+// The write `now` goes into a part of cell i. The rest of the cell may have other owners.
+void share_cell(Cta& c, u32 i, Cell now);
 
 // Warp `w` reads bytes of `c` at `offset`: is the last write ordered before? Lanes of one warp have one
 // clock. It rises at every barrier, __syncwarp included. What another lane wrote since then is not ordered
@@ -71,7 +87,8 @@ inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false
   const u32 clock = own--;  // so that the warp's own writes since then are compared, too
   u32 bad = 0;
   for (u32 i = 0; i < cells; i++)
-    bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
+    bad |= (cell[i].flags & (CELL_IN_FLIGHT | CELL_PARTS)) |
+           static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
   own = clock;
   if (bad) [[unlikely]]
     explain_read(w, c, offset, n, is_strong, lane);
@@ -81,8 +98,10 @@ inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong = false
     for (u32 i = 0; i < cells; i++) r[i] = {now | 15, pc & PC_BITS, lane & LANE_BITS};
   } else {
     const Read old = *r;
+    const u32 bytes = cell_bytes(offset, n);
     const bool again = (old.clock & ~15u) == now;
-    *r = {again ? old.clock | cell_bytes(offset, n) : now | cell_bytes(offset, n), pc & PC_BITS,
+    if (!again && (old.clock & 15 & ~bytes)) keep_older_read(c, w.agent, first, old.clock & 15 & ~bytes);
+    *r = {again ? old.clock | bytes : now | bytes, pc & PC_BITS,
           (again && old.lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane) & LANE_BITS};
   }
 }
@@ -102,11 +121,18 @@ inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 fla
   }
   own++;
   for (u32 i = 0; i < cells; i++)
-    bad |= (cell[i].flags & CELL_IN_FLIGHT) | static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
+    bad |= (cell[i].flags & (CELL_IN_FLIGHT | CELL_PARTS)) |
+           static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
   if (bad) [[unlikely]]
     explain_write(w, c, offset, n, flags, lane);
+  const bool same = cell->agent == as && cell->clock == t && cell->flags == flags;
+  if (n < 4 && ((cell->flags & CELL_PARTS) ||
+                ((cell->bytes & ~bytes) && !same && cell->clock > w.cta->cluster->base_clock))) {
+    share_cell(c, first, {t, w.pc & PC_BITS, lane & LANE_BITS, static_cast<u16>(as), bytes, flags});
+    return;
+  }
   for (u32 i = 0; i < cells; i++) {
-    const bool again = n < 4 && cell[i].agent == as && cell[i].clock == t && cell[i].flags == flags;
+    const bool again = n < 4 && same;
     const u32 who = again && cell[i].lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane;
     cell[i] = {t,
                w.pc & PC_BITS,
@@ -136,6 +162,8 @@ inline u8* shared_at(Warp& w, u32 address, u32 n, u32 lane = NO_LANE) {
 }
 
 // ---- global memory
+// What the shadow of the region says of an access (shadow.cpp).
+void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access, Scope scope);
 u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane = ~0u);
 // The host bytes of `n` bytes at `address`, checked.
 inline u8* global_at(Warp& w, u64 address, u32 n, Access access, u32 lane) {

@@ -245,19 +245,24 @@ void wait_one(Warp& w, WgmmaOp& op) {
   if (L.race)
     each_piece(f, op, (w.id & 3) * 16, [&](u32 address) {
       const u32 o = address - SHARED_BASE;
+      const auto check = [&](const Cell& cell) {
+        if (cell.clock <= op.clock[cell.agent]) return;
+        Fault fault(
+            EVO_PTX_RACE,
+            "race in shared memory at offset " + std::to_string(o) +
+                ": overwritten while a wgmma that was not waited for reads it (issued at " +
+                place_of(*L.program->module, *L.program->sources[L.program->code[op.pc].source].statement) +
+                ")");
+        throw fault.at(Space::SHARED, address, 16, "shared memory", o)
+            .against(agent_name(*w.cta->cluster, cell.agent), cell.pc);
+      };
+      u32 bad = 0;
       for (u32 i = o >> 2; i < (o >> 2) + 4; i++) {
         const Cell& cell = w.cta->cells[i];
-        if (cell.clock > op.clock[cell.agent]) {
-          Fault fault(
-              EVO_PTX_RACE,
-              "race in shared memory at offset " + std::to_string(o) +
-                  ": overwritten while a wgmma that was not waited for reads it (issued at " +
-                  place_of(*L.program->module, *L.program->sources[L.program->code[op.pc].source].statement) +
-                  ")");
-          throw fault.at(Space::SHARED, address, 16, "shared memory", o)
-              .against(agent_name(*w.cta->cluster, cell.agent), cell.pc);
-        }
+        bad |= static_cast<u32>(cell.clock > op.clock[cell.agent]) | (cell.flags & CELL_PARTS);
       }
+      if (bad) [[unlikely]]
+        for (u32 i = o >> 2; i < (o >> 2) + 4; i++) each_owner(*w.cta, i, 15, check);
       race_read(w, *w.cta, o, 16);
     });
   if (!op.executed) execute(w, op);

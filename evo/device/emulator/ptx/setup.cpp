@@ -10,19 +10,6 @@ namespace {
 
 u32 up(u32 x, u32 align) { return (x + align - 1) / align * align; }
 
-GlobalShadow make_shadow(u64 nbytes) {
-  GlobalShadow s;
-  s.cells = nbytes / 4 + 2;
-  auto make = [&] {
-    void* p = std::calloc(s.cells, 8);  // untouched pages cost nothing
-    if (!p) throw std::bad_alloc();
-    return std::unique_ptr<std::atomic<u64>, void (*)(void*)>(static_cast<std::atomic<u64>*>(p), std::free);
-  };
-  s.writes = make();
-  s.reads = make();
-  return s;
-}
-
 template <class F>
 void fill(Warp& w, u32 slot, u32 width, F f) {
   for (u32 l = 0; l < 32; l++) {
@@ -252,7 +239,7 @@ std::unique_ptr<Cluster> make_cluster(Worker& worker) {
     cta.shared_init.resize(rounded / 16);
     if (L.race) {
       cta.cells.resize(rounded / 4);
-      cta.reads.resize(c->agents);
+      cta.reads.resize(c->agents), cta.older_reads.resize(c->agents);
     }
     cta.mbarrier_at.resize(p.mbarriers ? rounded / 8 : 0);
     cta.warps.resize(nw);
@@ -321,10 +308,12 @@ namespace {
 // Clocks go on rising from one cluster to the next, so that what the last one left in the cells counts as
 // ordered. They start anew before they leave the bits that a cell has for them.
 void start_clocks(Cluster& c) {
-  if (c.base_clock > (1u << 26)) {
+  if (c.base_clock > MAX_STAMP_CLOCK / 4) {
     for (Cta& cta : c.ctas) {
       std::fill(cta.cells.begin(), cta.cells.end(), Cell{});
       for (auto& r : cta.reads) std::fill(r.begin(), r.end(), Read{});
+      cta.parts.clear();
+      for (auto& r : cta.older_reads) r.clear();
     }
     c.base_clock = 1;
   }
