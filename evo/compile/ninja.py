@@ -55,13 +55,9 @@ def build_shared_library(
         progress(f"built {name} in {time.perf_counter() - begin:.1f} s")
 
     try:
-        library = cache.build_once(key, build) / f"lib{name}.so"
+        return cache.build_once(key, build) / f"lib{name}.so"
     except OSError as error:
         raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}") from error
-    if not library.is_file():  # a part of the entry was deleted
-        shutil.rmtree(cache.path(key), ignore_errors=True)
-        library = cache.build_once(key, build) / f"lib{name}.so"
-    return library
 
 
 def ninja_build(
