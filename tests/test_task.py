@@ -100,12 +100,38 @@ def test_families_are_what_they_say() -> None:
     assert rising.amax() > 90
     assert (_scores(problem, "huge_last")[:, :, ~away].argmax(-1) == 199).double().mean() > 0.9
     spike = _scores(problem, "spike").sort(-1).values
-    assert (spike[..., -1] - spike[..., -2]).min() > 60
+    assert (spike[..., -1] - spike[..., -2]).min() > 100
     assert _scores(problem, "spike").argmax(-1).unique().numel() == 200
     assert -40 < spike[:, :, away][..., -1].max() < 0
     equal = _scores(problem, "equal_keys")
     assert torch.equal(equal, equal[..., :1].expand_as(equal))
     assert TASK.inputs(problem, "offset_v", 0, "cpu")["v"].double().mean() == pytest.approx(4, abs=0.1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("d", [32, 64, 96, 128])
+def test_every_family_keeps_its_ranges_at_every_size(d: int, dtype: str, causal: bool) -> None:
+    assert set(TASK.ranges) == set(TASK.families.names), "every family promises something"
+    for length, seed in ((1, 0), (2, 1), (17, 2), (64, 3), (200, 4)):
+        problem = TASK.problem(f"1,2,{length},{d}", dtype, causal=causal)
+        for family in TASK.families.names:
+            inputs = TASK.inputs(problem, family, seed, "cpu")
+            assert all(tensor.isfinite().all() for tensor in inputs.values())
+            measured = TASK.measures(problem, inputs)
+            for name, (low, high) in TASK.ranges[family].items():
+                assert low <= measured[name] <= high, f"{name} of {family} at {problem.key}"
+
+
+def test_the_largest_values_overflow_sums_in_half() -> None:
+    problem = TASK.problem("1,1,96,64")
+    inputs = TASK.inputs(problem, "large", 3, "cpu")
+    q, k, v = (inputs[name][0, 0].double() for name in "qkv")
+    products = q @ k.T
+    assert products.amax(-1)[::2].min() > 65504 * 1.2
+    weights = (products / 8 - products.amax(-1, keepdim=True) / 8).exp()
+    assert (weights @ v).abs().amax(-1)[1::2].min() > 65504, "without the denominator"
+    assert TASK.reference(problem, inputs)["o"].abs().max() < 65504
 
 
 @pytest.mark.parametrize("length", [15, 47, 95, 255])

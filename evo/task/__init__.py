@@ -1,7 +1,8 @@
 """What is to be computed: tasks, the tensors that they declare, and the files that define them."""
 
+from evo.task.families import Families
 from evo.task.loading import blame, find_file, list_tasks, load_module, load_task, template_folders
-from evo.task.task import Baseline, Families, Flag, Relation, Task, Tensors, Tolerance, Tunable
+from evo.task.task import Baseline, Flag, Relation, Task, Tensors, Tolerance, Tunable
 from evo.task.tensors import BufferSpec, In, InOut, Out
 
 __all__ = [

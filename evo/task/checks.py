@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from evo.dtype import DTYPES, dtype_named, is_dtype
 from evo.errors import BadTemplate, EvoError
-from evo.task.task import Families, Flag, Task, Tolerance
+from evo.task.families import Families
+from evo.task.task import Flag, Task, Tolerance
 from evo.task.tensors import BufferSpec, DeclaredTensor
 from evo.trial import Problem
 

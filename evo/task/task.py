@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from evo.dtype import dtype_named
 from evo.errors import UsageError
+from evo.task.families import Families
 from evo.task.tensors import BufferSpec, DeclaredTensor, draw, precise, rounded_on_the_way, summed_sizes
 from evo.trial import Problem, Value
 
@@ -80,34 +81,6 @@ class Flag:
 
 def _number(value: Value) -> Value:
     return int(value) if isinstance(value, bool) else value
-
-
-@dataclass(frozen=True)
-class Families:
-    """The input families of a task, by the role that they have in the gate. Only `plain` is needed.
-
-    Every family is a name that `Task.inputs` takes. The more roles a task fills, the more mistakes the gate
-    sees."""
-
-    plain: str
-    """Inputs without any trait; kernels are timed on them, unless the task says what else."""
-    sharp: str | None = None
-    """A few terms of a sum carry it: a lost term or a wrong scale shows."""
-    even: str | None = None
-    """All terms are alike: roundings on the way add up."""
-    lone: str | None = None
-    """One term, which may be any, is far above all others: whatever overlooks one term is seen."""
-    masked: str | None = None
-    """A term that is masked by mistake, or not masked, shows most. It may be one of the others."""
-    others: tuple[str, ...] = ()
-    """More families, met in turns."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All families, each once: plain, sharp, even, the others, and the lone one last."""
-        ordered = (self.plain, self.sharp, self.even, *self.others, self.masked, self.lone)
-        early = dict.fromkeys(name for name in ordered[:-1] if name is not None and name != self.lone)
-        return (*early, *([self.lone] if self.lone else []))
 
 
 @dataclass(frozen=True)
@@ -179,6 +152,9 @@ class Task:
     families: Families = Families(
         plain="normal", sharp="peaky", even="alike", lone="spike", masked="large", others=("small",)
     )
+    ranges: Mapping[str, Mapping[str, tuple[float, float]]] = {}
+    """What is promised of a family's inputs: for each of its `measures` between what it lies, whatever the
+    problem and the seed. All inputs are finite; a kernel may do with NaN and infinity what it likes."""
     tolerance: Tolerance = Tolerance()
     baseline_groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Baselines that are one library's, by a name that tables show: {"SDPA": ("flash", "cudnn")}."""
@@ -251,6 +227,10 @@ class Task:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
         their own type or int64. By default `compute` in fp64."""
         return self._named(problem, self.compute(problem, precise(inputs, "fp64")))
+
+    def measures(self, problem: Problem, inputs: Tensors) -> dict[str, float]:  # noqa: ARG002
+        """Numbers of a family's inputs that `ranges` bound: by default the largest magnitude of each."""
+        return {name: float(tensor.double().abs().max()) for name, tensor in inputs.items()}
 
     def honest(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """The outputs as an honest kernel computes them, in the storage type and with its roundings: the

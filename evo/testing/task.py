@@ -84,6 +84,18 @@ class TaskTests:
                     assert tensor.is_contiguous()
                     assert torch.equal(tensor, same[name]), f"{family} is not a function of the seed"
 
+    def test_inputs_are_finite_and_within_the_ranges_of_their_family(self, loaded: Task) -> None:
+        assert set(loaded.ranges) <= set(loaded.families.names)
+        for problem in self.small_problems(loaded):
+            for family in loaded.families.names:
+                for seed in range(4):
+                    inputs = loaded.inputs(problem, family, seed, "cpu")
+                    assert all(bool(tensor.isfinite().all()) for tensor in inputs.values())
+                    measured = loaded.measures(problem, inputs)
+                    for name, (low, high) in loaded.ranges.get(family, {}).items():
+                        said = f"{name} of {family} at {problem.key}, seed {seed}"
+                        assert low <= measured[name] <= high, said
+
     def test_timing_inputs_have_reasons_and_the_plain_one_comes_first(self, loaded: Task) -> None:
         names = list(loaded.timing_inputs)
         assert names[0] == loaded.families.plain

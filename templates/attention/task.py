@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
 _call = load_module(Path(__file__).with_name("call.py"))
+_families = load_module(Path(__file__).with_name("families.py"))
 _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
 REACH = 512
@@ -53,9 +54,11 @@ class Attention(Task):
         sharp="peaky",
         even="offset_v",
         lone="spike",
+        large="large",
         masked="large_logits",  # a padding key, whose score is 0, outweighs keys with scores of -80
         others=("ascending", "large_logits", "equal_keys", "huge_last"),
     )
+    ranges: Mapping[str, Mapping[str, tuple[float, float]]] = _families.RANGES
     timing_inputs: Mapping[str, str] = _timing.TIMING_INPUTS
     baseline_groups: Mapping[str, tuple[str, ...]] = {"SDPA": tuple(_baselines.BACKENDS)}
     packages = _baselines.DISTRIBUTIONS
@@ -87,6 +90,9 @@ class Attention(Task):
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
         huge_last     one key in the last tile outweighs all the others: the last tile decides the row
+        large         V up to 60000 (bf16: 1e30), of one sign in a column: sums in fp16 overflow, and results
+                      that were clamped show. Every second query has a key of its own, and their product is
+                      beyond 65504
         spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
                       maximum that overlooks one key overflows, even in fp32. In each head it is another,
                       so that all heads of a problem together have many pairs of row and key. Causal:
@@ -111,6 +117,8 @@ class Attention(Task):
             k[:, :, 1:] = k[:, :, :1]
         elif family == "spike":
             _spike(problem, seed, q, k, fixed)
+        elif family == "large":
+            _families.large(problem, seed, q, k, v, fixed.u, fixed.away)
         elif family in _SHAPED:
             _SHAPED[family](q, k, fixed)
         elif family != "normal":
@@ -118,6 +126,10 @@ class Attention(Task):
         if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
             _show_padding(q, k, fixed)
         return dict(zip("qkv", drawn.to(dtype_named(problem.dtype).torch).unbind(), strict=True))
+
+    def measures(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, float]:
+        found: dict[str, float] = _families.measures(problem, inputs)
+        return found
 
     def timing_tensors(self, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         found: dict[str, Tensor] = _timing.tensors(problem, name, seed, torch_device)
@@ -305,11 +317,12 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
     own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
     if problem["causal"]:
         own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
-    # keys across u, which q = 20 k_own does not see; what lies along u lowers all scores of a query
+    # keys across u, which q, a multiple of k_own, does not see; what lies along u lowers all its scores
     k.addcmul_((k @ fixed.u)[..., None], fixed.u, value=-1)
     k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
-    torch.add(20 * own_keys, fixed.away, alpha=-20 * math.sqrt(d) - 20, out=q)
+    factor = _families.lone_factor(d)
+    torch.add(factor * own_keys, fixed.away, alpha=-factor * math.sqrt(d) - 20, out=q)
     k.add_(fixed.u, alpha=math.sqrt(d))
 
 

@@ -1,0 +1,86 @@
+"""What is promised of the numbers of each input family of attention, and the family of the largest ones.
+
+All inputs are finite. Of NaN and infinity in inputs nothing is promised: points of flash_wgmma_split whose
+exponentials are polynomials hide a NaN of K.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from evo.dtype import dtype_named
+from evo.trial import Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Range = tuple[float, float]
+
+_NOISE: Mapping[str, Range] = {"q": (1, 8), "k": (1, 8), "v": (1, 8)}
+RANGES: Mapping[str, Mapping[str, Range]] = {
+    "normal": {**_NOISE, "score": (0, 12)},
+    "peaky": {**_NOISE, "q": (4, 30), "k": (1, 14), "score": (0.5, 80)},
+    "ascending": {**_NOISE, "q": (0.2, 4), "k": (0.1, 30), "score": (0, 130)},
+    "large_logits": {**_NOISE, "q": (2, 8), "k": (2, 8), "score": (50, 130)},
+    "offset_v": {**_NOISE, "k": (1, 14), "q": (1, 14), "v": (4, 12), "score": (0, 60)},
+    "equal_keys": {**_NOISE, "k": (1, 14), "q": (1, 14), "score": (0, 60)},
+    "huge_last": {**_NOISE, "k": (4, 14), "q": (1, 14), "score": (1, 130)},
+    "large": {"q": (50, 3e3), "k": (2, 40), "v": (3e4, 1e31), "dot": (2e3, 9e4), "score": (200, 2e4)},
+    "spike": {**_NOISE, "q": (30, 700), "k": (1, 8), "margin": (100, math.inf), "score": (200, 1300)},
+}
+"""Family -> what is measured of its inputs (see `measures`), and between what it lies, whatever the size, the
+flags, the storage type and the seed."""
+
+LARGE_DOT, FEW_ROWS = 8e4, 64
+"""The largest product of Q and K in the family `large`: more than fp16 holds. Where there are fewer rows than
+FEW_ROWS it is about 3000: a score of 10^4, rounded in fp32, moves a weight by 5e-4, and a limit that is
+drawn from so few rows need not allow that."""
+LARGEST = {"fp16": 6e4, "bf16": 1e30}
+"""Values of the family `large`: fp16 holds 65504; in bf16 the sums of 2^24 keys in fp32 must not overflow."""
+
+
+def measures(problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, float]:
+    """Of each input the largest magnitude; of Q Kᵀ too, before (dot) and after (score) it is scaled; and by
+    how much the largest score of a query is above all others, at least (margin). Hidden keys count."""
+    found = {name: float(tensor.double().abs().max()) for name, tensor in inputs.items()}
+    products = inputs["q"].double() @ inputs["k"].double().transpose(-1, -2)
+    scores = products / math.sqrt(problem["D"])
+    found |= {"dot": float(products.abs().max()), "score": float(scores.abs().max()), "margin": math.inf}
+    if problem["L"] > 1:
+        best = scores.topk(2).values
+        found["margin"] = float((best[..., 0] - best[..., 1]).min())
+    return found
+
+
+def lone_factor(d: int) -> float:
+    """Q is so many times a key of its own, a vector of length √D: in few dimensions other keys lie nearer, so
+    there must be more of it for a score that is 100 above all others."""
+    return 20 * (128 / d) ** 1.25
+
+
+def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tensor, away: Tensor) -> None:
+    """Makes the family `large` of standard normal Q, K and V, (B, H, L, D), in place.
+
+    Every second query has a key of its own, whose product with it is LARGE_DOT. The others see all keys
+    about alike, so that sums of V without their denominator grow with every key; of half of these queries
+    all scores are near -20. `u` is a unit direction, (D,); `away` is u for every fourth query, else 0,
+    (L, D)."""
+    import torch
+
+    length, d = problem["L"], problem["D"]
+    rows = torch.arange(length, device=q.device)
+    heads = torch.arange(problem["B"] * problem["H"], device=q.device)
+    own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
+    factor = lone_factor(d)
+    gain = math.sqrt(LARGE_DOT / (factor * d)) if len(heads) * length >= FEW_ROWS else 1.0
+    k.addcmul_((k @ u)[..., None], u, value=-1)
+    k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
+    own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
+    alike = torch.add(q / gain, away, alpha=-20)
+    q.copy_(torch.where((rows % 2 == 0)[:, None], gain * factor * own_keys, alike))
+    k.mul_(gain).add_(u, alpha=math.sqrt(d))
+    sign = 1 - 2 * (torch.arange(d, device=q.device) % 2)
+    share = torch.erf(v.abs() / math.sqrt(2))  # 0 to 1, all alike
+    v.copy_(sign * LARGEST[dtype_named(problem.dtype).name] * (0.2 + 0.8 * share))
