@@ -14,7 +14,7 @@ import numpy.typing as npt
 from evo.errors import BadTemplate, UsageError
 from evo.trial import Value
 
-Indices = npt.NDArray[np.intp]
+Indices = npt.NDArray[np.signedinteger]
 """Positions in the tuples of values: (points, parameters)."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -130,7 +130,7 @@ class Columns(Filling):
             known = ", ".join(self._sources)
             raise BadTemplate(f"there is no parameter {name}", f"parameters: {known}")
         parameter, i = self._sources[name]
-        column: npt.NDArray[Any] = parameter.column[self._rows[:, i]]
+        column: npt.NDArray[Any] = parameter.column.take(self._rows[:, i])
         self[name] = column
         return column
 

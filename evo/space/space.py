@@ -6,9 +6,12 @@ the points that are left, and need not be meaningful for the others."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,10 +91,10 @@ class Space:
         """The points that the rules allow: all of them, or a sample where the product is too large."""
         if self.size <= MOST_ENUMERATED:
             begins = range(0, self.size, _CHUNK_POINTS)
-            chunks = (np.arange(begin, min(begin + _CHUNK_POINTS, self.size)) for begin in begins)
-            return FeasibleSet.of(self, limits, problem, (self._unrank(c) for c in chunks), exact=True)
+            chunks = [partial(self._unrank, b, min(b + _CHUNK_POINTS, self.size)) for b in begins]
+            return FeasibleSet.of(self, limits, problem, chunks, exact=True)
         rng = np.random.default_rng(0)  # always the same sample: a resumed study sees the same set
-        return FeasibleSet.of(self, limits, problem, [self.draw(rng, SAMPLED_POINTS)], exact=False)
+        return FeasibleSet.of(self, limits, problem, [lambda: self.draw(rng, SAMPLED_POINTS)], exact=False)
 
     def draw(self, rng: np.random.Generator, count: int) -> Indices:
         """`count` points of the plain product, as indices (count, parameters)."""
@@ -118,7 +121,7 @@ class Space:
             raised += raising
             rejected[why] = rejected.get(why, 0) + len(rows) - int(mask.sum())
             if not mask.all():
-                rows = rows.T.take(np.flatnonzero(mask), axis=1).T  # columns stay in one piece
+                rows = rows.take(np.flatnonzero(mask), axis=0)
                 columns = Columns(self.parameters, rows)
         return rows, rejected, raised
 
@@ -152,11 +155,11 @@ class Space:
         """The points of `rows` of indices as columns: what rules and models get."""
         return Columns(self.parameters, rows)
 
-    def _unrank(self, ranks: Indices) -> Indices:
-        """Mixed-radix digits of `ranks`, the last parameter fastest: (points, parameters), a column in one
-        piece, for rules look at columns."""
-        rows = np.empty((len(self.parameters), len(ranks)), np.intp).T
-        left = ranks.astype(np.int32)  # whole products are small; divided by one number, as SIMD can
+    def _unrank(self, begin: int, end: int) -> Indices:
+        """Mixed-radix digits of the ranks from `begin` to before `end`, the last parameter fastest: (points,
+        parameters), a column in one piece, for rules look at columns; small numbers, for they are many."""
+        rows = np.empty((end - begin, len(self.parameters)), np.int16)
+        left = np.arange(begin, end, dtype=np.int32)  # divided by one number, as SIMD can
         for i in reversed(range(len(self.parameters))):
             count = len(self.parameters[i].values)
             higher = left // count
@@ -186,18 +189,30 @@ class FeasibleSet:
 
     @classmethod
     def of(
-        cls, space: Space, limits: Limits, problem: Problem, chunks: Iterable[Indices], exact: bool
+        cls,
+        space: Space,
+        limits: Limits,
+        problem: Problem,
+        chunks: Sequence[Callable[[], Indices]],
+        exact: bool,
     ) -> FeasibleSet:
-        """Sieves `chunks` of indices through the rules."""
+        """Sieves chunks of indices through the rules, one on each core; `chunks` make them."""
+
+        def sieved(make: Callable[[], Indices]) -> tuple[int, Indices, dict[str, int], int]:
+            chunk = make()
+            rows, refused, raising = space.sieve(chunk, limits, problem)
+            kept_as = np.int16 if exact else np.intp
+            return len(chunk), rows.astype(kept_as, order="C", copy=False), refused, raising
+
         kept, rejected = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0)
         asked = raised = 0
-        for chunk in chunks:
-            rows, refused, raising = space.sieve(chunk, limits, problem)
-            raised += raising
-            kept.append(rows.astype(np.int16 if exact else np.intp, order="C", copy=False))
-            asked += len(chunk)
-            for why, count in refused.items():
-                rejected[why] += count
+        with ThreadPoolExecutor(min(len(chunks), os.cpu_count() or 1)) as threads:
+            for seen, rows, refused, raising in threads.map(sieved, chunks):
+                kept.append(rows)
+                asked += seen
+                raised += raising
+                for why, count in refused.items():
+                    rejected[why] += count
         if not exact:
             rejected = {why: round(count / asked * space.size) for why, count in rejected.items()}
         return cls(space, limits, problem, np.concatenate(kept), rejected, exact, asked, raised > 0)
