@@ -25,6 +25,7 @@ import lzma
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Self
@@ -78,7 +79,18 @@ def find_compiler(
     problems = []
     for kit, tool in choices:
         try:
-            compiler = Compiler(kit, tool, cache, timeout_s=timeout_s, parts=parts, background=background)
+            seen = _Seen(cache, kit) if tool == "nvrtc" else None
+            compiler = Compiler(
+                kit,
+                tool,
+                cache,
+                timeout_s=timeout_s,
+                parts=parts,
+                background=background,
+                version=seen.version if seen else None,
+            )
+            if seen:
+                seen.keep(compiler.version)
         except MachineError as error:
             problems.append(f"{tool} ({kit.origin}): {error.message}")
             continue
@@ -92,9 +104,26 @@ def find_compiler(
     )
 
 
+class _Seen:
+    """What the cache knows of an NVRTC that has compiled here: as long as its files stay what they are, it
+    need not show again that it works, which takes a process and a quarter of a second."""
+
+    def __init__(self, cache: Cache, kit: Toolkit) -> None:
+        self._cache = cache
+        self._key = digest_of("nvrtc", kit.fingerprint)
+        said = cache.read(self._key) or b""
+        self.version = said.decode() if re.fullmatch(rb"nvrtc \d+\.\d+[\d.]*", said) else None
+
+    def keep(self, version: str) -> None:
+        if self.version is None:
+            with suppress(OSError):  # a cache may be read-only
+                self._cache.write(self._key, version.encode())
+
+
 class Compiler:
-    """Compiles candidates; safe to use from several threads at once. `version` is part of every key. Binaries
-    have these `parts`, and nothing else of them is kept."""
+    """Compiles candidates; safe to use from several threads at once. `version` ("nvrtc 13.0.88") is part of
+    every key; where it is given, the compiler is known to work. Binaries have these `parts`, and nothing else
+    of them is kept."""
 
     def __init__(
         self,
@@ -105,6 +134,7 @@ class Compiler:
         timeout_s: float = 60.0,
         parts: Sequence[Part] = PARTS,
         background: bool = False,
+        version: str | None = None,
     ) -> None:
         self.toolkit = toolkit
         self.tool = tool
@@ -118,9 +148,15 @@ class Compiler:
         else:
             self._backend = NvccCommands(toolkit, self.options)
         self._builds = 0
-        self.release, self.version = self._probe()
+        self.version = version or self._probe()
 
-    def _probe(self) -> tuple[tuple[int, int], str]:
+    @property
+    def release(self) -> tuple[int, int]:
+        """(13, 0)"""
+        major, minor = self.version.split()[1].split(".")[:2]
+        return int(major), int(minor)
+
+    def _probe(self) -> str:
         """Compile next to nothing, with a header: does it work, and what is its full version?"""
         source = '#include <cuda_fp16.h>\nextern "C" __global__ void probe(__half* x) { x[0] = x[1]; }\n'
         try:
@@ -128,11 +164,11 @@ class Compiler:
         except Uncompilable as error:
             self.close()
             raise MachineError(f"{self.tool} does not work: {error.reason} {error.detail}") from error
-        said = re.search(rb"release (\d+)\.(\d+), V([\d.]+)", built.ptx)
+        said = re.search(rb"release \d+\.\d+, V(\d+\.\d+[\d.]*)", built.ptx)
         if not built.ok or not said:
             self.close()
             raise MachineError(f"{self.tool} does not work: {first_errors(built.log) or 'it says nothing'}")
-        return (int(said[1]), int(said[2])), f"{self.tool} {said[3].decode()}"
+        return f"{self.tool} {said[1].decode()}"
 
     def key(self, source: str, entry: str, arch: str) -> str:
         """The cache key: equal keys are the same binary, with the same parts."""

@@ -40,6 +40,13 @@ class Toolkit:
         found = sorted(self.nvrtc.parent.glob("libnvrtc-builtins.so.*")) if self.nvrtc else []
         return found[0] if found else None
 
+    @property
+    def fingerprint(self) -> list[tuple[str, int, int]]:
+        """Path, bytes and time of change of each file that NVRTC needs to work."""
+        headers = [folder / "cuda_fp16.h" for folder in self.includes]
+        files = [f for f in (self.nvrtc, self.builtins, *headers) if f is not None and f.is_file()]
+        return [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+
 
 def toolkits(asked: Path | None = None) -> list[Toolkit]:
     """Every toolkit of this machine, the preferred first; `asked` is a path to an nvcc or a CUDA_HOME."""
