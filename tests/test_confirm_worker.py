@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from evo.cache import default_folder
-from evo.confirm.worker import GpuWorker, emulate
+from evo.confirm.worker import EmulatorAhead, GpuWorker, emulate
 from evo.device.synchronous import SynchronousDevice
 from evo.errors import MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
@@ -127,3 +128,14 @@ def test_what_is_loaded_anew_after_a_resume_is_asked_before_its_sanitizing_ends(
 def test_a_problem_too_large_for_the_emulator_is_loaded_with_a_word_about_it(worker: GpuWorker) -> None:
     worker.gate("study/1", finalist("1,8,65536,64"), 3, True)
     assert "too large for it" in worker.sanitize("study/1")
+
+
+def test_an_emulator_ahead_is_one_process_that_ends_with_it() -> None:
+    before = set(psutil.Process().children())
+    ahead = EmulatorAhead(default_folder())
+    assert set(psutil.Process().children()) == before
+    ahead.build()
+    ahead.build()
+    (child,) = set(psutil.Process().children()) - before
+    ahead.close()
+    assert not child.is_running()

@@ -18,6 +18,7 @@ from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
 from evo.device.driver import STICKY, gpu_names
+from evo.device.open import start_device
 from evo.dtype import DTYPES
 from evo.errors import Crashed, MachineError, Unlaunchable, UsageError
 from evo.gpu import known_gpu
@@ -112,6 +113,11 @@ def test_without_a_gpu_it_says_so() -> None:
     with pytest.raises(MachineError, match="NVIDIA driver") as caught:
         CudaDevice(0)
     assert "emulator" in caught.value.hint
+
+
+@pytest.mark.parametrize("asked", ["auto", "emulator", "cuda:99", "cuda:nonsense", "cud"])
+def test_what_cannot_be_started_ahead_is_left_to_who_opens_it(asked: str) -> None:
+    start_device(asked)
 
 
 def test_the_driver_knows_what_is_asked_of_it_by_name() -> None:

@@ -130,6 +130,7 @@ def test_an_idle_evaluator_takes_a_candidate_again() -> None:
     """Past the compilers, which are busy; what is new is waited for no longer because of it."""
     with Pool(ObedientSpec(most=2, compile_s=0.5, build_s=0.2), workers=4) as pool:
         assert pool.idle == 0, "nobody has started"
+        run(pool, ["green"])
         awaited(pool, 2)
         pool.submit(8, candidate("green"))
         pool.remeasure(3, candidate("sleep 0.2"), earlier=5)
@@ -139,6 +140,25 @@ def test_an_idle_evaluator_takes_a_candidate_again() -> None:
         assert [(number, trial.counters["earlier"]) for number, trial in finished] == [(3, 5.0), (8, 0.0)]
         assert "ahead" not in finished[0][1].seconds
         assert pool.idle == 2
+
+
+def test_before_a_gpu_the_others_start_when_the_first_is_at_work() -> None:
+    before = children()
+    with Pool(ObedientSpec(most=3, compile_s=0.0), workers=4) as pool:
+        capacity = pool.capacity
+        awaited(pool, 1)
+        assert len(children() - before) == 1
+        run(pool, ["green"])
+        awaited(pool, 3)
+        assert len(children() - before) == 3
+        assert pool.capacity == capacity  # how many are under way does not hang on who has started
+
+
+def test_the_others_start_beside_a_first_that_hangs() -> None:
+    with Pool(ObedientSpec(most=2, compile_s=0.0), workers=2) as pool:
+        for number, source in enumerate(["sleep 20", "green", "green"]):
+            pool.submit(number, candidate(source))
+        assert pool.wait(15.0)[0][0] > 0
 
 
 def test_nobody_is_idle_who_is_waited_for() -> None:

@@ -7,6 +7,7 @@ is there at once. The environment variables of evo are read in this package and 
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import sys
@@ -27,6 +28,10 @@ EPILOG = """Exit codes: 0 done; 1 a bug in evo, with its traceback; 2 the reques
 lacks something (compiler, GPU, permission, disk space); 4 no correct kernel; 130 interrupted. Environment:
 EVO_DATABASE, EVO_CACHE and EVO_TEMPLATES stand for --database, --cache and --templates, CUDA_HOME for
 --nvcc."""
+
+GARBAGE_OBJECTS = 100_000
+"""How many more objects there are when garbage is looked for: at Python's 700 that was a fifth of what the
+imports of a command take."""
 
 app = typer.Typer(
     epilog=" ".join(EPILOG.split()),
@@ -92,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # NumPy, not loaded yet, has small matrices here: threads would wait for each other, many times longer on
     # a busy machine; and one thread rounds alike wherever a search is resumed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(GARBAGE_OBJECTS)
     try:
         return int(app(args=arguments, prog_name="evo", standalone_mode=False) or 0)
     except typer.TyperException as error:  # what typer itself found wrong with the words

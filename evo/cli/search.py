@@ -50,14 +50,10 @@ if TYPE_CHECKING:
     from evo.child import Spare
     from evo.confirm import Step
     from evo.evaluate.pool import Pool
-    from evo.search import SearchResult, SearchSpace
+    from evo.search import Progress, SearchResult, SearchSpace
     from evo.store import Store
     from evo.study import Setup, Study
     from evo.trial import Problem
-
-
-EARLY_EVALUATORS = 4
-"""Processes that start with the command; a GPU has so many at most."""
 
 
 def search(
@@ -100,7 +96,7 @@ def search(
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
     budget_s = parse_budget(budget, rate)
-    with _spares() as spares:
+    with _first_evaluator("emulator" if gpu else device) as spare:
         from evo.study import Setup
         from evo.task import load_task
 
@@ -118,7 +114,7 @@ def search(
             folders=tuple(map(str, folders)),
         )
         setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-        result = _begin(setup, database, warm_start or (), spares)
+        result = _begin(setup, database, warm_start or (), spare)
     _conclude(result, json)
 
 
@@ -147,7 +143,7 @@ def resume(
     """
     from evo.study import Setup
 
-    with _spares() as spares, open_store(database) as store:
+    with _first_evaluator("auto") as spare, open_store(database) as store:
         found = store.study(study)
         rate = rate or found.rate
         if budget is not None:
@@ -160,7 +156,7 @@ def resume(
                 f"give it more: evo resume {study} --budget +10m",
             )
         setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
-        with _pool(setup, spares) as pool:
+        with _pool(setup, spare) as pool:
             result = _run(setup, store, _search_spaces(setup), pool)
     _conclude(result, json)
 
@@ -280,36 +276,34 @@ def _study_on(
     )
 
 
-def _begin(setup: Setup, database: str, warm_start: Sequence[str], spares: Sequence[Spare]) -> SearchResult:
+def _begin(setup: Setup, database: str, warm_start: Sequence[str], spare: Spare) -> SearchResult:
     """The first search of a study; only now it is in the store."""
-    with _pool(setup, spares) as pool:
+    with _pool(setup, spare) as pool:
         spaces = _search_spaces(setup)
         with open_store(database, create=True) as store:
             created = _created(store, setup.study, spaces, warm_start)
             return _run(replace(setup, study=created), store, spaces, pool)
 
 
-def _pool(setup: Setup, spares: Sequence[Spare]) -> Pool:
+def _pool(setup: Setup, spare: Spare) -> Pool:
     """The processes that evaluate. What the machine lacks is told here, before a study is made."""
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
 
-    return Pool(EvaluatorSpec.of(setup), setup.study.workers, spares=spares)
+    return Pool(EvaluatorSpec.of(setup), setup.study.workers, spare=spare)
 
 
 @contextmanager
-def _spares() -> Iterator[list[Spare]]:
-    """Processes that will evaluate. They start before anything else is looked at: importing torch takes them
-    longer than all that a search does before its first trial."""
+def _first_evaluator(device: str) -> Iterator[Spare]:
+    """The process that will evaluate first. It starts before anything else is looked at: importing torch
+    takes it longer than all that a search does before its first trial."""
     from evo.child import ONE_THREAD, Spare
 
-    count = max(1, min(EARLY_EVALUATORS, (os.cpu_count() or 1) // 4))
-    spares = [Spare(("torch", "evo.evaluate"), env=ONE_THREAD) for _ in range(count)]
+    spare = Spare(("evo.evaluate.early", device), env=ONE_THREAD)
     try:
-        yield spares
+        yield spare
     finally:
-        for spare in spares:
-            spare.close()
+        spare.close()
 
 
 def _created(
@@ -340,7 +334,7 @@ def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
 def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Pool) -> SearchResult:
     """Searches, and shows on stderr how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
-    from evo.confirm.worker import WorkerProcess, WorkerSpec, build_ahead
+    from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
     from evo.report.live import study_line, view_on
     from evo.search import search as run
@@ -355,10 +349,16 @@ def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Po
 
     try:
         with view_on(stderr()) as view:
-            on_gpu = is_gpu(study.device)  # an estimate is a model's word: there is nothing to confirm
-            if on_gpu:
-                build_ahead(setup.cache)
-            return run(study, store, spaces, workers, view.show, confirm_worker if on_gpu else None)
+            if not is_gpu(study.device):  # an estimate is a model's word: there is nothing to confirm
+                return run(study, store, spaces, workers, view.show)
+            with closing(EmulatorAhead(setup.cache)) as emulator:
+
+                def show(progress: Progress) -> None:
+                    if progress.latest:  # not before: it would delay the first trial
+                        emulator.build()
+                    view.show(progress)
+
+                return run(study, store, spaces, workers, show, confirm_worker)
     except KeyboardInterrupt:
         notice(f"stopped at once; go on with: evo resume {study.name}")
         raise

@@ -7,8 +7,6 @@ After a hang or a death the next question goes to a new process, in which no fin
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from typing import Any, Protocol, Self
 
 from evo.child import Child, Report
 from evo.confirm.rounds import Fallen, Rounds
+from evo.device.emulator import built_interpreter
 from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
@@ -200,15 +199,28 @@ class Emulators:
             self._idle.get().close()
 
 
-def build_ahead(cache: Path) -> None:
-    """Has the emulator built while a search goes on, where the cache has none: its finalists will want it."""
-    program = (
-        "import os, sys; from pathlib import Path; sys.path[:] = sys.argv[2:]; os.nice(19);"
-        "from evo.device.emulator import built_interpreter; built_interpreter(Path(sys.argv[1]))"
-    )
-    nowhere = subprocess.DEVNULL
-    command = [sys.executable, "-c", program, str(cache), *sys.path]
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+class EmulatorAhead:
+    """Has the emulator built while a search goes on, where the cache has none: its finalists will want it.
+
+    The build takes its own process, which gives way to all others and ends with this one."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._child: Child | None = None
+
+    def build(self) -> None:
+        """Begins, unless it has begun; does not wait."""
+        self._child = self._child or Child(_build_emulator, self._cache)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+
+
+def _build_emulator(cache: Path, _report: Report) -> None:
+    """What runs in the process."""
+    os.nice(19)
+    built_interpreter(cache)
 
 
 def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.device.protocol import Device
-from evo.errors import UnknownName, UsageError
+from evo.errors import MachineError, UnknownName, UsageError
 from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
 
 if TYPE_CHECKING:
@@ -89,6 +90,20 @@ def prepare_device(device: str, cache: Path) -> None:
         from evo.device.emulator import load_interpreter
 
         load_interpreter(cache)
+
+
+def start_device(asked: str) -> None:
+    """Makes the primary context of the GPU that `asked` means, so that opening it later takes less; of
+    "auto" where there is one GPU. Any trouble is left to `open_device`."""
+    from evo.device.driver import ask, driver_api
+
+    if asked != "auto" and not is_gpu(asked):
+        return
+    with suppress(MachineError, ValueError):
+        driver = driver_api()
+        if asked != "auto" or ask(driver.cuDeviceGetCount()) == 1:
+            device = ask(driver.cuDeviceGet(int(asked.partition(":")[2] or 0)))
+            ask(driver.cuDevicePrimaryCtxRetain(device))
 
 
 def open_device(device: str, gpu: Gpu, *, cache: Path, compiler: Compiler | None = None) -> Device:

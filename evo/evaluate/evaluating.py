@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,8 +47,6 @@ class Evaluating:
     def __init__(self, spec: Builds, report: Report) -> None:
         self._report = report
         self._evaluator = spec.build()
-        gc.collect()
-        gc.freeze()  # what the libraries brought need not be looked through again, 100 ms each time
         self._limit = max(RECYCLE_BYTES, anonymous_bytes() + (512 << 20))
         self._free_since = time.monotonic()
 

@@ -19,7 +19,6 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
@@ -38,6 +37,8 @@ STARTS = 3
 """Starts without a single candidate evaluated after which the machine is held to be broken."""
 AT_HAND = 2
 """Candidates that an evaluator holds: one under way, one to go on with."""
+FIRST_ALONE_S = 2.0
+"""How long the other evaluators of a GPU wait for the first one to be done with its first candidate."""
 SWITCH_S = 0.0002
 """How soon a thread that compiles ahead lets the strategy go on, which gives way at each of its many array
 operations: at Python's 5 ms a model's arithmetic took 1.4 times as long beside two such threads."""
@@ -107,7 +108,7 @@ class Pool:
         workers: int,
         deadline_s: float = DEADLINE_S,
         start_s: float = START_LIMIT_S,
-        spares: Sequence[Spare] = (),
+        spare: Spare | None = None,
     ) -> None:
         self.workers = max(1, workers)
         self.deadline_s = deadline_s
@@ -122,12 +123,12 @@ class Pool:
             sys.setswitchinterval(SWITCH_S)
         self._woken, self._waker = Pipe(duplex=False)
         self._evaluators: list[_Evaluator] = []
-        unused = list(spares)
+        self._spec, self._start_s = spec, start_s
+        self._evaluators_in_all = spec.evaluators(self.workers)
         try:
-            for _ in range(spec.evaluators(self.workers)):
-                self._evaluators.append(_Evaluator(spec, start_s, unused.pop() if unused else None))
-            for spare in unused:
-                spare.close()
+            self._evaluators.append(_Evaluator(spec, start_s, spare))
+            if self._threads is None:
+                self._start_others()
         except BaseException:
             self.close()
             raise
@@ -137,7 +138,7 @@ class Pool:
         """How many candidates to keep under way: a few more than workers, so that none has to wait."""
         if self.workers == 1:
             return 1
-        at_hand = len(self._evaluators) * AT_HAND if self._threads else 0
+        at_hand = self._evaluators_in_all * AT_HAND if self._threads else 0
         return self.workers + max(1, self.workers // 4) + at_hand
 
     @property
@@ -172,12 +173,16 @@ class Pool:
             for evaluator in self._evaluators:
                 self._finished.extend(evaluator.collect())
                 self._finished.extend(evaluator.supervise(self.deadline_s, self._ready))
+            if self._evaluators[0].has_begun:
+                self._start_others()
             self._hand_out()
             left = end - time.monotonic()
             if self._finished or left <= 0:
                 finished, self._finished = self._finished, []
                 return finished
             patience = min(e.patience(self.deadline_s) for e in self._evaluators)
+            if len(self._evaluators) < self._evaluators_in_all:
+                patience = min(patience, FIRST_ALONE_S)
             wait_for([self._woken, *(e.fileno() for e in self._evaluators)], min(left, patience))
             while self._woken.poll():
                 self._woken.recv_bytes()
@@ -212,6 +217,12 @@ class Pool:
         for connection in (self._woken, self._waker):
             connection.close()
 
+    def _start_others(self) -> None:
+        """Before a GPU the other evaluators wait until the first one is at work: beside it they would delay
+        the first trial, by the disk, the driver and the memory that all of them need to start."""
+        while len(self._evaluators) < self._evaluators_in_all:
+            self._evaluators.append(_Evaluator(self._spec, self._start_s))
+
     def _compile_ahead(self, job: _Job) -> Trial | None:
         job.stage, job.since = "compile", time.monotonic()
         assert self._precompile is not None
@@ -241,7 +252,9 @@ class Pool:
                     return  # earlier ones first
                 self._finished.append((self._ready.popleft().number, trial))
                 continue
-            free = [e for e in self._evaluators if e.takes]
+            # one that starts gets something only if there is no other: the others would be done before it
+            started = [e for e in self._evaluators if e.started] or self._evaluators
+            free = [e for e in started if e.takes]
             if not free:
                 return
             min(free, key=lambda e: len(e.jobs)).give(self._ready.popleft())
@@ -254,6 +267,7 @@ class _Evaluator:
         self._spec = spec
         self._start_s = start_s
         self._fruitless = 0
+        self._evaluated = False
         self.jobs: deque[_Job] = deque()
         """The first one is under way, as soon as the child says so."""
         self._start(spare)
@@ -275,6 +289,16 @@ class _Evaluator:
     def fileno(self) -> int:
         """Readable when there is news."""
         return self._child.fileno()
+
+    @property
+    def started(self) -> bool:
+        return self._child.ready
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has evaluated a candidate, or has been at its first for a while."""
+        since = self._under_way
+        return self._evaluated or (since is not None and time.monotonic() - since > FIRST_ALONE_S)
 
     @property
     def takes(self) -> bool:
@@ -319,7 +343,7 @@ class _Evaluator:
             if job.ahead_s is not None:
                 trial = replace(trial, seconds={"ahead": job.ahead_s, **trial.seconds})
             self._under_way, self._given = None, time.monotonic()
-            self._fruitless, self._leaving = 0, message.last
+            self._fruitless, self._leaving, self._evaluated = 0, message.last, True
             trials.append((job.number, trial))
         return trials
 
@@ -341,6 +365,7 @@ class _Evaluator:
             job = self.jobs.popleft()
             self._fruitless = 0
             seconds = {job.stage: time.monotonic() - job.since}
+            self._evaluated = True
             trials.append((job.number, failed(job.candidate, error, seconds=seconds)))
         for job in reversed(self.jobs):
             job.stage = "waiting"
