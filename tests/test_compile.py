@@ -17,7 +17,6 @@ import pytest
 
 from evo.cache import Cache
 from evo.compile import Compiler, Part, build_shared_library, find_compiler, toolkits
-from evo.compile.toolkit import Toolkit
 from evo.errors import MachineError, Uncompilable
 from evo.trial import Binary
 
@@ -84,31 +83,6 @@ def test_a_binary_has_cubin_ptx_and_resources(compiler: Compiler, arch: str) -> 
     assert binary.resources.spill_bytes == 0
     assert binary.compiler == compiler.version
     assert compiler.version.startswith(f"{compiler.tool} {compiler.release[0]}.")
-
-
-def test_an_nvrtc_that_worked_once_is_not_tried_again(tmp_path: Path) -> None:
-    cache, before = Cache(tmp_path), set(psutil.Process().children())
-    with find_compiler(None, cache) as first:
-        if first.tool != "nvrtc":
-            pytest.skip("there is no nvrtc here")
-    (seen,) = tmp_path.glob("??/*")
-    with find_compiler(None, cache) as again:
-        assert again.version == first.version
-        assert set(psutil.Process().children()) == before, "no process has started"
-        assert again.compile(source(), "scale", "sm_89").compiler == first.version
-    seen.write_text("nonsense")
-    with find_compiler(None, cache) as third:
-        assert third.version == first.version
-    assert seen.read_text() == first.version
-
-
-def test_an_nvrtc_whose_files_change_is_another(tmp_path: Path) -> None:
-    library = tmp_path / "libnvrtc.so.13"
-    library.write_bytes(b"one")
-    kit = Toolkit(tmp_path, "PATH", None, library)
-    first = kit.fingerprint
-    library.write_bytes(b"another")
-    assert kit.fingerprint != first
 
 
 def test_spills_and_stack_are_reported(compiler: Compiler) -> None:
