@@ -17,7 +17,7 @@ from evo.errors import EvoError, MachineError, UsageError
 from evo.gpu import Gpu, Limits, known_gpu
 from evo.task import Task, load_task
 from evo.template import Template, list_templates, load_template
-from evo.trial import Problem
+from evo.trial import WORST, Problem
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Study:
     knew at each proposal, so a resumed study keeps it (0: its first search will say). `folders` are the
     folders of templates that it was given, absolute paths. `warm_start` names the studies that it learns
     from, and how many trials each had then. `smem_limit` is in bytes, `rate` in dollars an hour. Where it
-    takes what is UNPROVEN (`accept_unproven`), such kernels are GREEN, and marked.
+    takes what is UNPROVEN (`accept_unproven`), such kernels are GREEN, and marked. `ranking` says which of a
+    kernel's times on the timing inputs counts: "worst", "mean" or the name of one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Study:
     smem_limit: int | None = None
     rate: float | None = None
     accept_unproven: bool = False
+    ranking: str = WORST
     folders: tuple[str, ...] = ()
     warm_start: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from times import timing
 
 from evo.store import Store
 from evo.study import Study
@@ -27,7 +28,6 @@ from evo.trial import (
     Outcome,
     Problem,
     Resources,
-    Timing,
     Trial,
 )
 
@@ -134,11 +134,10 @@ def two_studies(path: Path) -> None:
     with Store(path) as store:
         measured = store.create(Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0))
         for number, median_us in enumerate((9.0, 8.0, 8.5)):
-            timing = Timing(
+            timed = timing(
                 (median_us,) * 3,
                 median_us,
                 Interval(median_us - 0.1, median_us + 0.1),
-                "warm",
                 {"flash": 10.27, "cudnn": 9.1},
                 9.1 / median_us,
                 Interval(1.0, 1.2),
@@ -147,9 +146,7 @@ def two_studies(path: Path) -> None:
             store.add(
                 measured,
                 number,
-                trial(
-                    number, outcome=Outcome.TIMED, timing=timing, resources=resources, device="NVIDIA H200"
-                ),
+                trial(number, outcome=Outcome.TIMED, timing=timed, resources=resources, device="NVIDIA H200"),
             )
         causal = PROBLEM.replace(L=1024, causal=True)
         emulated = store.create(Study("laptop-1", causal, "emulator", "L4", ("flash_mma",), 120.0))

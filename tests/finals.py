@@ -41,6 +41,10 @@ class SimulatedWorker:
     noise: float = 0.002
     alike: float | None = None
     """The time of every finalist, where they are to be alike."""
+    inputs: Sequence[str] = ("normal", "sharp")
+    """The timing inputs of its rounds."""
+    slower: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By what factor a finalist is slower on a timing input than on others."""
     versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
     finalists: dict[str, Candidate] = field(default_factory=dict)
     expected: list[str] = field(default_factory=list)
@@ -81,9 +85,16 @@ class SimulatedWorker:
         rng = np.random.default_rng(seed)
         times = {name: _time(self.finalists[name]) if self.alike is None else self.alike for name in names}
         drift = rng.normal(0, 0.003) + (0.3 if protocol == "cold" else 0)
+
+        def samples(name: str, us: float) -> dict[str, tuple[float, ...]]:
+            factors = {on: self.slower.get((name, on), 1.0) for on in self.inputs}
+            return {
+                on: tuple(us * factor * np.exp(drift + rng.normal(0, self.noise, 6)))
+                for on, factor in factors.items()
+            }
+
         baselines_us, finalists_us = (
-            {name: tuple(us * np.exp(drift + rng.normal(0, self.noise, 6))) for name, us in own.items()}
-            for own in (BASELINES, times)
+            {name: samples(name, us) for name, us in own.items()} for own in (BASELINES, times)
         )
         return Round(protocol, seed, finalists_us, baselines_us, {"sm_mhz": 1980.0}, 0)
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from times import timing
+
 from evo.errors import EvoError
 from evo.evaluate.pool import Pool
 from evo.gpu import Limits, target
@@ -24,7 +26,7 @@ from evo.store import Store
 from evo.study import Study
 from evo.task import load_task
 from evo.template import Template, load_template
-from evo.trial import Candidate, Interval, Outcome, Problem, Resources, Timing, Trial, digest_of
+from evo.trial import Candidate, Interval, Outcome, Problem, Resources, Trial, digest_of
 
 TASK = load_task("attention")
 PROBLEM: Problem = TASK.example
@@ -102,8 +104,8 @@ def evaluate(candidate: Candidate) -> Trial:
         return Trial(candidate, Outcome.RED, "row error", device="none", **built)  # type: ignore[arg-type]
     us = 5 + abs(math.log2(rows / 128)) + abs(math.log2(columns / 64)) + abs(stages - 3) + (not p["wide"])
     near, ratio = Interval(us - 0.01, us + 0.01), Interval(7 / us, 8 / us)
-    timing = Timing((us,) * 20, us, near, "warm", {"sdpa": 7.5}, 7.5 / us, ratio)
-    built |= {"timing": timing, "versions": {"x": "1"}}
+    timed = timing((us,) * 20, us, near, {"sdpa": 7.5}, 7.5 / us, ratio)
+    built |= {"timing": timed, "versions": {"x": "1"}}
     return Trial(candidate, Outcome.TIMED, device="none", **built)  # type: ignore[arg-type]
 
 
@@ -119,8 +121,11 @@ def evaluate_again(candidate: Candidate, earlier: int) -> Trial:
     if earlier == 2 and (candidate.point["rows"], candidate.point["columns"]) == (128, 64):
         return replace(trial, outcome=Outcome.RED, reason="race", detail="two threads", timing=None)
     us = trial.timing.median_us * (0.98 if candidate.point["columns"] == 64 else 1.02)
-    timing = replace(trial.timing, samples_us=(us,) * 20, median_us=us, interval=Interval(us, us))
-    return replace(trial, timing=timing)
+    known = trial.timing.times["normal"]
+    again = timing(
+        (us,) * 20, us, Interval(us, us), known.baselines_us, known.speedup, known.speedup_interval
+    )
+    return replace(trial, timing=again)
 
 
 class LandscapeWorkers:

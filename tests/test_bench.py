@@ -14,6 +14,7 @@ from finals import SimulatedWorker
 from landscape import PROBLEM, SPACE, evaluate, write_template
 from rich.console import Console
 from test_champions import kept
+from times import timing
 
 from evo.cli import main
 from evo.cli.parse import parse_problems
@@ -27,7 +28,7 @@ from evo.store import Store
 from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import Candidate, Interval, Outcome, Problem, Timing, Trial
+from evo.trial import Candidate, Interval, Outcome, Problem, Trial
 
 TASK = load_task("attention")
 LONGER = PROBLEM.replace(L=2048)
@@ -163,8 +164,8 @@ def test_the_command_times_champions_and_the_best_trials(
     with Store(tmp_path / "runs.db") as store:
         study = store.create(Study("s", PROBLEM, "cuda:0", "H200", ("flash_wgmma_split",), 60.0))
         for number, candidate in enumerate((champion, other)):
-            timing = Timing((4.0,), 4.0, Interval(3.9, 4.1), "warm")
-            store.add(study, number, Trial(candidate, Outcome.TIMED, timing=timing, device="H200"))
+            timed = timing((4.0,), 4.0, Interval(3.9, 4.1))
+            store.add(study, number, Trial(candidate, Outcome.TIMED, timing=timed, device="H200"))
     named = ["--trial", "s/0", "--trial", "s/1", "--database", "runs.db"]
     assert main([*words[:5], *named, "--json", "--plot", "bench.svg"]) == 0
     said = capsys.readouterr()

@@ -10,6 +10,7 @@ import pytest
 from command import Evo
 from finals import SimulatedWorker
 from landscape import LandscapeWorkers, new_study, spaces_of
+from times import standing, timing
 
 from evo.cache import Cache
 from evo.cli import main
@@ -25,7 +26,7 @@ from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
 from evo.task import load_task
 from evo.template import load_template
-from evo.trial import Interval, Outcome, Point, Problem, Standing, Timing, Trial
+from evo.trial import Interval, Outcome, Point, Problem, Trial
 
 TASK = load_task("attention")
 TOYS = (Path(__file__).parent / "toys",)
@@ -39,11 +40,11 @@ def kept(
     """A champion of that time, promoted from values."""
     chosen = load_template(TASK, template)
     candidate = chosen.candidate({**chosen.space.default, **(changes or {})}, problem)
-    timing = Timing((us,), us, Interval(us, us), "warm")
-    trial = Trial(candidate, Outcome.TIMED, timing=timing, machine_code="x", compiler="none 1")
+    timed = timing((us,), us, Interval(us, us))
+    trial = Trial(candidate, Outcome.TIMED, timing=timed, machine_code="x", compiler="none 1")
     study = Study("s", problem, "cuda:0", "H200", (template,), 10.0)
-    standing = Standing(us, Interval(us, us), 2.0, Interval(1.9, 2.1), "cudnn", "faster")
-    finalist = Finalist(1, "s", 3, "GREEN", standings={"warm": standing})
+    warm = standing(us, Interval(us, us), 2.0, Interval(1.9, 2.1), "cudnn", "faster")
+    finalist = Finalist(1, "s", 3, "GREEN", standings={"warm": warm})
     return promote(in_store(trial), study, confirmation(finalist), arch, folder)
 
 
@@ -55,7 +56,7 @@ def in_store(trial: Trial) -> Trial:
 def confirmation(*finalists: Finalist) -> Confirmation:
     return Confirmation(
         1, "s", MISSION.key, "finished", 1, 7, "NVIDIA H200", {"torch": "2"}, finalists,
-        {"warm": {"cudnn": Standing(9.0, Interval(8.9, 9.1))}}, {}, {"cudnn": ["a_kernel"]}, "", "today",
+        {"warm": {"cudnn": standing(9.0, Interval(8.9, 9.1))}}, {}, {"cudnn": ["a_kernel"]}, "", "today",
     )  # fmt: skip
 
 
@@ -86,7 +87,10 @@ def test_a_problem_gets_its_own_champion_and_a_neighbour_the_nearest(tmp_path: P
     found = champions(tmp_path)
     own = choose(MISSION, H200, found)
     assert own.exact
-    assert own.why == "made for this very problem; CONFIRMED at 4.00 µs on H200, 2.00x of cudnn"
+    assert (
+        own.why
+        == "made for this very problem; CONFIRMED at 4.00 µs on H200, on normal inputs, 2.00x of cudnn"
+    )
     near = choose(TASK.problem("1,8,1500,64"), H200, found)
     assert not near.exact
     assert near.champion.problem["L"] == 2048
@@ -182,9 +186,9 @@ def test_a_task_of_a_folder_has_champions_too_and_needs_no_baseline(evo: Evo, tm
     problem = task.problem("200")
     template = load_template(task, "warp", TOYS)
     candidate = template.candidate(template.space.default, problem)
-    timing = Timing((2.0,), 2.0, Interval(2.0, 2.0), "warm")
-    trial = Trial(candidate, Outcome.TIMED, timing=timing, machine_code="x", compiler="none 1")
-    alone = Finalist(1, "s", 3, "GREEN", standings={"warm": Standing(2.0, Interval(1.9, 2.1))})
+    timed = timing((2.0,), 2.0, Interval(2.0, 2.0))
+    trial = Trial(candidate, Outcome.TIMED, timing=timed, machine_code="x", compiler="none 1")
+    alone = Finalist(1, "s", 3, "GREEN", standings={"warm": standing(2.0, Interval(1.9, 2.1))})
     found = replace(confirmation(alone), baselines={})
     study = Study("s", problem, "cuda:0", "H200", ("warp",), 9.0)
     promoted = promote(in_store(trial), study, found, "sm_90a", tmp_path / "kernels")
@@ -193,7 +197,7 @@ def test_a_task_of_a_folder_has_champions_too_and_needs_no_baseline(evo: Evo, tm
     said = evo(*words, *folders)
     assert said.code == 0, said.err
     assert said.out.strip() == "kernels/row_sum/sm_90a/n200_fp32.cu"
-    assert said.err.endswith("CONFIRMED at 2.00 µs on H200\n")
+    assert said.err.endswith("CONFIRMED at 2.00 µs on H200, on normal inputs\n")
     assert "unknown task: row_sum" in evo(*words).err
     assert "there is no folder nowhere" in evo(*words, *folders, "--kernels", "nowhere").err
     assert choose(problem, H200, [promoted], TOYS).exact

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import optuna
 import pytest
+from times import timing
 
 from evo.cli import main
 from evo.store import Store
 from evo.study import Study
-from evo.trial import BufferArg, Candidate, Interval, LaunchConfig, Outcome, Point, Problem, Timing, Trial
+from evo.trial import BufferArg, Candidate, Interval, LaunchConfig, Outcome, Point, Problem, Trial
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
 
@@ -20,8 +21,8 @@ def trial(template: str, point: Point, us: float | None) -> Trial:
     candidate = Candidate(PROBLEM, template, point, f"// {point}\n\n{point}", "f", launch)
     if us is None:
         return Trial(candidate, Outcome.RED, reason="race", device="NVIDIA H200")
-    timing = Timing((us,), us, Interval(us, us), "warm", {"cudnn": 9.1}, 9.1 / us, Interval(1, 2))
-    return Trial(candidate, Outcome.TIMED, timing=timing, device="NVIDIA H200")
+    timed = timing((us,), us, Interval(us, us), {"cudnn": 9.1}, 9.1 / us, Interval(1, 2))
+    return Trial(candidate, Outcome.TIMED, timing=timed, device="NVIDIA H200")
 
 
 @pytest.fixture

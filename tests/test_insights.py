@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from times import timing
 
 from evo.cli import main
 from evo.explain.effects import AdditiveModel, ScoredTrial, paired_effects
@@ -28,7 +29,6 @@ from evo.trial import (
     Outcome,
     Point,
     Problem,
-    Timing,
     Trial,
     Value,
 )
@@ -66,10 +66,8 @@ def timed(point: Point, us: float) -> Trial:
     launch = LaunchConfig((8, 8, 1), (128, 1, 1), 16384, (BufferArg("q"),))
     candidate = Candidate(PROBLEM, "flash_mma", point, f"// point {point}\n\n{point}", "flash_mma", launch)
     baselines = {"cudnn": 9.1}
-    timing = Timing(
-        (us,), us, Interval(us * 0.99, us * 1.01), "warm", baselines, 9.1 / us, Interval(9 / us, 9.2 / us)
-    )
-    return Trial(candidate, Outcome.TIMED, timing=timing, machine_code=repr(point), device="NVIDIA H200")
+    timed = timing((us,), us, Interval(us * 0.99, us * 1.01), baselines, 9.1 / us, Interval(9 / us, 9.2 / us))
+    return Trial(candidate, Outcome.TIMED, timing=timed, machine_code=repr(point), device="NVIDIA H200")
 
 
 @pytest.fixture(scope="module")

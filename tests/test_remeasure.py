@@ -6,9 +6,11 @@ import statistics
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import times
 from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, new_study, spaces_of
 
 from evo.search import Progress, SearchSpace, search
@@ -18,10 +20,15 @@ from evo.timing.statistics import joined, median_interval
 from evo.trial import Candidate, CaseError, Interval, LaunchConfig, Outcome, Timing, Trial
 
 
-def timing(*samples_us: float, **more: object) -> Timing:
-    median = statistics.median(samples_us)
-    made = Timing(samples_us, median, Interval(min(samples_us), max(samples_us)), "warm")
-    return replace(made, **more)  # type: ignore[arg-type]
+def timing(*samples_us: float, **more: Any) -> Timing:
+    """On one timing input."""
+    around = Interval(min(samples_us), max(samples_us))
+    return times.timing(samples_us, statistics.median(samples_us), around, **more)
+
+
+def samples(timing: Timing) -> tuple[float, ...]:
+    """Those of the only timing input."""
+    return timing.times["normal"].samples_us
 
 
 def timed(number: int, *samples_us: float) -> Trial:
@@ -68,9 +75,9 @@ def test_joined_samples_are_one_timing() -> None:
         speedup_interval=Interval(0.9, 2.0),
     )
     both = joined(one, two)
-    assert both.samples_us == one.samples_us + two.samples_us
+    assert samples(both) == samples(one) + samples(two)
     assert both.median_us == 9.0
-    assert both.interval == median_interval(np.array(both.samples_us))
+    assert both.interval == median_interval(np.array(samples(both)))
     assert (both.protocol, both.baselines_us) == ("warm", {"sdpa": 9.0})
     assert both.clocks == {"sm_mhz": 1800.0}
     assert both.speedup == pytest.approx(2 ** (3 / 9))
@@ -87,6 +94,20 @@ def test_a_speedup_that_one_measurement_lacks_is_the_other_ones() -> None:
 def test_protocols_are_never_joined() -> None:
     with pytest.raises(ValueError, match="cold samples cannot be joined with warm"):
         joined(timing(5.0, protocol="cold"), timing(5.0))
+
+
+def test_timings_on_several_inputs_are_joined_input_by_input() -> None:
+    """A trial that lost when it was new has one input; measured again, it has all."""
+    bound = times.timing_on({"normal": 4.0}, {"cudnn": 9.0}, inputs=3)
+    whole = times.timing_on({"normal": 4.2, "sharp": 6.0, "sink": 4.1}, {"cudnn": 9.0})
+    for both in (joined(bound, whole), joined(whole, bound)):
+        assert list(both.times) == ["normal", "sharp", "sink"]
+        assert [len(time.samples_us) for time in both.times.values()] == [10, 5, 5]
+        assert both.median_us == 6.0
+        assert both.complete
+        assert both.varies
+    assert not bound.complete
+    assert joined(bound, bound).times.keys() == {"normal"}
 
 
 # ---- which trials are measured again
@@ -116,6 +137,14 @@ def test_a_trial_with_enough_samples_is_not_measured_again() -> None:
     assert best.next(()) is None
 
 
+def test_a_bound_of_a_time_is_measured_again_however_many_samples_it_has() -> None:
+    bound = replace(timed(0, *[5.0] * (SAMPLES_WANTED + 1)), evaluations=1)
+    assert bound.timing
+    known = Known({0: bound, 1: replace(bound, timing=replace(bound.timing, inputs=4))})
+    assert known.best().next(()) is not None
+    assert known.best().next(())[0] == 1  # type: ignore[index]
+
+
 def test_only_the_best_are_measured_again() -> None:
     known = Known({n: timed(n, 5.0 + n) for n in range(2 * REMEASURED_TRIALS)})
     best = known.best()
@@ -132,7 +161,7 @@ def test_only_the_best_are_measured_again() -> None:
     # it was being measured when it was pushed out
     late = best.update(REMEASURED_TRIALS - 1, timed(REMEASURED_TRIALS - 1, 99.0))
     assert late.timing
-    assert late.timing.samples_us == (5.0 + REMEASURED_TRIALS - 1, 99.0)
+    assert samples(late.timing) == (5.0 + REMEASURED_TRIALS - 1, 99.0)
     busy.remove(REMEASURED_TRIALS - 1)
     assert best.next(busy | {103}) is None
 
@@ -210,7 +239,7 @@ def test_idle_workers_time_the_best_again(tmp_path: Path, spaces: dict[str, Sear
     assert more
     for number, found in more.items():
         assert found.timing
-        assert len(found.timing.samples_us) == 20 * found.evaluations
+        assert len(samples(found.timing)) == 20 * found.evaluations
         times = [earlier for n, earlier in workers.remeasured if n == number]
         assert times == list(range(1, len(times) + 1)), "each measurement has a seed of its own"
         assert found.evaluations in (len(times), len(times) + 1), "the last one may have been given up"

@@ -10,6 +10,8 @@ from operator import itemgetter
 
 import pytest
 from rich.console import Console
+from rows import CONFIRMED, ESTIMATED, MEASURED, POINT, PROBLEM
+from times import timing
 
 from evo import report
 from evo.gpu import Limits, target
@@ -19,7 +21,7 @@ from evo.report.overview import failures_table, findings_table, space_record, sp
 from evo.report.trial import trial_page, trial_record
 from evo.selftest.doctor import Finding
 from evo.space import Parameter, Space, rule
-from evo.store import Failure, LeaderboardRow
+from evo.store import Failure
 from evo.study import Study
 from evo.trial import (
     BufferArg,
@@ -28,73 +30,10 @@ from evo.trial import (
     Interval,
     LaunchConfig,
     Outcome,
-    Point,
-    Problem,
     Resources,
-    Timing,
     Trial,
 )
 
-PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
-POINT: Point = {
-    "bm": 64,
-    "bn": 128,
-    "warps": 4,
-    "swizzle": "xor",
-    "persistent": True,
-    "k_stages": 2,
-    "v_stages": 1,
-}
-MEASURED = LeaderboardRow(
-    trial=7,
-    study="mission-1",
-    number=6,
-    template="flash_mma",
-    problem=PROBLEM.key,
-    device="NVIDIA H200",
-    outcome="TIMED",
-    point=POINT,
-    median_us=8.531,
-    low_us=8.512,
-    high_us=8.549,
-    baselines_us={"flash": 10.27, "cudnn": 9.1},
-    speedup=1.0667,
-    speedup_low=1.062,
-    speedup_high=1.071,
-    estimate_us=None,
-    estimate_gpu="",
-    registers=168,
-    spill_bytes=0,
-    smem_bytes=49152,
-    worst_error=4.1e-4,
-    rank=1,
-)
-CONFIRMED = replace(
-    MEASURED,
-    kind="confirmed",
-    level=0.99,
-    versus="triton",
-    verdict="faster",
-    cold_us=9.02,
-    search_us=8.4,
-)
-ESTIMATED = replace(
-    MEASURED,
-    trial=8,
-    number=7,
-    device="emulator (L4)",
-    outcome="GREEN",
-    median_us=None,
-    low_us=None,
-    high_us=None,
-    baselines_us={},
-    speedup=None,
-    speedup_low=None,
-    speedup_high=None,
-    estimate_us=31.4,
-    estimate_gpu="L4",
-    kind="estimate",
-)
 STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, spent_s=61.0, status="finished")
 
 
@@ -112,7 +51,9 @@ def text(table: report.Table, width: int) -> str:
 def test_leaderboard_at_200_columns_has_a_row_a_line_with_everything() -> None:
     (table,) = leaderboards([MEASURED], GROUPS)
     title, heading, row = text(table, 200).splitlines()
-    assert title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200 · not CONFIRMED"
+    assert (
+        title == "attention B=1 H=8 L=512 D=64 causal=0 fp16 · NVIDIA H200 · not CONFIRMED · on normal inputs"
+    )
     assert heading.split() == [
         "#",
         "trial",
@@ -160,7 +101,7 @@ def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     third = replace(CONFIRMED, number=9, median_us=9.5, rank=3)
     one, two = leaderboards([CONFIRMED, tied, third, MEASURED], GROUPS)
     title, heading, *rows = text(one, 200).splitlines()
-    assert title.endswith("NVIDIA H200 · CONFIRMED")
+    assert title.endswith("NVIDIA H200 · CONFIRMED · on normal inputs")
     assert "1.07x cudnn" in rows[0], "the fastest SDPA beside it, whatever the best baseline is"
     assert "99 % CI" in heading
     assert "cold" in heading.split()
@@ -168,7 +109,7 @@ def test_confirmed_rows_have_a_table_of_their_own_and_ties_are_marked() -> None:
     assert "1.07x [1.06, 1.07] triton " in rows[0]
     assert "1.07x [0.99, 1.07] triton, a tie" in rows[1]
     assert "9.02 µs" in rows[0]
-    assert text(two, 200).splitlines()[0].endswith("not CONFIRMED")
+    assert text(two, 200).splitlines()[0].endswith("not CONFIRMED · on normal inputs")
     assert max(map(len, text(one, 80).splitlines())) <= 80
     (record,) = json.loads(leaderboard_records([CONFIRMED], GROUPS).render("json", console(80)))
     assert (record["kind"], record["rank"], record["best_baseline"]) == ("confirmed", 1, "triton")
@@ -309,11 +250,10 @@ def test_page_of_a_timed_trial() -> None:
         resources=Resources(168, 0, 16, 1024),
         compiler="nvrtc 13.0.88",
         errors=(CaseError("p1", "normal", 3, 1e-4, 1e-3), CaseError("p2", "peaky", 4, 9e-4, 1e-3)),
-        timing=Timing(
+        timing=timing(
             (8.5, 8.6),
             8.53,
             Interval(8.51, 8.55),
-            "warm",
             {"flash": 10.27, "cudnn": 9.1},
             1.067,
             Interval(1.062, 1.071),
@@ -323,8 +263,9 @@ def test_page_of_a_timed_trial() -> None:
     )
     page = trial_page(stored(trial), console(100))
     assert page.splitlines()[0] == "trial mission-1/6 · TIMED"
-    assert "8.53 µs, 95% CI [8.51, 8.55], median of 2 samples, warm L2" in page
-    assert "1.07x [1.06, 1.07] cudnn" in page
+    assert "8.53 µs, 95% CI [8.51, 8.55], on normal inputs, 1.07x [1.06, 1.07] cudnn, warm L2" in page
+    assert "on normal  8.53 µs, 95% CI [8.51, 8.55], 1.07x [1.06, 1.07] cudnn, median of 2 samples" in page
+    assert "timed on" not in page
     assert "cudnn 9.10 µs, flash 10.3 µs" in page
     assert "2 cases; the nearest to its limit: p2, peaky, seed 4: row error 9.00e-04 of 1.00e-03" in page
     assert "168 registers, 0 bytes spilled, 16 bytes of stack, 49.0 KB of shared memory" in page

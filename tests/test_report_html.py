@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from times import timing
 
 from evo.cli import main
 from evo.explain.ablation import Ablation, SwitchResult
@@ -39,7 +40,6 @@ from evo.trial import (
     Point,
     Problem,
     Resources,
-    Timing,
     Trial,
 )
 
@@ -89,18 +89,17 @@ def measured(number: int, rng: np.random.Generator) -> Trial:
     source = f"// point {number}\n\n__global__ void f() {{ if (1 < 2 && 3 > 2) return; }} // {number}\n"
     launch = LaunchConfig((8, 8, 1), (128, 1, 1), 16384, (BufferArg("q"),))
     candidate = Candidate(PROBLEM, "flash_mma", point, source, "f", launch)
-    timing = Timing(
+    timed = timing(
         (us,),
         us,
         Interval(us * 0.99, us * 1.01),
-        "warm",
         {"cudnn": 9.1},
         9.1 / us,
         Interval(9.0 / us, 9.2 / us),
     )
     found = {"machine_code": str(number), "versions": {"torch": "2.11"}, "device": "NVIDIA H200"}
     resources = Resources(80, 0, 0, 0)
-    trial = Trial(candidate, Outcome.TIMED, "", timing=timing, resources=resources)
+    trial = Trial(candidate, Outcome.TIMED, "", timing=timed, resources=resources)
     trial = replace(trial, **found)  # type: ignore[arg-type]
     if number % 9 == 8:
         trial = Trial(candidate, Outcome.RED, reason="row error <b>", device="NVIDIA H200")

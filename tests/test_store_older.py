@@ -111,7 +111,7 @@ def views(connection: sa.Connection) -> dict[str, set[str]]:
 
 def test_its_studies(store: Store, known: dict[str, Any]) -> None:
     # what came later is as it was when nobody could ask for it
-    later = {"accept_unproven": False}
+    later = {"accept_unproven": False, "ranking": "plain"}
     assert [plain(study) for study in store.studies()] == [one | later for one in known["studies"]]
     planted = store.study("planted-1")
     assert planted.folders == ("/tmp/more-kernels", "/tmp/no-kernels")
@@ -144,20 +144,69 @@ def expected(one: dict[str, Any]) -> Any:
     trial = one["trial"]
     timed = (trial["timing"] or {"clocks": {}})["clocks"].pop("visits", 1)
     green = trial["counters"].pop("green_visits", 0)
+    if trial["timing"] is not None:
+        trial["timing"] = timing_today(trial["timing"])
     added = {name: one[name] for name in ("id", "study", "number", "created", "same_as", "source_digest")}
     return trial | added | {"evaluations": timed + green, "extent": None}
+
+
+def one_input(then: dict[str, Any], versus: str, **more: Any) -> dict[str, Any]:
+    """A time of then, which was on plain inputs alone, as it is written today."""
+    time = {name: then[name] for name in ("median_us", "interval", "speedup", "speedup_interval")}
+    time["versus"] = versus
+    on = "" if time["speedup"] is None else "plain"
+    return time | {"on": on, "ranking": "plain", "times": {"plain": time | more}}
+
+
+def timing_today(then: dict[str, Any]) -> dict[str, Any]:
+    beside, ratio = then["baselines_us"], then["speedup"]
+    versus = "" if ratio is None else min(beside, key=lambda b: abs(beside[b] - ratio * then["median_us"]))
+    found = one_input(then, versus, baselines_us=beside, samples_us=then["samples_us"])
+    return found | {"protocol": then["protocol"], "inputs": 1, "clocks": then["clocks"]}
+
+
+def standing_today(then: dict[str, Any]) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"baselines_us": {}, "samples_us": []}
+    return one_input(then, then["versus"], **nothing) | {"verdict": then["verdict"]}
+
+
+def row_today(then: dict[str, Any]) -> dict[str, Any]:
+    """A row of the leaderboard; only an estimate has no time on any input."""
+    if then["median_us"] is None:
+        return then | {"ranking": "", "on": "", "times": {}, "timing_inputs": 0}
+    level, ratio, beside = then["level"], then["speedup"], then["baselines_us"]
+    own = {"low": then["low_us"], "high": then["high_us"], "level": level}
+    around = {"low": then["speedup_low"], "high": then["speedup_high"], "level": level}
+    versus = then["versus"] or min(beside, key=lambda b: abs(beside[b] - ratio * then["median_us"]))
+    time = {
+        "median_us": then["median_us"],
+        "interval": own,
+        "speedup": ratio,
+        "speedup_interval": around,
+        "versus": versus,
+        "baselines_us": beside,
+        "samples_us": [],
+    }
+    more = {"ranking": "plain", "on": "plain", "times": {"plain": time}, "timing_inputs": 1}
+    return then | more | {"versus": versus}
 
 
 def test_its_confirmations_with_every_sample(store: Store, known: dict[str, Any]) -> None:
     assert [c["status"] for c in known["confirmations"]] == ["running", "finished", "finished", "running"]
     for one in known["confirmations"]:
         rounds = one.pop("rounds")
+        for finalist in one["finalists"]:
+            finalist["standings"] = {p: standing_today(s) for p, s in finalist["standings"].items()}
+        for named in one["baselines"].values():
+            named |= {name: standing_today(standing) for name, standing in named.items()}
         found = store.confirmations.get(one["id"])
         assert plain(found) == one
         finalists = {finalist.name for finalist in found.finalists}
         for protocol, then in rounds.items():
             taken = store.confirmations.rounds(found, protocol)
-            assert [plain(r.samples_us) for r in taken] == [r["samples_us"] for r in then]
+            plain_only = [{name: own["plain"] for name, own in plain(r.samples_us).items()} for r in taken]
+            assert plain_only == [r["samples_us"] for r in then]
+            assert all(r.inputs == ("plain",) for r in taken)
             assert all(set(r.finalists_us) <= finalists for r in taken)
             assert all(set(r.baselines_us) == {"cudnn", "flash", "math"} for r in taken)
             for name in ("protocol", "seed", "clocks", "throttled"):
@@ -170,7 +219,7 @@ def test_its_confirmations_with_every_sample(store: Store, known: dict[str, Any]
 def test_its_leaderboards_and_failures(store: Store, known: dict[str, Any]) -> None:
     unknown = dict.fromkeys(("cases_run", "cases_planned", "classes_missed", "own_share"))
     for board in known["leaderboards"]:
-        expected_rows = [row | unknown for row in board["rows"]]
+        expected_rows = [row_today(row) | unknown for row in board["rows"]]
         assert [plain(row) for row in store.leaderboard(**board["asked"])] == expected_rows, board["asked"]
     kinds = {row["kind"] for board in known["leaderboards"] for row in board["rows"]}
     assert kinds == {"confirmed", "measured", "estimate"}
@@ -210,7 +259,7 @@ def test_a_confirmation_that_was_killed_goes_on(store: Store) -> None:
     cut = store.confirmations.newest(study)
     assert cut is not None
     before = store.confirmations.rounds(cut, "warm")
-    found = confirm(study, store, SimulatedWorker(versions={"x": "2"}), top=3)
+    found = confirm(study, store, SimulatedWorker(versions={"x": "2"}, inputs=("plain",)), top=3)
     assert found is not None
     assert (found.id, found.status) == (cut.id, "finished")
     assert store.confirmations.rounds(found, "warm")[: len(before)] == before

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import pytest
+from times import timing, timing_on
 from trials import PROBLEM, candidate, estimated, failed, study, timed
 
 from evo.errors import StoreError, UnknownName, UsageError
@@ -26,11 +27,13 @@ from evo.trial import (
         timed(resources=None, machine_code="", errors=()),
         estimated(1, 12.5),
         dataclasses.replace(failed(2, Outcome.RED, "row error"), detail="fine"),
+        timed(timing=timing_on({"normal": 3.5, "sharp": 5.5}, {"cudnn": 9.0, "flash": 10.0}, "sharp", 4)),
+        timed(timing=timing_on({"normal": 3.5, "sharp": 3.75}, {}, "mean")),
         timed(extent=Extent({"tile": (3, 4), "ragged": (0, 24)}, 0.125, ("ragged: 24 cases, over budget",))),
     ],
 )
 def test_a_trial_comes_back_as_it_was(store: Store, trial: Trial) -> None:
-    mine = store.create(study())
+    mine = store.create(study(ranking=trial.timing.ranking if trial.timing else "worst"))
     store.add(mine, 7, trial)
     stored = store.trial("mission-1/7")
     assert stored == trial
@@ -57,6 +60,7 @@ def test_a_study_comes_back_as_it_was(store: Store) -> None:
         versions={"evo": "0.1"},
         seed=2**40,
         accept_unproven=True,
+        ranking="sharp",
     )
     made = store.create(first)
     assert dataclasses.replace(made, id=0, created="") == first
@@ -109,13 +113,7 @@ def test_another_visit_changes_what_it_found_and_nothing_else(store: Store) -> N
     before = {name: store.trial(name) for name in ("mission-1/0", "mission-1/1", "mission-1/2", "other-1/1")}
     found = before["mission-1/1"]
     assert found.timing
-    more = dataclasses.replace(
-        found.timing,
-        samples_us=(8.0,) * 6,
-        median_us=8.0,
-        interval=Interval(7.5, 8.5),
-        clocks={"sm_mhz": 1900.0},
-    )
+    more = timing((8.0,) * 6, 8.0, Interval(7.5, 8.5), {"cudnn": 9.1}, 1.1, clocks={"sm_mhz": 1900.0})
     again = dataclasses.replace(found, timing=more, evaluations=2, seconds={"gate": 99.0}, device="another")
     store.revise(mine, [1, 2], again, 12.5)
     for name, number in (("mission-1/1", 1), ("mission-1/2", 2)):

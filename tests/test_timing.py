@@ -217,10 +217,9 @@ def green(session: TimingSession, compiler: Compiler, template_name: str, **chan
 
 @needs_gpu
 def test_baselines_are_timed_at_the_start(session: TimingSession) -> None:
-    assert {"sdpa", "math"} <= set(session.baselines_us)
-    best = session.best_baseline
-    assert best is not None
-    assert 2 < session.baselines_us[best] < session.baselines_us["math"]
+    known = session.baselines_us[session.first]
+    assert {"sdpa", "math"} <= set(known)
+    assert 2 < known[session.best_baseline(session.first)] < known["math"]
 
 
 @needs_gpu
@@ -294,10 +293,14 @@ def test_a_green_kernel_gets_a_time_beside_the_baselines(session: TimingSession,
     assert 2 < timing.median_us < 200
     assert timing.interval.low <= timing.median_us <= timing.interval.high
     assert (timing.interval.high - timing.interval.low) / timing.median_us < 0.05
-    assert len(timing.samples_us) >= 10
-    assert timing.speedup is not None
+    assert list(timing.times) == ["normal", "sharp", "sink", "growing"]
+    assert timing.complete
+    assert timing.median_us == max(time.median_us for time in timing.times.values())
+    for time in timing.times.values():
+        assert len(time.samples_us) >= 10
+        assert time.speedup == pytest.approx(min(time.baselines_us.values()) / time.median_us, rel=0.1)
+    assert timing.speedup == min(time.speedup or 0.0 for time in timing.times.values())
     assert timing.speedup_interval is not None
-    assert timing.speedup == pytest.approx(min(timing.baselines_us.values()) / timing.median_us, rel=0.1)
     assert session.incumbent_us == timing.median_us
 
 
@@ -311,15 +314,20 @@ def test_a_graph_that_turns_out_too_short_is_captured_again(
     usual = session.measure(kernel).median_us
     session.incumbent_us = None
     calls = session.prepare(kernel).calls
-    short = Ready(calls, session.watch.capture(calls, 1), hopeless=False)
+    short = Ready(calls, session.watch.capture(calls, 1), frozenset((0,)), hopeless=False)
     assert session.time(short).median_us == pytest.approx(usual, rel=0.03)  # 2.5 us more, were it kept
 
 
 @needs_gpu
 def test_a_clear_loser_is_dropped_early(session: TimingSession, compiler: Compiler) -> None:
     session.incumbent_us = 1.0
-    timing = session.measure(green(session, compiler, "flash_mma"))
-    assert len(timing.samples_us) <= 5
+    kernel = green(session, compiler, "flash_mma")
+    timing = session.measure(kernel)
+    assert list(timing.times) == ["normal"], "a loser is timed on the plain inputs alone"
+    assert not timing.complete
+    assert len(timing.times["normal"].samples_us) <= 5
+    assert session.measure(kernel, whole=True).complete
+    assert session.incumbent_us == 1.0
 
 
 @needs_gpu

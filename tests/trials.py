@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from times import timing
+
 from evo.study import Study
 from evo.trial import (
     BufferArg,
@@ -15,7 +17,6 @@ from evo.trial import (
     Problem,
     Resources,
     ScalarArg,
-    Timing,
     Trial,
     Value,
     Workspace,
@@ -61,11 +62,10 @@ def timed(number: int = 0, median_us: float = 8.0, **changed: object) -> Trial:
             CaseError(PROBLEM.key, "normal", 3, 0.001, 0.02),
             CaseError(PROBLEM.key, "peaky", 4, 0.002, 0.02),
         ),
-        timing=Timing(
+        timing=timing(
             (8.0, 8.25, 7.75),
             median_us,
             Interval(median_us - 0.5, median_us + 0.5),
-            "warm",
             {"cudnn": 9.1, "flash": 10.27},
             1.14,
             Interval(1.0, 1.2),

@@ -152,7 +152,8 @@ def leaders(store: Store, study: str, first_us: Mapping[int, float], count: int 
                 "first_us": first_us[number],
                 "us": timing.median_us if timing else None,
                 "evaluations": stored.evaluations,
-                "samples": len(timing.samples_us) if timing else None,
+                "samples": sum(len(one.samples_us) for one in timing.times.values()) if timing else None,
+                "times_us": {on: one.median_us for on, one in timing.times.items()} if timing else None,
                 "place": places.get(stored.id),
             }
         )

@@ -1,4 +1,5 @@
-"""What the search spends on timing a contender and a loser: time of the GPU and of the clock on the wall."""
+"""What the search spends on timing a contender and a loser: time of the GPU and of the clock on the wall, on
+how many timing inputs."""
 
 from __future__ import annotations
 
@@ -51,6 +52,8 @@ def cost(session: TimingSession, green: Green, incumbent_us: float | None, times
         session.incumbent_us = incumbent_us
         begin = time.perf_counter()
         timing = session.measure(green)
-        taken.append((gpu_ms, (time.perf_counter() - begin) * 1e3, len(timing.samples_us)))
-    gpu_ms, wall_ms, samples = np.median(np.array(taken), axis=0)
-    return {"gpu_ms": float(gpu_ms), "wall_ms": float(wall_ms), "samples": float(samples)}
+        wall_ms = (time.perf_counter() - begin) * 1e3
+        samples = sum(len(one.samples_us) for one in timing.times.values())
+        taken.append((gpu_ms, wall_ms, samples, len(timing.times)))
+    medians = np.median(np.array(taken), axis=0)
+    return dict(zip(("gpu_ms", "wall_ms", "samples", "inputs"), map(float, medians), strict=True))

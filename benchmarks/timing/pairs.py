@@ -60,11 +60,15 @@ class Pairs:
                 held.append(calls)
             order = list(replays)
             rng.shuffle(order)
-            watch.settle()
-            watch.sample([replays[name] for name in order], 1)
-            taken = watch.sample([replays[name] for name in order], SAMPLES, lead=True)
+            samples: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in replays}
+            for on in sets.names:
+                sets.fill(on)
+                watch.settle()
+                watch.sample([replays[name] for name in order], 1)
+                taken = watch.sample([replays[name] for name in order], SAMPLES, lead=True)
+                for name, own in zip(order, taken, strict=True):
+                    samples[name][on] = tuple(map(float, own))
             del spacer
-        samples = {name: tuple(map(float, taken[order.index(name)])) for name in replays}
         base = samples.pop("base")
         return Round("warm", seed, samples, {"base": base})
 
@@ -74,8 +78,10 @@ def comparisons_of(bench: Bench, extra: Call | None = None, count: int = 300) ->
     pairs = Pairs(bench, extra)
     names = [f"s/{i}" for i in range(FINALISTS)]
     verdicts, ratios, widths = [], [], []
+    inputs: tuple[str, ...] = ()
     for seed in range(count // FINALISTS):
         rounds = pairs.confirmation(seed + 1, ROUNDS["warm"])
+        inputs = rounds[0].inputs
         for standing in (standings(rounds, names, ["base"])[name] for name in names):
             assert standing.speedup is not None
             assert standing.speedup_interval is not None
@@ -86,6 +92,7 @@ def comparisons_of(bench: Bench, extra: Call | None = None, count: int = 300) ->
         "rounds": ROUNDS["warm"],
         "samples": SAMPLES,
         "level": LEVEL,
+        "inputs": list(inputs),
         "comparisons": len(verdicts),
         "faster": verdicts.count("faster"),
         "lost": verdicts.count("slower"),

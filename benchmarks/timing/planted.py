@@ -52,8 +52,9 @@ def slowdown(bench: Bench, cycles: int) -> float:
     """By what share the baseline is slower with an extra node of so many cycles."""
     rounds = Pairs(bench, spinner(bench, cycles)).confirmation(900_000 + cycles, CALIBRATION_ROUNDS)
     logs = [
-        np.log(np.median(r.samples_us["base"]))
-        - np.mean([np.log(np.median(r.samples_us[f"s/{i}"])) for i in range(FINALISTS)])
+        np.log(np.median(r.samples_us["base"][on]))
+        - np.mean([np.log(np.median(r.samples_us[f"s/{i}"][on])) for i in range(FINALISTS)])
         for r in rounds
+        for on in r.inputs
     ]
     return float(np.exp(np.mean(logs)) - 1)

@@ -43,6 +43,7 @@ def summary(result: dict[str, Any]) -> dict[str, Any]:
         "low_us": warm["interval"]["low"],
         "high_us": warm["interval"]["high"],
         "cold_us": cold["median_us"],
+        "times_us": {on: time["median_us"] for on, time in warm["times"].items()},
         "versus": warm["versus"],
         "speedup": warm["speedup"],
         "baselines_us": {n: s["median_us"] for n, s in result["baselines"]["warm"].items()},

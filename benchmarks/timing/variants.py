@@ -48,7 +48,9 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:  # noqa: ARG001
             times = time_variants(watch, sets, run) if isinstance(run, Tunable) else {}
             error = float((run(inputs).double() - expected).abs().max())
         found[name] = {
-            "rounds_us": [float(np.median(samples[name])) for samples in rounds],
+            "rounds_us": [
+                {on: float(np.median(own)) for on, own in samples[name].items()} for samples in rounds
+            ],
             "largest_error": error,
         }
         if isinstance(run, Tunable):

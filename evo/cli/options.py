@@ -14,6 +14,7 @@ from evo.errors import EvoError
 if TYPE_CHECKING:
     from evo.cache import Cache
     from evo.store import Store
+    from evo.task import Task
 
 
 DEFAULT_TASK = "attention"
@@ -40,6 +41,13 @@ def nvcc_or_environment(nvcc: Path | None) -> Path | None:
     if nvcc is None and home and (Path(home) / "bin" / "nvcc").is_file():
         return Path(home)
     return nvcc
+
+
+def parse_ranking(task: Task, text: str) -> str:
+    """Which of a kernel's times on the task's timing inputs counts; UnknownName where it is none of them."""
+    from evo.timing import ranking_named
+
+    return ranking_named(text, task)
 
 
 # ------------------------------------------------------------------------------ what a shell completes
@@ -241,6 +249,15 @@ StrategyOption = Annotated[
     str,
     typer.Option(
         "--strategy", autocompletion=strategy_names, rich_help_panel=HOW, help="What chooses the next point."
+    ),
+]
+RankOption = Annotated[
+    str,
+    typer.Option(
+        "--rank",
+        metavar="worst|mean|NAME",
+        rich_help_panel=HOW,
+        help="Which of a kernel's times on the timing inputs counts; NAME: that on this input.",
     ),
 ]
 UnprovenOption = Annotated[

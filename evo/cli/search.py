@@ -25,6 +25,7 @@ from evo.cli.options import (
     GpuOption,
     JsonOption,
     NvccOption,
+    RankOption,
     RateOption,
     SeedOption,
     ShapeOption,
@@ -41,6 +42,7 @@ from evo.cli.options import (
     nvcc_or_environment,
     open_cache,
     open_store,
+    parse_ranking,
     study_names,
 )
 from evo.cli.parse import absolute, form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
@@ -48,7 +50,6 @@ from evo.errors import NothingFound, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from evo.child import Spare
-    from evo.confirm import Step
     from evo.evaluate.pool import Pool
     from evo.search import Progress, SearchResult, SearchSpace
     from evo.store import Store
@@ -70,6 +71,7 @@ def search(
     strategy: StrategyOption = "evo",
     seed: SeedOption = 0,
     warm_start: WarmStartOption = None,
+    rank: RankOption = "worst",
     accept_unproven: UnprovenOption = False,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
@@ -83,16 +85,13 @@ def search(
 ) -> None:
     """Search for the fastest correct kernel of a task.
 
-    The holes of each template are filled again and again. What the rules of its space allow is compiled,
-    checked by the gate, and timed if it is right. Every trial is kept in the database; a study that ended,
-    however it ended, can be resumed. Without a GPU kernels run on an emulator and times are estimates.
+    What the rules of a template's space allow is compiled, checked by the gate, and timed if it is right. A
+    study that ended, however it ended, can be resumed. Without a GPU times are an emulator's estimates.
 
     \b
       evo search --budget 2m
-      evo search attention --shape 1,8,512,64 --budget 5m
-      evo search --budget 14h --shape 2,16,4096,128 --study long-one
+      evo search attention --shape 1,8,512,64 --budget 5m --rank mean
       evo search rmsnorm --templates ~/kernels --budget 5m
-      evo search --budget '$7' --rate 0.51
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
     budget_s = parse_budget(budget, rate)
@@ -101,7 +100,8 @@ def search(
         from evo.task import load_task
 
         folders = absolute(templates)
-        problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
+        loaded = load_task(task, folders)
+        problem = parse_problem(loaded, shape, dtype, flag or ())
         asked = replace(
             _study_on(problem, device, gpu, target, smem_limit, budget_s),
             name=study or "",
@@ -111,6 +111,7 @@ def search(
             workers=workers or os.cpu_count() or 1,
             rate=rate,
             accept_unproven=accept_unproven,
+            ranking=parse_ranking(loaded, rank),
             folders=tuple(map(str, folders)),
         )
         setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
@@ -197,7 +198,7 @@ def confirm(
         store.claim(found, found.lookahead)  # no other process searches or confirms it meanwhile
         try:
             with closing(WorkerProcess(spec)) as worker:
-                result = run(found, store, worker, top=top, afresh=True, watch=_tell)
+                result = run(found, store, worker, top=top, afresh=True, watch=lambda s: notice(s.text))
         finally:
             status = "interrupted" if found.status == "running" else found.status  # a kill left it so
             store.release(found, status, found.spent_s)
@@ -393,7 +394,3 @@ def _conclude(result: SearchResult, json: bool) -> None:
     if result.stopped == "interrupted":
         notice(f"interrupted; go on with: evo resume {study.name}")
         raise typer.Exit(130)
-
-
-def _tell(step: Step) -> None:
-    notice(step.text)

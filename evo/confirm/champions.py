@@ -24,7 +24,7 @@ from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
 from evo.gpu import Limits
 from evo.task import load_task
 from evo.template import Template, load_template
-from evo.trial import Candidate, LaunchConfig, Problem, Trial, body_of
+from evo.trial import PLAIN, Candidate, LaunchConfig, Problem, Trial, body_of, varies
 
 if TYPE_CHECKING:
     from evo.store import Confirmation, Finalist
@@ -83,8 +83,19 @@ class Champion:
         return LaunchConfig.from_json(json.dumps(self.record["launch"]))
 
     @property
+    def warm(self) -> Mapping[str, Any]:
+        """Its standing with a warm L2."""
+        found: Mapping[str, Any] = self.record["confirmed"]["standings"]["warm"]
+        return found
+
+    @property
     def median_us(self) -> float:
-        return float(self.record["confirmed"]["standings"]["warm"]["median_us"])
+        return float(self.warm["median_us"])
+
+    @property
+    def ranking(self) -> str:
+        """Which of its times that is; older records have one on plain inputs alone."""
+        return str(self.warm.get("ranking", PLAIN))
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,12 @@ def promote(
     champion = Champion(path, record)
     if path.is_file() and not replace:
         incumbent = _read(path.with_suffix(".json"))
+        if incumbent.ranking != champion.ranking:
+            raise UsageError(
+                f"the champion {incumbent.name} was timed by another ranking: {incumbent.ranking}, "
+                f"{trial.name} by {champion.ranking}",
+                "say --replace to keep this one instead",
+            )
         if incumbent.median_us <= champion.median_us:
             raise UsageError(
                 f"{trial.name} takes {champion.median_us:.2f} µs, "
@@ -244,10 +261,11 @@ def choose(
     """The champion for `problem` within `limits`: its own, else the nearest whose code serves it. Its task
     and template are looked for in `folders` first.
 
-    Among champions of the same problem the faster one wins. NothingFound, with each one's reason, if there is
+    Among champions of the same problem the faster one wins, but one that was timed on plain inputs alone is
+    behind those that were timed on all. NothingFound, with each one's reason, if there is
     none."""
     refused: list[str] = []
-    fit: list[tuple[float, float, Choice]] = []
+    fit: list[tuple[float, bool, float, Choice]] = []
     for champion in found:
         if champion.problem.task != problem.task:
             continue
@@ -256,13 +274,14 @@ def choose(
             refused.append(f"{champion.name}: {launch}")
             continue
         far = distance(champion.problem, problem)
-        fit.append((far, champion.median_us, Choice(champion, launch, far == 0, _why(champion, problem))))
+        choice = Choice(champion, launch, far == 0, _why(champion, problem))
+        fit.append((far, champion.ranking == PLAIN, champion.median_us, choice))
     if not fit:
         raise NothingFound(
             f"no champion serves {problem.key} on {limits.instructions}",
             "; ".join(refused) or "there are no champions: search, confirm, and `evo promote` the best",
         )
-    return min(fit, key=lambda f: f[:2])[2]
+    return min(fit, key=lambda f: f[:3])[3]
 
 
 def distance(a: Problem, b: Problem) -> float:
@@ -271,8 +290,8 @@ def distance(a: Problem, b: Problem) -> float:
 
 
 def _why(champion: Champion, problem: Problem) -> str:
-    warm = champion.record["confirmed"]["standings"]["warm"]
-    figures = f"CONFIRMED at {champion.median_us:.2f} µs on {champion.record['gpu']}"
+    warm = champion.warm
+    figures = f"CONFIRMED at {champion.median_us:.2f} µs on {champion.record['gpu']}, {_inputs_text(warm)}"
     if warm.get("speedup"):
         figures += f", {warm['speedup']:.2f}x of {warm['versus']}"
     if champion.problem.key == problem.key:
@@ -280,6 +299,16 @@ def _why(champion: Champion, problem: Problem) -> str:
     far = distance(champion.problem, problem)
     made = f"made for {champion.problem.key}, {figures}"
     return f"the nearest whose code serves it, {far:.1f} doublings away: {made}"
+
+
+def _inputs_text(warm: Mapping[str, Any]) -> str:
+    """What the time is of, and whether it depends on the data."""
+    medians = {on: float(time["median_us"]) for on, time in warm.get("times", {}).items()}
+    if len(medians) < 2:
+        return f"on {next(iter(medians))} inputs" if medians else "on plain inputs alone"
+    of = f"{warm['ranking']} of {', '.join(medians)}"
+    low, high = min(medians.values()), max(medians.values())
+    return f"{of} (data-dependent {low:.2f} to {high:.2f})" if varies([low, high]) else of
 
 
 def _launch(

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from evo.confirm.worker import ConfirmWorker, GateRequest
 
 TOP = 5
-ROUNDS = {"warm": 20, "cold": 10}
+ROUNDS = {"warm": 20, "cold": 12}
 """Rounds of each protocol. Rank and verdict follow from `warm`."""
 SUBSTITUTES = 3
 """Contenders that are tried for each place among the finalists."""
 LIVES = 3
 """How often a round may take the process with it without anybody to blame."""
 ROUNDS_S = 6.0
-"""What all rounds of a small problem take, with the baselines' setting up (3 s on an H200): kept free while
+"""What all rounds of a small problem take, with the baselines' setting up: kept free while
 finalists are gated, for few finalists in many rounds say more than many in few."""
 SANITIZE_S = 20.0
 """What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
@@ -96,7 +96,7 @@ def confirm(
         environment = store.environment(around.device, around.compiler, around.versions)
         seed = random.SystemRandom().randrange(1 << 31)  # fresh: what the search used is not used again
         found = store.confirmations.begin(study, top, seed, environment)
-    return _Confirming(found, store, worker, over, watch).run(contenders)
+    return _Confirming(found, study.ranking, store, worker, over, watch).run(contenders)
 
 
 def _covers(found: Confirmation, contenders: list[int], top: int) -> bool:
@@ -117,12 +117,14 @@ class _Confirming:
     def __init__(
         self,
         of: Confirmation,
+        ranking: str,
         store: Store,
         worker: ConfirmWorker,
         over: Callable[[float], bool],
         watch: Callable[[Step], None],
     ) -> None:
         self._of, self._store, self._worker, self._over, self._watch = of, store, worker, over, watch
+        self._ranking = ranking
 
     def run(self, contenders: list[int]) -> Confirmation:
         self._gate(contenders)
@@ -227,7 +229,7 @@ class _Confirming:
         found = {}
         for protocol, rounds in taken.items():
             baselines = set.intersection(*(set(r.baselines_us) for r in rounds)) if rounds else set()
-            found[protocol] = standings(rounds, green, sorted(baselines))
+            found[protocol] = standings(rounds, green, sorted(baselines), self._ranking)
         return confirmations.conclude(self._of, found, skipped, kernels)
 
     def _seed(self, what: str, number: int) -> int:

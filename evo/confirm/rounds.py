@@ -1,7 +1,8 @@
 """Many contestants in turns: finalists of a search, and all that they must beat, in one process.
 
 They meet in rounds. Each round has inputs, buffers and graphs of its own, at other addresses than the
-round before, and another order of contestants: what is luck of one round is not luck of all.
+round before, and another order of contestants: what is luck of one round is not luck of all. In a round all
+take turns on one timing input after the other.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,10 +22,10 @@ from evo.task import Task, Tunable
 from evo.timing import capture_baselines
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
-from evo.trial import Problem, Round
+from evo.trial import WORST, Problem, Round
 
-SAMPLES = 6
-"""Kept samples of a contestant in a round; one before them warms up."""
+SAMPLES = 4
+"""Kept samples of a contestant on a timing input in a round; one before them warms up."""
 RETAKES = 3
 """How often a round at a throttled clock is taken again, before it is taken as it is (and says so)."""
 PROFILED_CALLS = 2
@@ -45,10 +46,13 @@ class Fallen(EvoError):
 
 
 class Rounds:
-    """One problem on one GPU, and what the patient baselines need to run: they are set up once."""
+    """One problem on one GPU, and what the patient baselines need to run: they are set up once. `ranking`:
+    the first timing input is the one that it names."""
 
-    def __init__(self, device: Device, task: Task, problem: Problem, patient: bool) -> None:
-        self.device, self.task, self.problem = device, task, problem
+    def __init__(
+        self, device: Device, task: Task, problem: Problem, patient: bool, ranking: str = WORST
+    ) -> None:
+        self.device, self.task, self.problem, self.ranking = device, task, problem, ranking
         self.skipped: dict[str, str] = {}
         """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
         self.baselines = task.baselines(problem, device.torch_device, patient)
@@ -77,37 +81,33 @@ class Rounds:
     ) -> Round:
         settings = TimingSettings(protocol)
         watch = Stopwatch(self.device, settings)
-        sets = InputSets(self.device, self.task, self.problem, settings, seed)
-        entering = {name: run for name, run in self.baselines.items() if name not in self.skipped}
-        replays, skipped = capture_baselines(watch, sets, entering)
+        sets = InputSets(self.device, self.task, self.problem, settings, seed, self.ranking, judged=1)
+        contestants = {name: run for name, run in self.baselines.items() if name not in self.skipped}
+        replays, skipped = capture_baselines(watch, sets, contestants)
         self.skipped |= skipped
-        held: list[Sequence[Call]] = []  # launches hold the buffers that graphs write to
+        entered: dict[str, _Entered] = {}  # launches hold the buffers that graphs write to
         for name, green in finalists.items():
             with _blame(name):
-                replays[name], calls = self._enter(green, watch, sets)
-                held.append(calls)
+                entered[name] = _enter(green, watch, sets)
+                replays[name] = entered[name].replay
         order = list(replays)
         rng.shuffle(order)
-        samples, throttled = _sample([replays[name] for name in order], watch)
-        taken = {name: samples[order.index(name)] for name in replays}
-        for name in finalists:
-            with _blame(name):
-                sets.refuse_impossible(float(np.median(taken[name])))
-        baselines_us = {name: tuple(float(f"{s:.5g}") for s in taken[name]) for name in replays}
-        finalists_us = {name: baselines_us.pop(name) for name in finalists}
-        return Round(protocol, seed, finalists_us, baselines_us, watch.readings(0), throttled)
-
-    def _enter(self, green: Green, watch: Stopwatch, sets: InputSets) -> tuple[Replay, Sequence[Call]]:
-        """The graph of a finalist, replayed once by itself: its outputs are judged."""
-        calls = sets.of_kernel(green.kernel, green.launch)
-        launches = launches_per_replay(watch.estimate(calls), watch.settings)
-        if watch.settings.protocol == "cold":
-            launches = max(launches, len(sets))
-        replay = watch.capture(sets.turned(calls, launches), launches)
-        sets.clear()
-        watch.sample([replay], 1)
-        sets.judge()
-        return replay, calls
+        taken: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in replays}
+        throttled = 0
+        for on in sets.names:
+            sets.fill(on)
+            for name, one in entered.items():
+                with _blame(name):
+                    one.judge(watch, sets)
+            samples, again = _sample([replays[name] for name in order], watch)
+            throttled += again
+            for name, own in zip(order, samples, strict=True):
+                taken[name][on] = tuple(float(f"{us:.5g}") for us in own)
+            for name in finalists:
+                with _blame(name):
+                    sets.refuse_impossible(float(np.median(taken[name][on])))
+        finalists_us = {name: taken.pop(name) for name in finalists}
+        return Round(protocol, seed, finalists_us, taken, watch.readings(0), throttled)
 
     def kernels(self) -> dict[str, list[str]]:
         """The names of the kernels that each baseline really runs, as torch's profiler sees them, and behind
@@ -116,7 +116,8 @@ class Rounds:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
-        sets = InputSets(self.device, self.task, self.problem, replace(TimingSettings(), sets=1), 0)
+        settings = replace(TimingSettings(), sets=1)
+        sets = InputSets(self.device, self.task, self.problem, settings, 0, self.ranking)
         found: dict[str, list[str]] = {}
         with torch.no_grad():
             for name, run in self.baselines.items():
@@ -134,6 +135,32 @@ class Rounds:
                 if found[name] and isinstance(run, Tunable) and run.chosen:
                     found[name][-1] += f" [{run.chosen}]"
         return found
+
+
+@dataclass(frozen=True)
+class _Entered:
+    """A finalist that takes part in a round: its launches by set, its graph, and the sets whose outputs are
+    judged after it."""
+
+    calls: Sequence[Call]
+    replay: Replay
+    due: frozenset[int]
+
+    def judge(self, watch: Stopwatch, sets: InputSets) -> None:
+        """Red unless the outputs of its graph, replayed once by itself, are right."""
+        sets.clear()
+        watch.sample([self.replay], 1)
+        sets.keep(self.calls, self.due)
+        sets.judge()
+
+
+def _enter(green: Green, watch: Stopwatch, sets: InputSets) -> _Entered:
+    calls = sets.of_kernel(green.kernel, green.launch)
+    launches = launches_per_replay(watch.estimate(calls), watch.settings)
+    if watch.settings.protocol == "cold":
+        launches = max(launches, len(sets))
+    order, due = sets.turned(calls, launches)
+    return _Entered(calls, watch.capture(order, launches), due)
 
 
 def _sample(replays: Sequence[Replay], watch: Stopwatch) -> tuple[list[list[float]], int]:

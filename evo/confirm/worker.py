@@ -90,7 +90,8 @@ class GpuWorker:
         self, evaluator: Evaluator, problem: Problem, patient: bool, on_emulator: bool = True
     ) -> None:
         self._evaluator = evaluator
-        self._rounds = Rounds(evaluator.device, evaluator.task, problem, patient)
+        ranking = evaluator.spec.ranking
+        self._rounds = Rounds(evaluator.device, evaluator.task, problem, patient, ranking)
         self._loaded: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
         self._emulators = Emulators(evaluator.spec) if on_emulator else None

@@ -27,7 +27,18 @@ from evo.study import Setup
 from evo.task import Task, find_file, load_task
 from evo.task.checks import check_tensors
 from evo.timing import Ready, TimingSession, TimingSettings
-from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Timing, Trial, body_of, digest_of
+from evo.trial import (
+    WORST,
+    Binary,
+    Candidate,
+    LaunchConfig,
+    Outcome,
+    Problem,
+    Timing,
+    Trial,
+    body_of,
+    digest_of,
+)
 
 Watch = Callable[[str], None]
 """Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
@@ -97,7 +108,7 @@ class Evaluator:
                     seed = trial_seed(self.spec.seed, candidate, earlier)
                     green = self._check(candidate, kernel, seed, journey)
                 with journey.stage("timing"):
-                    ready = self._prepare(green, journey)
+                    ready = self._prepare(green, journey, whole=earlier > 0)
             timing = self._time(ready, green.problem, journey)
             estimate = None if timing else self._estimate(green)
         except CandidateError as error:
@@ -187,12 +198,13 @@ class Evaluator:
 
         return kernel_for
 
-    def _prepare(self, green: Green, journey: _Journey) -> Ready | None:
-        """Captures the kernel beside others; None where times are not measured."""
+    def _prepare(self, green: Green, journey: _Journey, whole: bool) -> Ready | None:
+        """Captures the kernel beside others; None where times are not measured. One of the best that is
+        measured again is timed as a `whole`: a bound of its time is not enough."""
         if not self.device.measures:
             return None
         self.device.give_way(self.device.finish, partial(journey.stage, "turn"))
-        return self._session_for(green.problem).prepare(green)
+        return self._session_for(green.problem).prepare(green, whole)
 
     def _time(self, ready: Ready | None, problem: Problem, journey: _Journey) -> Timing | None:
         if ready is None:
@@ -207,6 +219,7 @@ class Evaluator:
                 self.task,
                 problem,
                 seed=self.spec.seed,
+                ranking=self.spec.ranking,
                 settings=self.spec.timing,
                 at_once=False,
             )
@@ -235,6 +248,8 @@ class EvaluatorSpec:
     nvcc: Path | None = None
     problem: Problem | None = None
     """Whose baselines are captured when the evaluator is made; else with its first candidate."""
+    ranking: str = WORST
+    """Which of a kernel's times on the timing inputs counts."""
     timing: TimingSettings = field(default_factory=TimingSettings)
     compile_timeout_s: float = 60.0
     accept_unproven: bool = False

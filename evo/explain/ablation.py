@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evo.errors import NothingFound, UsageError
 from evo.evaluate import EvaluatorSpec
@@ -26,7 +28,8 @@ from evo.gpu import Limits
 from evo.space import Parameter
 from evo.task import load_task
 from evo.template import Template, load_template
-from evo.trial import Candidate, Interval, Point, Problem, Trial, Value
+from evo.timing.statistics import joined
+from evo.trial import MEAN, Candidate, Interval, Point, Problem, Timing, Trial, Value, counting
 
 RESAMPLES = 2000
 """Resamples of the bootstrap."""
@@ -306,14 +309,25 @@ def _ratio(trial: Trial, originals: Sequence[Trial]) -> tuple[float | None, Inte
         return None, None
     if trial.timing is None:
         return trial.score_us / around[0], None
-    own = np.array(trial.timing.samples_us)
-    others = np.concatenate([t.timing.samples_us for t in originals if t.timing])
+    timings = [t.timing for t in originals if t.timing]
     rng = np.random.default_rng(0)
-    ratios = np.median(rng.choice(own, (RESAMPLES, len(own))), axis=1) / np.median(
-        rng.choice(others, (RESAMPLES, len(others))), axis=1
-    )
-    low, high = np.quantile(ratios, (0.025, 0.975))
-    return float(np.median(own) / np.median(others)), Interval(float(low), float(high))
+    own, others = _resampled([trial.timing], rng), _resampled(timings, rng)
+    low, high = np.quantile(own / others, (0.025, 0.975))
+    joint = reduce(joined, timings)
+    return trial.timing.median_us / joint.median_us, Interval(float(low), float(high))
+
+
+def _resampled(timings: Sequence[Timing], rng: np.random.Generator) -> NDArray[np.float64]:
+    """RESAMPLES bootstrapped times by the ranking of the timings, whose samples are put together."""
+    first = timings[0]
+    medians = [
+        np.median(rng.choice(samples, (RESAMPLES, len(samples))), axis=1)
+        for name in counting(first.times, first.ranking)
+        for samples in [np.concatenate([t.times[name].samples_us for t in timings if name in t.times])]
+    ]
+    every = np.array(medians)
+    found: NDArray[np.float64] = every.mean(axis=0) if first.ranking == MEAN else every.max(axis=0)
+    return found
 
 
 def verdict(row: SwitchResult, spread: float) -> str:

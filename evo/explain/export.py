@@ -20,6 +20,7 @@ def export_study(store: Store, study: Study, url: str, name: str) -> int:
     _refuse_own(url)
     created = store.created(study)
     rows = store.rows(study)
+    times = store.times(study)
     trials = [
         ExportedTrial(
             row.number,
@@ -33,6 +34,7 @@ def export_study(store: Store, study: Study, url: str, name: str) -> int:
                 "reason": row.reason,
                 "speedup": row.speedup,
                 "same_as": row.same_as,
+                **{f"us_on_{on}": time.median_us for on, time in times.get(row.number, {}).items()},
             },
         )
         for row in rows
@@ -43,6 +45,7 @@ def export_study(store: Store, study: Study, url: str, name: str) -> int:
         "device": study.device,
         "gpu": study.gpu,
         "value": f"µs, estimated by the emulator for {study.gpu}" if estimated else "µs, median by FAST",
+        "ranking": study.ranking,
         "baselines_us": dict(study.baselines_us),
         "strategy": study.strategy,
         "seed": study.seed,

@@ -22,7 +22,7 @@ from evo.explain.counters import measured_numbers, measured_stalls, measured_uni
 from evo.explain.emulation import Emulation, emulate_candidate
 from evo.gpu import Gpu, Roof
 from evo.task import load_task
-from evo.trial import Candidate, Resources, Trial
+from evo.trial import PLAIN, Candidate, Resources, Trial
 
 BUSY_PERCENT = 60.0
 """A unit that reaches this part of its peak limits the kernel (ncu's own guidance)."""
@@ -69,7 +69,8 @@ class Profile:
     """What limits trial `study/number`. `us`: ncu's duration of one launch, or the estimate for `gpu`
     (`kind`). `units` in per cent of their peak (measured), or of the model's longest pipe (modelled);
     `stalls` as shares of all waiting (measured). `numbers`: registers, occupancy and the like by name.
-    `metrics`: everything ncu counted. `absent`: why there are no counters."""
+    `fast_us` is FAST's time `fast_on` this timing input. `metrics`: everything ncu counted. `absent`: why
+    there are no counters."""
 
     study: str
     number: int
@@ -90,6 +91,7 @@ class Profile:
     report: str
     metrics: Mapping[str, float]
     created: str
+    fast_on: str = ""
 
     def to_record(self) -> dict[str, Any]:
         """As JSON has it; `from_record` reads it."""
@@ -165,8 +167,7 @@ def _profile(
     units = measured_units(metrics) if measured else _modelled_units(model.pipes if model else {})
     numbers = _numbers(candidate, resources, gpu) | measured_numbers(metrics)
     stalls = measured_stalls(metrics)
-    timing = trial.timing
-    fast_us = timing.median_us if timing and spec.on_gpu else None
+    fast_on, fast_us = _time_by_fast(trial, spec)
     best_us = fast_us or us
     roofline = _roofline(spec, candidate, best_us) if best_us else None
     said, evidence = verdict_of(units, stalls, numbers, measured, model.bound if model else "")
@@ -190,7 +191,16 @@ def _profile(
         report,
         metrics,
         datetime.now(UTC).isoformat(timespec="seconds"),
+        fast_on,
     )
+
+
+def _time_by_fast(trial: Trial, spec: EvaluatorSpec) -> tuple[str, float | None]:
+    """The time on the inputs that the launch has here, which are the plain ones, and their name."""
+    times = trial.timing.times if trial.timing and spec.on_gpu else {}
+    plain = load_task(spec.task, spec.folders).families.plain
+    on = next((name for name in (plain, PLAIN) if name in times), "")
+    return on, times[on].median_us if on else None
 
 
 # ---- numbers

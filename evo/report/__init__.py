@@ -1,7 +1,8 @@
 """What a person or a script sees: tables, words and pages. Renders what it is given and decides nothing."""
 
-from evo.report.baselines import Groups, best_baseline, compared_with, fastest_of, group_key, group_record
+from evo.report.baselines import Groups, best_baseline, fastest_of, group_key, group_record
 from evo.report.tables import STYLES, Column, Facts, Form, Record, Table, as_json
+from evo.report.times import counted_text, on_text, spread_text
 from evo.report.words import (
     an_estimate,
     cases_text,
@@ -32,8 +33,8 @@ __all__ = [
     "as_json",
     "best_baseline",
     "cases_text",
-    "compared_with",
     "count",
+    "counted_text",
     "dollars",
     "duration",
     "estimates",
@@ -43,10 +44,12 @@ __all__ = [
     "interval_text",
     "kernels_text",
     "microseconds",
+    "on_text",
     "plain",
     "point_text",
     "ratio_text",
     "score_text",
     "share_text",
+    "spread_text",
     "three_digits",
 ]

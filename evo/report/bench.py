@@ -8,8 +8,20 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Record, Table, kernels_text, microseconds, ratio_text, three_digits
+from evo.report import (
+    Column,
+    Record,
+    Table,
+    counted_text,
+    kernels_text,
+    microseconds,
+    on_text,
+    ratio_text,
+    spread_text,
+    three_digits,
+)
 from evo.report.confirmed import kernels_table
+from evo.trial import Standing
 
 if TYPE_CHECKING:
     from evo.confirm.bench import Sheet
@@ -47,10 +59,20 @@ def bench_table(sheets: Sequence[Sheet]) -> Table:
         *(Column(name, _cell(name), right=True, wide=True) for name in names),
     ]
     records = [record for sheet in sheets for record in _records(sheet)]
-    device = sheets[0].device if sheets else ""
-    return Table(
-        f"{device} · µs, warm L2; a baseline's time / ours in brackets", tuple(columns), tuple(records)
-    )
+    if any(record["inputs"] for record in records):
+        columns.append(Column("inputs", lambda r: str(r["inputs"]), folds=True))
+    title = f"{sheets[0].device if sheets else ''} · µs, warm L2{_counted(sheets)}"
+    return Table(f"{title}; a baseline's time / ours in brackets", tuple(columns), tuple(records))
+
+
+def _counted(sheets: Sequence[Sheet]) -> str:
+    """Which time counts, where that is the same for all."""
+    said = {
+        counted_text(standing.ranking, list(standing.times))
+        for sheet in sheets
+        for standing in sheet.standings.values()
+    }
+    return f", {said.pop()}" if len(said) == 1 else ""
 
 
 def origin_lines(sheets: Sequence[Sheet]) -> list[str]:
@@ -86,11 +108,11 @@ def _records(sheet: Sheet) -> list[Record]:
         if own and own.speedup_interval:
             tie = ", a tie" if own.verdict == "tie" else ""
             ratio = ratio_text(own.speedup, own.speedup_interval.low, own.speedup_interval.high)
-            versus = f"{ratio} {own.versus}{tie}"
-        us = own.median_us if own else None
-        found.append(
-            {"shape": _shape(sheet), "kernel": name or "-", "us": us, "versus": versus, "beside": beside}
-        )
+            on = on_text(own.on, own.times)
+            versus = f"{ratio} {own.versus}{on}{tie}"
+        us, times = (own.median_us, own.times) if own else (None, {})
+        record = {"shape": _shape(sheet), "kernel": name or "-", "us": us, "versus": versus, "beside": beside}
+        found.append(record | {"inputs": spread_text({on: asdict(one) for on, one in times.items()})})
     return found
 
 
@@ -125,7 +147,7 @@ def bench_svg(sheets: Sequence[Sheet]) -> str:
             parts += [
                 f'<text x="{NAME_WIDTH - 6}" y="{middle}" text-anchor="end">{escape(name)}</text>',
                 f'<rect x="{NAME_WIDTH}" y="{y}" width="{width:.1f}" height="{height}" fill="{fill}"/>',
-                f'<text x="{end:.1f}" y="{middle}">{microseconds(own.median_us)}</text>',
+                f'<text x="{end:.1f}" y="{middle}">{_bar_text(own)}</text>',
             ]
             y += BAR_HEIGHT
         y += SHAPE_GAP
@@ -133,12 +155,18 @@ def bench_svg(sheets: Sequence[Sheet]) -> str:
     line = (
         f'<line x1="{at:.1f}" y1="20" x2="{at:.1f}" y2="{y - SHAPE_GAP}" stroke="#888" stroke-dasharray="3"/>'
     )
-    title = escape(f"Speed relative to the fastest baseline · {sheets[0].device if sheets else ''} · warm L2")
+    device = sheets[0].device if sheets else ""
+    title = escape(f"Speed relative to the fastest baseline · {device} · warm L2{_counted(sheets)}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{NAME_WIDTH + BAR_WIDTH + 90}" height="{y}" '
         f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
         f'<text x="4" y="14">{title}</text>{line}{"".join(parts)}</svg>\n'
     )
+
+
+def _bar_text(own: Standing) -> str:
+    mark = spread_text({on: asdict(one) for on, one in own.times.items()})
+    return microseconds(own.median_us) + (f", {mark}" if mark else "")
 
 
 def _best(sheet: Sheet) -> float:

@@ -3,11 +3,22 @@ baselines ran."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Record, Table, interval_text, kernels_text, microseconds, ratio_text
+from evo.report import (
+    Column,
+    Record,
+    Table,
+    counted_text,
+    interval_text,
+    kernels_text,
+    microseconds,
+    on_text,
+    ratio_text,
+    spread_text,
+)
 from evo.trial import Standing
 
 if TYPE_CHECKING:
@@ -68,7 +79,9 @@ def _standings(found: Confirmation) -> Table:
     records.sort(key=lambda r: r["warm"]["median_us"] if r["warm"] else 0.0)
     level = next((f.standings["warm"].interval.level for f in found.green if "warm" in f.standings), 0.99)
     percent = f"{100 * level:.0f} % CI"
-    columns = (
+    inputs = list(dict.fromkeys(on for r in records if r["warm"] for on in r["warm"]["times"]))
+    several = inputs if len(inputs) > 1 else []
+    columns = [
         Column("", lambda r: r["name"]),
         Column("warm", lambda r: _time(r["warm"]), right=True),
         Column(percent, lambda r: _interval(r["warm"])),
@@ -76,11 +89,16 @@ def _standings(found: Confirmation) -> Table:
         Column("cold", lambda r: _time(r["cold"]), right=True),
         Column(percent, lambda r: _interval(r["cold"]), wide=True),
         Column("vs best baseline", lambda r: _versus(r["cold"]), wide=True),
-    )
+        *(Column(on, _time_on(on), right=True, wide=True) for on in several),
+    ]
+    if any(_inputs(r) for r in records):
+        columns.append(Column("inputs", _inputs, folds=True))
     title = f"{found.study} · {found.problem} · {found.device} · CONFIRMED"
+    if inputs:
+        title += f" · {counted_text(records[0]['warm']['ranking'], inputs)}"
     if found.status != "finished":
         title += f" ({found.status})"
-    return Table(title, columns, tuple(records), "no round is finished yet")
+    return Table(title, tuple(columns), tuple(records), "no round is finished yet")
 
 
 def _record(name: str, standings: Mapping[str, Standing]) -> Record:
@@ -94,6 +112,15 @@ def _time(standing: Mapping[str, Any] | None) -> str:
     return microseconds(standing["median_us"]) if standing else "-"
 
 
+def _time_on(on: str) -> Callable[[Record], str]:
+    """A column of the times on one timing input, warm."""
+    return lambda r: _time(r["warm"] and r["warm"]["times"].get(on))
+
+
+def _inputs(record: Record) -> str:
+    return spread_text(record["warm"]["times"]) if record["warm"] else ""
+
+
 def _interval(standing: Mapping[str, Any] | None) -> str:
     return interval_text(standing["interval"]["low"], standing["interval"]["high"]) if standing else "-"
 
@@ -103,7 +130,8 @@ def _versus(standing: Mapping[str, Any] | None) -> str:
         return ""
     interval = standing["speedup_interval"]
     text = ratio_text(standing["speedup"], interval["low"], interval["high"])
-    return f"{text} {standing['versus']}" + (", a tie" if standing["verdict"] == "tie" else "")
+    on = on_text(standing["on"], standing["times"])
+    return f"{text} {standing['versus']}{on}" + (", a tie" if standing["verdict"] == "tie" else "")
 
 
 def _kernels(found: Confirmation) -> Table:

@@ -8,12 +8,12 @@ chart without script)."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
 from evo import __version__
-from evo.report import Facts, Groups, Table, estimates, plain, point_text, score_text
+from evo.report import Facts, Groups, Table, estimates, plain, point_text, score_text, spread_text
 from evo.report.ablation import ablation_table
 from evo.report.insights import parameters_table
 from evo.report.leaderboard import leaderboards
@@ -308,6 +308,8 @@ def _profile(found: Profile) -> str:
 def _source(winner: Trial, row: LeaderboardRow) -> str:
     time = score_text(row.median_us, row.estimate_us) + (" CONFIRMED" if row.kind == "confirmed" else "")
     point = point_text(winner.candidate.point)
+    if mark := spread_text({on: asdict(one) for on, one in row.times.items()}):
+        time += f" ({mark})"
     words = f"Trial {winner.name}, {time}: {point}. It compiles by itself."
     source = escape(winner.candidate.source)
     lines = winner.candidate.source.count("\n")

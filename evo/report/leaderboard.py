@@ -12,16 +12,19 @@ from evo.report import (
     Record,
     Table,
     cases_text,
-    compared_with,
     count,
+    counted_text,
     estimates,
     group_key,
     group_record,
     interval_text,
+    on_text,
     point_text,
     ratio_text,
     score_text,
+    spread_text,
 )
+from evo.trial import varies
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.store import LeaderboardRow
@@ -31,13 +34,14 @@ NO_GROUPS: Mapping[str, Groups] = {}
 
 
 def leaderboards(ranked: Sequence[LeaderboardRow], groups: Mapping[str, Groups] = NO_GROUPS) -> list[Table]:
-    """A table for each problem and device: times of different ones have no common order. CONFIRMED times,
-    times of the search alone and estimates are never in one table. `groups`: of each study its baseline
-    groups; a table has a column for each of them."""
-    tables: dict[tuple[str, str, str, str], list[LeaderboardRow]] = {}
+    """A table for each problem, device and ranking: times of different ones have no common order. CONFIRMED
+    times, times of the search alone and estimates are never in one table. `groups`: of each study its
+    baseline groups; a table has a column for each of them."""
+    tables: dict[tuple[str, ...], list[LeaderboardRow]] = {}
     for row in ranked:
         estimated_for = row.estimate_gpu if row.median_us is None else ""
-        tables.setdefault((row.problem, row.device, row.kind, estimated_for), []).append(row)
+        of_one_kind = (row.problem, row.device, row.kind, row.ranking, estimated_for)
+        tables.setdefault(of_one_kind, []).append(row)
     return [_leaderboard(rows, groups) for rows in tables.values()]
 
 
@@ -49,13 +53,13 @@ def leaderboard_records(ranked: Sequence[LeaderboardRow], groups: Mapping[str, G
 def _ranked_record(row: LeaderboardRow, groups: Groups) -> dict[str, Any]:
     """A speedup is over the baseline that it names; that of a group is over the fastest one of the group that
     was timed beside the kernel."""
-    best = compared_with(row.median_us, row.speedup, row.baselines_us)
-    if row.versus and row.median_us is not None and row.speedup is not None:
-        best = row.versus, row.baselines_us.get(row.versus, row.median_us * row.speedup)
+    at = row.times.get(row.on)
+    best_us = at.median_us * at.speedup if at and at.speedup else None
     return asdict(row) | {
-        "best_baseline": best[0] if best else None,
-        "best_baseline_us": best[1] if best else None,
-        **group_record(groups, row.baselines_us, row.median_us),
+        "best_baseline": row.versus or None,
+        "best_baseline_us": at.baselines_us.get(row.versus or "", best_us) if at else None,
+        "data_dependent": varies([time.median_us for time in row.times.values()]),
+        **group_record(groups, row.times, row.ranking),
     }
 
 
@@ -73,6 +77,8 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
         columns += [Column("estimate", lambda r: score_text(None, r["estimate_us"]), right=True)]
     else:
         title += " · CONFIRMED" if first.kind == "confirmed" else " · not CONFIRMED"
+        if inputs := list(dict.fromkeys(name for row in rows for name in row.times)):
+            title += f" · {counted_text(first.ranking, inputs)}"
         level = f"{100 * (first.level or 0.95):.0f} % CI"
         columns += [
             Column("time", lambda r: score_text(r["median_us"], None), right=True),
@@ -82,6 +88,8 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
         ]
         if first.kind == "confirmed":
             columns += [Column("cold", lambda r: score_text(r["cold_us"], None), right=True, wide=True)]
+        if any(_inputs(asdict(row)) for row in rows):
+            columns += [Column("inputs", _inputs, folds=True)]
     if any(row.cases_run != row.cases_planned for row in rows):  # else all ran, or it is not known
         columns += [Column("cases", _cases, right=True)]
     columns += [
@@ -108,10 +116,16 @@ def _cases(record: Record) -> str:
     return cases_text(record["cases_run"], record["cases_planned"])
 
 
+def _inputs(record: Record) -> str:
+    """Whether the time depends on the data, and on how many timing inputs the kernel was timed."""
+    return spread_text(record["times"], record["timing_inputs"] if record["kind"] == "measured" else 0)
+
+
 def _versus(record: Record) -> str:
     text = ratio_text(record["speedup"], record["speedup_low"], record["speedup_high"])
     tie = ", a tie" if record["verdict"] == "tie" else ""
-    return f"{text} {record['best_baseline'] or ''}".rstrip() + tie
+    on = on_text(record["on"], record["times"])
+    return f"{text} {record['versus'] or ''}".rstrip() + on + tie
 
 
 def _versus_group(group: str) -> Callable[[Record], str]:

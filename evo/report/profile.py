@@ -45,7 +45,8 @@ def _facts(found: Profile) -> Facts:
     time = score_text(found.us, None) if found.kind == "measured" else score_text(None, found.us)
     words = "one launch by itself, seen by ncu" if found.kind == "measured" else "the emulator's estimate"
     if found.fast_us:
-        words += f"; {score_text(found.fast_us, None)} by FAST, launched in a chain"
+        on = f" on {found.fast_on} inputs" if found.fast_on else ""
+        words += f"; {score_text(found.fast_us, None)} by FAST{on}, launched in a chain"
     occupancy = f"at most {n['occupancy_limit_percent']:.0f} %"
     if "occupancy_percent" in n:
         occupancy = f"{n['occupancy_percent']:.0f} %, {occupancy}"

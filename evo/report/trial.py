@@ -13,17 +13,19 @@ from evo.report import (
     STYLES,
     Facts,
     an_estimate,
-    compared_with,
+    counted_text,
     interval_text,
     kernels_text,
     microseconds,
+    on_text,
     point_text,
     ratio_text,
     score_text,
     share_text,
+    spread_text,
 )
 from evo.report.confirmed import left_out
-from evo.trial import Extent, LaunchConfig, Resources, Timing, Trial
+from evo.trial import Extent, InputTime, LaunchConfig, RankedTime, Resources, Timing, Trial
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.explain.replay import Replay
@@ -133,11 +135,10 @@ def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[
     if finalist.outcome != "GREEN":
         yield "CONFIRMED", f"refused: {finalist.outcome} {finalist.reason} {finalist.where}".rstrip()
     for protocol, own in finalist.standings.items():
-        ci = f"{own.interval.level:.0%} CI {interval_text(own.interval.low, own.interval.high)}"
-        ratio = own.speedup_interval
-        text = ratio_text(own.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
-        time = f"{microseconds(own.median_us)}, {ci}, {text} {own.versus}, {protocol} L2"
+        time = f"{_time_facts(own)}, {protocol} L2"
         yield "CONFIRMED", f"{time}: {own.verdict}" if own.verdict else time
+        for on, one in own.times.items() if len(own.times) > 1 else ():
+            yield "", f"{_time_facts(one)} on {on}"
     beside = sorted(found.baselines.get("warm", {}).items(), key=lambda item: item[1].median_us)
     yield "beside it", ", ".join(f"{name} {microseconds(s.median_us)}" for name, s in beside)
     for name, ran in found.kernels.items():
@@ -148,17 +149,30 @@ def _confirmed_facts(found: Confirmation, finalist: Finalist) -> Iterator[tuple[
 
 
 def _timing_facts(timing: Timing) -> Iterator[tuple[str, str]]:
-    interval, count = timing.interval, len(timing.samples_us)
-    ci = f"{interval.level:.0%} CI {interval_text(interval.low, interval.high)}"
-    yield "time", f"{microseconds(timing.median_us)}, {ci}, median of {count} samples, {timing.protocol} L2"
-    if timing.speedup is not None:
-        ratio = timing.speedup_interval
-        text = ratio_text(timing.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
-        best = compared_with(timing.median_us, timing.speedup, timing.baselines_us)
-        yield "speedup", f"{text} {best[0] if best else ''}".rstrip()
+    yield "time", f"{_time_facts(timing)}, {timing.protocol} L2"
+    for on, one in timing.times.items():
+        yield f"on {on}", f"{_time_facts(one)}, median of {len(one.samples_us)} samples"
+    if not timing.complete:
+        yield "timed on", f"{len(timing.times)} of {timing.inputs} inputs: it had lost by then"
     baselines = sorted(timing.baselines_us.items(), key=lambda item: item[1])
     yield "baselines", ", ".join(f"{name} {microseconds(us)}" for name, us in baselines)
     yield "clocks", _numbers(timing.clocks)
+
+
+def _time_facts(time: RankedTime | InputTime) -> str:
+    """`5.46 µs, 95% CI [5.41, 5.51], worst of normal, sharp (data-dependent 3.41 to 5.46), 1.66x cudnn`."""
+    text = f"{microseconds(time.median_us)}, {time.interval.level:.0%} CI "
+    text += interval_text(time.interval.low, time.interval.high)
+    on = ""
+    if isinstance(time, RankedTime) and time.times:
+        on = on_text(time.on, time.times)
+        mark = spread_text({name: asdict(one) for name, one in time.times.items()})
+        text += f", {counted_text(time.ranking, list(time.times))}" + (f" ({mark})" if mark else "")
+    if time.speedup is not None:
+        ratio = time.speedup_interval
+        speedup = ratio_text(time.speedup, ratio.low if ratio else None, ratio.high if ratio else None)
+        text += f", {speedup} {time.versus}".rstrip() + on
+    return text
 
 
 def _resource_facts(resources: Resources, launch: LaunchConfig) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ REMEASURED_TRIALS = 32
 """So many of the best trials are measured again: twice as many as CONFIRMED has contenders, for some of them
 change places or are the same program."""
 SAMPLES_WANTED = 2048
-"""Samples of a trial after which it is not measured again."""
+"""Samples of a trial on each timing input after which it is not measured again."""
 
 
 class BestTrials:
@@ -38,13 +38,13 @@ class BestTrials:
 
     def next(self, busy: Container[int]) -> tuple[int, Candidate, int] | None:
         """What to measure again: number, candidate, and how often it was measured. Of the trials that are not
-        in `busy` and have fewer than SAMPLES_WANTED samples, the one that was measured least often, and of
-        these the best."""
+        in `busy` and have fewer than SAMPLES_WANTED samples on an input, the one that was measured least
+        often, and of these the best."""
         wanted = []
         for median_us, number in self._order:
             if number not in busy:
                 trial = self._trial(number)
-                if len(_timing(trial).samples_us) < SAMPLES_WANTED:
+                if _samples(_timing(trial)) < SAMPLES_WANTED:
                     wanted.append((trial.evaluations, median_us, number))
         if not wanted:
             return None
@@ -93,3 +93,10 @@ class BestTrials:
 def _timing(trial: Trial) -> Timing:
     assert trial.timing is not None
     return trial.timing
+
+
+def _samples(timing: Timing) -> int:
+    """How many there are on the timing input that has the fewest."""
+    if not timing.complete:
+        return 0
+    return min(len(time.samples_us) for time in timing.times.values())

@@ -15,9 +15,10 @@ from evo.store.engine import Database
 from evo.store.packing import pack_samples, unpack_samples
 from evo.store.records import DETAIL_LIMIT, case_errors, now
 from evo.store.schema import confirmations, environments, finalists, rounds, studies, trials
+from evo.store.times import ranked_columns, times_json, times_of
 from evo.store.views import eligible, refused
 from evo.study import Study
-from evo.trial import CaseError, Interval, Round, Standing
+from evo.trial import CaseError, Round, Standing
 
 PROTOCOLS = {"warm": "", "cold": "cold_"}
 """Where a protocol's standing is in the columns of a finalist."""
@@ -106,7 +107,12 @@ class Confirmations:
     def get(self, number: int) -> Confirmation:
         """The confirmation of that id."""
         query = (
-            sa.select(*confirmations.c, *environments.c["device", "versions"], studies.c.name.label("study"))
+            sa.select(
+                *confirmations.c,
+                *environments.c["device", "versions"],
+                studies.c.name.label("study"),
+                studies.c.ranking,
+            )
             .join(environments, environments.c.id == confirmations.c.environment_id)
             .join(studies, studies.c.id == confirmations.c.study_id)
             .where(confirmations.c.id == number)
@@ -114,7 +120,7 @@ class Confirmations:
         row = dict(self._database.read(lambda c: c.execute(query).mappings().one()))
         found = {k: row[k] for k in Confirmation.__dataclass_fields__ if k in row}
         baselines = {
-            protocol: {name: _standing(values, "") for name, values in named.items()}
+            protocol: {name: _standing(values, "", row["ranking"]) for name, values in named.items()}
             for protocol, named in row["baselines"].items()
         }
         return Confirmation(**found | {"baselines": baselines, "finalists": self._finalists(number)})
@@ -178,9 +184,7 @@ class Confirmations:
             "protocol": taken.protocol,
             "number": number,
             "seed": taken.seed,
-            "baselines": [[name, len(samples)] for name, samples in taken.baselines_us.items()],
-            "finalists": [[name, len(samples)] for name, samples in taken.finalists_us.items()],
-            "samples": pack_samples(tuple(s for own in taken.samples_us.values() for s in own)),
+            **_round_columns(taken),
             "clocks": dict(taken.clocks),
             "throttled": taken.throttled,
             "created": now(),
@@ -222,7 +226,7 @@ class Confirmations:
 
     def _finalists(self, number: int) -> tuple[Finalist, ...]:
         query = (
-            sa.select(*finalists.c, trials.c.number, studies.c.name.label("study"))
+            sa.select(*finalists.c, trials.c.number, studies.c.name.label("study"), studies.c.ranking)
             .join(trials, trials.c.id == finalists.c.trial_id)
             .join(studies, studies.c.id == trials.c.study_id)
             .where(finalists.c.confirmation_id == number)
@@ -244,22 +248,17 @@ def _failure(error: CandidateError) -> dict[str, Any]:
 
 
 def _columns(standing: Standing, prefix: str) -> dict[str, Any]:
-    ratio = standing.speedup_interval
-    own = {
-        "median_us": standing.median_us,
-        "low_us": standing.interval.low,
-        "high_us": standing.interval.high,
-        "speedup": standing.speedup,
-        "speedup_low": ratio.low if ratio else None,
-        "speedup_high": ratio.high if ratio else None,
+    own = ranked_columns(standing) | {
         "versus": standing.versus,
         "verdict": standing.verdict,
+        "times": times_json(standing.times),
     }
-    return {f"{prefix}{name}": value for name, value in own.items()} | {"level": standing.interval.level}
+    level = {} if prefix else {"level": standing.interval.level}  # of the cold ones `times` has it
+    return {f"{prefix}{name}": value for name, value in own.items()} | level
 
 
 def _finalist(row: Mapping[str, Any]) -> Finalist:
-    """The finalist of a row of finalists, joined with its trial (`number`) and study (`study`)."""
+    """The finalist of a row of finalists, joined with its trial (`number`) and study (`study`, `ranking`)."""
     return Finalist(
         row["trial_id"],
         row["study"],
@@ -269,27 +268,36 @@ def _finalist(row: Mapping[str, Any]) -> Finalist:
         row["detail"],
         row["location"],
         row["sanitizer"],
-        {p: _standing(row, at) for p, at in PROTOCOLS.items() if row[f"{at}median_us"] is not None},
+        {
+            protocol: _standing(row, at, row["ranking"])
+            for protocol, at in PROTOCOLS.items()
+            if row[f"{at}median_us"] is not None
+        },
     )
 
 
-def _standing(row: Mapping[str, Any], prefix: str) -> Standing:
-    level = row["level"]
-    low, high = row[f"{prefix}speedup_low"], row[f"{prefix}speedup_high"]
-    return Standing(
-        row[f"{prefix}median_us"],
-        Interval(row[f"{prefix}low_us"], row[f"{prefix}high_us"], level),
-        row[f"{prefix}speedup"],
-        None if low is None else Interval(low, high, level),
-        row[f"{prefix}versus"] or "",
-        row[f"{prefix}verdict"] or "",
-    )
+def _standing(row: Mapping[str, Any], prefix: str, ranking: str) -> Standing:
+    times = times_of(row[f"{prefix}times"])
+    return Standing.ranked(times, ranking, verdict=row[f"{prefix}verdict"] or "")
+
+
+def _round_columns(taken: Round) -> dict[str, Any]:
+    """Samples are those of the baselines, then those of the finalists; of each on one timing input after the
+    other, as many on each."""
+    inputs = taken.inputs
+    samples = tuple(us for own in taken.samples_us.values() for on in inputs for us in own[on])
+    return {
+        "inputs": list(inputs),
+        "baselines": [[name, len(own[inputs[0]])] for name, own in taken.baselines_us.items()],
+        "finalists": [[name, len(own[inputs[0]])] for name, own in taken.finalists_us.items()],
+        "samples": pack_samples(samples),
+    }
 
 
 def _round(row: Mapping[str, Any]) -> Round:
     samples = iter(unpack_samples(row["samples"]))
     baselines_us, finalists_us = (
-        {name: tuple(islice(samples, count)) for name, count in row[column]}
+        {name: {on: tuple(islice(samples, count)) for on in row["inputs"]} for name, count in row[column]}
         for column in ("baselines", "finalists")
     )
     return Round(row["protocol"], row["seed"], finalists_us, baselines_us, row["clocks"], row["throttled"])

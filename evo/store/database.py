@@ -34,8 +34,9 @@ from evo.store.records import (
 )
 from evo.store.schema import environments, studies, trials
 from evo.store.sources import Sources
+from evo.store.times import times_of
 from evo.study import Study
-from evo.trial import Outcome, Trial, digest_of
+from evo.trial import InputTime, Outcome, Trial, digest_of
 
 _GOOD = ("TIMED", "GREEN")
 
@@ -43,7 +44,7 @@ _REVISED = (
     *("outcome", "reason", "detail", "location", "errors", "worst_error", "evaluations"),
     *("median_us", "low_us", "high_us", "level", "protocol", "samples", "clocks"),
     *("baselines", "speedup", "speedup_low", "speedup_high", "counters"),
-    *("cases_run", "cases_planned", "classes_missed", "own_share", "extent"),
+    *("cases_run", "cases_planned", "classes_missed", "own_share", "extent", "times", "timing_inputs"),
 )
 """The columns of a trial that another evaluation may change."""
 
@@ -222,6 +223,12 @@ class Store:
         query = sa.select(trials.c.number, trials.c.created).where(trials.c.study_id == study.id)
         return {row[0]: row[1] for row in self._database.read(lambda c: c.execute(query).all())}
 
+    def times(self, study: Study) -> dict[int, dict[str, InputTime]]:
+        """The times by timing input of each timed trial, by number; without samples."""
+        timed = (trials.c.study_id == study.id) & trials.c.median_us.isnot(None)
+        query = sa.select(trials.c.number, trials.c.times).where(timed)
+        return {row[0]: times_of(row[1]) for row in self._database.read(lambda c: c.execute(query).all())}
+
     def count(self, study: Study) -> dict[str, int]:
         """Trials by outcome."""
         mine = trials.c.study_id == study.id
@@ -242,6 +249,7 @@ class Store:
                 *trials.c,
                 *environments.c["device", "compiler", "versions"],
                 studies.c.name.label("study"),
+                studies.c.ranking,
                 studies.c.problem_json.label("study_problem"),
             )
             .join(studies, studies.c.id == trials.c.study_id)

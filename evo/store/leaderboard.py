@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +17,9 @@ from sqlalchemy.engine import Connection
 
 from evo.store.records import LeaderboardRow
 from evo.store.schema import environments
+from evo.store.times import times_of
 from evo.store.views import LEADERBOARD, ORDER
+from evo.trial import RankedTime
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ def best_rows(connection: Connection, asked: Filter, limit: int) -> list[Leaderb
     rows = []
     for row in connection.execute(_BEST, {"few": few}).mappings():
         one = _row(dict(row))
-        of_one_kind = (one.problem, one.device, one.kind, one.estimate_gpu if one.kind == "estimate" else "")
+        gpu = one.estimate_gpu if one.kind == "estimate" else ""
+        of_one_kind = (one.problem, one.device, one.kind, one.ranking, gpu)
         taken[of_one_kind] += 1
         if taken[of_one_kind] <= limit:
             rows.append(one)
@@ -77,21 +81,29 @@ _BEST = (
         ORDER BY {ORDER}
     """)
     .bindparams(sa.bindparam("few", type_=sa.Integer, expanding=True, literal_execute=True))
-    .columns(point=sa.JSON, baselines=sa.JSON, standings=sa.JSON)
+    .columns(point=sa.JSON, baselines=sa.JSON, standings=sa.JSON, times=sa.JSON)
 )
 
 
 def _row(row: dict[str, Any]) -> LeaderboardRow:
     """Of a confirmed row, the baselines are those of its confirmation: of the same rounds as its time."""
     beside, standings = row.pop("baselines"), row.pop("standings")
+    times = times_of(row.pop("times") or {})
     if row.pop("confirmation") is not None and standings:
-        beside = {name: standing["median_us"] for name, standing in standings.get("warm", {}).items()}
-    return LeaderboardRow(**row, baselines_us=beside)
+        warm = standings.get("warm", {})
+        beside = {name: standing["median_us"] for name, standing in warm.items()}
+        for on, time in times.items():
+            known = {n: s["times"][on]["median_us"] for n, s in warm.items() if on in s["times"]}
+            times[on] = replace(time, baselines_us=known)
+    if times:
+        ranked = RankedTime.ranked(times, row["ranking"])
+        row |= {"versus": ranked.versus or None, "on": ranked.on}
+    return LeaderboardRow(**row, baselines_us=beside, times=times)
 
 
 def _candidates(connection: Connection, asked: Filter, limit: int) -> list[int]:
     """The ids of the trials that can be among the rows: all that are confirmed, and the best of each problem,
-    environment and GPU of estimates."""
+    environment, GPU of estimates and ranking."""
     few: list[int] = []
     boards = list(_boards(connection, asked))
     known = {tuple(board.values()) for board in boards}
@@ -101,8 +113,10 @@ def _candidates(connection: Connection, asked: Filter, limit: int) -> list[int]:
             few.append(row[0])
     most = limit + len(few)
     best = sa.text(_BEST_OF_ONE.format(conditions=asked.conditions))
-    for board in boards:
-        few += connection.execute(best, {**asked.values, **board, "most": most}).scalars()
+    rankings = connection.execute(_RANKINGS).scalars().all()
+    for board, ranking in product(boards, rankings):
+        these = {**asked.values, **board, "ranking": ranking, "most": most}
+        few += connection.execute(best, these).scalars()
     return sorted(set(few))
 
 
@@ -115,6 +129,7 @@ _BEST_OF_ONE = """
         SELECT id FROM eligible
         WHERE problem = :of_problem AND environment_id = :environment AND estimate_gpu = :estimate_gpu
           AND median_us IS NOT NULL AND {conditions}
+          AND study_id + 0 IN (SELECT id FROM studies WHERE ranking = :ranking)
         ORDER BY median_us, id LIMIT :most
     ) AS measured
     UNION ALL
@@ -122,6 +137,7 @@ _BEST_OF_ONE = """
         SELECT id FROM eligible
         WHERE problem = :of_problem AND environment_id = :environment AND estimate_gpu = :estimate_gpu
           AND median_us IS NULL AND {conditions}
+          AND study_id + 0 IN (SELECT id FROM studies WHERE ranking = :ranking)
         ORDER BY estimate_us, id LIMIT :most
     ) AS estimated
 """
@@ -156,4 +172,5 @@ def _next(column: str, conditions: Sequence[str]) -> sa.TextClause:
     return sa.text(f"SELECT min({column}) FROM trials WHERE {' AND '.join(['1 = 1', *conditions])}")
 
 
+_RANKINGS = sa.text("SELECT DISTINCT ranking FROM studies")
 _DEVICES = sa.select(environments.c.id, environments.c.device)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from evo.store.owner import Owner
 from evo.store.packing import pack_samples, unpack_samples
+from evo.store.times import ranked_columns, times_json, times_of
 from evo.study import Study
 from evo.trial import (
     Candidate,
     CaseError,
     Extent,
-    Interval,
+    InputTime,
     LaunchConfig,
     Outcome,
     Point,
@@ -84,6 +86,10 @@ class LeaderboardRow:
     finalists at once, and `search_us` is what the search had measured; `rank` is shared by those whose
     intervals overlap.
 
+    `ranking` says which of the `times` on the timing inputs `median_us` is; rows of different rankings are
+    never ranked together. `speedup` is the smallest of theirs: `on` this input, over the baseline `versus`.
+    In the search a kernel that lost was timed on fewer than all `timing_inputs`.
+
     `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` classes none did;
     `own_share` (0 to 1) is how much of the problem ran there. None: not known."""
 
@@ -122,6 +128,10 @@ class LeaderboardRow:
     cases_planned: int | None = None
     classes_missed: int | None = None
     own_share: float | None = None
+    ranking: str = ""
+    on: str = ""
+    times: Mapping[str, InputTime] = field(default_factory=dict)
+    timing_inputs: int = 0
 
 
 @dataclass(frozen=True)
@@ -255,18 +265,14 @@ def _resource_columns(resources: Resources | None) -> dict[str, Any]:
 
 
 def _timing_columns(timing: Timing) -> dict[str, Any]:
-    ratio = timing.speedup_interval
     return {
-        "median_us": timing.median_us,
-        "low_us": timing.interval.low,
-        "high_us": timing.interval.high,
+        **ranked_columns(timing),
         "level": timing.interval.level,
         "protocol": timing.protocol,
-        "samples": pack_samples(timing.samples_us),
-        "baselines": dict(timing.baselines_us),
-        "speedup": timing.speedup,
-        "speedup_low": ratio.low if ratio else None,
-        "speedup_high": ratio.high if ratio else None,
+        "samples": pack_samples(tuple(us for one in timing.times.values() for us in one.samples_us)),
+        "baselines": timing.baselines_us,
+        "times": times_json(timing.times),
+        "timing_inputs": timing.inputs,
         "clocks": dict(timing.clocks),
     }
 
@@ -274,7 +280,7 @@ def _timing_columns(timing: Timing) -> dict[str, Any]:
 _UNTIMED: dict[str, Any] = {
     **dict.fromkeys(("median_us", "low_us", "high_us", "level", "samples")),
     **dict.fromkeys(("speedup", "speedup_low", "speedup_high")),
-    **{"protocol": "", "baselines": {}, "clocks": {}},
+    **{"protocol": "", "baselines": {}, "clocks": {}, "times": {}, "timing_inputs": 0},
 }
 """The columns of a timing that there is not."""
 
@@ -319,17 +325,13 @@ def _resources_of(row: Mapping[str, Any]) -> Resources | None:
 def _timing_of(row: Mapping[str, Any]) -> Timing | None:
     if row["median_us"] is None:
         return None
-    level, low, high = row["level"], row["speedup_low"], row["speedup_high"]
-    return Timing(
-        unpack_samples(row["samples"]),
-        row["median_us"],
-        Interval(row["low_us"], row["high_us"], level),
-        row["protocol"],
-        row["baselines"],
-        row["speedup"],
-        None if low is None else Interval(low, high, level),
-        row["clocks"],
-    )
+    samples = iter(unpack_samples(row["samples"]))
+    times = {
+        name: replace(one, samples_us=tuple(islice(samples, row["times"][name]["samples"])))
+        for name, one in times_of(row["times"]).items()
+    }
+    more = {"protocol": row["protocol"], "inputs": row["timing_inputs"], "clocks": row["clocks"]}
+    return Timing.ranked(times, row["ranking"], **more)
 
 
 def case_errors(errors: Sequence[CaseError]) -> list[list[Any]]:

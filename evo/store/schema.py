@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic. Another table, column or view is another revision."""
 
@@ -47,6 +47,7 @@ studies = sa.Table(
     sa.Column("folders", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("warm_start", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("accept_unproven", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("ranking", sa.String, nullable=False, server_default="worst"),
     sa.Column("versions", sa.JSON, nullable=False),
     sa.Column("baselines", sa.JSON, nullable=False),
     sa.Column("created", sa.String, nullable=False),
@@ -126,6 +127,8 @@ trials = sa.Table(
     sa.Column("classes_missed", sa.Integer),
     sa.Column("own_share", sa.Float),
     sa.Column("extent", sa.JSON(none_as_null=True)),
+    sa.Column("times", sa.JSON, nullable=False, server_default="{}"),
+    sa.Column("timing_inputs", sa.Integer, nullable=False, server_default="0"),
     sa.Column("created", sa.String, nullable=False),
     sa.UniqueConstraint("study_id", "number", name="one_trial_a_number"),
     # A number column holds a measured number or nothing: no inf, no -1 (and SQLite stores NaN as NULL).
@@ -162,6 +165,7 @@ _STANDING = (
     ("speedup_high", sa.Float),
     ("versus", sa.String),
     ("verdict", sa.String),
+    ("times", sa.JSON(none_as_null=True)),
 )
 
 finalists = sa.Table(
@@ -194,6 +198,7 @@ rounds = sa.Table(
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("baselines", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("finalists", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("inputs", sa.JSON, nullable=False, server_default='["plain"]'),
     sa.Column("samples", sa.LargeBinary, nullable=False),
     sa.Column("clocks", sa.JSON, nullable=False),
     sa.Column("throttled", sa.Integer, nullable=False),

@@ -48,6 +48,8 @@ WITH entrants AS (
         coalesce(confirmed.median_us, eligible.median_us, eligible.estimate_us) AS score_us,
         environments.device AS device,
         studies.name AS study,
+        CASE WHEN eligible.median_us IS NULL THEN '' ELSE studies.ranking END AS ranking,
+        eligible.times AS search_times, eligible.timing_inputs, confirmed.times AS sure_times,
         eligible.id, eligible.number, eligible.outcome, eligible.template, eligible.problem, eligible.point,
         eligible.median_us, eligible.low_us, eligible.high_us, eligible.level,
         eligible.speedup, eligible.speedup_low, eligible.speedup_high, eligible.baselines,
@@ -64,19 +66,20 @@ WITH entrants AS (
     JOIN environments ON environments.id = eligible.environment_id
     LEFT JOIN confirmed ON confirmed.trial_id = eligible.id
 ), sure AS (
-    SELECT eligible.problem, environments.device, confirmed.high_us
+    SELECT eligible.problem, environments.device, studies.ranking, confirmed.high_us
     FROM confirmed
     CROSS JOIN {eligible} AS eligible  -- SQLite then begins with the few that are confirmed
     JOIN environments ON environments.id = eligible.environment_id
+    JOIN studies ON studies.id = eligible.study_id
     WHERE eligible.id = confirmed.trial_id
 )
 SELECT
     CASE WHEN kind = 'confirmed' THEN 1 + (
         SELECT count(*) FROM sure
         WHERE sure.problem = entrants.problem AND sure.device = entrants.device
-          AND sure.high_us < entrants.sure_low_us
+          AND sure.ranking = entrants.ranking AND sure.high_us < entrants.sure_low_us
     ) ELSE rank() OVER (
-        PARTITION BY problem, device, estimated_for
+        PARTITION BY problem, device, estimated_for, ranking
         ORDER BY CASE WHEN kind = 'confirmed' THEN 0 ELSE 1 END, score_us
     ) END AS rank,
     kind, study, number, id AS trial, outcome, template, problem, device,
@@ -90,17 +93,20 @@ SELECT
     estimate_us, estimate_gpu, registers, spill_bytes, smem_bytes, worst_error, point,
     versus, verdict, cold_median_us AS cold_us, cold_low_us, cold_high_us, cold_speedup,
     median_us AS search_us, baselines, confirmation_id AS confirmation,
-    cases_run, cases_planned, classes_missed, own_share
+    cases_run, cases_planned, classes_missed, own_share, ranking, timing_inputs,
+    CASE WHEN kind = 'confirmed' THEN sure_times ELSE search_times END AS times
 FROM entrants
 """
 """Rank, kind and times of each of some eligible trials.
 
 A CONFIRMED row's rank is one more than there are rows that are surely faster, so that rows whose intervals
 overlap that of a better one share its rank. What was measured in a search alone comes after all that is
-CONFIRMED. Estimates are never ranked with measured times."""
+CONFIRMED. Estimates are never ranked with measured times, nor times of different rankings with each
+other."""
 
 ORDER = """
     problem, CASE kind WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END, device,
+    CASE ranking WHEN 'worst' THEN 0 WHEN 'plain' THEN 2 ELSE 1 END, ranking,
     coalesce(median_us, estimate_us), trial
 """
 """The order of the leaderboard's rows."""

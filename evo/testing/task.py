@@ -12,7 +12,7 @@ from evo.dtype import dtype_named
 from evo.errors import Red, UsageError
 from evo.gate.tolerance import broken, compare
 from evo.task import Task, load_task
-from evo.trial import Problem
+from evo.trial import MEAN, PLAIN, WORST, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +100,7 @@ class TaskTests:
         names = list(loaded.timing_inputs)
         assert names[0] == loaded.families.plain
         assert all(loaded.timing_inputs.values()), "a timing input says why it is there"
-        assert not {"worst", "mean", "plain"} & set(names), "these words are rankings"
+        assert not {WORST, MEAN, PLAIN} & set(names), "these words are rankings"
         with pytest.raises((UsageError, KeyError, ValueError)):
             loaded.timing_tensors(loaded.example, "no such timing input", 0, "cpu")
 

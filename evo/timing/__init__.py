@@ -1,6 +1,8 @@
 """FAST: how long a GREEN kernel takes on a GPU, beside the baselines, in one process."""
 
-from evo.timing.session import Ready, TimingSession, capture_baselines, time_variants
+from evo.timing.baselines import capture_baselines, time_variants
+from evo.timing.inputs import ranking_named, timing_inputs
+from evo.timing.session import Ready, TimingSession
 from evo.timing.statistics import bootstrap_median, bootstrap_ratio, clear_loser, median_interval, settled
 from evo.timing.stopwatch import TimingSettings, launches_per_replay
 
@@ -14,6 +16,8 @@ __all__ = [
     "clear_loser",
     "launches_per_replay",
     "median_interval",
+    "ranking_named",
     "settled",
     "time_variants",
+    "timing_inputs",
 ]

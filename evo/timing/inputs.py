@@ -1,21 +1,26 @@
-"""Sets of inputs that launches rotate among, and the judgement of what timed launches left behind."""
+"""Sets of inputs that launches rotate among, and the judgement of what timed launches left behind.
+
+The buffers stay where they are. What is in them changes: one timing input after the other. So a graph is
+captured once, and what differs between two timing inputs is the data alone.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from evo.device import Device, Kernel, Region
-from evo.errors import Red
+from evo.dtype import dtype_named
+from evo.errors import Red, UnknownName
 from evo.gate.tolerance import compare, wipe
 from evo.gpu import Gpu, Roof
 from evo.task import Baseline, Task
 from evo.timing.stopwatch import Call, TimingSettings
-from evo.trial import LaunchConfig, Problem
+from evo.trial import MEAN, PLAIN, WORST, LaunchConfig, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,18 +32,43 @@ JUDGED_SETS = 4
 `cold` has many sets."""
 
 
+def timing_inputs(task: Task, ranking: str) -> tuple[str, ...]:
+    """The timing inputs of a task in the order in which kernels are timed on them: the plain one first, or
+    the one that `ranking` names."""
+    if ranking == PLAIN:
+        return (PLAIN,)
+    return tuple(sorted(task.timing_inputs, key=lambda name: name != ranking))
+
+
+def ranking_named(text: str, task: Task) -> str:
+    """The ranking of that name for a task. UnknownName if there is none."""
+    known = [WORST, MEAN, *task.timing_inputs]
+    if text not in known:
+        raise UnknownName.among("ranking", text, known)
+    return text
+
+
 @dataclass(frozen=True)
 class _Set:
-    """One set of inputs, an output of its own, and what the output must be (on the host, where no kernel
-    can read it), if it is one of those that are judged."""
+    """One set of inputs, and an output of its own."""
 
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
-    in_place: Mapping[str, Tensor] = field(default_factory=dict)
-    """What those inputs hold at first that a kernel changes in place. Timed launches change them again and
-    again: one launch on the first content is judged."""
-    reference: Mapping[str, Tensor] = field(default_factory=dict)
-    honest: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class _Answer(NamedTuple):
+    """What outputs must be: on the host, where no kernel can read it."""
+
+    reference: Mapping[str, Tensor]
+    honest: Mapping[str, Tensor]
+
+
+class _Left(NamedTuple):
+    """A copy of what timed launches left in one set."""
+
+    name: str
+    which: int
+    outputs: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -70,45 +100,71 @@ def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings) -> int:
 
 
 class InputSets:
-    """The sets of one problem on one GPU; fresh for each seed."""
+    """The sets of one problem on one GPU; fresh for each seed. `names` are the timing inputs; the sets hold
+    the first one at first. Outputs of `judged` sets may be judged."""
 
     def __init__(
-        self, device: Device, task: Task, problem: Problem, settings: TimingSettings, seed: int
+        self,
+        device: Device,
+        task: Task,
+        problem: Problem,
+        settings: TimingSettings,
+        seed: int,
+        ranking: str = WORST,
+        judged: int = JUDGED_SETS,
     ) -> None:
         self.device, self.task, self.problem, self.settings = device, task, problem, settings
-        self._rng = random.Random(seed)
+        self.names = timing_inputs(task, ranking)
+        self._seed, self._rng = seed, random.Random(seed)
+        self._changed = tuple(b.name for b in task.buffers(problem) if b.role == "inout")
+        """Inputs that a kernel changes in place. Timed launches change them again and again: one launch on
+        the first content is judged."""
         count = count_of_sets(device.gpu, task.nbytes(problem), settings)
-        self._sets = [self._with_answer(seed + i) for i in range(min(count, JUDGED_SETS))]
-        self._sets += [self._without_answer(seed + i) for i in range(len(self._sets), count)]
-        self._due: set[int] = set()
-        """Whose outputs are judged next."""
-        self._launches: list[_Launch] = []
-        """Those of the kernel that is timed now, one a set."""
+        self._judged = min(count, judged)
+        self._held = self.names[0]
+        self._sets = [self._made(which) for which in range(count)]
+        self._answers: dict[tuple[str, int], _Answer] = {}
+        self._left: list[_Left] = []
 
     def __len__(self) -> int:
         return len(self._sets)
 
-    def _with_answer(self, seed: int) -> _Set:
+    # ---- content
+
+    def fill(self, name: str) -> None:
+        """Has all sets hold the timing input `name`, and all outputs NaN; waits."""
+        if name != self._held or self._changed:
+            for which, made in enumerate(self._sets):
+                for buffer, content in self._content(name, which).items():
+                    made.inputs[buffer].copy_(content)
+            self._held = name
+        self.clear()
+
+    def clear(self) -> None:
+        """Fills all outputs with NaN, and waits."""
+        for made in self._sets:
+            for output in made.outputs.values():
+                wipe(output)
+        self.device.finish()  # the stream of the samples does not wait for the one of the fills
+
+    def _content(self, name: str, which: int) -> dict[str, Tensor]:
+        """The same whenever it is asked for: nothing need be kept."""
+        where, seed = self.device.torch_device, self._seed + which
+        if name == PLAIN and name not in self.task.timing_inputs:
+            return self.task.inputs(self.problem, self.task.families.plain, seed, where)
+        return self.task.timing_tensors(self.problem, name, seed, where)
+
+    def _made(self, which: int) -> _Set:
         import torch
 
-        task, problem = self.task, self.problem
-        inputs = task.inputs(problem, task.families.plain, seed, self.device.torch_device)
-        reference = task.reference(problem, inputs)
-        honest = task.honest(problem, inputs)
-        outputs = {name: torch.empty_like(tensor) for name, tensor in honest.items() if name not in inputs}
-        in_place = {name: inputs[name].clone() for name in honest if name in inputs}
-        made = _Set(inputs, outputs, in_place, _on_host(reference), _on_host(honest))
-        for secret in (reference, honest):  # a kernel must not find the answer in freed memory
-            for tensor in secret.values():
-                wipe(tensor)
-        return made
-
-    def _without_answer(self, seed: int) -> _Set:
-        import torch
-
-        task, problem = self.task, self.problem
-        inputs = task.inputs(problem, task.families.plain, seed, self.device.torch_device)
-        return _Set(inputs, {n: torch.empty_like(t) for n, t in self._sets[0].outputs.items()})
+        outputs = {
+            buffer.name: torch.empty(
+                buffer.shape, dtype=dtype_named(buffer.dtype).torch, device=self.device.torch_device
+            )
+            for buffer in self.task.buffers(self.problem)
+            if buffer.role == "out"
+        }
+        return _Set(self._content(self._held, which), outputs)
 
     # ---- calls
 
@@ -122,52 +178,63 @@ class InputSets:
 
         where = self.device.torch_device
         shared = {w.name: torch.zeros(w.nbytes, dtype=torch.uint8, device=where) for w in launch.workspaces}
-        self._launches = [
-            _Launch(kernel, launch, {**made.inputs, **shared}, made.outputs) for made in self._sets
-        ]
-        return list(self._launches)
+        return [_Launch(kernel, launch, {**made.inputs, **shared}, made.outputs) for made in self._sets]
+
+    def turned(self, calls: Sequence[Call], launches: int) -> tuple[list[Call], frozenset[int]]:
+        """`calls`, turned so that the last of `launches` falls on a set that may be judged, any of them; and
+        the sets that are to be judged: that one and another one."""
+        count = len(calls)
+        last = self._rng.randrange(self._judged)
+        order = [(last + 1 - launches + i) % count for i in range(count)]
+        written = order if launches >= count else order[:launches]
+        another = self._rng.choice([which for which in written if which < self._judged])
+        return [calls[which] for which in order], frozenset((last, another))
 
     # ---- judgement
 
-    def clear(self) -> None:
-        """Fills all outputs with NaN, and waits."""
-        for made in self._sets:
-            for output in made.outputs.values():
-                wipe(output)
-        self.device.finish()  # the stream of the samples does not wait for the one of the fills
-
-    def turned(self, calls: Sequence[Call], launches: int) -> list[Call]:
-        """`calls`, turned so that the last of `launches` falls on a set that has an answer: any of them.
-        `judge` will look at that one and at another one."""
-        count, answered = len(calls), min(len(calls), JUDGED_SETS)
-        last = self._rng.randrange(answered)
-        order = [(last + 1 - launches + i) % count for i in range(count)]
-        written = order if launches >= count else order[:launches]
-        self._due = {last, self._rng.choice([which for which in written if which < answered])}
-        return [calls[which] for which in order]
+    def keep(self, calls: Sequence[Call], due: frozenset[int]) -> None:
+        """Copies what timed launches left in the sets `due`, before other content comes into them. `calls`:
+        those of the kernel, by set."""
+        self.device.finish()
+        for which in due:
+            made = self._sets[which]
+            if self._changed:
+                for buffer, content in self._content(self._held, which).items():
+                    made.inputs[buffer].copy_(content)
+                self.device.finish()
+                calls[which]()
+                self.device.finish()
+            changed = {name: made.inputs[name] for name in self._changed}
+            left = {name: tensor.clone() for name, tensor in {**made.outputs, **changed}.items()}
+            self._left.append(_Left(self._held, which, left))
 
     def judge(self) -> None:
-        """Red unless the outputs of the timed runs are right: of the last launch, and of another one."""
-        self.device.finish()
-        for which in self._due:
-            made = self._sets[which]
-            if made.in_place:
-                for name, content in made.in_place.items():
-                    made.inputs[name].copy_(content)
-                self._launches[which]()
-                self.device.finish()
-            changed = {name: made.inputs[name] for name in made.in_place}
-            for name, output in {**made.outputs, **changed}.items():
+        """Red unless all outputs that were kept are right."""
+        kept, self._left = self._left, []
+        for left in kept:
+            answer = self._answer(left.name, left.which)
+            for name, output in left.outputs.items():
                 # on the GPU, where it takes a tenth of the host's time; no kernel runs any more
-                reference, honest = (t[name].to(output.device) for t in (made.reference, made.honest))
+                reference, honest = (t[name].to(output.device) for t in answer)
                 try:
                     compare(name, _some_rows(output), reference, honest, self.task.tolerance)
                 except Red as red:
-                    red.where = f"after timing: {red.where}"
+                    red.where = f"after timing on {left.name} inputs: {red.where}"
                     raise
                 finally:
                     wipe(reference)
                     wipe(honest)
+
+    def _answer(self, name: str, which: int) -> _Answer:
+        """Computed when it is first needed."""
+        if (name, which) not in self._answers:
+            inputs = self._content(name, which)
+            exact, honest = self.task.reference(self.problem, inputs), self.task.honest(self.problem, inputs)
+            self._answers[name, which] = _Answer(_on_host(exact), _on_host(honest))
+            for secret in (exact, honest):  # a kernel must not find the answer in freed memory
+                for tensor in secret.values():
+                    wipe(tensor)
+        return self._answers[name, which]
 
     def refuse_impossible(self, median_us: float) -> None:
         """Red if no kernel can be so fast."""

@@ -5,6 +5,9 @@ host's launch path is not in it. Launches rotate among several sets of inputs. C
 take turns (A B, B A, …), so that a drift of the clock meets both. Sampling stops when the 95 % interval of
 the median is within ±0.5 %, at a cap of GPU time, or early when the candidate is a clear loser (racing).
 
+A kernel is timed on one timing input after the other; one that has clearly lost on the first is not timed on
+the others. By the ranking "worst" it has lost wherever it is clearly slower than the best so far.
+
 What is never recorded: a time below the roofline's floor, a run whose output is wrong afterwards (both Red),
 samples taken at a throttled clock (dropped and counted).
 
@@ -17,16 +20,17 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from evo.device import Device
 from evo.gate import Green
-from evo.task import Baseline, Task, Tunable
+from evo.task import Baseline, Task
+from evo.timing.baselines import capture_baselines
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import (
     Samples,
@@ -36,7 +40,7 @@ from evo.timing.statistics import (
     settled,
 )
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
-from evo.trial import Problem, Timing
+from evo.trial import WORST, InputTime, Problem, Timing
 
 Stage = Callable[[str], AbstractContextManager[object]]
 """Entered with the name of what is done inside it."""
@@ -44,20 +48,36 @@ Stage = Callable[[str], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Ready:
-    """A kernel that can be timed at once: `calls` are its launches, one a set of inputs."""
+    """A kernel that can be timed at once: `calls` are its launches, one a set of inputs; after `replay` the
+    outputs of the sets `due` are judged."""
 
     calls: Sequence[Call]
     replay: Replay
+    due: frozenset[int]
     hopeless: bool
     """Whether it seemed so slow that few and short samples will do."""
+    whole: bool = False
+    """Whether it is timed on all timing inputs, even if it loses."""
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Samples of a kernel on one timing input, and of the `baseline` that took turns with it, if there is
+    one; how many turns were dropped."""
+
+    own: Samples
+    beside: Samples | None
+    baseline: str
+    throttled: int
 
 
 class TimingSession:
     """Inputs and baselines of one problem on one GPU, captured once, for many candidates.
 
-    `incumbent_us` is the best time so far: slower candidates are dropped early. `timed` counts candidates;
-    `skipped_baselines` says which cannot be captured into a graph, and why. Where baselines are not captured
-    `at_once`, `capture_next` captures one at a time; beside a time stand those that are there by then."""
+    `ranking` says which of the times on the timing inputs counts. `incumbent_us` is the best such time so
+    far: slower candidates are dropped early. `timed` counts candidates; `skipped_baselines` says which cannot
+    be captured into a graph, and why. Where baselines are not captured `at_once`, `capture_next` captures one
+    at a time; beside a time stand those that are there by then."""
 
     def __init__(
         self,
@@ -66,6 +86,7 @@ class TimingSession:
         problem: Problem,
         *,
         seed: int,
+        ranking: str = WORST,
         settings: TimingSettings | None = None,
         at_once: bool = True,
     ) -> None:
@@ -74,21 +95,28 @@ class TimingSession:
         self.device = device
         self._task = task
         self.problem = problem
+        self.ranking = ranking
         self.settings = settings or TimingSettings()
         self.incumbent_us: float | None = None
         self.timed = 0
         self._rng = random.Random(seed)
         self.watch = Stopwatch(device, self.settings)
         with torch.no_grad(), device.beside():
-            self._sets = InputSets(device, task, problem, self.settings, seed)
+            self._sets = InputSets(device, task, problem, self.settings, seed, ranking)
         self._left: list[tuple[str, Baseline]] | None = None
         """Baselines that are to be captured; None as long as the task was not asked for them."""
         self._baselines: dict[str, Replay] = {}
         self.skipped_baselines: dict[str, str] = {}
-        self.baselines_us: dict[str, float] = {}
-        self._refreshed = -math.inf
+        self.baselines_us: dict[str, dict[str, float]] = {name: {} for name in self._sets.names}
+        """By timing input and baseline."""
+        self._refreshed = dict.fromkeys(self._sets.names, -math.inf)
         if at_once:
             self.capture_all()
+
+    @property
+    def first(self) -> str:
+        """The timing input that every kernel is timed on."""
+        return self._sets.names[0]
 
     def capture_next(self) -> bool:
         """Captures one more baseline, and times them all when it was the last; whether there is more to do.
@@ -107,8 +135,9 @@ class TimingSession:
                 self.skipped_baselines |= skipped
             self.device.finish()
         if self._left == []:
-            with self.device.alone():
-                self._refresh_baselines()
+            with torch.no_grad(), self.device.alone():
+                self._sets.fill(self.first)
+                self._refresh_baselines(self.first)
         return bool(self._left)
 
     def capture_all(self) -> None:
@@ -116,31 +145,30 @@ class TimingSession:
         while self.capture_next():
             pass
 
-    def _refresh_baselines(self) -> None:
-        """Time all baselines, interleaved."""
-        if not self._baselines or time.monotonic() - self._refreshed < self.settings.refresh_s:
+    def _refresh_baselines(self, name: str) -> None:
+        """Time all baselines, interleaved, on the timing input that the sets hold."""
+        if not self._baselines or time.monotonic() - self._refreshed[name] < self.settings.refresh_s:
             return
-        names = list(self._baselines)
-        replays = [self._baselines[name] for name in names]
+        replays = list(self._baselines.values())
         self.watch.settle()
         self.watch.sample(replays, 1)
         taken = self.watch.sample(replays, 2 * self.settings.few, lead=True)
-        for name, samples in zip(names, taken, strict=True):
-            self.baselines_us[name] = float(np.median(samples))
-        self._refreshed = time.monotonic()
+        for baseline, samples in zip(self._baselines, taken, strict=True):
+            self.baselines_us[name][baseline] = float(np.median(samples))
+        self._refreshed[name] = time.monotonic()
 
-    @property
-    def best_baseline(self) -> str | None:
-        """The name of the fastest baseline."""
-        return min(self.baselines_us, key=lambda name: self.baselines_us[name], default=None)
+    def best_baseline(self, name: str) -> str:
+        """The fastest baseline on a timing input; empty where none was timed."""
+        known = self.baselines_us[name]
+        return min(known, key=lambda baseline: known[baseline], default="")
 
-    def measure(self, green: Green, stage: Stage = nullcontext) -> Timing:
+    def measure(self, green: Green, stage: Stage = nullcontext, whole: bool = False) -> Timing:
         """The time of a GREEN kernel of this session's problem: `prepare` and `time` in one."""
         with self.device.beside():
-            ready = self.prepare(green)
+            ready = self.prepare(green, whole)
         return self.time(ready, stage)
 
-    def prepare(self, green: Green) -> Ready:
+    def prepare(self, green: Green, whole: bool = False) -> Ready:
         """Captures a GREEN kernel of this session's problem. Most of that is the host's work, so others may
         use the GPU meanwhile: what is estimated here decides how many launches a graph has, no more."""
         import torch
@@ -149,9 +177,9 @@ class TimingSession:
             raise ValueError(f"this session times {self.problem.key}, not {green.problem.key}")
         kernel, sets = green.kernel, self._sets
         with torch.no_grad():
+            sets.fill(self.first)
             calls = sets.of_kernel(kernel, green.launch)
-            sets.clear()
-            return self._captured(calls, self.watch.estimate(calls))
+            return replace(self._captured(calls, self.watch.estimate(calls)), whole=whole)
 
     def time(self, ready: Ready, stage: Stage = nullcontext) -> Timing:
         """The time of what was prepared last. Red if it is impossible, or an output of the timed runs is
@@ -161,16 +189,24 @@ class TimingSession:
 
         wait = partial(stage, "turn")
         with self.device.alone(wait), stage("timing"), torch.no_grad():
-            self._refresh_baselines()
-            sampled = self._sample(ready)
+            taken = self._on_each_input(ready)
         with self.device.beside(wait), stage("timing"), torch.no_grad():
             self._sets.judge()
             self.device.finish()
         with stage("timing"):
-            self._sets.refuse_impossible(float(np.median(sampled[0][0])))
-            timing = self._timing(*sampled)
+            times = {name: self._input_time(name, samples) for name, samples in taken.items()}
+            for one in times.values():
+                self._sets.refuse_impossible(one.median_us)
+            throttled = sum(samples.throttled for samples in taken.values())
+            timing = Timing.ranked(
+                times,
+                self.ranking,
+                protocol=self.settings.protocol,
+                inputs=len(self._sets.names),
+                clocks=self.watch.readings(throttled),
+            )
         self.timed += 1
-        if self.incumbent_us is None or timing.median_us < self.incumbent_us:
+        if timing.complete and (self.incumbent_us is None or timing.median_us < self.incumbent_us):
             self.incumbent_us = timing.median_us
         return timing
 
@@ -181,94 +217,86 @@ class TimingSession:
             launches = max(1, launches // 3)
         elif self.settings.protocol == "cold":
             launches = max(launches, len(self._sets))
-        return Ready(calls, self.watch.capture(self._sets.turned(calls, launches), launches), hopeless)
+        order, due = self._sets.turned(calls, launches)
+        return Ready(calls, self.watch.capture(order, launches), due, hopeless)
 
     def _is_hopeless(self, estimate_us: float) -> bool:
         return self.incumbent_us is not None and estimate_us > self.settings.hopeless * self.incumbent_us
 
-    def _sample(self, ready: Ready) -> tuple[list[Samples], str | None, int]:
-        """Samples of the kernel and of the best baseline; that one's name; rounds that were dropped."""
-        baseline = self.best_baseline
-        others = [] if baseline is None else [self._baselines[baseline]]
+    # ---- sampling
+
+    def _on_each_input(self, ready: Ready) -> dict[str, _Taken]:
+        """Samples by timing input: of all, or of those up to the one on which the kernel has clearly lost."""
+        taken: dict[str, _Taken] = {}
+        for name in self._sets.names:
+            self._sets.fill(name)
+            self._refresh_baselines(name)
+            ready = self._long_enough(ready, name)
+            taken[name] = self._sample(ready, name)
+            self._sets.keep(ready.calls, ready.due)
+            if not ready.whole and clear_loser(taken[name].own, self._bar(name), self.settings.margin):
+                break
+        return taken
+
+    def _bar(self, name: str) -> float | None:
+        """What a time on this timing input is compared with: the best so far, where one time can lose."""
+        return self.incumbent_us if self.ranking == WORST or name == self.first else None
+
+    def _beside(self, name: str) -> list[Replay]:
+        """The best baseline, which takes turns with a kernel."""
+        best = self.best_baseline(name)
+        return [self._baselines[best]] if best else []
+
+    def _long_enough(self, ready: Ready, name: str) -> Ready:
+        """Warms up. The same kernel with a longer graph, where others' work had misled the estimate."""
+        contestants = self._beside(name)
         self.watch.settle()
         # the first round warms up and is not kept; it shows what the others' work did to the estimate
-        seen_us = float(self.watch.sample([ready.replay, *others], 1)[0][0])
+        seen_us = float(self.watch.sample([ready.replay, *contestants], 1)[0][0])
         enough = launches_per_replay(seen_us, self.settings) // (4 if ready.hopeless else 2)
         if ready.replay.launches < enough:
-            ready = self._captured(ready.calls, seen_us)
+            ready = replace(self._captured(ready.calls, seen_us), whole=ready.whole)
             self.watch.settle()
-            self.watch.sample([ready.replay, *others], 1)
-        few = 3 if ready.hopeless else self.settings.few
-        samples, throttled = self._sample_until_known([ready.replay, *others], few)
-        return samples, baseline, throttled
+            self.watch.sample([ready.replay, *contestants], 1)
+        return ready
 
-    def _sample_until_known(self, pair: Sequence[Replay], few: int) -> tuple[list[Samples], int]:
-        """Rounds of samples until enough is known, and how many were dropped for a throttled clock."""
-        settings, bar = self.settings, self.incumbent_us
+    def _sample(self, ready: Ready, name: str) -> _Taken:
+        """Turns of the kernel and of the best baseline until enough is known."""
+        settings, bar = self.settings, self._bar(name)
+        few = 3 if ready.hopeless else settings.few
+        pair = [ready.replay, *self._beside(name)]
         kept: list[Samples] = [np.empty(0) for _ in pair]
-        spent_ms, rounds, dropped = 0.0, few, 0
+        spent_ms, turns, dropped = 0.0, few, 0
         while True:
-            fresh = self.watch.sample(pair, rounds)
+            fresh = self.watch.sample(pair, turns)
             spent_ms += sum(float(s.sum()) * r.launches for s, r in zip(fresh, pair, strict=True)) / 1e3
             if self.watch.throttled() and spent_ms < settings.cap_ms:
-                dropped += rounds
+                dropped += turns
                 continue
             kept = [np.concatenate(both) for both in zip(kept, fresh, strict=True)]
-            if clear_loser(kept[0], bar, settings.margin) or spent_ms >= settings.cap_ms:
-                return kept, dropped
-            if all(settled(samples, settings.half_width) for samples in kept):
-                return kept, dropped
-            rounds = max(few, len(kept[0]) // 2)
+            lost = clear_loser(kept[0], bar, settings.margin)
+            if lost or spent_ms >= settings.cap_ms or _all_settled(kept, settings.half_width):
+                beside = kept[1] if len(kept) > 1 else None
+                return _Taken(kept[0], beside, self.best_baseline(name), dropped)
+            turns = max(few, len(kept[0]) // 2)
 
-    def _timing(self, samples: Sequence[Samples], baseline: str | None, throttled: int) -> Timing:
-        own = samples[0]
+    def _input_time(self, name: str, taken: _Taken) -> InputTime:
         speedup, interval = None, None
-        baselines = dict(self.baselines_us)
+        baselines = dict(self.baselines_us[name])
         seed = self._rng.randrange(2**32)
-        if baseline is not None:
-            baselines[baseline] = float(np.median(samples[1]))
-            speedup, interval = bootstrap_ratio(samples[1], own, seed)
-        return Timing(
-            samples_us=tuple(float(f"{s:.5g}") for s in own),
-            median_us=float(np.median(own)),
-            interval=bootstrap_median(own, seed),
-            protocol=self.settings.protocol,
-            baselines_us=baselines,
-            speedup=speedup,
-            speedup_interval=interval,
-            clocks=self.watch.readings(throttled),
+        if taken.beside is not None:
+            baselines[taken.baseline] = float(np.median(taken.beside))
+            speedup, interval = bootstrap_ratio(taken.beside, taken.own, seed)
+        return InputTime(
+            float(np.median(taken.own)),
+            bootstrap_median(taken.own, seed),
+            speedup,
+            interval,
+            taken.baseline if taken.beside is not None else "",
+            baselines,
+            tuple(float(f"{s:.5g}") for s in taken.own),
         )
 
 
-def capture_baselines(
-    watch: Stopwatch, sets: InputSets, baselines: Mapping[str, Baseline]
-) -> tuple[dict[str, Replay], dict[str, str]]:
-    """Baselines as graphs, by name; and those that cannot be captured, with the reason. One that is Tunable
-    is tuned first, once."""
-    captured, skipped = {}, {}
-    for name, run in baselines.items():
-        calls = sets.of_baseline(run)
-        try:
-            if isinstance(run, Tunable) and run.chosen is None:
-                times = time_variants(watch, sets, run)
-                run.choose(min(times, key=lambda variant: times[variant]))
-            watch.run([calls[0], *calls])  # once more: the first call sets libraries up
-            launches = launches_per_replay(watch.estimate(calls), watch.settings)
-            if watch.settings.protocol == "cold":
-                launches = max(launches, len(calls))
-            captured[name] = watch.capture(calls, launches)
-        except RuntimeError as error:
-            skipped[name] = (str(error).splitlines() or [type(error).__name__])[0]
-    return captured, skipped
-
-
-def time_variants(watch: Stopwatch, sets: InputSets, tunable: Tunable) -> dict[str, float]:
-    """µs a call, by variants, of those that run here: all captured, then sampled in turns. RuntimeError with
-    the first one's reason where none runs."""
-    replays, skipped = capture_baselines(watch, sets, tunable.variants)
-    if not replays:
-        raise RuntimeError(next(iter(skipped.values()), "no variants"))
-    watch.settle()
-    watch.sample(list(replays.values()), 1)
-    taken = watch.sample(list(replays.values()), 2 * watch.settings.few, lead=True)
-    return {name: float(np.median(samples)) for name, samples in zip(replays, taken, strict=True)}
+def _all_settled(kept: Sequence[Samples], half_width: float) -> bool:
+    return all(settled(samples, half_width) for samples in kept)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.trial import Interval, Round, Standing, Timing
+from evo.trial import WORST, InputTime, Interval, Round, Standing, Timing, counting
 
 Samples = NDArray[np.float64]
 """µs a launch."""
@@ -20,7 +21,8 @@ Samples = NDArray[np.float64]
 LEVEL = 0.99
 """Of the intervals of CONFIRMED, together for all finalists of a confirmation."""
 FEWEST_ROUNDS = 10
-"""Rounds below which nothing is concluded: what LEVEL needs for five finalists."""
+"""Rounds below which nothing is concluded: what LEVEL needs for five finalists on one timing input; for four
+inputs it needs 12."""
 
 
 def median_interval(samples: Samples, level: float = 0.95) -> Interval:
@@ -84,27 +86,36 @@ def clear_loser(samples: Samples, incumbent_us: float | None, margin: float) -> 
 def joined(earlier: Timing, later: Timing) -> Timing:
     """One timing of the samples of two evaluations; beside it stands what stood beside the later one.
 
-    The interval is that of all samples. The speedup, of ratios within either one, is their geometric mean
-    by numbers of samples, and its interval holds both of theirs: what differs between two evaluations is no
-    sample's noise. ValueError if the protocols differ."""
+    On an input that both were timed on, the interval is that of all samples. The speedup, of ratios within
+    either one, is their geometric mean by numbers of samples, and its interval holds both of theirs: what
+    differs between two evaluations is no sample's noise. ValueError if the protocols differ."""
     if earlier.protocol != later.protocol:
         raise ValueError(f"{earlier.protocol} samples cannot be joined with {later.protocol} ones")
+    longer, shorter = sorted((earlier.times, later.times), key=len, reverse=True)
+    both = {
+        name: _joined_times(earlier.times[name], later.times[name])
+        for name in earlier.times.keys() & later.times.keys()
+    }
+    more = {"protocol": later.protocol, "inputs": later.inputs, "clocks": later.clocks}
+    return Timing.ranked({**longer, **shorter, **both}, later.ranking, **more)
+
+
+def _joined_times(earlier: InputTime, later: InputTime) -> InputTime:
     samples = earlier.samples_us + later.samples_us
     every = np.array(samples)
     speedup, interval = _both_speedups(earlier, later)
-    return Timing(
-        samples,
+    return InputTime(
         float(np.median(every)),
         median_interval(every),
-        later.protocol,
-        later.baselines_us,
         speedup,
         interval,
-        later.clocks,
+        later.versus or earlier.versus,
+        later.baselines_us,
+        samples,
     )
 
 
-def _both_speedups(earlier: Timing, later: Timing) -> tuple[float | None, Interval | None]:
+def _both_speedups(earlier: InputTime, later: InputTime) -> tuple[float | None, Interval | None]:
     if earlier.speedup is None or later.speedup is None:
         only = later if earlier.speedup is None else earlier
         return only.speedup, only.speedup_interval
@@ -121,40 +132,58 @@ def _both_speedups(earlier: Timing, later: Timing) -> tuple[float | None, Interv
 
 
 def standings(
-    rounds: Sequence[Round], finalists: Sequence[str], baselines: Sequence[str]
+    rounds: Sequence[Round], finalists: Sequence[str], baselines: Sequence[str], ranking: str = WORST
 ) -> dict[str, Standing]:
     """Where each contestant stands after `rounds` of one protocol, by name; nothing below FEWEST_ROUNDS.
 
-    A contestant's time is the median of its rounds' medians, a ratio the median of the rounds' ratios. Their
-    intervals are exact whatever the rounds' distribution is (order statistics), hold for all finalists
-    together (Bonferroni), and leave the outermost rounds out: of 20 rounds with five finalists two on each
-    side, so that an odd round is not all that is told.
+    On each timing input a contestant's time is the median of its rounds' medians, a ratio the median of the
+    rounds' ratios. Their intervals are exact whatever the rounds' distribution is (order statistics), hold
+    for all finalists and inputs together (Bonferroni), and leave the outermost rounds out: of 20 rounds with
+    five finalists and four inputs two on each side, so that an odd round is not all that is told.
 
-    A finalist's speedup is against the baseline that was fastest. It is `faster` only if it beats *every*
-    baseline, so that which baseline happened to look best does not matter; and each comparison allows for all
-    the finalists that were tried, so that picking the best of them does not matter either.
+    A finalist's speedup is against the baseline that was fastest on that input; of its speedups the smallest
+    is told. It is `faster` only if it beats *every* baseline on every input that counts by `ranking`, so that
+    which baseline happened to look best does not matter; and each comparison allows for all the finalists
+    that were tried, so that picking the best of them does not matter either.
     """
     if len(rounds) < FEWEST_ROUNDS:
         return {}
+    inputs = [on for on in rounds[0].inputs if all(on in taken.inputs for taken in rounds)]
+    if not inputs:
+        return {}
     logs = {
-        name: np.array([math.log(np.median(r.samples_us[name])) for r in rounds])
+        (name, on): np.array([math.log(np.median(r.samples_us[name][on])) for r in rounds])
         for name in [*finalists, *baselines]
+        for on in inputs
     }
-    tried = len(finalists)
-    found = {
-        name: Standing(*_of_rounds(own, tried if name in finalists else 1)) for name, own in logs.items()
+    together = len(finalists) * len(inputs)
+    beside = {
+        name: {on: InputTime(*_of_rounds(logs[name, on], len(inputs))) for on in inputs} for name in baselines
     }
-    if not baselines:
-        return found
-    best = min(baselines, key=lambda name: found[name].median_us)
+    found = {name: Standing.ranked(times, ranking) for name, times in beside.items()}
     for name in finalists:
-        ratios = {rival: _of_rounds(logs[rival] - logs[name], tried) for rival in baselines}
-        wins = all(interval.low > 1 for _, interval in ratios.values())
-        loses = any(interval.high < 1 for _, interval in ratios.values())
-        verdict = "faster" if wins else "slower" if loses else "tie"
-        own = found[name]
-        found[name] = Standing(own.median_us, own.interval, *ratios[best], best, verdict)
+        times, low, high = {}, [], []
+        for on in inputs:
+            own = InputTime(*_of_rounds(logs[name, on], together))
+            ratios = {rival: _of_rounds(logs[rival, on] - logs[name, on], together) for rival in baselines}
+            if baselines:
+                versus = min(baselines, key=lambda rival: beside[rival][on].median_us)
+                own = replace(
+                    own, speedup=ratios[versus][0], speedup_interval=ratios[versus][1], versus=versus
+                )
+            times[on] = own
+            if on in counting(dict.fromkeys(inputs), ranking):
+                low += [interval.low for _, interval in ratios.values()]
+                high += [interval.high for _, interval in ratios.values()]
+        found[name] = Standing.ranked(times, ranking, verdict=_verdict(low, high))
     return found
+
+
+def _verdict(low: Sequence[float], high: Sequence[float]) -> str:
+    """What the ends of the intervals of all ratios say; empty where there are none."""
+    if not low:
+        return ""
+    return "faster" if min(low) > 1 else "slower" if min(high) < 1 else "tie"
 
 
 def _of_rounds(logs: Samples, together: int) -> tuple[float, Interval]:

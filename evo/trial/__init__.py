@@ -1,6 +1,18 @@
 """The values that travel between the stages: frozen, picklable, JSON-able."""
 
-from evo.trial.times import Interval, Round, Standing, Timing
+from evo.trial.times import (
+    MEAN,
+    PLAIN,
+    WORST,
+    InputTime,
+    Interval,
+    RankedTime,
+    Round,
+    Standing,
+    Timing,
+    counting,
+    varies,
+)
 from evo.trial.trial import (
     Argument,
     Binary,
@@ -24,17 +36,22 @@ from evo.trial.trial import (
 )
 
 __all__ = [
+    "MEAN",
+    "PLAIN",
+    "WORST",
     "Argument",
     "Binary",
     "BufferArg",
     "Candidate",
     "CaseError",
     "Extent",
+    "InputTime",
     "Interval",
     "LaunchConfig",
     "Outcome",
     "Point",
     "Problem",
+    "RankedTime",
     "Resources",
     "Round",
     "ScalarArg",
@@ -46,5 +63,7 @@ __all__ = [
     "Workspace",
     "body_of",
     "canonical_json",
+    "counting",
     "digest_of",
+    "varies",
 ]
