@@ -83,7 +83,13 @@ class MutationRun:
 
     def some(self, count: int | None) -> list[Mutant]:
         """`count` of them with every kind, the same ones each time; all where it is None."""
-        return self.every() if count is None else sample(self.every(), count, self.target.seed)
+        return (
+            self.every()
+            if count is None
+            else sample(
+                self.every(), count, f"{self.target.template} {self.target.problem.key} {self.target.seed}"
+            )
+        )
 
     def try_one(self, mutant: Mutant) -> MutantResult:
         """One mutant through the gate; a survivor through ptxas and the thorough check too."""
