@@ -74,7 +74,7 @@ def test_a_survivor_is_compared_bit_for_bit(run: MutationRun) -> None:
     """The running maximum starts a little higher: nothing comes of it, but it is another program."""
     start = next(m for m in run.every() if m.kind == "scale" and "0fF149F2CA" in m.before)
     tried = run.try_one(start)
-    assert (tried.fate, tried.outcome, tried.thorough, tried.differs) == ("survived", "GREEN", "GREEN", 0)
+    assert (tried.fate, tried.outcome, tried.passes, tried.differs) == ("survived", "GREEN", True, 0)
     assert tried.compared > 50
 
 
@@ -115,3 +115,19 @@ def test_ptxas_assembles_and_refuses(compiler: Compiler, run: MutationRun) -> No
         assemble(ptx.replace("bar.sync", "bar.nonsense"), "sm_89", ptxas)
     with pytest.raises(MachineError):
         assemble(ptx, "sm_89", None)
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("run")
+def test_a_hopper_kernel_must_wait_until_its_copies_are_there_and_keep_its_operands_legal() -> None:
+    """A wait whose answer is ignored, a phase that is neither 0 nor 1, a tile that does not begin where its
+    swizzle does."""
+    hopper = MutationRun(replace(TARGET, template="flash_wgmma", gpu=target("sm_90a")))
+    every = hopper.every()
+    waits = [hopper.look(m).reason for m in every if m.kind == "wait not repeated"]
+    assert len(waits) > 4
+    assert set(waits) == {"race"}
+    offset = next(m for m in every if m.kind == "descriptor: base offset")
+    wait = next(m for m in every if m.kind == "phase flipped")
+    phase = replace(wait, changes=((wait.line, wait.changes[0][1].replace(", 1;", ", 2;")),))
+    assert [hopper.look(mutant).reason for mutant in (offset, phase)] == ["bad operand"] * 2

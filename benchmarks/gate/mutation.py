@@ -1,17 +1,19 @@
-"""Mutation testing of the gate over every template: what it refuses of the mutants of correct kernels.
+"""Mutation testing of the gate: what it refuses of the mutants of correct kernels.
 
 Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
-or for an H200 where the template needs one. All mutants of executed statements are tried, or a sample of
-`--mutants` that has every kind. What has been tried is kept in the folder `--state`, so that a run that was
-ended goes on. A kernel whose PTX has changed begins anew. With `--again` survivors are tried once more first,
-because a check was added; a mutant that still survives keeps its class. Written: the scores, and each
-survivor with its line and its class:
+or for an H200 where the template needs one. A sample of `--mutants` of executed statements has every kind, as
+evenly as there are mutants of it. The steps, over all cores:
 
-    bit-identical     no bit of any output differs on inputs of the strictest gate, that for finalists
-    within the line   bits differ there, no more than the roundings of honest kernels do
-    only finalists    GREEN for a candidate, refused for a finalist
+1. each through the check for candidates, at one seed; of those that pass, ptxas tells what is the same
+   machine code, which is not counted;
+2. each survivor beside the original, bit for bit, on inputs of the check for finalists;
+3. each survivor through the check for finalists: one that no argument covers (`mutation_judged.py`) at all
+   `--seeds`; then the others, one seed after the other, until `--seconds` have passed since the start.
 
-and for each why it is no other kernel, or which hole let it pass (`mutation_names.py`).
+What has been tried is kept in the folder `--state`, so that a run that was ended goes on where it was; a
+kernel whose PTX or whose checks have changed begins anew. Written: the scores, and each survivor with its
+line, how the check for finalists ended at each seed, and why it is no other kernel. What no argument covers,
+or what does not do as the argument says, counts as wrong.
 """
 
 from __future__ import annotations
@@ -22,26 +24,31 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gate.mutation_names import name_of
+import evo
+from benchmarks.gate.mutation_judged import judged
 from benchmarks.record import ROOT, commit_and_clean
 from evo.device.open import gpu_that_runs
 from evo.selftest.mutant_results import MutantResult, MutationTarget, in_order, record
 from evo.selftest.mutants import Attempt, MutationRun, try_each
 from evo.selftest.mutation import Mutant
 from evo.task import load_task
-from evo.template import list_templates, load_template
+from evo.template import load_template
 from evo.trial import Outcome
 
-PROTOCOL = """PTX mutants of each template's default kernel through the gate, seed 0, on the emulator; each
-row names the commit of the sources that it is of"""
+PROTOCOL = """PTX mutants of each template's default kernel through the check for candidates at seed 0, the
+survivors through the check for finalists, on the emulator; each row names the commit of the sources that it
+is of"""
 GPU = False
-KEPT = ("kind", "line", "before", "after", "place", "text", "thorough", "differs", "compared")
+FAST = ("flash_mma", "flash_wgmma", "flash_wgmma_split")
+KEPT = ("kind", "line", "before", "after", "place", "text", "differs", "compared", "finalists")
 """What is kept of a survivor."""
+Key = tuple[str, int, str]
 
 
 @dataclass
@@ -52,52 +59,76 @@ class Row:
     file: Path
     about: dict[str, Any]
     chosen: list[Mutant]
-    tried: dict[tuple[str, int, str], MutantResult]
+    tried: dict[Key, MutantResult]
 
-    @property
     def left(self) -> list[Attempt]:
-        return [(self.target, m, None) for m in self.chosen if m.key not in self.tried]
+        """Mutants that have not been tried."""
+        return [Attempt(self.target, "look", m) for m in self.chosen if m.key not in self.tried]
 
-    @property
-    def unknown(self) -> list[Attempt]:
-        """Survivors that have not been looked at again."""
+    def uncompared(self) -> list[Attempt]:
+        """Survivors that have not been compared with the original."""
+        survivors = [(m, t) for m, t in self._survivors() if not t.compared]
+        return [Attempt(self.target, "compare", m, t) for m, t in survivors]
+
+    def unjudged(self, seeds: Iterable[int], wrong: bool) -> list[Attempt]:
+        """Survivors with the seeds that they have not met: those that are `wrong` so far, or the others."""
+        return [
+            Attempt(self.target, "judge", m, t, seed)
+            for seed in seeds
+            for m, t in self._survivors()
+            if t.compared and str(seed) not in t.finalists and wrong == (not _equal(t, self.target))
+        ]
+
+    def _survivors(self) -> list[tuple[Mutant, MutantResult]]:
         looked = [(m, self.tried.get(m.key)) for m in self.chosen]
-        return [(self.target, m, tried) for m, tried in looked if tried and tried.unknown]
+        return [(m, t) for m, t in looked if t and t.fate == "survived"]
 
-    @property
-    def survivors(self) -> list[Attempt]:
-        """Survivors that have been looked at again, to be tried anew."""
-        looked = [(m, self.tried.get(m.key)) for m in self.chosen]
-        return [(self.target, m, None) for m, tried in looked if tried and tried.compared]
-
-    def add(self, tried: MutantResult) -> None:
+    def add(self, found: MutantResult) -> None:
         """Keeps it, also in the file, where the last one counts."""
-        known = self.tried.get(tried.key)
-        if known and known.compared and tried.unknown:
-            return  # survives again: what it was compared to be holds
-        self.tried[tried.key] = tried
+        if known := self.tried.get(found.key):
+            for seed, verdict in known.finalists.items():
+                found = found.with_verdict(int(seed), verdict)
+        self.tried[found.key] = found
         with self.file.open("a") as file:
-            file.write(json.dumps(asdict(tried)) + "\n")
+            file.write(json.dumps(asdict(found)) + "\n")
 
     def result(self) -> dict[str, Any]:
         chosen = {m.key for m in self.chosen}
-        found = dict(record(self.target, in_order(t for at, t in self.tried.items() if at in chosen)))
-        return {**self.about, "left": len(self.left), "unknown": len(self.unknown), **named(found)}
+        found = record(self.target, in_order(t for at, t in self.tried.items() if at in chosen))
+        return {**self.about, "left": len(self.left()), **summed(dict(found))}
+
+
+def _equal(tried: MutantResult, target: MutationTarget) -> bool:
+    return judged({**asdict(tried), "template": target.template}) is not None
 
 
 def row_of(target: MutationTarget, count: int | None, commit: str, folder: Path) -> Row:
-    """What is to be tried of a kernel, and what has been, as far as it was the same kernel."""
+    """What is to be tried of a kernel, and what has been, as far as kernel and checks are the same."""
     name = f"{target.template}{'-causal' if target.problem['causal'] else ''}"
     file = folder / f"{name}.jsonl"
     run = MutationRun(target)
-    ptx = hashlib.sha256(run.binary.ptx.encode()).hexdigest()
+    about = {
+        "commit": commit,
+        "ptx": hashlib.sha256(run.binary.ptx.encode()).hexdigest(),
+        "checks": checks_digest(),
+    }
     lines = [json.loads(line) for line in whole_lines(file)]
-    if not lines or lines[0]["ptx"] != ptx:
-        run.verify()
-        lines = [{"commit": commit, "ptx": ptx}]
-        file.write_text(json.dumps(lines[0]) + "\n")
+    if not lines or any(lines[0][name] != about[name] for name in ("ptx", "checks")):
+        lines = [about]
+        file.write_text(json.dumps(about) + "\n")
     tried = [MutantResult(**line) for line in lines[1:]]
     return Row(target, file, lines[0], run.some(count), {t.key: t for t in tried})
+
+
+def checks_digest() -> str:
+    """What verdicts depend on besides the kernel: the gate, the emulator, the tasks."""
+    package = Path(evo.__file__).parent
+    folders = (package / "gate", package / "device", ROOT / "templates" / "attention")
+    files = [path for folder in folders for path in sorted(folder.rglob("*.[chp]*p*"))]
+    sources = [
+        path for path in files if path.suffix in (".py", ".cpp", ".hpp") and "cheats" not in path.parts
+    ]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def whole_lines(file: Path) -> list[str]:
@@ -122,68 +153,75 @@ def targets(names: Iterable[str], cache: Path) -> list[MutationTarget]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mutants", type=int, help="of each kernel (default: all)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--template", action="append", help="only this one; may be repeated")
-    parser.add_argument("--again", action="store_true", help="try survivors anew first")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--template", action="append", help=f"may be repeated (default: {', '.join(FAST)})")
+    parser.add_argument("--seeds", type=int, default=12, help="of the check for finalists")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later than that")
     parser.add_argument("--state", type=Path, default=Path("build/mutation"), help="what has been tried")
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    begin = time.perf_counter()
+    begin = time.monotonic()
     asked.state.mkdir(parents=True, exist_ok=True)
     commit, _ = commit_and_clean(ROOT)
-    names = asked.template or list_templates("attention")
-    chosen = targets(names, asked.state / "cache")
+    chosen = targets(asked.template or FAST, asked.state / "cache")
     rows = [row_of(target, asked.mutants, commit, asked.state) for target in chosen]
-    of = {row.target: row for row in rows}
-    if asked.again:
-        for row in rows:
-            row.about["survivors_tried_again"] = commit
-    looks = (*(["survivors"] if asked.again else []), "left", "unknown")
-    for look in looks:  # survivors, which take longest to compare, last
-        work: list[Attempt] = [attempt for row in rows for attempt in getattr(row, look)]
-        print(f"{len(work)} to look at", file=sys.stderr, flush=True)
-        for number, (target, tried) in enumerate(try_each(work, asked.jobs), 1):
-            of[target].add(tried)
-            if number % 50 == 0:
-                took = time.perf_counter() - begin
-                print(f"{number} looked at, {took:.0f} s", file=sys.stderr, flush=True)
+    of = {repr(row.target): row for row in rows}
+    for number, work in enumerate(steps(rows, asked.seeds)):
+        took = time.monotonic() - begin
+        print(f"{took:.0f} s: step {number}, {len(work)} to do", file=sys.stderr, flush=True)
+        for attempt, tried in try_each(work, asked.workers, begin + asked.seconds):
+            if tried:
+                of[repr(attempt.target)].add(tried)
+        yield {"kernels": [row.result() for row in rows]}
     results = [row.result() for row in rows]
     print(table(results), file=sys.stderr)
-    yield {"kernels": results}
+    yield {"seconds": round(time.monotonic() - begin), "kernels": results}
+
+
+def steps(rows: Sequence[Row], seeds: int) -> Iterator[list[Attempt]]:
+    """What is to be done, step by step; each follows from what the steps before found."""
+    fresh = [Attempt(row.target, "verify") for row in rows if row.left()]
+    yield fresh + [attempt for row in rows for attempt in row.left()]
+    yield [attempt for row in rows for attempt in row.uncompared()]
+    yield [attempt for row in rows for attempt in row.unjudged(range(seeds), wrong=True)]
+    for seed in range(seeds):
+        yield [attempt for row in rows for attempt in row.unjudged([seed], wrong=False)]
+
+
+def summed(found: dict[str, Any]) -> dict[str, Any]:
+    """A record whose survivors have their argument, and what is then to be counted. `wrong`: survivors that
+    no argument covers; `wrong_finalists`: those of them that the check for finalists let through at any seed
+    that was tried."""
+    wrong, late = 0, 0
+    kinds: Counter[str] = Counter()
+    survivors = []
+    for s in found["survivors"]:
+        verdict = judged({**s, "template": found["template"]})
+        wrong += verdict is None
+        late += verdict is None and Outcome.GREEN in s["finalists"].values()
+        kinds[verdict[0] if verdict else "wrong"] += 1
+        why = {"equal": verdict[0], "why": verdict[1]} if verdict else {"equal": None}
+        survivors.append({**why, **{k: s[k] for k in KEPT}})
+    found["survivors"] = survivors
+    counted = found["refused"] + wrong
+    return {
+        **found,
+        "wrong": wrong,
+        "wrong_finalists": late,
+        "equal_by": dict(kinds),
+        "score_of_not_equal": found["refused"] / counted if counted else 1.0,
+    }
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """The scores of the candidates' gate as Markdown: of all mutants that ran and differ as programs, of
-    those that are not bit-identical, of those that are not equivalent by argument."""
-    head = "| template | executed | refused | bit-identical | refused of others | holes | not equivalent |"
+    """What the check for candidates refused, as Markdown: of all mutants that ran and differ as programs, of
+    those that are not equal by argument; and what the check for finalists let through of these."""
+    head = "| template | executed | refused | equal | wrong | refused of not equal | wrong for finalists |"
     lines = [head, "|---" * 7 + "|"]
     for r in results:
         name = r["template"] + (", causal" if "causal=1" in r["problem"] else "")
-        cells = [name, r["executed"], f"{r['score']:.1%}", r["alike"], f"{r['score_of_different']:.1%}"]
-        cells += [r["holes"], f"{r['score_of_not_equivalent']:.1%}"]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+        equal = r["executed"] - r["refused"] - r["wrong"]
+        cells = [name, r["executed"], r["refused"], equal, r["wrong"], f"{r['score_of_not_equal']:.1%}"]
+        lines.append("| " + " | ".join(map(str, [*cells, r["wrong_finalists"]])) + " |")
     return "\n".join(lines)
-
-
-def named(found: dict[str, Any]) -> dict[str, Any]:
-    """A record whose survivors have their class and their name, and what is then to be counted: `holes`, and
-    the share refused of those that are not equivalent by argument."""
-    names = [name_of(s) for s in found["survivors"]]
-    holes = sum(hole for _, hole in names)
-    found["survivors"] = [
-        {"class": class_of(s), "name": name, "hole": hole, **{k: s[k] for k in KEPT}}
-        for s, (name, hole) in zip(found["survivors"], names, strict=True)
-    ]
-    counted = found["refused"] + holes
-    score = found["refused"] / counted if counted else 1.0
-    return {**found, "holes": holes, "score_of_not_equivalent": score}
-
-
-def class_of(survivor: Mapping[str, Any]) -> str:
-    """What kind of survivor this is; see above."""
-    if not survivor["compared"]:
-        return "not looked at again"
-    if survivor["thorough"] != Outcome.GREEN:
-        return "only finalists"
-    return "within the line" if survivor["differs"] else "bit-identical"

@@ -39,8 +39,8 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
 
 def mutant_line(tried: MutantResult) -> str:
     """A mutant that the gate let through, and what more is known of it."""
-    if tried.thorough != "GREEN":
-        known = f"for finalists: {tried.thorough}"
+    if not tried.passes:
+        known = f"for finalists: {', '.join(dict.fromkeys(tried.finalists.values()))}"
     elif tried.differs:
         known = f"for finalists GREEN too, other bits in {tried.differs} of {tried.compared} launches"
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,8 +33,8 @@ class MutationTarget:
 class MutantResult:
     """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
     was called from), `text` that line's code. Of a survivor: in how many of the `compared` launches of the
-    check for finalists its outputs had other bits than the original's (`differs`); how it ended there.
-    """
+    check for finalists its outputs had other bits than the original's (`differs`); how that check ended, by
+    seed (`finalists`)."""
 
     kind: str
     line: int
@@ -47,9 +47,9 @@ class MutantResult:
     reason: str
     where: str
     seconds: float
-    thorough: str = ""
     differs: int = 0
     compared: int = 0
+    finalists: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -57,9 +57,20 @@ class MutantResult:
         return self.kind, self.line, self.after
 
     @property
-    def unknown(self) -> bool:
-        """Whether it is a survivor that was not looked at again."""
-        return self.fate == "survived" and not self.compared
+    def next_step(self) -> Literal["compare", "judge"] | None:
+        """What is to be found out next of a survivor, if anything."""
+        if self.fate != "survived" or self.finalists:
+            return None
+        return "judge" if self.compared else "compare"
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is a survivor that the check for finalists lets through at a seed, too."""
+        return self.fate == "survived" and Outcome.GREEN in self.finalists.values()
+
+    def with_verdict(self, seed: int, verdict: str) -> MutantResult:
+        """With how the check for finalists ended at `seed`."""
+        return replace(self, finalists={**self.finalists, str(seed): verdict})
 
 
 def in_order(tried: Iterable[MutantResult]) -> list[MutantResult]:
@@ -77,13 +88,13 @@ def score(tried: Sequence[MutantResult]) -> float:
 def record(target: MutationTarget, tried: Sequence[MutantResult]) -> Mapping[str, Any]:
     """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
     survivors whose outputs had the original's bits in all launches of the check for finalists, `within`
-    those that differed within the line; the others only that check refused."""
+    those that differed within the line; the others that check refused."""
     fates = Counter(t.fate for t in tried)
     by_kind: dict[str, Counter[str]] = {}
     for t in tried:
         by_kind.setdefault(t.kind, Counter())[t.fate] += 1
     survivors = [asdict(t) for t in tried if t.fate == "survived"]
-    finalists = [t for t in tried if t.fate == "survived" and t.thorough == Outcome.GREEN]
+    finalists = [t for t in tried if t.passes]
     alike = sum(not t.differs for t in finalists)
     counted = fates["refused"] + fates["survived"]
     return {

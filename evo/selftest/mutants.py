@@ -3,9 +3,12 @@
 What counts is a mutant that runs and differs. Statements that the kernel never executes are not changed; a
 mutant that ptxas refuses is no program; a survivor for which ptxas gives the same machine code changes
 nothing. Each other survivor is listed with its line, and runs once more beside the original, on inputs of the
-check for finalists (of its long lengths every seventh): either no bit of any output differs (`alike`: as far
-as can be told it is the same kernel), or bits do. Then the check for finalists refuses it, or it is within
-the line that honest roundings draw (`within`), and a person says whether the change is free to choose.
+check for finalists (of its long lengths every seventh): either no bit of any output differs (as far as can be
+told it is the same kernel), or bits do. Then the check for finalists refuses it, or it is within the line
+that honest roundings draw, and a person says whether the change is free to choose.
+
+The work is in steps that are independent of each other: the check for candidates, the comparison, the check
+for finalists at one seed. So it spreads over processes, and what is known can be kept between two runs.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Literal
 
 from evo.cache import Cache
 from evo.compile import assemble, find_compiler, machine_code
@@ -63,17 +70,17 @@ class MutationRun:
             self.binary = compiler.compile(self.candidate.source, self.candidate.entry, target.gpu.arch)
         self.device = EmulatorDevice(target.gpu, cache=target.cache)
         self.tiles = self.template.tiles(self.point, target.problem)
-        self.places, longest = self._profile()
+        self.places, longest = self._kept_profile()
         self._code: str | None = None
         self.device.instruction_budget = int(PATIENCE * longest)
 
     def verify(self) -> None:
         """BadTemplate where the original itself is not GREEN in the check for finalists: then nothing is
         learnt from its mutants."""
-        outcome, reason, where = self._verdict(None, thorough=True)
-        if outcome != Outcome.GREEN:
+        verdict = self.finalist(None, self.target.seed)
+        if verdict != Outcome.GREEN:
             raise BadTemplate(
-                f"{self.template.path}:1: the original is {outcome}: {reason} {where}",
+                f"{self.template.path}:1: the original is {verdict}",
                 "mutants are made of an honest kernel",
             )
 
@@ -83,67 +90,56 @@ class MutationRun:
 
     def some(self, count: int | None) -> list[Mutant]:
         """`count` of them with every kind, the same ones each time; all where it is None."""
-        return (
-            self.every()
-            if count is None
-            else sample(
-                self.every(), count, f"{self.target.template} {self.target.problem.key} {self.target.seed}"
-            )
-        )
+        target = self.target
+        seed = f"{target.template} {target.problem.key} {target.seed}"
+        return self.every() if count is None else sample(self.every(), count, seed)
 
     def try_one(self, mutant: Mutant) -> MutantResult:
-        """One mutant through the gate; a survivor through ptxas and the thorough check too."""
-        return self.look_again(mutant, self.look(mutant))
+        """One mutant through all steps."""
+        tried = self.look(mutant)
+        if tried.fate == "survived":
+            tried = self.compare(mutant, tried)
+        return self.judge(mutant, tried, self.target.seed) if tried.differs else tried
 
     def look(self, mutant: Mutant) -> MutantResult:
-        """One mutant through the gate; a survivor through ptxas too."""
+        """One mutant through the check for candidates; a survivor through ptxas too."""
         begin = time.perf_counter()
         fate: Fate = "refused"
-        outcome, reason, where = self._verdict(mutant, thorough=False)
+        outcome, reason, where = self._verdict(mutant, self.target.seed, thorough=False)
         if reason in ("unreadable PTX", "unsupported instruction"):
             fate = "no program"
         elif outcome == Outcome.GREEN:
             fate = self._difference(mutant)
         place, text = self.places[mutant.line]
-        return MutantResult(
-            mutant.kind,
-            mutant.line,
-            mutant.before,
-            mutant.after,
-            place,
-            text,
-            fate,
-            outcome,
-            reason,
-            where,
-            time.perf_counter() - begin,
-        )
+        seconds = time.perf_counter() - begin
+        said = (mutant.kind, mutant.line, mutant.before, mutant.after, place, text)
+        return MutantResult(*said, fate, outcome, reason, where, seconds)
 
-    def look_again(self, mutant: Mutant, tried: MutantResult) -> MutantResult:
-        """A survivor beside the original on inputs of the check for finalists, and if it differs through that
-        check; it takes up to a minute. Others as they are."""
-        if not tried.unknown:
-            return tried
+    def compare(self, mutant: Mutant, tried: MutantResult) -> MutantResult:
+        """A survivor beside the original on inputs of the check for finalists. What leaves the same bits
+        passes that check where the original does."""
         begin = time.perf_counter()
         differs, compared = self._compare(mutant)
-        # what leaves the same bits passes where the original does
-        verdict = self._verdict(mutant, thorough=True) if differs else (Outcome.GREEN.value, "")
-        return replace(
-            tried,
-            thorough=" ".join(verdict[:2]).strip(),
-            differs=differs,
-            compared=compared,
-            seconds=tried.seconds + time.perf_counter() - begin,
-        )
+        seconds = tried.seconds + time.perf_counter() - begin
+        found = replace(tried, differs=differs, compared=compared, seconds=seconds)
+        return found if differs else found.with_verdict(self.target.seed, Outcome.GREEN)
 
-    def _verdict(self, mutant: Mutant | None, thorough: bool) -> tuple[str, str, str]:
+    def judge(self, mutant: Mutant, tried: MutantResult, seed: int) -> MutantResult:
+        """A survivor through the check for finalists at `seed`; it takes up to a minute."""
+        return tried.with_verdict(seed, self.finalist(mutant, seed))
+
+    def finalist(self, mutant: Mutant | None, seed: int) -> str:
+        """How the check for finalists ends at `seed`, of a mutant or of the original."""
+        return " ".join(self._verdict(mutant, seed, thorough=True)[:2]).strip()
+
+    def _verdict(self, mutant: Mutant | None, seed: int, thorough: bool) -> tuple[str, str, str]:
         try:
-            self._check(self.binary.ptx if mutant is None else mutant.of(self.binary.ptx), thorough)
+            self._check(self.binary.ptx if mutant is None else mutant.of(self.binary.ptx), seed, thorough)
         except CandidateError as error:
             return error.outcome, error.reason, error.where
         return Outcome.GREEN, "", ""
 
-    def _check(self, ptx: str, thorough: bool) -> Green:
+    def _check(self, ptx: str, seed: int, thorough: bool) -> Green:
         binary = replace(self.binary, ptx=ptx)
         kernel = self.device.load(binary, self.candidate.launch)
         return check(
@@ -152,7 +148,7 @@ class MutationRun:
             self.task,
             self.target.problem,
             self.tiles,
-            seed=self.target.seed,
+            seed=seed,
             deterministic=self.template.deterministic,
             thorough=thorough,
         )
@@ -232,6 +228,17 @@ class MutationRun:
         raw = (outputs[name].contiguous().view(-1).view(torch.uint8) for name in sorted(outputs))
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in raw)).digest()
 
+    def _kept_profile(self) -> tuple[dict[int, tuple[str, str]], float]:
+        """`_profile`, from the cache where this kernel has been run for it."""
+        cache = Cache(self.target.cache)
+        said = (self.binary.ptx, self.candidate.source, self.target.problem.key, repr(self.tiles))
+        key = digest_of("profile", *said, _arithmetic(self.task))
+        if (kept := cache.read(key)) is None:
+            kept = json.dumps(self._profile()).encode()
+            cache.write(key, kept)
+        places, longest = json.loads(kept)
+        return {int(line): (place, text) for line, (place, text) in places.items()}, longest
+
     def _profile(self) -> tuple[dict[int, tuple[str, str]], float]:
         """The executed PTX lines with their CUDA line and its text; warp instructions of the longest launch.
 
@@ -283,16 +290,38 @@ def _arithmetic(task: Task) -> list[str]:
     return [hashlib.sha256(sources).hexdigest(), torch.__version__, kind]
 
 
-_run: MutationRun | None = None
-"""The run of this process, for the target whose mutants it tries."""
+Step = Literal["look", "compare", "judge", "verify"]
 
 
-def _try(target: MutationTarget, mutant: Mutant, again: MutantResult | None) -> MutantResult:
-    global _run  # noqa: PLW0603  (one for each process of the pool)
-    if _run is None or _run.target != target:
-        _run = None
-        _run = MutationRun(target)
-    return _run.look_again(mutant, again) if again else _run.look(mutant)
+@dataclass(frozen=True)
+class Attempt:
+    """One step of one mutant; `tried` is what is known of it. `verify` is of the original, without one."""
+
+    target: MutationTarget
+    step: Step
+    mutant: Mutant | None = None
+    tried: MutantResult | None = None
+    seed: int = 0
+    """That a survivor is judged at."""
+
+
+_runs: dict[str, MutationRun] = {}
+"""Those of this process: one for each target whose mutants it has tried."""
+
+
+def _try(attempt: Attempt) -> MutantResult | None:
+    name = repr(attempt.target)
+    if name not in _runs:
+        _runs[name] = MutationRun(attempt.target)
+    run = _runs[name]
+    if attempt.step == "verify" or attempt.mutant is None:
+        run.verify()
+        return None
+    if attempt.step == "look" or attempt.tried is None:
+        return run.look(attempt.mutant)
+    if attempt.step == "compare":
+        return run.compare(attempt.mutant, attempt.tried)
+    return run.judge(attempt.mutant, attempt.tried, attempt.seed)
 
 
 def try_mutants(
@@ -307,30 +336,35 @@ def try_mutants(
     here.verify()
     chosen = {mutant.key: mutant for mutant in here.some(count)}
     tried: list[MutantResult] = []
-    again: list[Attempt] = []
-    for _, found in try_each([(target, mutant, None) for mutant in chosen.values()], jobs):
-        if found.unknown:
-            again.append((target, chosen[found.key], found))
-        else:
-            tell(found)
-            tried.append(found)
-    for _, found in try_each(again, jobs):
-        tell(found)
-        tried.append(found)
+    attempts = [Attempt(target, "look", mutant) for mutant in chosen.values()]
+    while attempts:
+        further: list[Attempt] = []
+        for _, found in try_each(attempts, jobs):
+            if found and (step := found.next_step):
+                further.append(Attempt(target, step, chosen[found.key], found, target.seed))
+            elif found:
+                tell(found)
+                tried.append(found)
+        attempts = further
     return in_order(tried)
 
 
-Attempt = tuple[MutationTarget, Mutant, MutantResult | None]
-"""A mutant to look at, or the survivor that is to be looked at again."""
-
-
-def try_each(work: Sequence[Attempt], jobs: int) -> Iterator[tuple[MutationTarget, MutantResult]]:
+def try_each(
+    work: Sequence[Attempt], jobs: int, until: float = math.inf
+) -> Iterator[tuple[Attempt, MutantResult | None]]:
     """Makes attempts in `jobs` processes; results come as they end. Those of one target should stand beside
-    each other."""
+    each other. None is begun after `until`, a time of `time.monotonic`."""
     if jobs == 1 or not work:
-        yield from ((attempt[0], _try(*attempt)) for attempt in work)
+        for attempt in work:
+            if time.monotonic() >= until:
+                return
+            yield attempt, _try(attempt)
         return
+    waiting = iter(work)
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        asked = {pool.submit(_try, *attempt): attempt[0] for attempt in work}
-        for future in as_completed(asked):
-            yield asked[future], future.result()
+        asked = {pool.submit(_try, attempt): attempt for attempt in islice(waiting, jobs + 2)}
+        while asked:
+            for future in wait(asked, return_when=FIRST_COMPLETED).done:
+                yield asked.pop(future), future.result()
+                for attempt in islice(waiting, 1) if time.monotonic() < until else ():
+                    asked[pool.submit(_try, attempt)] = attempt

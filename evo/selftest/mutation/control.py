@@ -83,7 +83,7 @@ def signs(s: Statement) -> Iterator[Change]:
     if not _SIGNED.match(s.opcode) or kind not in _OTHER_SIGN or "lo" in s.modifiers:
         return
     modifiers = [_OTHER_SIGN.get(m, m) for m in s.modifiers]
-    if s.verb == "cvt" and len(kind) == len(s.modifiers[-2]) and kind[1:] <= s.modifiers[-2][1:]:
+    if s.verb == "cvt" and s.modifiers[-2][0] in "su" and int(s.modifiers[-2][1:]) <= int(kind[1:]):
         return  # to the same width or a smaller one: no bit depends on the sign
     yield "signed for unsigned", s.coded(".".join([s.verb, *modifiers]))
 

@@ -32,8 +32,9 @@ def laxer(s: Statement) -> Iterator[Change]:
 
 def weaker(s: Statement) -> Iterator[Change]:
     """A narrower scope, or a weaker order, of what has one."""
+    scoped = ("fence", "ld", "st", "atom", "red", "mbarrier", "membar")
     for wide, narrow in (("sys", "gpu"), ("gpu", "cta"), ("cluster", "cta")):
-        if "mbarrier_init" not in s.modifiers and wide in s.modifiers and s.verb in ("fence", "ld", "st", "atom", "red", "mbarrier", "membar"):
+        if s.verb in scoped and wide in s.modifiers and "mbarrier_init" not in s.modifiers:
             yield "scope weakened", s.coded(_without(s, wide, narrow))
     if s.verb == "membar" and s.modifiers == ("gl",):
         yield "scope weakened", s.coded("membar.cta")

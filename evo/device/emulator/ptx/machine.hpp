@@ -94,6 +94,7 @@ struct Mbarrier {
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   ForeignPtr foreign;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
+  bool asked = false;                                // for its phase since then: they land when asked again
   // The warp that issued the last copy that completes here; then its lane, its pc, and the clock of the
   // agent.
   Warp* copier = nullptr;

@@ -142,17 +142,27 @@ void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
   if (w.worker->launch->race) w.clock[w.agent]++;
 }
 
-// d: predicate; b: parity or state slot; n: 1 parity, 2 relaxed
+// d: predicate; b: parity or state slot; n: 1 parity, 2 relaxed. Late copies land when they are asked for a
+// second time: a kernel that asks once and does not look at the answer reads too early.
 void test_wait(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
+  Mbarrier* early = nullptr;  // asked for the first time: the same answer for all lanes
   u32 r = 0;
   each_lane(m, [&](u32 l) {
     Mbarrier& b = mbarrier_at(w, address_at(w, I, l), l);
+    if ((I.n & 1) && w.u(I.b)[l] > 1)
+      throw Fault(EVO_PTX_BAD_OPERAND,
+                  "mbarrier: the parity of a phase is 0 or 1, not " + std::to_string(w.u(I.b)[l]),
+                  static_cast<int>(l));
     auto complete = [&] {
       if (I.n & 1) return (b.phase & 1) != (w.u(I.b)[l] & 1);
       return b.phase != w.w(I.b)[l] >> 20;
     };
-    if (!complete() && !b.in_flight.empty()) land(w, b);
+    if (!complete() && !b.in_flight.empty() && &b != early) {
+      if (b.asked) land(w, b);
+      else early = &b, cl.progress = true;
+      b.asked = !b.asked;
+    }
     if (!complete()) return;
     r |= 1u << l;
     if (w.worker->launch->race && !(I.n & 2)) {

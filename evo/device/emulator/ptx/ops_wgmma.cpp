@@ -216,6 +216,9 @@ void wgmma(Warp& w, const Ins& I, u32 m) {
   const u32* slots = e + FORM_WORDS + f.registers_d;
   if (!f.a_in_registers) op->a = w.w(slots[0])[0];
   op->b = w.w(slots[f.a_in_registers ? 4 : 1])[0];
+  if ((op->a | op->b) >> 49 & 7)
+    throw Fault(EVO_PTX_BAD_OPERAND,
+                "wgmma: a matrix descriptor with a base offset; tiles must begin where their swizzle does");
   const u32 p = w.predicates[f.scale_d] ^ (e[10] ? FULL : 0);
   op->accumulate = p & 1;
   if (p != 0 && p != FULL) throw Fault(EVO_PTX_SYNC, "wgmma: the predicate scale-d differs between lanes");

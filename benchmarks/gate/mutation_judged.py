@@ -1,0 +1,159 @@
+"""Why a survivor of mutation testing is no other kernel: the arguments, each read with the CUDA line and the
+PTX around it.
+
+A rule covers survivors by their kind, their statement, the CUDA line that it came from and their template.
+Its `equal` says how they are equal:
+
+    same values   whatever the inputs, the same bits leave the kernel
+    unseen        other values, in rows, lanes or bytes that nothing reads
+    order         what was deleted or moved is guaranteed by something else
+    free choice   another value that is as right: a threshold, a start value
+    rounding      a result may differ by no more than roundings of an honest kernel
+
+An argument is no proof. So it counts only as long as what ran agrees: no launch with other bits, unless the
+rule is of `free choice` or `rounding`, and then GREEN in the check for finalists at every seed that was
+tried. The first rule that fits counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from evo.trial import Outcome
+
+INEXACT = ("free choice", "rounding")
+
+
+class Rule(NamedTuple):
+    """Regular expressions, searched for in the survivor's fields of these names."""
+
+    equal: str
+    why: str
+    kind: str = ""
+    before: str = ""
+    text: str = ""
+    after: str = ""
+    template: str = ""
+
+    def fits(self, survivor: Mapping[str, Any]) -> bool:
+        """Whether it covers this survivor."""
+        fields = ("kind", "before", "text", "after", "template")
+        return all(re.search(getattr(self, name), survivor[name]) for name in fields)
+
+
+RULES = (
+    Rule(
+        "rounding",
+        "one operation rounds otherwise, or flushes a number below 2^-126",
+        kind="^(rounding|flushed or not|last bit)$",
+    ),
+    Rule(
+        "free choice",
+        "when a maximum is raised lazily: any growth that exp2 can hold serves",
+        kind="^(scale|scale doubled|scale halved|comparison shifted)$",
+        before=r"^setp\.g[te]\.f32.*0f41000000",
+    ),
+    Rule(
+        "same values",
+        "the start value of a maximum, below every score: the first tile replaces it",
+        kind="^scale",
+        before="0f[F7]149F2CA",
+    ),
+    Rule(
+        "same values",
+        "a factor of what is zero in the first tile",
+        kind="^scale",
+        before=r"^mul\.f32 .*0f00000000",
+        text=r"sum\[half\]",
+    ),
+    Rule(
+        "same values",
+        "a barrier of all threads under another number, which nobody uses at that time",
+        kind="^another barrier$",
+        before=r"^bar\.sync \t0",
+    ),
+    Rule(
+        "unseen",
+        "one thread issues the copy, and it is in another lane",
+        kind="^one lane's access lost$",
+        before=r"^cp\.async\.bulk",
+    ),
+    Rule(
+        "order",
+        "expect_tx beside its copy: the phase cannot end without its arrival",
+        kind="^synchronisation (earlier|later)$",
+        before=r"^mbarrier\.arrive\.expect_tx",
+    ),
+    Rule(
+        "order",
+        "the lanes exchange nothing there, or a barrier of the CTA follows",
+        kind="^synchronisation",
+        before=r"^bar\.warp\.sync",
+    ),
+    Rule(
+        "unseen",
+        "with this swizzle and width no piece of the tile lies a leading stride away",
+        kind="^descriptor: leading bytes$",
+    ),
+    Rule(
+        "same values",
+        "address bits that are zero: the CTA has less shared memory",
+        kind="^(mask off by one bit|constant)",
+        before=r"^and\.b32 .*, 261120$",
+    ),
+    Rule(
+        "same values",
+        "the other lane of the same four, after the exchange with the neighbour",
+        kind="^(lane|constant|shuffle of another kind)",
+        before=r"^shfl\.sync\.bfly|^mov\.u32 .*, [12]$",
+    ),
+    Rule(
+        "same values",
+        "a threshold between two columns of a lane that no row meets, or a mask where none is needed",
+        kind="^(bound|comparison)",
+        before=r"^setp\.(gt|le|ge|lt)\.[su]32",
+        text="visible|kBN > length",
+    ),
+    Rule(
+        "same values",
+        "all tiles are there in every length that this code serves",
+        kind="^predicate",
+        text=r"count\(",
+    ),
+    Rule(
+        "same values",
+        "a number that is never negative",
+        kind="^signed for unsigned$",
+    ),
+    Rule(
+        "unseen",
+        "stands in for a row beyond the length, which is not stored",
+        kind="^(zero fill lost|constant)",
+        before=r"^mov\.u32 .*, 0$",
+    ),
+    Rule(
+        "order",
+        "acquire of a CTA's own mbarrier: the bytes that complete it arrive in the CTA's own shared memory",
+        kind="^(scope|order) weakened$",
+        before=r"^mbarrier\.try_wait\.parity\.acquire\.cluster",
+    ),
+    Rule(
+        "unseen",
+        "a prefetch of a tile that nobody reads",
+        kind="^(bound|comparison)",
+        text=r"at\.tiles\) source\.start",
+    ),
+)
+"""Written over the list of survivors; new ones are read and added."""
+
+
+def judged(survivor: Mapping[str, Any]) -> tuple[str, str] | None:
+    """How a survivor is equal to the original, and why; None if no argument covers it, or if what ran does
+    not agree with the argument. `survivor`: a MutantResult's fields, and `template`."""
+    rule = next((rule for rule in RULES if rule.fits(survivor)), None)
+    if rule is None or (survivor["differs"] and rule.equal not in INEXACT):
+        return None
+    green = all(verdict == Outcome.GREEN for verdict in survivor["finalists"].values())
+    return (rule.equal, rule.why) if green else None
