@@ -33,6 +33,7 @@ from typing import Any
 import evo
 from benchmarks.gate.mutation_judged import judged
 from benchmarks.record import ROOT, commit_and_clean
+from evo.cache import default_folder
 from evo.device.open import gpu_that_runs
 from evo.selftest.mutant_results import MutantResult, MutationTarget, in_order, record
 from evo.selftest.mutants import Attempt, MutationRun, try_each
@@ -164,7 +165,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     begin = time.monotonic()
     asked.state.mkdir(parents=True, exist_ok=True)
     commit, _ = commit_and_clean(ROOT)
-    chosen = targets(asked.template or FAST, asked.state / "cache")
+    chosen = targets(asked.template or FAST, default_folder())
     rows = [row_of(target, asked.mutants, commit, asked.state) for target in chosen]
     of = {repr(row.target): row for row in rows}
     for number, work in enumerate(steps(rows, asked.seeds)):
