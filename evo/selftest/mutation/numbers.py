@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from evo.selftest.mutation.statement import Change, Statement, is_number, is_register
 
 _INTEGERS = ("add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "bfe", "bfi")
-_FLOATS = ("f32", "f64", "f16", "f16x2", "bf16", "bf16x2")
+_FLOAT = re.compile(r"b?f\d+(?:x2)?$")
+_WIDE = re.compile(r"f(?:32|64)$")
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 _IMMEDIATE = re.compile(r"\b0[fF]([0-9A-Fa-f]{8})\b")
 _ORDERED = ("sub", "div", "setp", "shl", "selp")
@@ -58,7 +59,7 @@ def scales(s: Statement) -> Iterator[Change]:
 
 def factors(s: Statement) -> Iterator[Change]:
     """A product without one of its factors, or with one of them twice; a sum with one term only."""
-    if not s.modifiers or s.modifiers[-1] not in _FLOATS:
+    if not s.modifiers or not _FLOAT.match(s.modifiers[-1]):
         return
     kind, where = s.modifiers[-1], s.operands[0]
     move = "mov.b32" if kind.endswith("x2") else f"mov.{kind}"
@@ -83,7 +84,7 @@ def factors(s: Statement) -> Iterator[Change]:
         yield "sign", s.coded(move)
 
 
-def extremes(s: Statement) -> Iterator[Change]:
+def maxima(s: Statement) -> Iterator[Change]:
     """A minimum for a maximum, or one of its two terms overlooked."""
     if s.verb in ("max", "min"):
         yield "maximum made minimum", s.coded(("min" if s.verb == "max" else "max") + s.opcode[3:])
@@ -94,7 +95,7 @@ def extremes(s: Statement) -> Iterator[Change]:
 def roundings(s: Statement) -> Iterator[Change]:
     """Another rounding; results or tiny numbers cut off, or not."""
     kind = s.modifiers[-1] if s.modifiers else ""
-    if s.verb in ("add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt") and kind in ("f32", "f64"):
+    if s.verb in ("add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt") and _WIDE.match(kind):
         given = next((m for m in s.modifiers if m in _ROUNDINGS), "")
         if "approx" not in s.modifiers and "full" not in s.modifiers:
             rest = [m for m in s.modifiers if m != given]
@@ -104,7 +105,7 @@ def roundings(s: Statement) -> Iterator[Change]:
             if s.verb in ("add", "sub", "mul", "fma") and "sat" not in s.modifiers:
                 yield "saturated", s.coded(".".join([s.verb, *s.modifiers[:-1], "sat", kind]))
     if s.verb == "cvt" and "rn" in s.modifiers:
-        packed = any(m in ("f16x2", "bf16x2") for m in s.modifiers)
+        packed = any(m.endswith("f16x2") for m in s.modifiers)
         for other in ("rz",) if packed else ("rz", "rm", "rp"):
             yield "rounding", s.coded(".".join(["cvt", *(other if m == "rn" else m for m in s.modifiers)]))
     if "ftz" in s.modifiers:
@@ -125,4 +126,4 @@ def swaps(s: Statement) -> Iterator[Change]:
         yield "fragment repeated", s.given({1: s.operands[2]})
 
 
-OPERATORS = (constants, scales, factors, extremes, roundings, swaps)
+OPERATORS = (constants, scales, factors, maxima, roundings, swaps)
