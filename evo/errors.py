@@ -25,7 +25,30 @@ Anything else that is raised is a bug of evo (exit 1, with its traceback).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, ClassVar
+
+_PASSWORDS = (
+    re.compile(r"://[^\s:/@]*:(?P<it>[^\s]+)@"),
+    re.compile(r"^[^\s:/@]+:(?P<it>[^\s]+)@"),
+    re.compile(r"\b\w*(?:pass|pwd|secret|token)\w*=(?P<it>[^&\s'\"]+)", re.IGNORECASE),
+)
+
+
+def passwords_of(text: str) -> frozenset[str]:
+    """What may be passwords in a URL, or in a text that has one: as they stand there, and decoded."""
+    from urllib.parse import unquote, unquote_plus
+
+    found = {match["it"] for pattern in _PASSWORDS for match in pattern.finditer(text)}
+    return frozenset(found | {unquote(word) for word in found} | {unquote_plus(word) for word in found})
+
+
+def without_passwords(text: str, known: Collection[str] = ()) -> str:
+    """`text` with *** for each `known` password, and for what stands where a URL has one."""
+    for word in sorted({*known, *passwords_of(text)}, key=len, reverse=True):
+        alone = r"(?<!\w){}(?!\w)" if len(word) < 4 else "{}"  # a short one is a part of other words
+        text = re.sub(alone.format(re.escape(word)), "***", text)
+    return text
 
 
 class EvoError(Exception):

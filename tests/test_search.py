@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def test_a_budget_ends_a_search_and_more_of_it_continues(
         first = sequence(store, study)
         again = search(study, store, spaces, LandscapeWorkers(2, 0.01))
         assert (again.stopped, sequence(store, study)) == ("budget", first), "nothing is left"
-        more = store.set_budget(study, result.study.spent_s + 0.5)
+        more = replace(study, budget_s=result.study.spent_s + 0.5)
         result = search(more, store, spaces, LandscapeWorkers(2, 0.01))
         longer = sequence(store, study)
         assert longer[: len(first)] == first
@@ -283,7 +284,7 @@ def test_an_edited_template_does_not_confuse_a_resumed_study(tmp_path: Path) -> 
             space=SPACE.replace("(1, 2, 3), 2", "(2, 3, 5), 3"),
             source=SOURCE.replace("void landscape", "void landscape"),
         )
-        more = store.set_budget(study, 600)
+        more = replace(study, budget_s=600)
         result = search(more, store, search_spaces([edited], LIMITS, PROBLEM), LandscapeWorkers())
         after = sequence(store, study)
     assert result.stopped == "exhausted"

@@ -244,7 +244,7 @@ def test_its_search_is_resumed(store: Store, tmp_path: Path) -> None:
     study = store.study("land-1")
     before = sequence(store, study)
     spaces = spaces_of(tmp_path / "t")
-    longer = store.set_budget(study, 120.0)
+    longer = replace(study, budget_s=120.0)
     assert search(longer, store, spaces, LandscapeWorkers()).stopped == "exhausted"
     after = sequence(store, study)
     assert len(after) > len(before) == 33

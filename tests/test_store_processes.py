@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -30,7 +32,11 @@ def test_a_study_is_searched_by_one_process_at_a_time(store: Store, url: str) ->
     try:
         assert other.stdout.readline() == "claimed\n"
         with pytest.raises(UsageError, match="is being searched"):
-            store.claim(mine, 3)
+            store.claim(mine, 3, budget_s=999.0, rate=9.0)
+        assert (store.study("mission-1").budget_s, store.study("mission-1").rate) == (
+            mine.budget_s,
+            mine.rate,
+        )
     finally:
         other.kill()
         other.communicate()
@@ -38,6 +44,48 @@ def test_a_study_is_searched_by_one_process_at_a_time(store: Store, url: str) ->
     assert store.claim(mine, 3).status == "running", "this process has it already"
     store.release(mine, "interrupted", 12.5)
     assert (store.study("mission-1").status, store.study("mission-1").spent_s) == ("interrupted", 12.5)
+
+
+def test_a_process_that_cannot_be_seen_from_here_is_believed_for_a_minute(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of another container has a process id that says nothing here, and may have our host name."""
+    mine = store.create(study())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("evo.store.owner._here", lambda: f"{socket.gethostname()} boot/pid:[1]")
+        elsewhere.setattr("os.getpid", lambda: 2**22 + 1)
+        store.claim(mine, 3)
+    with pytest.raises(UsageError, match=f"by {socket.gethostname()} process {2**22 + 1}") as caught:
+        store.claim(mine, 3)
+    assert "free 60 s after it died" in caught.value.hint
+    with monkeypatch.context() as later:
+        now = time.time()
+        later.setattr("evo.store.owner.time.time", lambda: now + 61)
+        assert store.claim(mine, 3).status == "running"
+
+
+def test_a_search_in_another_pid_namespace_is_refused(tmp_path: Path) -> None:
+    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*inside, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("a namespace of process ids cannot be made here (it takes root)")
+    with Store(tmp_path / "evo.db") as store:
+        mine = store.create(study())
+        store.claim(mine, 1)
+        claims = (
+            "import sys; from evo.store import Store\n"
+            "store = Store(sys.argv[1]); store.claim(store.study('mission-1'), 1)"
+        )
+        command = [*inside, sys.executable, "-c", claims, str(tmp_path / "evo.db")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "UsageError" in done.stderr
+        assert "is being searched or confirmed by" in done.stderr
+        store.release(mine, "interrupted", 1.0)
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+        with pytest.raises(UsageError, match="is being searched"):  # it died at once, but who can tell?
+            store.claim(mine, 1)
 
 
 WRITER = """

@@ -65,8 +65,10 @@ def test_a_study_comes_back_as_it_was(store: Store) -> None:
     made = store.create(first)
     assert dataclasses.replace(made, id=0, created="") == first
     store.set_baselines(made, {"cudnn": 9.1})
-    again = store.set_budget(made, 240.0)
-    assert (again.budget_s, again.baselines_us, again.rate) == (240.0, {"cudnn": 9.1}, 0.51)
+    again = store.claim(made, 1, 240.0)
+    assert again.rate == 0.51
+    again = store.claim(made, 1, rate=0.6)
+    assert (again.budget_s, again.baselines_us, again.rate) == (240.0, {"cudnn": 9.1}, 0.6)
     store.create(study("mission-2"))
     assert [s.name for s in store.studies()] == ["mission-1", "mission-2"]
     assert store.unused_name("mission") == "mission-3"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import landscape
@@ -113,7 +114,7 @@ def test_the_same_points_follow_when_a_search_is_resumed(tmp_path: Path) -> None
     with Store(tmp_path / "parts.db") as store:
         study = store.create(new_study(seed=5, budget_s=0.2))
         while search(study, store, spaces, LandscapeWorkers()).stopped != "exhausted":
-            study = store.set_budget(study, store.study("land-1").spent_s + 0.3)
+            study = replace(study, budget_s=store.study("land-1").spent_s + 0.3)
         assert sequence(store, study) == whole
 
 

@@ -11,6 +11,7 @@ import gc
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -19,8 +20,9 @@ from typer.core import TyperCommand
 
 from evo import __version__
 from evo.cli import champions, checks, explain, kernel, results, search
+from evo.cli.parse import notice
 from evo.cli.task_command import TaskCommand
-from evo.errors import EvoError, UsageError
+from evo.errors import EvoError, UsageError, passwords_of, without_passwords
 
 __all__ = ["main"]
 
@@ -93,31 +95,39 @@ app.callback(help=_paragraphs(_root.__doc__ or ""))(_root)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code. Whatever is raised and is no EvoError is a bug, and goes through."""
+    """Runs one command; its exit code. What is raised and is no EvoError is a bug: its traceback, and 1."""
     # NumPy, not loaded yet, has small matrices here: threads would wait for each other, many times longer on
     # a busy machine; and one thread rounds alike wherever a search is resumed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(GARBAGE_OBJECTS)
+    words = [*(sys.argv[1:] if arguments is None else arguments), os.environ.get("EVO_DATABASE", "")]
     try:
         return int(app(args=arguments, prog_name="evo", standalone_mode=False) or 0)
     except typer.TyperException as error:  # what typer itself found wrong with the words
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "evo"
         text = error.format_message()
-        return _complain(
-            UsageError((text[:1].lower() + text[1:]).rstrip("."), f"{path} --help says what there is")
-        )
+        hint = f"{path} --help says what there is"
+        return _complain(UsageError((text[:1].lower() + text[1:]).rstrip("."), hint), words)
     except EvoError as error:
-        return _complain(error)
+        return _complain(error, words)
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:  # `evo leaderboard | head`: the reader has gone, which is no fault
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception:  # noqa: BLE001 - a bug, wherever it is
+        _tell(traceback.format_exc().rstrip(), words)
+        return 1
 
 
-def _complain(error: EvoError) -> int:
-    print(f"error: {error.message}", file=sys.stderr)
+def _complain(error: EvoError, words: Sequence[str]) -> int:
+    _tell(f"error: {error.message}", words)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        _tell(f"hint: {error.hint}", words)
     return error.exit_code
+
+
+def _tell(text: str, words: Sequence[str]) -> None:
+    """Says it on stderr, without the passwords of the command's words."""
+    notice(without_passwords(text, frozenset().union(*map(passwords_of, words))))

@@ -14,6 +14,8 @@ import typer
 from evo.cli.options import (
     DATABASE,
     DEFAULT_TASK,
+    MOST,
+    MOST_PROCESSES,
     CacheOption,
     DatabaseOption,
     DeviceOption,
@@ -31,7 +33,7 @@ from evo.cli.options import (
     open_cache,
     template_names,
 )
-from evo.cli.parse import absolute, form_of, notice, parse_problem, put, stdout
+from evo.cli.parse import absolute, form_of, notice, parse_problem, put, say, stdout
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from evo.task import Task
 
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Processes at work (default: one a core).")
+    int | None,
+    typer.Option("--jobs", min=1, max=MOST_PROCESSES, help="Processes at work (default: one a core)."),
 ]
 
 
@@ -60,7 +63,9 @@ MutateOption = Annotated[
 ZooOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The kernels to try (default: the task's own).")
 ]
-MutantsOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Try N mutants (default: all).")]
+MutantsOption = Annotated[
+    int | None, typer.Option(min=1, max=MOST, metavar="N", help="Try N mutants (default: all).")
+]
 
 
 def gate(
@@ -133,8 +138,8 @@ def _tell_zoo(found: Iterable[Finding], json: bool) -> int:
     findings = []
     for finding in found:
         findings.append(finding)
-        (notice if json else print)(zoo_line(finding))
-    print(as_json([asdict(f) for f in findings]) if json else zoo_summary(findings))
+        (notice if json else say)(zoo_line(finding))
+    say(as_json([asdict(f) for f in findings]) if json else zoo_summary(findings))
     return 0 if all(f.right for f in findings) else NothingFound.exit_code
 
 
@@ -146,7 +151,7 @@ def _tell_mutants(target: MutationTarget, count: int | None, jobs: int, json: bo
 
     def tell(tried: MutantResult) -> None:
         if tried.fate == "survived":
-            (notice if json else print)(mutant_line(tried))
+            (notice if json else say)(mutant_line(tried))
 
     result = record(target, try_mutants(target, count, jobs, tell))
     sys.stdout.write(as_json(result) if json else mutants_summary(result))
@@ -156,7 +161,9 @@ def _tell_mutants(target: MutationTarget, count: int | None, jobs: int, json: bo
 def audit(
     *,
     task: TaskArgument = DEFAULT_TASK,
-    points: Annotated[int, typer.Option(min=2, metavar="N", help="Points to try, over all templates.")] = 200,
+    points: Annotated[
+        int, typer.Option(min=2, max=MOST, metavar="N", help="Points to try, over all templates.")
+    ] = 200,
     template: TemplateOption = None,
     templates: TemplatesOption = None,
     jobs: JobsOption = None,

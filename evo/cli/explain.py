@@ -12,6 +12,7 @@ import typer
 
 from evo.cli.options import (
     DATABASE,
+    MOST,
     WHERE,
     CacheOption,
     DatabaseOption,
@@ -59,7 +60,7 @@ def insights(
     *,
     study: StudyArgument,
     top: Annotated[
-        int, typer.Option(min=1, help="Of how many templates, best first, parameters are shown.")
+        int, typer.Option(min=1, max=MOST, help="Of how many templates, best first, parameters are shown.")
     ] = 1,
     json: JsonOption = False,
     markdown: MarkdownOption = False,

@@ -12,6 +12,7 @@ import typer
 
 from evo.cli.options import (
     DATABASE,
+    MOST_PROCESSES,
     CacheOption,
     DatabaseOption,
     GpuOption,
@@ -22,7 +23,7 @@ from evo.cli.options import (
     open_cache,
     open_store,
 )
-from evo.cli.parse import form_of, stdout
+from evo.cli.parse import form_of, say, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def emulate(
     schedule: ScheduleOption = None,
     gpu: GpuOption = None,
     seed: SeedOption = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Threads that run the CTAs.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Threads that run the CTAs.")] = 1,
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
@@ -123,7 +124,7 @@ def _tell(result: Emulation, json: bool) -> None:
         sys.stdout.write(as_json(emulation_record(result)))
     else:
         for line in emulation_lines(result, color=stdout().color_system is not None):
-            print(line)
+            say(line)
 
 
 def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]:

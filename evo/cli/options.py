@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 DEFAULT_TASK = "attention"
 """The task of a command that is told of none."""
 DATABASE = "runs/evo.db"
+MOST_PROCESSES = 1024
+"""At work at once; more than a machine has cores for."""
+MOST = 1_000_000
+"""Of whatever is counted by an option."""
 WHERE, WHAT, HOW = "Where it runs", "What is searched", "How it is searched"
 
 
@@ -57,7 +61,8 @@ def study_names(incomplete: str) -> list[str]:
     """Silent where there is no database: a shell shows what a completion prints."""
     try:
         with open_store(os.environ.get("EVO_DATABASE", DATABASE)) as store:
-            return [study.name for study in store.studies() if study.name.startswith(incomplete)]
+            names = [study.name for study in store.studies()]
+            return [name for name in names if name.startswith(incomplete) and name.isprintable()]
     except EvoError:
         return []
 
@@ -213,7 +218,10 @@ KernelsOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, rich_help_panel=HOW, help="Equal seeds propose equal points.")
+    int,
+    typer.Option(
+        "--seed", min=0, max=2**63 - 1, rich_help_panel=HOW, help="Equal seeds propose equal points."
+    ),
 ]
 BudgetOption = Annotated[
     str,
@@ -230,6 +238,7 @@ RateOption = Annotated[
     typer.Option(
         "--rate",
         min=0.0001,
+        max=1e6,
         metavar="DOLLARS",
         rich_help_panel=HOW,
         help="What an hour of this machine costs.",
@@ -280,6 +289,10 @@ DeviceOption = Annotated[
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, rich_help_panel=HOW, help="Candidates at work at once (default: one a core)."
+        "--workers",
+        min=1,
+        max=MOST_PROCESSES,
+        rich_help_panel=HOW,
+        help="Candidates at work at once (default: one a core).",
     ),
 ]

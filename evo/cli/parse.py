@@ -45,7 +45,8 @@ def parse_budget(text: str, rate: float | None = None) -> float:
 def parse_bytes(text: str) -> int:
     """Bytes meant by "48K", "99KB", "101376" (K = 1024); else UsageError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k?)(?:i?b)?", text.strip().lower())
-    nbytes = int(float(match[1]) * (1024 if match[2] else 1)) if match else 0
+    wanted = float(match[1]) * (1024 if match[2] else 1) if match else 0.0
+    nbytes = int(wanted) if wanted < 2**31 else 0
     if nbytes < 1:
         raise UsageError(f"malformed size: {text}", "a size is a number of bytes or of KB: 101376, 48K, 99K")
     return nbytes
@@ -137,4 +138,29 @@ def put(tables: Iterable[Table], form: Form) -> None:
 
 
 def notice(text: str) -> None:
-    print(text, file=sys.stderr)
+    """Says it on stderr."""
+    from evo.report import for_terminal
+
+    print(for_terminal(text), file=sys.stderr)
+
+
+def notice_table(table: Table) -> None:
+    """Shows it on stderr."""
+    print(table.render("text", stderr()).rstrip(), file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """Says it on stdout; colours may be in it, but nothing else that a terminal obeys."""
+    from evo.report import for_terminal
+
+    print("".join(part if at % 2 else for_terminal(part) for at, part in enumerate(_COLOURS.split(text))))
+
+
+_COLOURS = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def put_code(text: str) -> None:
+    """Writes source or machine code: to a file or a pipe as it is, to a terminal without control codes."""
+    from evo.report import for_terminal
+
+    sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)

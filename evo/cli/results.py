@@ -13,6 +13,7 @@ import typer
 from evo.cli.options import (
     DATABASE,
     DEFAULT_TASK,
+    MOST,
     WHAT,
     CacheOption,
     DatabaseOption,
@@ -32,7 +33,7 @@ from evo.cli.options import (
     task_names,
     template_names,
 )
-from evo.cli.parse import absolute, form_of, notice, parse_problems, put, stdout
+from evo.cli.parse import absolute, form_of, notice, parse_problems, put, put_code, stdout
 from evo.errors import MachineError, UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def leaderboard(
     template: Annotated[
         str | None, typer.Option(autocompletion=template_names, help="Only this template.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Rows of a table at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="Rows of a table at most.")] = 20,
     json: JsonOption = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown.")] = False,
@@ -136,11 +137,9 @@ def show(
         study = store.study(stored.study)
         verdict = store.confirmations.verdict(stored.id)
     if source:
-        sys.stdout.write(stored.candidate.source)
+        put_code(stored.candidate.source)
     elif ptx or sass:
-        sys.stdout.write(
-            _code(stored, recorded_gpu(study).arch, sass, nvcc_or_environment(nvcc), open_cache(cache))
-        )
+        put_code(_code(stored, recorded_gpu(study).arch, sass, nvcc_or_environment(nvcc), open_cache(cache)))
     elif json:
         sys.stdout.write(as_json(trial_record(stored)))
     else:
@@ -187,7 +186,7 @@ def bench(
     dtype: DtypeOption = None,
     templates: TemplatesOption = None,
     quick: QuickOption = False,
-    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each shape.")] = 10,
+    rounds: Annotated[int, typer.Option(min=10, max=MOST, help="Rounds of each shape.")] = 10,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw it, too.")] = None,
     kernels: KernelsOption = None,
     device: DeviceOption = "auto",

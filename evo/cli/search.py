@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +45,18 @@ from evo.cli.options import (
     parse_ranking,
     study_names,
 )
-from evo.cli.parse import absolute, form_of, notice, parse_budget, parse_bytes, parse_problem, put, stderr
+from evo.cli.parse import (
+    absolute,
+    form_of,
+    notice,
+    notice_table,
+    parse_budget,
+    parse_bytes,
+    parse_problem,
+    put,
+    stderr,
+)
+from evo.cli.spares import first_evaluator
 from evo.errors import NothingFound, UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +106,7 @@ def search(
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
     budget_s = parse_budget(budget, rate)
-    with _first_evaluator("emulator" if gpu else device) as spare:
+    with first_evaluator("emulator" if gpu else device) as spare:
         from evo.study import Setup
         from evo.task import load_task
 
@@ -144,13 +155,13 @@ def resume(
     """
     from evo.study import Setup
 
-    with _first_evaluator("auto") as spare, open_store(database) as store:
+    with first_evaluator("auto") as spare, open_store(database) as store:
         found = store.study(study)
         rate = rate or found.rate
         if budget is not None:
             more = found.budget_s if budget.startswith("+") else 0.0
-            store.set_budget(found, more + parse_budget(budget.removeprefix("+"), rate), rate)
-            found = store.study(study)
+            total_s = more + parse_budget(budget.removeprefix("+"), rate)
+            found = replace(found, budget_s=total_s, rate=rate)  # stored when the search has the study
         if not found.left_s:
             raise UsageError(
                 f"study {study} has spent its budget of {found.budget_s:g} s",
@@ -294,19 +305,6 @@ def _pool(setup: Setup, spare: Spare) -> Pool:
     return Pool(EvaluatorSpec.of(setup), setup.study.workers, spare=spare)
 
 
-@contextmanager
-def _first_evaluator(device: str) -> Iterator[Spare]:
-    """The process that will evaluate first. It starts before anything else is looked at: importing torch
-    takes it longer than all that a search does before its first trial."""
-    from evo.child import ONE_THREAD, Spare
-
-    spare = Spare(("evo.evaluate.early", device), env=ONE_THREAD)
-    try:
-        yield spare
-    finally:
-        spare.close()
-
-
 def _created(
     store: Store, asked: Study, spaces: Mapping[str, SearchSpace], warm_start: Sequence[str]
 ) -> Study:
@@ -328,7 +326,7 @@ def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
 
     spaces = search_spaces(setup.templates, setup.limits, setup.study.problem)
     for name, space in spaces.items():
-        notice(space_table(name, space.feasible).render("text", stderr()).rstrip())
+        notice_table(space_table(name, space.feasible))
     return spaces
 
 
@@ -380,7 +378,7 @@ def _conclude(result: SearchResult, json: bool) -> None:
     else:
         put(leaderboards(result.best, groups), "text")
     if result.failures:
-        notice(failures_table(result.failures).render("text", stderr()).rstrip())
+        notice_table(failures_table(result.failures))
     for line in dead_parameters_text(result.dead):
         notice(line)
     notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")

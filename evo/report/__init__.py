@@ -2,6 +2,7 @@
 
 from evo.report.baselines import Groups, best_baseline, fastest_of, group_key, group_record
 from evo.report.tables import STYLES, Column, Facts, Form, Record, Table, as_json
+from evo.report.terminal import for_terminal
 from evo.report.times import counted_text, on_text, spread_text
 from evo.report.words import (
     an_estimate,
@@ -39,6 +40,7 @@ __all__ = [
     "duration",
     "estimates",
     "fastest_of",
+    "for_terminal",
     "group_key",
     "group_record",
     "interval_text",

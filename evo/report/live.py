@@ -23,6 +23,7 @@ from evo.report import (
     best_baseline,
     dollars,
     duration,
+    for_terminal,
     microseconds,
     point_text,
     ratio_text,
@@ -87,7 +88,7 @@ class PlainLines:
             self._last = None
 
     def _print(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True, markup=False)
+        self._console.print(for_terminal(line, lines=False), soft_wrap=True, markup=False)
 
 
 class LiveView:
@@ -121,9 +122,10 @@ def study_line(study: Study) -> str:
     """What is searched, where and how: the line that a search opens with."""
     limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
     target = f" as {study.target}" if study.target else ""
-    return (
+    return for_terminal(
         f"{study.name} · {study.problem.key} · {study.device} ({study.gpu}{target}){limits} · "
-        f"strategy {study.strategy}, seed {study.seed}"
+        f"strategy {study.strategy}, seed {study.seed}",
+        lines=False,
     )
 
 
@@ -156,9 +158,12 @@ def lines(progress: Progress) -> RenderableType:
     if spent := usage_text(progress.usage):
         grid.add_row("time", spent)
     if progress.step:
-        grid.add_row("confirming", Text(progress.step))
+        grid.add_row("confirming", Text(for_terminal(progress.step, lines=False)))
     for i, doing in enumerate(() if progress.step else progress.activity):
-        grid.add_row("workers" if i == 0 else "", Text(doing, no_wrap=True, overflow="ellipsis"))
+        grid.add_row(
+            "workers" if i == 0 else "",
+            Text(for_terminal(doing, lines=False), no_wrap=True, overflow="ellipsis"),
+        )
     if progress.phase == "finishing":
         grid.add_row("", Text(FINISHING, "yellow"))
     return Group(Text(study_line(progress.study), "bold"), grid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Table, duration
+from evo.report import Column, Record, Table, duration
 
 if TYPE_CHECKING:  # these bring SQLAlchemy and more, which a renderer does not need
     from evo.search import DeadParameter
@@ -69,9 +69,18 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     columns = (
         Column("check", lambda r: str(r["check"])),
         Column("", lambda r: str(r["status"])),
-        Column("found", lambda r: r["found"] + (f"\n→ {r['advice']}" if r["advice"] else ""), folds=True),
+        Column(
+            "found",
+            lambda r: r["found"] + (f"\n→ {r['advice']}" if r["advice"] else ""),
+            folds=True,
+            lines=True,
+        ),
     )
     return Table("", columns, tuple(asdict(f) for f in findings))
+
+
+def _found(record: Record) -> str:
+    return str(record["found"]) + (f"\n→ {record['advice']}" if record["advice"] else "")
 
 
 def space_table(template: str, feasible: FeasibleSet) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
+
+from evo.report.terminal import for_terminal
 
 Form = Literal["text", "json", "csv", "markdown"]
 Record = Mapping[str, Any]
@@ -50,6 +53,12 @@ class Column:
     """Whether a cell is folded over several lines where the terminal is narrow."""
     wide: bool = False
     """Whether the column is left out of a text that is too narrow for all; the last of them goes first."""
+    lines: bool = False
+    """Whether a cell may have several lines."""
+
+    def text(self, record: Record) -> str:
+        """The cell, for a terminal."""
+        return for_terminal(self.cell(record), self.lines)
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Table:
 
     def titled_markdown(self) -> str:
         """The table in Markdown below its title: where there are several, each must say what it is."""
-        return f"**{self.title}**\n\n{self._markdown()}"
+        return f"**{for_terminal(self.title, lines=False)}**\n\n{self._markdown()}"
 
     def _csv(self) -> str:
         out = io.StringIO()
@@ -82,7 +91,7 @@ class Table:
         writer = csv.DictWriter(out, keys, lineterminator="\n")
         writer.writeheader()
         for record in self.records:
-            writer.writerow({k: json.dumps(v) if isinstance(v, Mapping) else v for k, v in record.items()})
+            writer.writerow({key: _field(value) for key, value in record.items()})
         return out.getvalue()
 
     def _markdown(self) -> str:
@@ -91,7 +100,7 @@ class Table:
             "|" + "|".join("--:" if column.right else "---" for column in self.columns) + "|",
         ]
         for record in self.records:
-            cells = (column.cell(record).replace("|", "\\|") for column in self.columns)
+            cells = (column.text(record).replace("|", "\\|") for column in self.columns)
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
@@ -102,14 +111,14 @@ class Table:
         below = columns.pop() if self._cramped(columns, console.width) else None
         with console.capture() as captured:
             if self.title:
-                console.print(Text(self.title, "bold"))
+                console.print(Text(for_terminal(self.title, lines=False), "bold"))
             console.print(self._grid(columns, console.width))
         lines = [line.rstrip() for line in captured.get().splitlines()]
         if below is not None:
             head = len(lines) - len(self.records)  # a title may take several lines
             rows = zip(lines[head:], self.records, strict=True)
             lines[head:] = [
-                line for row, r in rows for line in (row, *_indented(below.cell(r), console.width))
+                line for row, r in rows for line in (row, *_indented(below.text(r), console.width))
             ]
         return "\n".join(lines) + "\n"
 
@@ -126,7 +135,7 @@ class Table:
     def _needs(self, column: Column, room: int = LEAST_FOLDED_WIDTH) -> int:
         """Characters that a column takes, with the two to the next one; a column that folds needs at most
         `room`."""
-        cells = [column.heading, *(column.cell(record) for record in self.records)]
+        cells = [column.heading, *(column.text(record) for record in self.records)]
         longest = max(len(line) for cell in cells for line in cell.split("\n"))
         return 2 + (min(longest, room) if column.folds else longest)
 
@@ -146,7 +155,7 @@ class Table:
             whole = fits and not column.folds
             grid.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole)
         for record in self.records:
-            cells = [column.cell(record) for column in columns]
+            cells = [column.text(record) for column in columns]
             grid.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in cells))
         return grid
 
@@ -165,11 +174,11 @@ class Facts:
 
     def render(self, form: Form, console: Console) -> str:
         """As text or as Markdown."""
-        shown = [(label, text) for label, text in self.lines if text]
+        shown = [(for_terminal(label, lines=False), for_terminal(text)) for label, text in self.lines if text]
         if form == "markdown":
             return "".join(f"- **{label}**: {text}\n" for label, text in shown)
         with console.capture() as captured:
-            console.print(Text(self.title, self.style))
+            console.print(Text(for_terminal(self.title, lines=False), self.style))
             grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
@@ -181,4 +190,16 @@ class Facts:
 
 def as_json(value: object) -> str:
     """`value` as a person and a script both can read it."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str, allow_nan=False) + "\n"
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str, allow_nan=False)
+    # outside of ASCII JSON may hold what a terminal obeys, and lone surrogates
+    return _NOT_SHOWN.sub(lambda odd: json.dumps(odd[0])[1:-1], text) + "\n"
+
+
+_NOT_SHOWN = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
+
+
+def _field(value: object) -> object:
+    """A field of CSV."""
+    if isinstance(value, Mapping):
+        value = json.dumps(value)
+    return for_terminal(value, lines=False) if isinstance(value, str) else value

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from evo.device.emulator.fitted import is_fitted
+from evo.report.terminal import for_terminal
 from evo.trial import Point, Value
 
 SHOWN_KERNELS = 3
@@ -47,7 +48,8 @@ def plain(value: Value) -> str:
 
 def point_text(point: Point) -> str:
     """`bm=64 bn=128 swizzle=xor`."""
-    return " ".join(f"{name}={plain(value)}" for name, value in point.items())
+    text = " ".join(f"{name}={plain(value)}" for name, value in point.items())
+    return for_terminal(text, lines=False)
 
 
 def score_text(median_us: float | None, estimate_us: float | None) -> str:

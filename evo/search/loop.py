@@ -111,7 +111,8 @@ def search(
     """
     with _closing(workers), interrupts() as interrupted:
         clock = Clock(
-            store.claim(study, workers.capacity), reserve_s(study.budget_s) if confirm_with else 0.0
+            store.claim(study, workers.capacity, study.budget_s, study.rate),
+            reserve_s(study.budget_s) if confirm_with else 0.0,
         )
         status = "failed"
         try:

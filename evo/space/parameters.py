@@ -46,6 +46,9 @@ class Parameter:
         if not self.values:
             raise BadTemplate(f"parameter {self.name} has no values", "give at least one")
         for value in self.values:
+            if not isinstance(value, int | float | str) or not abs(_size(value)) < 2**63:
+                hint = "True, False, a text, or a number below 2^63"
+                raise BadTemplate(f"parameter {self.name}: unusable value {value!r}", hint)
             if isinstance(value, str) and not _TEXT.fullmatch(value):
                 raise BadTemplate(f"parameter {self.name}: unusable value {value!r}", "letters, digits, _.+-")
         if len({(type(v), v) for v in self.values}) != len(self.values):
@@ -99,6 +102,10 @@ class Parameter:
         """The values as an array; of objects where their types differ."""
         uniform = len({type(v) for v in self.values}) == 1
         return np.array(self.values, dtype=None if uniform else object)
+
+
+def _size(value: Value) -> float:
+    return 0 if isinstance(value, str) else value
 
 
 def _same(a: object, b: object) -> bool:

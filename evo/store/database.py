@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from evo.errors import StoreError, UnknownName, UsageError
 from evo.store.confirmations import Confirmations
 from evo.store.engine import Database, insert_once
 from evo.store.leaderboard import Filter, best_rows
-from evo.store.owner import Owner
+from evo.store.owner import STALE_S, Owner
 from evo.store.records import (
     Failure,
     LeaderboardRow,
@@ -38,6 +39,8 @@ from evo.store.times import times_of
 from evo.study import Study
 from evo.trial import InputTime, Outcome, Trial, digest_of
 
+LONGEST_NAME = 200
+"""Characters of a study's name."""
 _GOOD = ("TIMED", "GREEN")
 
 _REVISED = (
@@ -82,7 +85,9 @@ class Store:
 
     def create(self, study: Study) -> Study:
         """The new study, with its id. UsageError if there is one of that name."""
-        if not study.name or "/" in study.name or study.name.strip() != study.name or study.name.isdecimal():
+        name = study.name
+        odd = name.strip() != name or name.isdecimal() or len(name) > LONGEST_NAME or not name.isprintable()
+        if not name or "/" in name or odd:
             raise UsageError(f"unusable study name: {study.name!r}", "a word, such as night-1, without /")
         insert = sa.insert(studies).values(**study_columns(study))
         try:
@@ -115,9 +120,11 @@ class Store:
         taken = {study.name for study in self.studies()}
         return next(name for n in range(1, len(taken) + 2) if (name := f"{stem}-{n}") not in taken)
 
-    def claim(self, study: Study, lookahead: int) -> Study:
+    def claim(
+        self, study: Study, lookahead: int, budget_s: float | None = None, rate: float | None = None
+    ) -> Study:
         """Marks `study` as running in this process, and gives it back as it stands now; with `lookahead`
-        where it has none yet.
+        where it has none yet, and with another budget and rate where they are given.
 
         UsageError if another live process runs it: two searches may share a database, not a study.
         """
@@ -128,10 +135,13 @@ class Store:
             if owner is not None and owner != me and owner.alive(row["heartbeat"]):
                 raise UsageError(
                     f"study {study.name} is being searched or confirmed by {owner}",
-                    "wait for it, stop it, or start another study in the same database",
+                    "wait for it, stop it, or start another study in the same database "
+                    f"(from another machine or container it is free {STALE_S:.0f} s after it died)",
                 )
             mine = owner_columns(me) | {"heartbeat": time.time(), "status": "running"}
             mine["lookahead"] = row["lookahead"] or lookahead
+            mine |= {} if budget_s is None else {"budget_s": budget_s}
+            mine |= {} if rate is None else {"rate": rate}
             connection.execute(sa.update(studies).where(studies.c.id == study.id).values(**mine))
             return {**row, **mine}
 
@@ -144,11 +154,6 @@ class Store:
     def heartbeat(self, study: Study, spent_s: float) -> None:
         """Keeps `study` claimed and its spent budget true."""
         self._update(study, heartbeat=time.time(), spent_s=spent_s)
-
-    def set_budget(self, study: Study, budget_s: float, rate: float | None = None) -> Study:
-        """The study with another budget (and rate)."""
-        self._update(study, budget_s=budget_s, **({} if rate is None else {"rate": rate}))
-        return self.study(study.name)
 
     def set_baselines(self, study: Study, baselines_us: Mapping[str, float]) -> None:
         """The medians of the baselines, as last measured beside a candidate."""
@@ -239,7 +244,7 @@ class Store:
         """A trial whole, by `STUDY/NUMBER` or by its id over all studies. UnknownName if there is none."""
         text = str(reference)
         name, _, number = text.rpartition("/")
-        if not number.isdecimal() or int(number) >= 1 << 31:
+        if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) >= 1 << 31:
             raise UsageError(f"malformed trial: {text}", "STUDY/NUMBER as in night-1/12, or a trial's id")
         which = trials.c.id == int(number)
         if name:

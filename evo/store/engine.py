@@ -4,22 +4,24 @@ that say what to do."""
 from __future__ import annotations
 
 import json
+import os
 import random
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.engine.url import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.engine.url import URL
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError
 
 from evo.errors import StoreError
+from evo.store.address import Address
 from evo.store.schema import HEAD, VERSION_TABLE, metadata, schema_version
 from evo.store.views import VIEWS
 
@@ -35,18 +37,17 @@ class Database:
     where another transaction got in the way, so the function must have no other effect."""
 
     def __init__(self, url: str, create: bool = True, notice: Callable[[str], None] = lambda _: None) -> None:
-        self.url = _parse(url)
-        self.file = _sqlite_file(self.url)
-        if self.file:
-            _make_room(self.file, create)
-        self._engine = _engine(self.url)
+        self._address = Address.of(url)
+        if self._address.file:
+            _make_room(self._address.file, create)
+        self._engine = _engine(self._address)
         self._writer = self._engine.execution_options(evo_writes=True)
         self._migrate(notice)
 
     @property
     def name(self) -> str:
         """For messages: the file, or the URL without its password."""
-        return str(self.file) if self.file else self.url.render_as_string(hide_password=True)
+        return self._address.name
 
     def read(self, query: Callable[[Connection], Result]) -> Result:
         return self._attempt(self._engine, query)
@@ -70,6 +71,8 @@ class Database:
             except BaseException as error:
                 undo()
                 if not isinstance(error, DBAPIError):
+                    if isinstance(error, UnicodeError | LookupError) and self._address.file is None:
+                        raise StoreError(f"cannot reach {self.name}: {type(error).__name__}", "") from None
                     raise
                 if attempt == RETRIES - 1 or not _passing(error):
                     raise self._explain(error) from error
@@ -79,8 +82,12 @@ class Database:
 
     def _migrate(self, notice: Callable[[str], None]) -> None:
         """Brings the schema to HEAD; refuses a newer one, and a database that belongs to something else."""
-        if self.read(_version) == HEAD:
+        version = self.read(_version)
+        if version == HEAD:
             return
+        if self._address.file and version and _reading(self._address.file):
+            hint = "copy it to where you may write: the copy is upgraded when it is opened"
+            raise StoreError(f"{self.name} has schema {version} and may not be written here", hint)
 
         def bring(connection: Connection) -> str | None:
             if connection.dialect.name == "postgresql":  # SQLite's writers already stand in line
@@ -129,7 +136,7 @@ class Database:
         _make_views(connection)
 
     def _explain(self, error: DBAPIError) -> StoreError:
-        text = str(error.orig).strip()
+        text = self._address.hidden(str(error.orig).strip())
         low = text.lower()
         for words, what, hint in _EXPLANATIONS:
             if any(word in low for word in words):
@@ -146,7 +153,7 @@ _EXPLANATIONS = (
     (
         ("readonly", "unable to open", "permission denied"),
         "cannot open {name}: {text}",
-        "check that you may write there, also to its folder, or choose another database",
+        "check that you may write there, also to its folder, or copy it and its -wal file",
     ),
     (
         ("not a database", "malformed"),
@@ -204,29 +211,6 @@ def _version(connection: Connection) -> str | None:
     return None if version is None else str(version)
 
 
-def _parse(text: str) -> URL:
-    """A URL, or a path to an SQLite file. StoreError where it is neither."""
-    hint = "a file (runs/evo.db) or postgresql://user@host/name"
-    if not re.match(r"[A-Za-z][\w+]*:(?!\\)", text) and "://" not in text:
-        if not text.strip():
-            raise StoreError("no database is named", hint)
-        return URL.create("sqlite", database=text)
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError) as error:
-        raise StoreError(f"malformed database URL: {text}", hint) from error
-    backend = url.get_backend_name()
-    if backend == "sqlite" and url.database and not url.host:
-        return url
-    if backend in ("postgresql", "postgres"):
-        return url.set(drivername="postgresql+psycopg")
-    raise StoreError(f"malformed database URL: {url.render_as_string(hide_password=True)}", hint)
-
-
-def _sqlite_file(url: URL) -> Path | None:
-    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
-
-
 def _make_room(file: Path, create: bool) -> None:
     try:
         if file.exists():
@@ -242,19 +226,44 @@ def _make_room(file: Path, create: bool) -> None:
         raise StoreError(f"cannot open {file}: {error.strerror}", hint) from error
 
 
-def _engine(url: URL) -> Engine:
+def _engine(address: Address) -> Engine:
     as_json = {"json_serializer": _to_json, "json_deserializer": json.loads}
-    if url.get_backend_name() != "sqlite":
+    if address.file is None:
         try:
-            return sa.create_engine(url, pool_pre_ping=True, **as_json)
+            return sa.create_engine(address.url, pool_pre_ping=True, hide_parameters=True, **as_json)
         except (NoSuchModuleError, ModuleNotFoundError) as error:
             raise StoreError(
                 "PostgreSQL needs the psycopg driver", "pip install 'evo-kernels[postgres]'"
             ) from error
+    reads = _reading(address.file)
+    url = reads or address.url
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **as_json)
-    sa.event.listen(engine, "connect", _set_up_sqlite)
+    sa.event.listen(engine, "connect", _set_up_reader if reads else _set_up_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _reading(file: Path) -> URL | None:
+    """The URL by which a file is read that this process may not write to, or whose folder it may not: as it
+    is on a read-only disk. None for any other.
+
+    SQLite makes files beside a database, also to read one. Where it may not, it can read a database that no
+    process is changing ("immutable"): one without a write-ahead log, or with an empty one."""
+    where = file.absolute()
+    if _may_write(where) and _may_write(where.parent):
+        return None
+    log = where.with_name(f"{where.name}-wal")
+    how = {"mode": "ro"} if log.exists() and log.stat().st_size else {"immutable": "1"}
+    return URL.create("sqlite", database=f"file:{quote(str(where))}", query={"uri": "true", **how})
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _set_up_reader(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA query_only=ON")
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
