@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -196,7 +197,10 @@ def session(compiler: Compiler) -> Iterator[TimingSession]:
     device.close()
 
 
-def green(session: TimingSession, compiler: Compiler, template_name: str, **changed: Any) -> Any:
+def green(
+    session: TimingSession, compiler: Compiler, template_name: str, more: str = "", **changed: Any
+) -> Any:
+    """A GREEN kernel; `more`: CUDA that it runs first."""
     from evo.gate import check
     from evo.task import load_task
     from evo.template import load_template
@@ -208,11 +212,67 @@ def green(session: TimingSession, compiler: Compiler, template_name: str, **chan
 
     def kernel_for(problem: Problem) -> Any:
         candidate = template.candidate(point, problem)
-        binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
+        source = candidate.source.replace(SHARED, more + SHARED)
+        binary = compiler.compile(source, candidate.entry, device.gpu.arch)
         return device.load(binary, candidate.launch), candidate.launch
 
     tiles = template.tiles(point, session.problem)
     return check(kernel_for, device, task, session.problem, tiles, seed=1)
+
+
+SHARED = "    extern __shared__ __align__(128) unsigned char shared_memory[];"
+"""The first line of a kernel of `flash_mma`."""
+BET = """
+    if (fabsf(static_cast<float>(q[threadIdx.x % 64])) > 6.f)
+        for (const long long begin = clock64(); clock64() - begin < 3200;) continue;
+"""
+"""Extra work where an element of the first query is large: on `sharp` inputs alone, 1.6 µs."""
+
+
+@needs_gpu
+def test_a_kernel_that_is_slower_on_one_input_is_ranked_by_that(
+    session: TimingSession, compiler: Compiler
+) -> None:
+    session.incumbent_us = None
+    sure, bet = (session.measure(green(session, compiler, "flash_mma", more)) for more in ("", BET))
+    assert not sure.varies
+    assert bet.varies
+    assert bet.times["normal"].median_us == pytest.approx(sure.times["normal"].median_us, rel=0.03)
+    assert bet.median_us == bet.times["sharp"].median_us
+    assert 1.2 < bet.median_us / sure.median_us < 1.45
+    assert bet.on == "sharp"
+    assert session.incumbent_us == sure.median_us
+
+
+@needs_gpu
+def test_a_kernel_that_lost_on_one_input_is_not_timed_on_the_next(
+    session: TimingSession, compiler: Compiler
+) -> None:
+    session.incumbent_us = None
+    session.measure(green(session, compiler, "flash_mma"))
+    timing = session.measure(green(session, compiler, "flash_mma", BET))
+    assert list(timing.times) == ["normal", "sharp"]
+    assert not timing.complete
+
+
+@needs_gpu
+def test_a_baseline_never_takes_more_than_half_of_the_free_memory(session: TimingSession) -> None:
+    import torch
+
+    def takes(share: float) -> Any:
+        def run(inputs: Any) -> Any:
+            free, _ = torch.cuda.mem_get_info()
+            return torch.empty(int(share * free), dtype=torch.uint8, device=inputs["q"].device)
+
+        return run
+
+    sets = InputSets(session.device, load_task("attention"), session.problem, session.settings, 3)
+    with torch.no_grad():
+        baselines = {"modest": takes(0.1), "greedy": takes(0.7)}
+        replays, skipped = capture_baselines(session.watch, sets, baselines)
+    assert set(replays) == {"modest"}
+    assert re.fullmatch(r"it needs more than \d+\.\d GB, half of the free memory", skipped["greedy"])
+    torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # the limit is gone
 
 
 @needs_gpu
