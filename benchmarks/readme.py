@@ -22,7 +22,15 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import record as records
 from benchmarks.picture import GROUPS, THEMES, picture
-from evo.report import interval_text, microseconds, point_text, ratio_text
+from evo.report import (
+    counted_text,
+    group_record,
+    interval_text,
+    microseconds,
+    point_text,
+    ratio_text,
+    spread_text,
+)
 from evo.store import Store
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -64,6 +72,10 @@ def recorded(database: str) -> dict[str, Any]:
             "speedup": row.speedup,
             "speedup_low": row.speedup_low,
             "speedup_high": row.speedup_high,
+            "ranking": row.ranking,
+            "times_us": {on: time.median_us for on, time in row.times.items()},
+            "versus_us": row.times[row.on].baselines_us.get(row.versus or "") if row.on else None,
+            **group_record({"SDPA": tuple(SDPA)}, row.times, row.ranking),
             "versions": {**stored.versions, "compiler": stored.compiler},
             "date": stored.created[:10],
         }
@@ -91,6 +103,9 @@ def block(record: dict[str, Any]) -> str:
         f"{done} {first['date']}, {first['protocol']} L2: medians of replayed CUDA graphs, interleaved",
         f"with the baselines in one process ({versions}; commit {record['commit'][:10]}).",
     ]
+    if first.get("times_us"):
+        counted = counted_text(first["ranking"], list(first["times_us"]))
+        lines.append(f"A time is the {counted}; a ratio is the smallest of theirs.")
     return "\n".join([BEGIN, *lines, END])
 
 
@@ -98,16 +113,20 @@ def table_row(row: dict[str, Any]) -> str:
     """A problem as a row of Markdown."""
     name, baseline_us = min(row["baselines_us"].items(), key=lambda item: float(item[1]))
     if row.get("versus"):
-        name, baseline_us = row["versus"], row["baselines_us"][row["versus"]]
+        name, baseline_us = row["versus"], row.get("versus_us") or row["baselines_us"][row["versus"]]
     sdpa_us, sdpa = min((us, n) for n, us in row["baselines_us"].items() if n in SDPA)
+    ratio = sdpa_us / row["median_us"]
+    if row.get("sdpa_speedup"):
+        sdpa_us, sdpa, ratio = row["fastest_sdpa_us"], row["fastest_sdpa"], row["sdpa_speedup"]
+    mark = spread_text({on: {"median_us": us} for on, us in row.get("times_us", {}).items()})
     cells = (
         row["problem"],
         row["gpu"],
-        microseconds(row["median_us"]),
+        microseconds(row["median_us"]) + (f" ({mark})" if mark else ""),
         interval_text(row["low_us"], row["high_us"]),
         f"{microseconds(baseline_us)} {name}",
         ratio_text(row["speedup"], row["speedup_low"], row["speedup_high"]),
-        f"{microseconds(sdpa_us)} {sdpa} ({sdpa_us / row['median_us']:.2f}x)",
+        f"{microseconds(sdpa_us)} {sdpa} ({ratio:.2f}x)",
         f"{row['template']} `{point_text(row['point'])}`",
     )
     return "| " + " | ".join(cells) + " |"

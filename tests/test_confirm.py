@@ -17,7 +17,7 @@ import pytest
 from finals import SimulatedWorker, WildSpec
 from landscape import PROBLEM, LandscapeWorkers, new_study, spaces_of
 from rich.console import Console
-from test_timing import needs_gpu
+from test_timing_gpu import needs_gpu
 
 import evo.confirm
 from evo.cli.explain import ended

@@ -56,6 +56,35 @@ def test_a_recorded_leaderboard_is_written_as_a_table() -> None:
     assert shown.with_block(written, shown.block(shown.read())) == readme
 
 
+def test_a_leaderboard_on_several_timing_inputs_says_so() -> None:
+    row = {
+        "problem": "p",
+        "gpu": "g",
+        "template": "t",
+        "point": {},
+        "median_us": 5.46,
+        "low_us": 5.45,
+        "high_us": 5.47,
+        "protocol": "warm",
+        "baselines_us": {"flash": 10.27, "cudnn": 9.1},
+        "speedup": 1.66,
+        "speedup_low": 1.65,
+        "speedup_high": 1.67,
+        "versus": "cudnn",
+        "versus_us": 9.05,
+        "ranking": "worst",
+        "times_us": {"normal": 3.41, "sharp": 5.46},
+        "sdpa_speedup": 1.66,
+        "fastest_sdpa": "cudnn",
+        "fastest_sdpa_us": 9.05,
+        "versions": {},
+        "date": "2026-01-02",
+    }
+    block = shown.block({"commit": "0123456789abcdef", "results": {"rows": [row]}})
+    assert "| 5.46 µs (data-dependent 3.41 to 5.46) | [5.45, 5.47] | 9.05 µs cudnn | 1.66x" in block
+    assert "A time is the worst of normal, sharp; a ratio is the smallest of theirs." in block
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", document.read_text()):

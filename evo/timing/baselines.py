@@ -17,6 +17,8 @@ def capture_baselines(
 ) -> tuple[dict[str, Replay], dict[str, str]]:
     """Baselines as graphs, by name; and those that cannot be captured, with the reason. One that is Tunable
     is tuned first, once. None may take more than half of the memory that is free before it."""
+    import torch
+
     captured, skipped = {}, {}
     for name, run in baselines.items():
         limit = 0
@@ -28,6 +30,8 @@ def capture_baselines(
                 captured[name] = _captured(watch, sets.of_baseline(run))
         except RuntimeError as error:
             skipped[name] = refusal(error, limit)
+        if name in skipped:  # what it took is free by now: others need it
+            torch.cuda.empty_cache()
     return captured, skipped
 
 
