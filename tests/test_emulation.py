@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from ptx.programs import entry
 from ptx.running import COPY, binary_of, h200
 
-from evo.device.emulator import EmulatorKernel
+from evo.device.emulator import EmulatorDevice, EmulatorKernel
 from evo.errors import UsageError
 from evo.explain.emulation import Emulation, emulate, entries_in
 from evo.explain.launch_arguments import filled, parse_arguments, parse_launch
@@ -103,3 +104,14 @@ def test_bank_conflicts_are_counted() -> None:
     counters = result.runs[0].execution.counters
     assert counters["shared_wavefronts_ideal"] == 4
     assert counters["shared_wavefronts"] == 4 * 32
+
+
+def test_an_estimate_counts_what_dram_must_bring() -> None:
+    args, buffers = parse_arguments(["in:u32:1000000", "out:u32:1000000"])
+    slow = EmulatorDevice(replace(h200().gpu, l2_bytes=1 << 20, dram_gbps=100.0))
+    copy = binary_of(entry(COPY + "ld.global.u32 %v, [%in]; st.global.u32 [%out], %v;"))
+    config = LaunchConfig((1, 1, 1), (64, 1, 1), 0, args)
+    found = emulate(EmulatorKernel(slow, copy), config, buffers, ["default"])
+    assert found.estimate is not None
+    assert found.estimate.bound == "memory"
+    assert found.estimate.us > 8_000_000 / 100e3

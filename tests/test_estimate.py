@@ -20,20 +20,23 @@ SHAPE = LaunchConfig((8, 8, 1), (128, 1, 1), 40960, ())
 
 def test_more_work_never_takes_less_time() -> None:
     gpu, few = KNOWN_GPUS["H200"], Resources(128, 0, 0, 0)
-    base = estimate(WORK, few, SHAPE, gpu).us
+    base = estimate(WORK, few, SHAPE, gpu, 0).us
     for name, amount in WORK.items():
         if name not in ("ctas", "warps"):
-            assert estimate({**WORK, name: amount * 4}, few, SHAPE, gpu).us >= base, name
-    assert estimate(WORK, Resources(128, 4000, 0, 0), SHAPE, gpu).us > base
+            assert estimate({**WORK, name: amount * 4}, few, SHAPE, gpu, 0).us >= base, name
+    assert estimate(WORK, Resources(128, 4000, 0, 0), SHAPE, gpu, 0).us > base
 
 
 def test_a_slower_gpu_takes_longer() -> None:
     few = Resources(128, 0, 0, 0)
-    assert estimate(WORK, few, SHAPE, KNOWN_GPUS["L4"]).us > estimate(WORK, few, SHAPE, KNOWN_GPUS["H200"]).us
+    assert (
+        estimate(WORK, few, SHAPE, KNOWN_GPUS["L4"], 0).us
+        > estimate(WORK, few, SHAPE, KNOWN_GPUS["H200"], 0).us
+    )
 
 
 def test_an_estimate_says_that_it_is_one() -> None:
-    found = estimate(WORK, Resources(128, 0, 0, 0), SHAPE, KNOWN_GPUS["H200"])
+    found = estimate(WORK, Resources(128, 0, 0, 0), SHAPE, KNOWN_GPUS["H200"], 0)
     assert "a guess: the model was fitted to other kernels, not measured" in found.explain()
     assert "an estimate, not measured" in replace(found, fitted=True).explain()
     assert is_fitted("attention", "flash_mma")

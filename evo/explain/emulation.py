@@ -122,9 +122,13 @@ def emulate(
     *,
     source: str = "",
     seed: int = 0,
+    nbytes: int | None = None,
 ) -> Emulation:
     """Run `kernel` under every schedule on fresh, equal buffers. A fault ends its schedule, not the
-    others."""
+    others. `nbytes` is the traffic that no kernel can do without: by default every buffer is read or written
+    once, and one that is both, twice."""
+    if nbytes is None:
+        nbytes = sum(b.nbytes * (2 if b.role == "inout" else 1) for b in buffers)
     device = kernel.device
     runs = []
     for schedule in schedules:
@@ -144,7 +148,7 @@ def emulate(
     well = next((run for run in runs if not run.execution.fault), None)
     model = None
     if well and device.gpu.clock_ghz:
-        model = estimate(well.execution.counters, kernel.binary.resources, launch, device.gpu)
+        model = estimate(well.execution.counters, kernel.binary.resources, launch, device.gpu, nbytes)
     return Emulation(kernel.entry.name, source, launch, device.name, tuple(runs), tuple(buffers), model)
 
 
@@ -191,7 +195,13 @@ def emulate_candidate(
     ]
     source = candidate.source
     result = emulate(
-        kernel, candidate.launch, buffers, schedules or device.schedules, source=source, seed=seed
+        kernel,
+        candidate.launch,
+        buffers,
+        schedules or device.schedules,
+        source=source,
+        seed=seed,
+        nbytes=sum(spec.nbytes * (spec.read + spec.written) for spec in specs),
     )
     fitted = is_fitted(candidate.problem.task, candidate.template)
     return replace(result, estimate=result.estimate and replace(result.estimate, fitted=fitted))

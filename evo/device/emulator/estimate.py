@@ -124,7 +124,7 @@ class Estimate:
 
 
 def estimate_us(
-    counters: Mapping[str, float], resources: Resources, launch: LaunchConfig, gpu: Gpu, nbytes: int = 0
+    counters: Mapping[str, float], resources: Resources, launch: LaunchConfig, gpu: Gpu, nbytes: int
 ) -> float:
     """Estimated time of one launch in µs. `counters` are a LaunchReport's, `nbytes` the task's compulsory
     traffic."""
@@ -132,7 +132,7 @@ def estimate_us(
 
 
 def estimate(
-    counters: Mapping[str, float], resources: Resources, launch: LaunchConfig, gpu: Gpu, nbytes: int = 0
+    counters: Mapping[str, float], resources: Resources, launch: LaunchConfig, gpu: Gpu, nbytes: int
 ) -> Estimate:
     """The same with its parts. Raises ValueError for a GPU without a clock in the table."""
     if not gpu.clock_ghz:
