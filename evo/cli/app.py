@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from evo import __version__
-from evo.cli import champions, checks, explain, kernel, results, search
+from evo.cli import champions, checks, explain, kernel, own, results, search
 from evo.cli.parse import notice
 from evo.cli.task_command import TaskCommand
 from evo.errors import EvoError, UsageError, passwords_of, without_passwords
@@ -60,6 +60,7 @@ _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
         explain.report,
         explain.export,
     ),
+    "Your own kernel": (own.new, own.try_),
     "One kernel": (kernel.replay, kernel.emulate),
     "Is all of it right": (checks.gate, checks.audit, checks.doctor),
 }
@@ -67,7 +68,10 @@ _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
 for _panel, _functions in _COMMANDS.items():
     for _function in _functions:
         _kind = TaskCommand if "flag" in inspect.signature(_function).parameters else TyperCommand
-        app.command(cls=_kind, rich_help_panel=_panel, help=_paragraphs(_function.__doc__ or ""))(_function)
+        _name = _function.__name__.rstrip("_").replace("_", "-")
+        app.command(_name, cls=_kind, rich_help_panel=_panel, help=_paragraphs(_function.__doc__ or ""))(
+            _function
+        )
 
 
 def _root(

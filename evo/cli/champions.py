@@ -23,7 +23,7 @@ from evo.cli.options import (
     gpu_names,
     open_store,
 )
-from evo.cli.parse import absolute, form_of, notice, parse_problem
+from evo.cli.parse import form_of, notice, parse_problem, task_folders
 
 
 def promote(
@@ -83,7 +83,7 @@ def champion(
     from evo.report import as_json
     from evo.task import load_task
 
-    folders = absolute(templates)
+    folders = task_folders(templates)
     problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
     choice = choose(problem, Limits.of(gpu_named(gpu)), champions(*kernels_folders(kernels)), folders)
     if form_of(json) == "json":

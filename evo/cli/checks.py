@@ -33,7 +33,7 @@ from evo.cli.options import (
     open_cache,
     template_names,
 )
-from evo.cli.parse import absolute, form_of, notice, parse_problem, put, say, stdout
+from evo.cli.parse import form_of, notice, parse_problem, put, say, stdout, task_folders
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def gate(
 
     if self_test == (mutate is not None):
         raise UsageError("what about the gate?", "evo gate --self-test, or evo gate --mutate TEMPLATE")
-    folders, built, compiler = absolute(templates), open_cache(cache).root, nvcc_or_environment(nvcc)
+    folders, built, compiler = task_folders(templates), open_cache(cache).root, nvcc_or_environment(nvcc)
     loaded = load_task(task, folders)
     if mutate is None:
         chosen, stands_for = choose_device(device, gpu, None)
@@ -194,7 +194,7 @@ def audit(
     from evo.study import templates_of
     from evo.task import load_task
 
-    folders = absolute(templates)
+    folders = task_folders(templates)
     loaded = load_task(task, folders)
     problem = parse_problem(loaded, shape, dtype, flag or ())
     chosen, stands_for = choose_device(device, gpu, None)

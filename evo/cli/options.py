@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.cli.parse import notice
+from evo.cli.parse import OWN_TASKS, notice
 from evo.errors import EvoError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def task_names(incomplete: str) -> list[str]:
 def _named_folders() -> list[Path]:
     """The folders of templates that the environment names and that are there."""
     named = map(Path, filter(None, os.environ.get("EVO_TEMPLATES", "").split(os.pathsep)))
-    return [folder for folder in named if folder.is_dir()]
+    return [folder for folder in (list(named) or [OWN_TASKS]) if folder.is_dir()]
 
 
 def gpu_names(incomplete: str) -> list[str]:
@@ -147,7 +147,7 @@ TemplatesOption = Annotated[
         envvar="EVO_TEMPLATES",
         show_envvar=False,
         rich_help_panel=WHAT,
-        help="A folder of more tasks and templates: DIR/TASK/mine.cu.jinja. May be repeated.",
+        help="A folder of more tasks and templates: DIR/TASK/mine.cu (default: ./tasks). May be repeated.",
     ),
 ]
 TaskArgument = Annotated[

@@ -97,9 +97,15 @@ def _changed(task: Task, problem: Problem, dtype: str | None, flags: Mapping[str
     return task.problem(problem.shape, dtype or problem.dtype, **{**problem.flags, **flags})
 
 
-def absolute(folders: Sequence[Path] | None) -> tuple[Path, ...]:
-    """The folders, wherever a later command is started."""
-    return tuple(folder.resolve() for folder in folders or ())
+def task_folders(named: Sequence[Path] | None) -> tuple[Path, ...]:
+    """The folders of tasks and templates that were named, else ./tasks if it is there; as absolute paths:
+    a later command may start elsewhere."""
+    found = named or ([OWN_TASKS] if OWN_TASKS.is_dir() else [])
+    return tuple(folder.resolve() for folder in found)
+
+
+OWN_TASKS = Path("tasks")
+"""Where `evo new` writes, and where every command looks without being told."""
 
 
 def problem_names(task: Task) -> str:

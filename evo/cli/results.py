@@ -33,7 +33,7 @@ from evo.cli.options import (
     task_names,
     template_names,
 )
-from evo.cli.parse import absolute, form_of, notice, parse_problems, put, put_code, stdout
+from evo.cli.parse import form_of, notice, parse_problems, put, put_code, stdout, task_folders
 from evo.errors import MachineError, UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def bench(
     chosen, gpu = choose_device(device, None, None)
     if not is_gpu(chosen):
         raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
-    folders = absolute(templates)
+    folders = task_folders(templates)
     problems = parse_problems(load_task(task, folders), shapes or (), dtype, flag or ())
     built, tools = open_cache(cache).root, nvcc_or_environment(nvcc)
     kept = champions(*kernels_folders(kernels))

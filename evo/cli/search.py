@@ -46,7 +46,6 @@ from evo.cli.options import (
     study_names,
 )
 from evo.cli.parse import (
-    absolute,
     form_of,
     notice,
     notice_table,
@@ -55,6 +54,7 @@ from evo.cli.parse import (
     parse_problem,
     put,
     stderr,
+    task_folders,
 )
 from evo.cli.spares import first_evaluator
 from evo.errors import NothingFound, UnknownName, UsageError
@@ -110,7 +110,7 @@ def search(
         from evo.study import Setup
         from evo.task import load_task
 
-        folders = absolute(templates)
+        folders = task_folders(templates)
         loaded = load_task(task, folders)
         problem = parse_problem(loaded, shape, dtype, flag or ())
         asked = replace(
@@ -250,7 +250,7 @@ def space(
     from evo.study import templates_of
     from evo.task import load_task
 
-    folders = absolute(templates)
+    folders = task_folders(templates)
     loaded = load_task(task, folders)
     problem = parse_problem(loaded, shape, dtype, flag or ())
     _, stands_for = choose_device("emulator", gpu, target)

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from evo.cli.options import DEFAULT_TASK, WHAT
-from evo.cli.parse import problem_names
+from evo.cli.parse import problem_names, task_folders
 from evo.errors import EvoError
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class TaskCommand(TyperCommand):
         folders = next(
             (param.consume_value(ctx, said)[0] for param in options if param.name == "templates"), ()
         )
-        return load_task(named[0] if named else DEFAULT_TASK, [Path(folder) for folder in folders or ()])
+        return load_task(
+            named[0] if named else DEFAULT_TASK, task_folders([Path(folder) for folder in folders or ()])
+        )
 
 
 def _flag_options(task: Task, taken: set[str]) -> list[Any]:

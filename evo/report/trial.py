@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
 
 def trial_page(stored: Trial, console: Console, verdict: tuple[Confirmation, Finalist] | None = None) -> str:
     """Everything a person asks of one trial, but for its code; `verdict`: what CONFIRMED said of it."""
-    title = f"trial {stored.name} · {stored.outcome}"
+    title = f"{f'trial {stored.name}' if stored.study else 'one try'} · {stored.outcome}"
     confirmed = _confirmed_facts(*verdict) if verdict else ()
     style = STYLES.get(stored.outcome, "bold")
     return Facts(title, (*_facts(stored), *confirmed), style).render("text", console)

@@ -1,0 +1,119 @@
+"""The commands about a kernel of your own: new, try."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evo.cli.options import (
+    CacheOption,
+    DeviceOption,
+    DtypeOption,
+    FlagOption,
+    GpuOption,
+    JsonOption,
+    NvccOption,
+    SeedOption,
+    ShapeOption,
+    TemplatesOption,
+    nvcc_or_environment,
+    open_cache,
+)
+from evo.cli.parse import form_of, notice, parse_problem, stdout, task_folders
+from evo.errors import NothingFound, UsageError
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The task's name: my_kernel.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE.cu", help="Your kernel (default: an example).")
+    ] = None,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where tasks are.")] = Path("tasks"),
+) -> None:
+    """Make a task and a template that run at once.
+
+    Writes DIR/NAME with task.py (what is right), NAME.cu (the kernel) and NAME.py (what is tuned). From a
+    kernel of yours it takes the arguments, and as tunables the macros that have a default (#ifndef X,
+    #define X 128). Where each element depends on the same element of the inputs alone, it also writes down
+    what is right. `evo` looks for tasks in ./tasks by itself.
+
+    \b
+      evo new saxpy --from saxpy.cu && evo search saxpy --budget 30s
+    """
+    from evo.importers import make_task
+
+    made = make_task(name, to, source)
+    for file in made.files:
+        print(file)
+    if made.missing:
+        notice(f"next: {made.missing}")
+    notice(f"then: evo try {name}, and: evo search {name} --budget 1m")
+
+
+def try_(
+    *,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="What to compute.")],
+    template: Annotated[str, typer.Argument(metavar="[TEMPLATE]", help="Which template.")] = "",
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Parameters that are not the default.")
+    ] = None,
+    shape: ShapeOption = None,
+    flag: FlagOption = None,
+    dtype: DtypeOption = None,
+    templates: TemplatesOption = None,
+    device: DeviceOption = "auto",
+    gpu: GpuOption = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> int:
+    """Try one point of a template: compile it, check it, and time it (or estimate it), without a study.
+
+    A mistake is said with the line of the source, as in a search. Nothing is stored. Ends with 4 if the
+    kernel is not correct.
+
+    \b
+      evo try attention flash_mma bm=64 stages=2
+      evo try saxpy
+    """
+    from evo.device.open import choose_device
+    from evo.evaluate import EvaluatorSpec
+    from evo.gpu import Limits
+    from evo.report import as_json
+    from evo.report.trial import trial_page, trial_record
+    from evo.study import templates_of
+    from evo.task import load_task
+
+    folders = task_folders(templates)
+    loaded = load_task(task, folders)
+    problem = parse_problem(loaded, shape, dtype, flag or ())
+    words = [template, *(values or [])] if template else list(values or [])
+    named = [word for word in words if "=" not in word]
+    chosen, stands_for = choose_device(device, gpu, None)
+    limits = Limits.of(stands_for)
+    found = templates_of(loaded, named[:1], folders, stands_for)
+    if len(named) > 1:
+        raise UsageError(f"two templates: {', '.join(named)}", "evo try TASK TEMPLATE name=value …")
+    one = next((t for t in found if t.supports(problem, limits) is None), found[0])
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    point = one.space.parse({**one.space.default, **given})
+    if (why := one.space.why_not(point, limits, problem)) is not None:
+        raise UsageError(f"this point is not feasible: {why}", "evo space says what each rule refuses")
+    spec = EvaluatorSpec(
+        task, chosen, stands_for, limits, open_cache(cache).root, seed, folders, nvcc_or_environment(nvcc)
+    )
+    spec.prepare()
+    evaluator = spec.build()
+    try:
+        trial = evaluator.evaluate(one.candidate(point, problem))
+    finally:
+        evaluator.close()
+    if form_of(json) == "json":
+        sys.stdout.write(as_json(trial_record(trial)))
+    else:
+        sys.stdout.write(trial_page(trial, stdout()))
+    return 0 if trial.outcome.correct else NothingFound.exit_code
