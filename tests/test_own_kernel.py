@@ -78,7 +78,7 @@ def test_a_source_that_is_not_understood_is_refused(tmp_path: Path, text: str, s
     ("line", "formula"),
     [
         ("z[i] = expf(x[i]) * n;", {"z": 'torch.exp(x["x"]) * problem["n"]'}),
-        ("z[i] -= a * x[i];", {"z": 'x["z"] - (2.0 * x["x"])'}),
+        ("z[i] -= a * x[i];", {"z": 'x["z"] - ( 2.0 * x["x"])'}),
         ("z[i] = fmaxf(x[i], 0.f);", None),
         ("z[i] = x[i] > 0 ? x[i] : 0;", None),
         ("z[i] = x[i + 1];", None),

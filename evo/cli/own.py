@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +26,10 @@ from evo.cli.options import (
 )
 from evo.cli.parse import form_of, notice, parse_problem, stdout, task_folders
 from evo.errors import NothingFound, UsageError
+
+if TYPE_CHECKING:
+    from evo.task import Task
+    from evo.trial import Problem, Trial
 
 
 def new(
@@ -80,40 +86,51 @@ def try_(
       evo try attention flash_mma bm=64 stages=2
       evo try saxpy
     """
-    from evo.device.open import choose_device
-    from evo.evaluate import EvaluatorSpec
-    from evo.gpu import Limits
     from evo.report import as_json
     from evo.report.trial import trial_page, trial_record
-    from evo.study import templates_of
     from evo.task import load_task
 
     folders = task_folders(templates)
     loaded = load_task(task, folders)
     problem = parse_problem(loaded, shape, dtype, flag or ())
     words = [template, *(values or [])] if template else list(values or [])
-    named = [word for word in words if "=" not in word]
-    chosen, stands_for = choose_device(device, gpu, None)
-    limits = Limits.of(stands_for)
-    found = templates_of(loaded, named[:1], folders, stands_for)
-    if len(named) > 1:
-        raise UsageError(f"two templates: {', '.join(named)}", "evo try TASK TEMPLATE name=value …")
-    one = next((t for t in found if t.supports(problem, limits) is None), found[0])
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    point = one.space.parse({**one.space.default, **given})
-    if (why := one.space.why_not(point, limits, problem)) is not None:
-        raise UsageError(f"this point is not feasible: {why}", "evo space says what each rule refuses")
-    spec = EvaluatorSpec(
-        task, chosen, stands_for, limits, open_cache(cache).root, seed, folders, nvcc_or_environment(nvcc)
-    )
-    spec.prepare()
-    evaluator = spec.build()
-    try:
-        trial = evaluator.evaluate(one.candidate(point, problem))
-    finally:
-        evaluator.close()
+    tools = (open_cache(cache).root, nvcc_or_environment(nvcc))
+    trial = _tried(loaded, problem, words, folders, (device, gpu), tools, seed)
     if form_of(json) == "json":
         sys.stdout.write(as_json(trial_record(trial)))
     else:
         sys.stdout.write(trial_page(trial, stdout()))
     return 0 if trial.outcome.correct else NothingFound.exit_code
+
+
+def _tried(
+    task: Task,
+    problem: Problem,
+    words: Sequence[str],
+    folders: tuple[Path, ...],
+    where: tuple[str, str | None],
+    tools: tuple[Path, Path | None],
+    seed: int,
+) -> Trial:
+    """The trial of one point: `words` are a template's name and its parameters; `where` is the device and the
+    GPU that it stands for, `tools` the cache and nvcc."""
+    from evo.device.open import choose_device
+    from evo.evaluate import EvaluatorSpec
+    from evo.gpu import Limits
+    from evo.study import templates_of
+
+    chosen, gpu = choose_device(*where, None)
+    limits = Limits.of(gpu)
+    named = [word for word in words if "=" not in word]
+    if len(named) > 1:
+        raise UsageError(f"two templates: {', '.join(named)}", "evo try TASK TEMPLATE name=value …")
+    found = templates_of(task, named, folders, gpu)
+    template = next((t for t in found if t.supports(problem, limits) is None), found[0])
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    point = template.space.parse({**template.space.default, **given})
+    if (why := template.space.why_not(point, limits, problem)) is not None:
+        raise UsageError(f"this point is not feasible: {why}", "evo space says what each rule refuses")
+    spec = EvaluatorSpec(task.name, chosen, gpu, limits, tools[0], seed, folders, tools[1])
+    spec.prepare()
+    with closing(spec.build()) as evaluator:
+        return evaluator.evaluate(template.candidate(point, problem))
