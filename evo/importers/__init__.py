@@ -1,5 +1,5 @@
 """Tasks and templates made from what people have: a .cu file, or nothing yet."""
 
-from evo.importers.new import Made, make_task
+from evo.importers.scaffold import Made, make_task
 
 __all__ = ["Made", "make_task"]
