@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evo.dtype import DTYPES
 from evo.errors import UsageError
 from evo.template.macros import kernels_in
 
@@ -35,7 +36,7 @@ TYPES = {
     "bool": "bool",
 }
 """C++'s names of the types that arguments may have."""
-WHOLE = ("i32", "u32", "i64", "u64")
+WHOLE = tuple(d.name for d in DTYPES.values() if d.kind in ("int", "uint") and d.nbytes >= 4)
 """Types of numbers that are sizes."""
 SCALAR = 2
 """What a number that is no size is, in the example."""
