@@ -24,7 +24,7 @@ from evo.cli.options import (
     nvcc_or_environment,
     open_cache,
 )
-from evo.cli.parse import form_of, notice, parse_problem, stdout, task_folders
+from evo.cli.parse import form_of, notice, parse_problem, say, stdout, task_folders
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def new(
 
     made = make_task(name, to, source)
     for file in made.files:
-        print(file)
+        say(str(file))
     if made.missing:
         notice(f"next: {made.missing}")
     notice(f"then: evo try {name}, and: evo search {name} --budget 1m")
