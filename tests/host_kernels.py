@@ -94,7 +94,7 @@ def honest(memory: Memory, problem: Problem, _before: int = 0) -> None:
 def verdict(
     program: Program, problem: Problem = SMALL, *, seed: int = 1, deterministic: bool = True, ptx: str = "",
     workspaces: tuple[Workspace, ...] = (), device: HostDevice | None = None, seen: list[str] | None = None,
-    only: set[int] | None = None, thorough: bool = False,
+    only: set[int] | None = None, thorough: bool = False, accept_unproven: bool = False,
 ) -> Green:  # fmt: skip
     before = [0]
     args = tuple(BufferArg(name) for name in (*"qkvo", *(w.name for w in workspaces)))
@@ -114,6 +114,7 @@ def verdict(
         seed=seed,
         deterministic=deterministic,
         thorough=thorough,
+        accept_unproven=accept_unproven,
     )
 
 

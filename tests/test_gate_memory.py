@@ -53,7 +53,7 @@ DAMAGE = {
     "past the end": (_past_the_end, "write out of bounds", "0 bytes past the end of o"),
     "before the start": (_before_the_start, "write out of bounds", "2 bytes before k"),
     "input changed": (_input, "input changed", "k byte "),
-    "wrong from the third launch": (_third_launch, "relation broken: ones", "o[0, 1, 0, 0]"),
+    "wrong from the third launch": (_third_launch, "runs differ", "o[0, 1, 0, 0]"),
     "last row": (last_row_unwritten, "row error", "L=65"),
     "right for the tuned length only": (_only_own_length, "row error", ""),
     "not deterministic": (_noisy, "runs differ", "o[0, 0, 0, 0]"),

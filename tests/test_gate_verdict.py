@@ -25,8 +25,8 @@ from host_kernels import (
 )
 
 from evo.device import LaunchReport
-from evo.errors import Infeasible, Red
-from evo.gate import Case, Green, case_seed, plan_boundary, plan_own, plan_ragged
+from evo.errors import Infeasible, Red, Unproven
+from evo.gate import Case, Green, case_seed, plan, plan_boundary, plan_own, plan_ragged
 from evo.gate.memory import GuardedMemory
 from evo.trial import Problem
 
@@ -68,50 +68,127 @@ def test_a_red_fails_again_at_the_same_element_and_keeps_what_was_measured() -> 
 def test_problems_that_the_kernel_cannot_serve_are_named() -> None:
     first = TASK.gate_problems(SMALL, TILES)[0]["L"]
     green = verdict(honest, only={SMALL["L"]})  # a length may be compiled in
-    assert any("fixed length" in text for text in green.skipped)
-    assert {e.problem for e in green.errors} == {SMALL.key, SMALL.replace(H=1).key}
+    assert any("not served: fixed length" in text for text in green.extent.left_out)
+    assert {e.problem for e in green.errors} == {SMALL.key}
+    assert not green.extent.missed
     with pytest.raises(Infeasible):
         verdict(honest, only={first})
 
 
-def test_a_dear_kernel_gets_fewer_boundary_problems_but_its_own_in_full() -> None:
-    cheap = verdict(honest)
-    dear_device = HostDevice()
+class Dear(HostDevice):
+    """A device on which a launch costs so many instructions at the length of 65, and more at longer ones."""
+
+    price = 3e6
+
+
+@pytest.fixture
+def priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = HostKernel.launch
 
     def dear(self: HostKernel, *args: Any) -> LaunchReport:
         report = launch(self, *args)
-        return replace(report, counters={"instructions": 3e6 * self.problem["L"] / 65})
+        return replace(report, counters={"instructions": Dear.price * self.problem["L"] / 65})
 
-    launch = HostKernel.launch
-    HostKernel.launch = dear  # type: ignore[assignment,method-assign]
-    try:
-        green = verdict(honest, device=dear_device)
-    finally:
-        HostKernel.launch = launch  # type: ignore[method-assign]
-    assert green.launches < cheap.launches
-    assert any("instructions" in text for text in green.skipped)
+    monkeypatch.setattr(HostKernel, "launch", dear)
+
+
+@pytest.mark.usefixtures("priced")
+def test_of_a_dear_kernel_a_case_of_each_class_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    green = verdict(honest)
+    ran, planned = green.extent.run, green.extent.planned
+    assert len(green.extent.cases) <= ran < planned
+    assert green.extent.missed == ()
+    assert sum(case_run for case_run, _ in green.extent.cases.values()) == ran
+    assert any("over 8e+06 instructions" in text for text in green.extent.left_out)
+    assert f"L={1} " in " ".join(e.problem for e in green.errors)
     assert green.errors[-1].problem == SMALL.key
-    assert not cheap.skipped
+    assert green.extent.own_share == 1
+    lengths = [int(e.problem.split("L=")[1].split()[0]) for e in green.errors]
+    assert min(lengths) == 1
+    assert any(64 < length < 128 for length in lengths)
+    assert any(length > 128 for length in lengths)
+    monkeypatch.setattr(Dear, "price", 3e3)
+    cheap = verdict(honest).extent
+    assert cheap.run == cheap.planned == planned
+    assert set(cheap.cases) == set(green.extent.cases)
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_kernel_on_which_some_class_did_not_run_is_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dear, "price", 1e8)
+    with pytest.raises(Unproven) as caught:
+        verdict(honest)
+    unproven = pickle.loads(pickle.dumps(caught.value))
+    extent = unproven.extent
+    assert extent.missed
+    assert unproven.reason == f"did not run: {', '.join(extent.missed)}"
+    assert "over 2e+08 instructions" in unproven.detail
+    assert {n for n, (ran, _) in extent.cases.items() if not ran} == set(extent.missed)
+    assert unproven.errors
+    green = verdict(honest, accept_unproven=True)
+    assert green.extent == extent
+    with pytest.raises(Red):  # what runs is judged all the same
+        verdict(after(last_row_unwritten), accept_unproven=True)
 
 
 def test_plans_cover_families_boundaries_and_schedules() -> None:
     device = HostDevice()
     for seed in range(len(TASK.families.names)):
-        plan = plan_boundary(TASK, SMALL, TILES, seed, device)
-        assert {case.family for case in plan} == set(TASK.families.names)
-        assert plan[0].family == "normal"
-        assert plan[1].family == "peaky"
-        assert {case.problem["L"] for case in plan} == {p["L"] for p in TASK.gate_problems(SMALL, TILES)}
-        assert any(case.schedules == device.schedules for case in plan)
+        boundary = plan_boundary(TASK, SMALL, TILES, seed, device)
+        assert {case.family for case in boundary} == set(TASK.families.names)
+        assert boundary[0].family == "normal"
+        assert boundary[1].family == "peaky"
+        assert {case.problem["L"] for case in boundary} == {p["L"] for p in TASK.gate_problems(SMALL, TILES)}
+        assert any(case.schedules == device.schedules for case in boundary)
     families = {
         (c.problem["L"], c.family)
         for s in range(len(TASK.families.names))
         for c in plan_boundary(TASK, SMALL, TILES, s, device)
     }
     assert {f for length, f in families if length == 31} == set(TASK.families.names)
-    own = plan_own(TASK, SMALL, 0, HostDevice(launches_are_cheap=True))
-    assert sum(len(case.schedules) for case in own) >= 20
-    assert [case.family for case in own] == ["spike", "normal"]
+
+
+def test_the_plan_begins_where_wrong_kernels_fail_and_then_has_a_case_of_each_class() -> None:
+    long = SMALL.replace(L=1000)
+    for seed in range(8):
+        cases = plan(TASK, long, TILES, HostDevice(), seed=seed)
+        assert [case.kind for case in cases[:3]] == ["case", "relations", "case"]
+        assert cases[1].problem == cases[0].problem
+        small = [case for case in cases[3:] if case.kind == "case"]
+        classes = {case.class_name for case in small}
+        assert len({case.class_name for case in small[: len(classes)]}) == len(classes)
+        assert classes >= {
+            *("size 1", "below a tile", "whole tiles", "beyond a tile", "many pieces", "every schedule"),
+            *("lone term", "ragged", "ragged after a tile", "ragged after tiles"),
+        }
+        for part in (small[: len(classes)], small[len(classes) :]):
+            costs = [TASK.flop(case.problem) for case in part]
+            assert costs == sorted(costs)
+        pieces = [case for case in small if case.class_name == "many pieces"]
+        assert all(case.problem["B"] > 1 and case.problem["H"] > 2 for case in pieces)
+        assert pieces[0].family == TASK.families.growing or pieces[1].family == TASK.families.growing
+
+
+def test_the_own_problem_meets_every_family_of_finalists_and_one_by_seed_of_candidates() -> None:
+    device, names = HostDevice(), set(TASK.families.names)
+    drawn = set()
+    for seed in range(40):
+        own = plan_own(TASK, SMALL, seed, device, TILES)
+        assert own[-1].family == "normal"
+        assert {"normal", "spike"} < {case.family for case in own}
+        assert len(own) == 3
+        drawn |= {case.family for case in own} - {"normal", "spike"}
+    assert drawn == names - {"normal", "spike"}
+    on_gpu = plan_own(TASK, SMALL, 0, HostDevice(launches_are_cheap=True), TILES)
+    assert sum(len(case.schedules) for case in on_gpu) >= 20
+    thorough = plan_own(TASK, SMALL, 0, device, TILES, thorough=True)
+    assert thorough[-1].family == "normal"
+    for name in names:
+        seeds = [case.seed for case in thorough if case.family == name]
+        assert len(set(seeds)) >= 3
+        assert sorted(seeds) == list(range(min(seeds), min(seeds) + len(seeds)))
+    assert {case.problem for case in thorough} == {SMALL}
+    assert len({case.class_name for case in thorough}) == len(names)
 
 
 def test_seeds_of_cases_are_spread() -> None:
@@ -170,14 +247,16 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
     boundary = {p["L"] for p in TASK.gate_problems(SMALL, TILES)}
     for on, count, more in ((device, 32, boundary), (HostDevice(launches_are_cheap=True), 12, set())):
         few = [plan_ragged(TASK, SMALL, TILES, s, on, False) for s in range(30)]
-        assert all({c.problem["L"] for c in cases[:-count]} == more for cases in few)
-        ragged = [{c.problem["L"] for c in cases[-count:]} for cases in few]
-        assert all(len(lengths) == count for lengths in ragged)
+        for cases in few:
+            lone = len(more)  # a piece of each boundary problem comes first
+            assert {c.problem["L"] for c in cases[:lone]} == more
+            assert len(cases) - lone in (count, count + 1)  # one more has two tiles before it
+        ragged = [{c.problem["L"] for c in cases[len(more) :]} for cases in few]
         assert len(set().union(*ragged)) > 100
         if not on.launches_are_cheap:  # an even and an odd one of each eight, with and without a tile before
             for lengths in ragged:
                 last = {(length % 64 // 8, length % 2, length > 64) for length in lengths}
-                assert last == {(e, odd, deep) for e in range(8) for odd in (0, 1) for deep in (False, True)}
+                assert last >= {(e, odd, deep) for e in range(8) for odd in (0, 1) for deep in (False, True)}
     longer = SMALL.replace(L=1000)
     below = {999, 1000 - max(16, min(TILES)) // 2, 1001 - max(16, min(TILES))}
     for on, always in ((HostDevice(launches_are_cheap=True), True), (device, False)):
@@ -195,3 +274,17 @@ def test_ragged_problems_change_with_the_seed_and_are_all_there_for_finalists() 
     assert {c.problem["L"] for c in thorough if c.family == TASK.families.masked} == every | far
     assert {c.schedules for c in thorough if c.problem["L"] in far} >= {(s,) for s in device.schedules}
     assert boundary <= {c.problem["L"] for c in thorough if c.family == TASK.families.lone}
+
+
+@pytest.mark.parametrize("tile", [16, 64])
+def test_every_remainder_after_two_whole_tiles_is_drawn_for_candidates(tile: int) -> None:
+    for deep in (False, True):
+        drawn = {
+            at["L"]
+            for seed in range(16 * tile)
+            for at in TASK.some_ragged(SMALL, (tile,), 24 if deep else 12, seed, deep)
+        }
+        assert {length % tile for length in drawn if length > 2 * tile} >= set(range(1, tile))
+        assert min(drawn) >= 1
+    for tiles in ((tile,), (tile, 16), (tile, 48)):
+        assert {2 * t + 1 for t in tiles} <= {at["L"] for at in TASK.gate_problems(SMALL, tiles)}

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from host_kernels import HostDevice
 
 from evo.errors import BadTemplate, UnknownName, UsageError
+from evo.gate import plan_own
 from evo.task import Tunable, list_tasks, load_task
 from evo.trial import Problem
 
@@ -86,6 +88,22 @@ def test_inputs_follow_the_seed() -> None:
 def _scores(problem: Problem, family: str) -> torch.Tensor:
     inputs = TASK.inputs(problem, family, 1, "cpu")
     return inputs["q"].double() @ inputs["k"].double().transpose(-1, -2) / math.sqrt(problem["D"])
+
+
+@pytest.mark.parametrize("tile", [(32, 32), (64, 64), (128, 64), (128, 128)])
+def test_a_finalist_meets_a_lone_key_at_every_pair_of_a_row_and_a_key_of_a_tile(
+    tile: tuple[int, int],
+) -> None:
+    problem = TASK.problem("1,8,512,64")
+    rows, keys = tile
+    cases = [c for c in plan_own(TASK, problem, 7, HostDevice(), tile, True) if c.family == "spike"]
+    met = torch.zeros(tile, dtype=torch.bool)
+    for case in cases:
+        k = TASK.inputs(problem, "spike", case.seed, "cpu")
+        key = (k["q"].float() @ k["k"].float().transpose(-1, -2)).argmax(-1)
+        assert all(head.unique().numel() == 512 for head in key[0]), "each key is some row's own"
+        met[torch.arange(512).expand(key.shape) % rows, key % keys] = True
+    assert met.all()
 
 
 def test_families_are_what_they_say() -> None:
@@ -184,6 +202,7 @@ def test_a_tunable_baseline_is_the_variant_that_was_chosen() -> None:
 
 FLASH_ATTENTION = """
 import torch
+from host_kernels import HostDevice
 
 def flash_attn_func(q, k, v, causal=False):
     assert q.shape[2] == 2, "heads are third"
@@ -193,6 +212,7 @@ def flash_attn_func(q, k, v, causal=False):
 """
 FLASHINFER = """
 import torch
+from host_kernels import HostDevice
 
 def single_prefill_with_kv_cache(q, k, v, causal=False):
     assert q.shape[1] == 2, "heads are second"

@@ -29,6 +29,7 @@ from evo.cli.options import (
     TaskArgument,
     TemplateOption,
     TemplatesOption,
+    UnprovenOption,
     nvcc_or_environment,
     open_cache,
     template_names,
@@ -83,6 +84,7 @@ def gate(
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
     seed: SeedOption = 0,
+    accept_unproven: UnprovenOption = False,
     json: JsonOption = False,
     cache: CacheOption = None,
     nvcc: NvccOption = None,
@@ -113,7 +115,8 @@ def gate(
     if mutate is None:
         chosen, stands_for = choose_device(device, gpu, None)
         kernels = Zoo.of(loaded, folders, zoo)
-        return _tell_zoo(try_zoo(kernels, folders, chosen, stands_for, built, compiler, seed), json)
+        found = try_zoo(kernels, folders, chosen, stands_for, built, compiler, seed, accept_unproven)
+        return _tell_zoo(found, json)
     if device not in ("auto", "emulator"):
         raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
     stands_for = _gpu_of_mutants(loaded, mutate, folders, gpu)

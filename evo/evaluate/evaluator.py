@@ -6,8 +6,7 @@ Only a CandidateError becomes a Trial; whatever else is raised is a bug or a bro
 from __future__ import annotations
 
 import platform
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +19,7 @@ from evo.compile import PARTS, Compiler, find_compiler
 from evo.device import Device, Kernel
 from evo.device.open import is_gpu, open_device, part_for, prepare_device
 from evo.errors import CandidateError
+from evo.evaluate.journey import Journey, Watch, unwatched
 from evo.evaluate.program import Precompiler, Program, failed
 from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
@@ -40,11 +40,6 @@ from evo.trial import (
     digest_of,
 )
 
-Watch = Callable[[str], None]
-"""Is told the name of each stage when it begins: "compile", "load", "gate", "timing"; "turn" is the wait for
-one's turn on a GPU."""
-
-
 MOST_EVALUATORS = 4
 """Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
 other, and most of a timing has the GPU alone."""
@@ -52,10 +47,6 @@ COMPILERS_EACH = 4
 """Workers for each of these processes: so many compile as fast as one evaluates."""
 LARGE_BYTES = 64 << 20
 """Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
-
-
-def _nobody(_stage: str) -> None:
-    """Watches nothing."""
 
 
 class Evaluator:
@@ -90,9 +81,9 @@ class Evaluator:
         timed beside those that are captured by then, any later one beside all."""
         return self._session is not None and self._session.capture_next()
 
-    def evaluate(self, candidate: Candidate, watch: Watch = _nobody, earlier: int = 0) -> Trial:
+    def evaluate(self, candidate: Candidate, watch: Watch = unwatched, earlier: int = 0) -> Trial:
         """The candidate's journey, and how it ended. `earlier`: how often it was evaluated before."""
-        journey = _Journey(candidate, watch)
+        journey = Journey(candidate, watch)
         if self.device.measures:
             session = self._session_for(candidate.problem)
             if session.timed:
@@ -133,19 +124,20 @@ class Evaluator:
             estimate_gpu="" if timing else self.device.gpu.name,
             counters=_counters(green),
             seconds=journey.seconds,
+            extent=green.extent,
             device=self.device.name,
             versions=self.versions,
         )
 
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
         """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
-        binary, journey = self._compile(candidate), _Journey(candidate, _nobody)
+        binary, journey = self._compile(candidate), Journey(candidate, unwatched)
         with self._beside(journey):
             kernel = self.device.load(binary, candidate.launch)
             return self._check(candidate, kernel, seed, journey, thorough)
 
     @contextmanager
-    def _beside(self, journey: _Journey) -> Iterator[None]:
+    def _beside(self, journey: Journey) -> Iterator[None]:
         """On a GPU beside others, but never beside a timing; it has done all that it was given at the end."""
         with self.device.beside(partial(journey.stage, "turn")):
             self._last = None
@@ -161,7 +153,7 @@ class Evaluator:
         return self.compiler.compile(candidate.source, candidate.entry, self.spec.arch)
 
     def _check(
-        self, candidate: Candidate, kernel: Kernel, seed: int, journey: _Journey, thorough: bool = False
+        self, candidate: Candidate, kernel: Kernel, seed: int, journey: Journey, thorough: bool = False
     ) -> Green:
         template = self._program.template(candidate.template)
         return check(
@@ -173,6 +165,7 @@ class Evaluator:
             seed=seed,
             deterministic=template.deterministic,
             thorough=thorough,
+            accept_unproven=self.spec.accept_unproven,
             between=lambda finish: self.device.give_way(finish, partial(journey.stage, "turn")),
         )
 
@@ -198,7 +191,7 @@ class Evaluator:
 
         return kernel_for
 
-    def _prepare(self, green: Green, journey: _Journey, whole: bool) -> Ready | None:
+    def _prepare(self, green: Green, journey: Journey, whole: bool) -> Ready | None:
         """Captures the kernel beside others; None where times are not measured. One of the best that is
         measured again is timed as a `whole`: a bound of its time is not enough."""
         if not self.device.measures:
@@ -206,7 +199,7 @@ class Evaluator:
         self.device.give_way(self.device.finish, partial(journey.stage, "turn"))
         return self._session_for(green.problem).prepare(green, whole)
 
-    def _time(self, ready: Ready | None, problem: Problem, journey: _Journey) -> Timing | None:
+    def _time(self, ready: Ready | None, problem: Problem, journey: Journey) -> Timing | None:
         if ready is None:
             return None
         return self._session_for(problem).time(ready, journey.stage)
@@ -336,34 +329,6 @@ class EvaluatorSpec:
         if self.problem is not None:
             evaluator.get_ready(self.problem)
         return evaluator
-
-
-class _Journey:
-    """How far a candidate has come, and the seconds it took by stage; one inside another interrupts it."""
-
-    def __init__(self, candidate: Candidate, watch: Watch) -> None:
-        self.candidate = candidate
-        self.binary: Binary | None = None
-        self.seconds: dict[str, float] = {}
-        self._watch = watch
-        self._stage, self._since = "", 0.0
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        outer = self._stage
-        self._enter(name)
-        try:
-            yield
-        finally:
-            self._enter(outer)
-
-    def _enter(self, name: str) -> None:
-        now = time.perf_counter()
-        if self._stage:
-            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
-        self._stage, self._since = name, now
-        if name:
-            self._watch(name)
 
 
 def trial_seed(study_seed: int, candidate: Candidate, earlier: int = 0) -> int:

@@ -8,7 +8,7 @@ from functools import cache as once
 from pathlib import Path
 
 from evo.compile import Compiler
-from evo.errors import BadTemplate, CandidateError, Infeasible, Red, Unrenderable
+from evo.errors import BadTemplate, CandidateError, Infeasible, Red, Unproven, Unrenderable
 from evo.gpu import Gpu, Limits
 from evo.task import load_task
 from evo.template import Template, load_template
@@ -51,7 +51,8 @@ class Program:
         """`candidate`, and those siblings that the gate will ask for whose code is another."""
         tiles = self.tiles(candidate)
         found = {body_of(candidate.source): candidate}
-        for problem in self.task.gate_problems(candidate.problem, tiles):
+        task, own = self.task, candidate.problem
+        for problem in (*task.gate_problems(own, tiles), *task.piece_problems(own, tiles)):
             try:
                 sibling = self.sibling(candidate, problem)
             except Infeasible:
@@ -101,7 +102,8 @@ def failed(
         resources=binary.resources if binary else None,
         machine_code=binary.machine_code if binary else "",
         compiler=compiler,
-        errors=error.errors if isinstance(error, Red) else (),
+        errors=error.errors if isinstance(error, Red | Unproven) else (),
+        extent=error.extent if isinstance(error, Unproven) else None,
         seconds=dict(seconds),
         device=device,
         versions=dict(versions or {}),

@@ -1,15 +1,18 @@
 """Which cases a candidate meets: problems, families of inputs, and schedules. Planned before anything runs.
 
-The order is by what a wrong candidate most likely fails first, cheapest first:
+Every case is of a class, which says what only cases of its kind can show: one size, lengths below a tile,
+whole tiles, more independent pieces than a pair, a family on the study's own problem. The order of the plan:
 
-1. a small problem just beyond the candidate's tiles, with plain and with sharp inputs, and on it what must
-   hold between two runs whatever the reference says (`Task.relations`);
-2. the other boundary problems (one below, at and above the tiles; 1; ragged), each with another family; on
-   the emulator each under another schedule, and one under all of them;
-3. a few of the ragged problems (each size that a last tile can have), others for each seed; for finalists
-   all of them. Mutation testing asked for this: a mask that is wrong for one remainder is right at every
-   boundary;
-4. the study's own problem, last: its report counts.
+1. a small problem just beyond the candidate's tiles with plain inputs, where a wrong candidate most likely
+   fails; on it what must hold between two runs whatever the reference says (`Task.relations`), and the same
+   launch again, at once and after other inputs; then sharp inputs;
+2. the cheapest case of every class. These run whatever the rest costs: what runs of a kernel that is slow on
+   purpose must not be what its maker chose;
+3. the other cases of small problems, cheap ones first: boundary problems (one below, at and above the tiles;
+   1), each with another family; on the emulator each under another schedule, and one under all of them; the
+   ragged problems (each size that a last tile can have), others for each seed; for finalists all of them.
+   Mutation testing asked for this: a mask that is wrong for one remainder is right at every boundary;
+4. the study's own problem, plain inputs last: their report counts.
 
 A family whose role a task does not fill is left out of the plan.
 """
@@ -17,16 +20,20 @@ A family whose role a task does not fill is left out of the plan.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from evo.device import Device
-from evo.task import Task
+from evo.task import DEFAULT_TILE, LARGEST_TILE, Task
 from evo.trial import Problem
 
-MUST_RUN = 3
-"""Boundary cases that run whatever they cost."""
+FINALIST_SEEDS = 3
+"""Seeds of each family on the study's own problem in the check for finalists."""
+MOST_LONE_SEEDS = 16
+"""Seeds of the lone family there: as many as show every pair of a row and a term of a tile, if not more than
+this."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,12 @@ class Case:
     seed: int
     schedules: tuple[str, ...]
     kind: Literal["case", "relations", "own"] = "case"
-    """relations: the task's relations are checked on these inputs; own: the problem is the study's, and may
-    run on a share of it."""
-    may_skip: bool = False
-    """Whether it may be left out where it costs too much."""
+    """relations: the task's relations are checked on these inputs, and the same launch comes again, at once
+    and after the others; own: the problem is the study's, and may run on a share of it."""
+    class_name: str = ""
+    """What only such cases can show, in a few words. A kernel is GREEN if a case of each class ran."""
+    number: int | None = None
+    """Which of its family's seeds on the study's own problem; None: the only one."""
 
     def __str__(self) -> str:
         return f"{self.problem.key} {self.family} seed={self.seed}"
@@ -54,13 +63,13 @@ class Effort:
     repeats: int
     """Launches of a boundary problem under each of its schedules."""
     own_launches: int
-    """Launches of the study's own problem with each of its two families, all bitwise equal."""
+    """Launches of the study's own problem with plain inputs and with one term far above all others, all of
+    the same inputs bitwise equal."""
     ragged: int
     """Ragged problems that a candidate is tried on at least, unless the check is thorough; the task asks for
     more where a tile is long."""
     pieces: bool
-    """One piece of each boundary problem in every check, and one piece of the study's own in place of all of
-    it with the family in which one term is far above all others."""
+    """One piece of each boundary problem in every check, with one term far above all others."""
 
     @classmethod
     def of(cls, device: Device) -> Effort:
@@ -78,42 +87,83 @@ def plan(
     task: Task, problem: Problem, tiles: Sequence[int], device: Device, *, seed: int, thorough: bool = False
 ) -> list[Case]:
     """All cases of a candidate for `problem`, in their order. `tiles` are its tile sizes, `seed` the trial's;
-    `thorough`, for finalists: all ragged problems."""
-    first, *boundary = plan_boundary(task, problem, tiles, seed, device)
-    ragged = plan_ragged(task, problem, tiles, seed, device, thorough)
+    `thorough`, for finalists: all ragged problems, and every family on the study's own problem."""
+    first, sharp, *others = plan_boundary(task, problem, tiles, seed, device)
+    others += plan_pieces(task, problem, tiles, seed, device)
+    others += plan_ragged(task, problem, tiles, seed, device, thorough)
+    others.sort(key=lambda case: task.flop(case.problem))
+    by_class: dict[str, Case] = {}
+    for case in others:
+        by_class.setdefault(case.class_name, case)
+    early = list(by_class.values())
+    chosen = {id(case) for case in early}
     return [
         first,
-        replace(first, kind="relations"),
-        *(replace(case, may_skip=number >= MUST_RUN) for number, case in enumerate(boundary, 1)),
-        *(replace(case, may_skip=True) for case in ragged),
-        *plan_own(task, problem, seed, device),
+        replace(first, kind="relations", class_name="relations"),
+        *(sharp, *early),
+        *(case for case in others if id(case) not in chosen),
+        *plan_own(task, problem, seed, device, tiles, thorough),
     ]
 
 
 def plan_boundary(
     task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device
 ) -> list[Case]:
-    """The boundary problems: the first one with plain and with sharp inputs; the longest one under every
-    schedule, for a pipeline must run full to go wrong, with inputs that add up roundings; all of them with
-    families and schedules in turn.
+    """The boundary problems: the first one with plain and with sharp inputs; a piece of the longest one under
+    every schedule, for a pipeline must run full to go wrong, with inputs that add up roundings; all of them
+    with families and schedules in turn.
 
     Which problem meets which family turns with the seed: over many trials each meets each."""
     problems = task.gate_problems(problem, tiles)
-    longest = max(problems, key=task.flop)
+    longest = task.share(max(problems, key=task.flop), 0.0)
     families = task.families
     early = [name for name in (families.plain, families.sharp, families.even) if name]
     turn = (*(name for name in families.names if name not in early), *early)
     default, *others = device.schedules
-    placed: list[tuple[Problem, str, tuple[str, ...]]] = [
-        (problems[0], families.plain, (default,)),
-        (problems[0], families.sharp or families.plain, (others[0] if others else default,)),
-        (longest, families.even or families.plain, device.schedules),
+    sharp = families.sharp or families.plain
+    placed: list[tuple[Problem, str, tuple[str, ...], str]] = [
+        (problems[0], families.plain, (default,), "beyond a tile"),
+        (problems[0], sharp, (others[0] if others else default,), "beyond a tile"),
+        (longest, families.even or families.plain, device.schedules, "every schedule"),
     ]
+    vary = [name for name in problem.sizes if len({at[name] for at in problems}) > 1]
     for number, at in enumerate(problems, 1):
         schedule = others[number % len(others)] if others else default
-        placed.append((at, turn[(number + seed) % len(turn)], (schedule,)))
+        family = turn[(number + seed) % len(turn)]
+        placed.append((at, family, (schedule,), _class_of([at[name] for name in vary], tiles)))
     repeats = Effort.of(device).repeats
-    return [Case(at, f, case_seed(seed, at, f), schedules * repeats) for at, f, schedules in placed]
+    return [
+        Case(at, f, case_seed(seed, at, f), schedules * repeats, class_name=name)
+        for at, f, schedules, name in placed
+    ]
+
+
+def _class_of(sizes: Sequence[int], tiles: Sequence[int]) -> str:
+    """The class of a boundary problem by the sizes in which such problems differ."""
+    low = min((t for t in tiles if t > 1), default=DEFAULT_TILE)
+    if min(sizes, default=0) == 1:
+        return "size 1"
+    if min(sizes, default=0) < low:
+        return "below a tile"
+    return "whole tiles" if all(size % low == 0 for size in sizes) else "beyond a tile"
+
+
+def plan_pieces(task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device) -> list[Case]:
+    """Small problems of more independent pieces than the others have: one whose largest terms come last, and
+    one with another family for each seed. What goes wrong from the third piece on, or only in the second
+    batch, goes wrong there."""
+    families = task.families
+    growing = families.growing or families.sharp or families.plain
+    turn = [name for name in families.names if name != growing] or [growing]
+    problems = task.piece_problems(problem, tiles)
+    placed = [(problems[0], growing), (problems[-1], turn[seed % len(turn)])] if problems else []
+    schedules = device.schedules
+    return [
+        Case(
+            at, f, case_seed(seed, at, f), (schedules[(n + seed) % len(schedules)],), class_name="many pieces"
+        )
+        for n, (at, f) in enumerate(placed)
+    ]
 
 
 def plan_ragged(
@@ -127,38 +177,105 @@ def plan_ragged(
     every = task.ragged_problems(problem, tiles)
     effort = Effort.of(device)
     chosen = every if thorough else task.some_ragged(problem, tiles, effort.ragged, seed, effort.pieces)
-    cases: list[Case] = []
+    placed: list[tuple[Problem, str, int, str]] = []
+    """Problem, family, number of the schedule, class."""
     mask = task.families.masked or task.families.plain
     lone = task.families.lone
     if lone and (effort.pieces or thorough):
         pieces = [task.share(at, 0.0) for at in task.gate_problems(problem, tiles)]
-        cases += [Case(at, lone, case_seed(seed, at, lone), (device.schedules[0],)) for at in pieces]
+        placed += [(at, lone, 0, "lone term") for at in pieces]
+    far = task.ragged_problems(problem, tiles, far=True)[len(every) :] if thorough else ()
+    classes = _RaggedClasses(task, problem, tiles, (*chosen, *far))
     for number, at in enumerate(chosen):
         masked = (2 * number < len(chosen)) == bool(seed % 2)
-        schedule = device.schedules[(number + seed) % len(device.schedules)]
         turn = task.families.names[(number + seed) % len(task.families.names)]
         families = (mask, turn) if thorough else (mask if masked else turn,)
-        cases += [Case(at, f, case_seed(seed, at, f), (schedule,)) for f in dict.fromkeys(families)]
-    far = task.ragged_problems(problem, tiles, far=True)[len(every) :] if thorough else ()
-    cases += [
-        Case(at, mask, case_seed(seed, at, mask), (device.schedules[index % len(device.schedules)],))
-        for index, at in enumerate(far, seed)
+        placed += [(at, f, number + seed, classes.of(at)) for f in dict.fromkeys(families)]
+    placed += [(at, mask, index, classes.of(at)) for index, at in enumerate(far, seed)]
+    return [
+        Case(
+            at,
+            f,
+            case_seed(seed, at, f),
+            (device.schedules[number % len(device.schedules)],),
+            class_name=name,
+        )
+        for at, f, number, name in placed
     ]
-    return cases
 
 
-def plan_own(task: Task, problem: Problem, seed: int, device: Device) -> list[Case]:
-    """The study's own problem: with plain inputs, whose report counts, last; before that with one term far
-    above all others (on the emulator one piece of it, for that is cheap). Mutation testing asked for those: a
-    maximum that overlooks a key shows only where that key is, and a kernel may have code of its own for keys
-    that no boundary problem has."""
-    default, effort = device.schedules[0], Effort.of(device)
-    piece = task.share(problem, 0.0) if effort.pieces else problem
-    schedules = (default,) * effort.own_launches
-    placed = [(problem, task.families.plain)]
-    if task.families.lone:
-        placed.insert(0, (piece, task.families.lone))
-    return [Case(at, f, case_seed(seed, at, f), schedules, kind="own") for at, f in placed]
+class _RaggedClasses:
+    """The classes of ragged problems: how many whole tiles come before the last one, and those that are
+    hardly smaller than a piece of the study's own."""
+
+    def __init__(self, task: Task, problem: Problem, tiles: Sequence[int], ragged: Sequence[Problem]) -> None:
+        self._task = task
+        self._own = task.flop(task.share(problem, 0.0))
+        self._high = max((t for t in tiles if 1 < t <= LARGEST_TILE), default=DEFAULT_TILE)
+        self._vary = [name for name in problem.sizes if len({at[name] for at in ragged}) > 1]
+
+    def of(self, at: Problem) -> str:
+        before = max((at[name] for name in self._vary), default=0) // self._high
+        if before > 2 and self._own / 2 < self._task.flop(at) < self._own:
+            return "just below its own size"
+        return ("ragged", "ragged after a tile", "ragged after tiles")[min(before, 2)]
+
+
+def plan_own(
+    task: Task,
+    problem: Problem,
+    seed: int,
+    device: Device,
+    tiles: Sequence[int] = (),
+    thorough: bool = False,
+) -> list[Case]:
+    """The study's own problem: with plain inputs, whose report counts, last; before that, either first, with
+    one term far above all others and with a family that the seed draws; for finalists with every family and
+    several seeds. Mutation testing asked for the lone term: a maximum that overlooks a key shows only where
+    that key is, and a kernel may have code of its own for keys that no boundary problem has."""
+    families, effort = task.families, Effort.of(device)
+    turn = [name for name in families.names if name not in (families.plain, families.lone)]
+    lone = [families.lone] if families.lone else []
+    if thorough:
+        seeds = dict.fromkeys(turn, FINALIST_SEEDS) | dict.fromkeys(lone, _lone_seeds(task, problem, tiles))
+    else:
+        drawn = [*lone, *(turn[seed // 2 % len(turn) :][:1] if turn else [])]
+        seeds = dict.fromkeys(drawn[:: 1 if seed % 2 else -1], 1)
+    placed: list[tuple[str, int | None]] = [
+        (f, number) for f, count in seeds.items() for number in range(count)
+    ]
+    placed += [(families.plain, number) for number in reversed(range(FINALIST_SEEDS))]
+    if not thorough:
+        placed = [(family, None) for family in (*seeds, families.plain)]
+    many = (families.plain, families.lone)
+    return [
+        Case(
+            problem,
+            f,
+            own_seed(seed, problem, f, number),
+            device.schedules[:1] * (effort.own_launches if f in many and not number else effort.repeats),
+            kind="own",
+            class_name=f"own problem, {f if thorough or f == families.plain else 'another family'}",
+            number=number,
+        )
+        for f, number in placed
+    ]
+
+
+def _lone_seeds(task: Task, problem: Problem, tiles: Sequence[int]) -> int:
+    """So many seeds that the rows of the outputs, each with one lone term, are eight times the pairs of a row
+    and a term of a tile."""
+    known = sorted(t for t in tiles if 1 < t <= LARGEST_TILE) or [DEFAULT_TILE]
+    pairs = known[-1] * known[-2:][0]
+    rows = sum(math.prod(buffer.shape[:-1]) for buffer in task.buffers(problem) if buffer.written)
+    return min(MOST_LONE_SEEDS, 8 * math.ceil(pairs / rows))
+
+
+def own_seed(seed: int, problem: Problem, family: str, number: int | None) -> int:
+    """The seed of a case of the study's own problem. Where it is one of several of its family, they are
+    consecutive from a multiple of MOST_LONE_SEEDS on: a task may make that together they show more."""
+    first = case_seed(seed, problem, family)
+    return first if number is None else first - first % MOST_LONE_SEEDS + number
 
 
 def case_seed(seed: int, problem: Problem, family: str) -> int:

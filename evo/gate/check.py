@@ -1,11 +1,11 @@
-"""GREEN or RED. `check` is the only maker of a `Green`.
+"""GREEN, RED or UNPROVEN. `check` is the only maker of a `Green`.
 
 A candidate must hold no state of its own between launches, and pass every case that is planned for it
-(evo.gate.cases). The study's own problem comes last: on a GPU in full, 20 launches in all, half of them
-beside a kernel that keeps the memory busy, half of them with one term far above all others; on the emulator
-once, and its report feeds the estimate. There a kernel that would need more than OWN_INSTRUCTIONS runs on a
-share of the independent pieces (`Task.share`: fewer heads), its counters are scaled up, and the verdict says
-so.
+(evo.gate.cases). The study's own problem comes last: on a GPU in full, more than 20 launches in all, half of
+them beside a kernel that keeps the memory busy; on the emulator once with each of its families, and the
+report feeds the estimate. There a dear kernel runs on a share of the independent pieces (`Task.share`: fewer
+heads), its counters are scaled up, and of small problems only what evo.gate.budget pays for; the verdict says
+so. Where some class of cases did not run at all, it is UNPROVEN.
 
 Every launch runs in guarded memory (evo.gate.memory: guards, poison, watched inputs). All outputs of a case
 must be equal bit for bit where the template promises that; the first is compared (evo.gate.tolerance) with
@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from evo.device import Device, Kernel, LaunchReport
-from evo.errors import CandidateError, Red
+from evo.errors import CandidateError, Red, Unproven
 from evo.gate.cases import plan
 from evo.gate.run import Between, KernelFor, Run, at_once
 from evo.task import Task
-from evo.trial import Binary, CaseError, LaunchConfig, Problem
+from evo.trial import Binary, CaseError, Extent, LaunchConfig, Problem
 
 _SEAL = object()
 
@@ -32,18 +32,18 @@ class Green:
     """A kernel that passed the gate, with what was measured on the way. Only `check` makes one.
 
     `kernel` and `launch` are the very ones that passed, for `problem`; `report` is of the first launch of
-    that problem. `skipped` names what was left out, and why.
+    that problem. `extent` says how much of the plan ran.
     """
 
-    __slots__ = ("errors", "kernel", "launch", "launches", "problem", "report", "skipped")
+    __slots__ = ("errors", "extent", "kernel", "launch", "launches", "problem", "report")
 
     kernel: Kernel
     launch: LaunchConfig
     problem: Problem
     errors: tuple[CaseError, ...]
     report: LaunchReport
-    skipped: tuple[str, ...]
     launches: int
+    extent: Extent
 
     def __init__(self, seal: object, **verdict: Any) -> None:
         if seal is not _SEAL:
@@ -68,24 +68,29 @@ def check(
     seed: int,
     deterministic: bool = True,
     thorough: bool = False,
+    accept_unproven: bool = False,
     between: Between = at_once,
 ) -> Green:
     """The verdict on a candidate for `problem`. `tiles` are its tile sizes, `seed` the trial's; where
     `deterministic` is false, the bits of its results may differ from run to run. `thorough`, for finalists:
-    all ragged problems, the study's own in full, whatever it costs. `between` is called between two cases,
-    with what ends the work begun so far: there others may have the device.
+    all ragged problems, and every family on the study's own. `accept_unproven`: GREEN also where some class
+    of cases did not run. `between` is called between two cases, with what ends the work begun so far: there
+    others may have the device.
 
-    Raises Red (with the case, the first wrong element and the errors measured so far), and whatever a launch
-    raises (Unlaunchable, Hung, Crashed).
+    Raises Red (with the case, the first wrong element and the errors measured so far), Unproven, and whatever
+    a launch raises (Unlaunchable, Hung, Crashed).
     """
     kernel, launch = kernel_for(problem)
     refuse_state(kernel.binary)
-    run = Run(kernel_for, device, task, problem, seed, deterministic, thorough, between)
+    cases = plan(task, problem, tiles, device, seed=seed, thorough=thorough)
+    run = Run(kernel_for, device, task, problem, seed, deterministic, thorough, cases, between)
     try:
-        report = run.all(plan(task, problem, tiles, device, seed=seed, thorough=thorough))
+        report, extent = run.all()
     except CandidateError:
         run.abandon()
         raise
+    if extent.missed and not accept_unproven:
+        raise unproven(extent, tuple(run.errors))
     return Green(
         _SEAL,
         kernel=kernel,
@@ -93,9 +98,16 @@ def check(
         problem=problem,
         errors=tuple(run.errors),
         report=report,
-        skipped=tuple(run.skipped),
         launches=run.launches,
+        extent=extent,
     )
+
+
+def unproven(extent: Extent, errors: tuple[CaseError, ...]) -> Unproven:
+    """What is said of a kernel in which nothing wrong was seen, but some class of cases did not run."""
+    listed = ", ".join(extent.missed)
+    detail = f"{extent.run} of {extent.planned} cases ran; {'; '.join(extent.left_out)}"
+    return Unproven(f"did not run: {listed}", detail, errors=errors, extent=extent)
 
 
 def refuse_state(binary: Binary) -> None:

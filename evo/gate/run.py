@@ -7,17 +7,19 @@ have been begun. A GPU that had to answer after each launch would idle for most 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING
 
 from evo.device import Device, Kernel, LaunchReport, Mark
 from evo.errors import CandidateError, Infeasible, Red
-from evo.gate.cases import Case, case_seed
+from evo.gate.budget import Budget
+from evo.gate.cases import Case, own_seed
 from evo.gate.graphs import CaseMemory, memories_of
 from evo.gate.memory import GuardedMemory
 from evo.gate.tolerance import (
@@ -30,7 +32,7 @@ from evo.gate.tolerance import (
     refuse_difference,
 )
 from evo.task import Relation, Task, Tensors
-from evo.trial import CaseError, LaunchConfig, Problem
+from evo.trial import CaseError, Extent, LaunchConfig, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,18 +43,10 @@ KernelFor = Callable[[Problem], tuple[Kernel, LaunchConfig]]
 Between = Callable[[Callable[[], None]], None]
 """Called between two cases with what ends the work that was begun on the device."""
 
-BOUNDARY_INSTRUCTIONS = 8e6
-"""On the emulator: warp instructions that boundary problems may cost together (about 0.2 s of one core). Past
-that they run under fewer schedules or are left out, and the verdict says which; the first three and the
-study's own always run. Counted, not timed: the same candidate gets the same cases on every machine."""
-
 PENDING = 3
 """On a GPU: cases that may be begun before the result of an earlier one is read."""
 SLATE_NUMBERS = 256
 """Numbers that are read so; where there are more, the GPU is waited for."""
-
-OWN_INSTRUCTIONS = 1.2e7
-"""On the emulator: warp instructions that the study's own problem may cost (about 0.3 s of one core)."""
 
 
 def at_once(_finish: Callable[[], None]) -> None:
@@ -83,45 +77,64 @@ class Run:
     seed: int
     deterministic: bool
     thorough: bool
+    cases: Sequence[Case]
     between: Between = at_once
     errors: list[CaseError] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
     launches: int = 0
-    spent: float = 0.0
-    """Warp instructions of boundary problems so far (emulator)."""
-    prices: list[tuple[int, float]] = field(default_factory=list)
-    """(FLOP, warp instructions) of the launches so far (emulator)."""
     _pending: deque[_Look] = field(default_factory=deque)
 
-    def all(self, cases: Sequence[Case]) -> LaunchReport:
-        """Runs all cases; the report of the last, scaled to the whole of the study's own problem."""
+    def all(self) -> tuple[LaunchReport, Extent]:
+        """Runs all cases. The report of the last, scaled to the whole of the study's own problem; how much of
+        the plan ran."""
         report: LaunchReport | None = None
-        own: Problem | None = None
-        for case in cases:
-            if case.kind == "relations":
-                self.relate(case if self.launches else replace(case, problem=self.problem))
-                continue
-            at = case.problem
+        for case in self.cases:
             if case.kind == "own":
-                own = own or self._affordable()
-                at = own if at == self.problem else at  # else it is one piece already
-            report = self.run(replace(case, problem=at, seed=case_seed(self.seed, at, case.family)))
+                report = self._run_own(case)
+            elif case.kind == "case":
+                self.run(case)
+            else:
+                self.relate(case if self._serves(case.problem) else replace(case, problem=self.problem))
         self.settle()
-        return self._scaled(report)
+        assert report is not None, "the study's own problem is never left out"
+        return self.budget.scaled(report), self.budget.extent()
+
+    @cached_property
+    def budget(self) -> Budget:
+        """What the cases may cost, and which have run."""
+        return Budget(self.task, self.problem, self.cases, self.thorough)
 
     def run(self, case: Case) -> LaunchReport | None:
-        """Launches the case under its schedules and judges it; the first launch's report, None if skipped."""
-        if case.may_skip and self._too_dear(case):
-            self.skipped.append(f"{case}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
+        """Launches the case under its schedules and judges it; the first launch's report, None where it is
+        left out."""
+        if not self.budget.affords(case):
             return None
         try:
             kernel, launch = self.kernel_for(case.problem)
         except Infeasible as no:
-            self.skipped.append(f"{case}: {no.reason}")
+            self.budget.not_served(case, no.reason)
             return None
         self.between(self._finish)
         with self._alive(case):
-            return self._run(case, kernel, launch)
+            report = self._run(case, kernel, launch)
+        self.budget.ran(case)
+        return report
+
+    def _run_own(self, case: Case) -> LaunchReport | None:
+        """A case of the study's own problem, or on the emulator of the share of it that may be paid for."""
+        at = self.budget.own_share(case)
+        if at is None:
+            return None
+        at = at if self._serves(at) else self.problem
+        placed = replace(case, problem=at, seed=own_seed(self.seed, at, case.family, case.number))
+        self.budget.ran_own(placed)
+        return self.run(placed)
+
+    def _serves(self, problem: Problem) -> bool:
+        try:
+            self.kernel_for(problem)
+        except Infeasible:
+            return False
+        return True
 
     def _finish(self) -> None:
         self.settle()
@@ -133,9 +146,7 @@ class Run:
         first: Tensor | None = None
         turns = list(enumerate(case.schedules))
         while turns:
-            if reports and self._too_dear(case):
-                left_out = ", ".join(schedule for _, schedule in turns)
-                self.skipped.append(f"{case} {left_out}: over {BOUNDARY_INSTRUCTIONS:.0e} instructions")
+            if reports and not self.budget.affords(case, [schedule for _, schedule in turns]):
                 break
             batch, turns = turns[: len(memory.images)], turns[len(memory.images) :]
             for (turn, schedule), image in zip(batch, memory.images, strict=False):
@@ -147,9 +158,7 @@ class Run:
             if first is None and turns:
                 first = memory.images[0].clone()
             for report in reports[-len(batch) :]:
-                instructions = report.counters.get("instructions", 0.0)
-                self.spent += instructions
-                self.prices.append((self.task.flop(case.problem), instructions))
+                self.budget.pay(case, report)
         return reports[0]
 
     def _look(
@@ -207,34 +216,15 @@ class Run:
         finally:
             limits.wipe()
 
-    def _affordable(self) -> Problem:
-        """The study's own problem, or on the emulator the share of it that OWN_INSTRUCTIONS pay for: judged
-        by what an operation cost in the largest launch so far."""
-        flop, instructions = max(self.prices, default=(1, 0.0))
-        cost = instructions * self.task.flop(self.problem) / flop
-        if self.thorough or cost <= OWN_INSTRUCTIONS:
-            return self.problem
-        share = self.task.share(self.problem, OWN_INSTRUCTIONS / cost)
-        if share != self.problem:
-            self.skipped.append(f"{self.problem.key}: ran {share.key}, for it takes {cost:.1e} instructions")
-        return share
-
-    def _scaled(self, report: LaunchReport | None) -> LaunchReport:
-        """`report`, of a share of the study's own problem, with the counts of all of it."""
-        assert report is not None, "the study's own problem is never skipped"
-        factor = self.task.flop(self.problem) / self.prices[-1][0]
-        if factor == 1:
-            return report
-        return replace(report, counters={name: n * factor for name, n in report.counters.items()})
-
     def relate(self, case: Case) -> None:
-        """Checks the task's relations on the inputs of `case`: one launch as they are, one for each relation.
-        On a GPU all are launched before any is looked at."""
+        """Checks relations on the inputs of `case`: one launch as they are, one for each relation. On a GPU
+        all are launched before any is looked at."""
         import torch
 
         self.settle()
         kernel, launch = self.kernel_for(case.problem)
-        relations = (None, *self.task.relations(case.problem))
+        task = self.task
+        relations = (None, *self._relations(case))
         with self._alive(case):
             memory = self._memory(case, launch, len(relations), deterministic=False)
             guarded = memory.guarded
@@ -246,20 +236,34 @@ class Run:
                 with self._blame(case, _titled(schedule, relation)):
                     if relation is not None:
                         guarded.load(relation.change(inputs))
-                    self._launch(kernel, launch, guarded, turn, schedule)
+                    self.budget.pay(case, self._launch(kernel, launch, guarded, turn, schedule))
                 guarded.take_image(image)
                 found = [guarded.unlike([image], None)]
                 if relation is not None:
                     before, after = guarded.outputs(images[0]), guarded.outputs(image)
                     found += [
-                        rows.any().reshape(1)
-                        for *_, rows in broken(relation, before, after, self.task.tolerance)
+                        rows.any().reshape(1) for *_, rows in broken(relation, before, after, task.tolerance)
                     ]
                 suspect.append(torch.cat(found).any().reshape(1))
                 if not self.device.launches_are_cheap:
                     self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
             self.device.finish()
             self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
+        self.budget.ran(case)
+
+    def _relations(self, case: Case) -> Iterator[Relation]:
+        """Those of the task, and that the same launch has the same result, at once and after others: a result
+        that was kept from an earlier launch shows there."""
+        exact, seed, where = self.deterministic, case.seed + 1, self.device.torch_device
+        yield Relation("the same launch again", dict, dict, exact)
+        for relation in self.task.relations(case.problem):
+            yield replace(relation, exact=relation.exact and exact)
+        yield Relation(
+            "other inputs",
+            lambda _: self.task.inputs(case.problem, case.family, seed, where),
+            lambda outputs: {name: t.double() * math.nan for name, t in outputs.items()},
+        )
+        yield Relation("the same launch after others", dict, dict, exact)
 
     def _refuse_unrelated(
         self,
@@ -281,6 +285,8 @@ class Run:
                     guarded.refuse_damage(images[turn])
                     if relation is not None:
                         before, after = guarded.outputs(images[0]), guarded.outputs(images[turn])
+                        if relation.exact and relation.expected is dict:
+                            refuse_difference(before, after)
                         refuse_broken(relation, before, after, self.task.tolerance)
 
     def _memory(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> CaseMemory:
@@ -313,12 +319,6 @@ class Run:
         """To four digits, as it is kept: there are dozens a trial."""
         error, limit = (float(f"{number:.4g}") for number in (found.row_error, found.row_limit))
         self.errors.append(CaseError(case.problem.key, case.family, case.seed, error, limit))
-
-    def _too_dear(self, case: Case) -> bool:
-        """Whether another launch of the case may break the budget: it takes no more than a larger one did."""
-        flop = self.task.flop(case.problem)
-        cost = min((spent for other, spent in self.prices if other >= flop), default=0.0)
-        return not self.thorough and self.spent + cost > BOUNDARY_INSTRUCTIONS
 
     @contextmanager
     def _blame(self, case: Case, launch: str) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from evo.device.open import is_gpu
-from evo.report import Column, Facts, Table, duration
+from evo.report import Column, Facts, Table, cases_text, duration
 from evo.selftest.zoo import FLAWLESS
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ def zoo_line(finding: ZooFinding) -> str:
     """How one planted or honest kernel ended at the gate; a line that begins with `ok` is as it should be."""
     verdict = "ok   " if finding.reasoned else "other" if finding.right else "WRONG"
     ended = f"{finding.outcome} {finding.reason}".strip()
+    if finding.cases_run is not None:
+        ended = f"{ended} {cases_text(finding.cases_run, finding.cases_planned)}"
     return f"{verdict}  {finding.name:<44}  {ended:<32}  {finding.says}"
 
 

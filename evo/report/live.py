@@ -122,9 +122,10 @@ def study_line(study: Study) -> str:
     """What is searched, where and how: the line that a search opens with."""
     limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
     target = f" as {study.target}" if study.target else ""
+    unproven = " · UNPROVEN kernels are ranked" if study.accept_unproven else ""
     return for_terminal(
         f"{study.name} · {study.problem.key} · {study.device} ({study.gpu}{target}){limits} · "
-        f"strategy {study.strategy}, seed {study.seed}",
+        f"strategy {study.strategy}, seed {study.seed}{unproven}",
         lines=False,
     )
 

@@ -2,10 +2,22 @@
 
 from evo.task.families import Families
 from evo.task.loading import blame, find_file, list_tasks, load_module, load_task, template_folders
-from evo.task.task import Baseline, Flag, Relation, Task, Tensors, Tolerance, Tunable
+from evo.task.task import (
+    DEFAULT_TILE,
+    LARGEST_TILE,
+    Baseline,
+    Flag,
+    Relation,
+    Task,
+    Tensors,
+    Tolerance,
+    Tunable,
+)
 from evo.task.tensors import BufferSpec, In, InOut, Out
 
 __all__ = [
+    "DEFAULT_TILE",
+    "LARGEST_TILE",
     "Baseline",
     "BufferSpec",
     "Families",

@@ -320,6 +320,16 @@ class Task:
         found = [small.replace(**{n: size}) for size in dict.fromkeys(around) if size > 0 for n in free]
         return tuple({at.key: at for at in found}.values()) or (small,)
 
+    def piece_problems(
+        self,
+        problem: Problem,  # noqa: ARG002
+        tiles: Sequence[int],  # noqa: ARG002
+    ) -> tuple[Problem, ...]:
+        """Small problems of more independent pieces than `gate_problems` have, along each size that counts
+        pieces (three heads, two batches): what goes wrong from the third piece on goes wrong there. None
+        where there are no such sizes."""
+        return ()
+
     def ragged_problems(
         self,
         problem: Problem,

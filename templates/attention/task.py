@@ -7,7 +7,6 @@ keys 0..i. A row is one query of one head: D elements.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
 _call = load_module(Path(__file__).with_name("call.py"))
 _families = load_module(Path(__file__).with_name("families.py"))
+_lengths = load_module(Path(__file__).with_name("lengths.py"))
 _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
-REACH = 512
-"""Lengths that finalists are tried at one by one: eight tiles of 64 keys."""
 REFERENCE_BYTES = 1 << 28
 """Scores that the fp64 reference holds at once, bytes."""
 
@@ -55,6 +53,7 @@ class Attention(Task):
         even="offset_v",
         lone="spike",
         large="large",
+        growing="ascending",
         masked="large_logits",  # a padding key, whose score is 0, outweighs keys with scores of -80
         others=("ascending", "large_logits", "equal_keys", "huge_last"),
     )
@@ -182,66 +181,24 @@ class Attention(Task):
         return problem if kept == heads else problem.replace(B=1, H=kept)
 
     def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
-        """Two heads, lengths around each tile (tile ± 1, tile), 1, and ragged ones over several tiles."""
-        tiles = sorted({int(t) for t in tiles if 1 < t <= 256}) or [64]
-        low, high = tiles[0], tiles[-1]
-        several = high * max(2, min(5, 512 // high)) - 5  # a pipeline of stages must fill and drain
-        ordered = [high + 1, low - 1, 1, 2 * high + 3, high - 1, low + 1, several]
-        ordered += [t + step for t in reversed(tiles) for step in (0, 1, -1)] + [2 * high, 2 * high + low]
-        lengths = dict.fromkeys(length for length in ordered if length >= 1)
-        return tuple(problem.replace(B=1, H=2, L=length) for length in lengths)
+        found: tuple[Problem, ...] = _lengths.around_tiles(problem, tiles)
+        return found
+
+    def piece_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        found: tuple[Problem, ...] = _lengths.many_heads(problem, tiles)
+        return found
 
     def ragged_problems(
         self, problem: Problem, tiles: Sequence[int], far: bool = False
     ) -> tuple[Problem, ...]:
-        """One head, every length up to two of the largest tiles: every number of keys in a last tile, with
-        and without a whole tile before it. `far`: up to REACH, where kernels have code of their own for each
-        number of tiles, and the three of `_just_below`."""
-        high, lone = self._longest_tile(tiles), problem.replace(B=1, H=1)
-        if not far:
-            return _every_length(lone, 2 * high)
-        reach = max(2 * high, REACH)
-        below = {length for length in self._just_below(problem, tiles) if length > reach}
-        return (*_every_length(lone, reach), *(lone.replace(L=length) for length in sorted(below)))
+        found: tuple[Problem, ...] = _lengths.every_length(problem, tiles, far)
+        return found
 
     def some_ragged(
         self, problem: Problem, tiles: Sequence[int], count: int, seed: int, deep: bool
     ) -> tuple[Problem, ...]:
-        """An even and an odd remainder of each eight, as far as `count` goes: in the fragments of a matrix
-        product a lane has two columns of each eight, so a mask that is wrong at one of its columns is wrong
-        at each even, or each odd, remainder of some eight. Before it no whole tile, one, or two if `deep`;
-        then each remainder is met both ways, with and without a whole tile before it, whatever `count` says.
-        Mutation testing asked for this: lengths drawn freely let a fifth of such masks pass, and one length
-        for each remainder let the masks of a kernel's only tile, or of its last, pass. One more is just below
-        the problem's own length, for which there may be code that takes a last tile for a whole one; one time
-        in four if `deep`, for it takes the emulator a fifteenth of a gate."""
-        rng, high = random.Random(seed), self._longest_tile(tiles)
-        classes = [(eight, odd) for eight in range(0, high, 8) for odd in (0, 1)]
-        rng.shuffle(classes)
-        before = min(3, REACH // high) if deep else 2
-
-        def drawn(eight: int, odd: int, tiles_before: int) -> int:
-            return rng.randrange(eight or 2, eight + 8, 2) + odd + high * tiles_before
-
-        first = [rng.randrange(before) for _ in classes]
-        lengths = [drawn(*at, tiles) for at, tiles in zip(classes, first, strict=True)]
-        if deep:
-            lengths += [drawn(*at, int(not tiles)) for at, tiles in zip(classes, first, strict=True)]
-        chosen = set(lengths if deep else lengths[:count])
-        others = sorted(set(range(1, 2 * high + 1)) - chosen)
-        chosen |= set(rng.sample(others, min(len(others), max(0, count - len(chosen)))))
-        below = [length for length in self._just_below(problem, tiles) if length > 2 * high]
-        if not deep or rng.random() < 0.25:
-            chosen |= set(rng.sample(below, min(1, len(below))))
-        return tuple(problem.replace(B=1, H=1, L=length) for length in sorted(chosen))
-
-    def _just_below(self, problem: Problem, tiles: Sequence[int]) -> tuple[int, ...]:
-        """Lengths whose last tile lacks one row, half of them, or all but one; no tile is smaller than 16."""
-        low = max(16, min((int(t) for t in tiles if t > 1), default=16))
-        return tuple(max(1, problem["L"] - less) for less in (1, low // 2, low - 1))
-
-    def _longest_tile(self, tiles: Sequence[int]) -> int:
-        return max((int(t) for t in tiles if 1 < t <= 256), default=64)
+        found: tuple[Problem, ...] = _lengths.some_lengths(problem, tiles, count, seed, deep)
+        return found
 
 
 class _Constants(NamedTuple):
@@ -314,7 +271,8 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
 
     length, d, rows = problem["L"], problem["D"], fixed.rows
     heads = torch.arange(problem["B"] * problem["H"], device=rows.device)
-    own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
+    causal = bool(problem["causal"])
+    own = _own_keys(length, len(heads), seed, rows + 1 if causal else rows * 0 + length, causal)
     if problem["causal"]:
         own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
     # keys across u, which q, a multiple of k_own, does not see; what lies along u lowers all its scores
@@ -326,16 +284,47 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
     k.add_(fixed.u, alpha=math.sqrt(d))
 
 
+STRETCH = 128
+"""Keys of the longest tile that `_own_keys` was made for."""
+
+
+def _own_keys(length: int, heads: int, seed: int, visible: Tensor, causal: bool) -> Tensor:
+    """(heads, L): for each query of each head a key below `visible`, (L,). Where all keys are visible, those
+    of a head are all keys. Over the heads, and over seeds from a multiple of 16 on, soon all pairs of (row
+    mod tile, key mod tile) are met, for every tile that is a power of two up to STRETCH: the rows of one
+    remainder have consecutive keys in each head, those of other heads and seeds lie between or follow."""
+    by_heads = {8 << bit for bit in range((min(heads, 16) - 1).bit_length())}
+    steps = [
+        step for step in (4, 64, 32, 16, 8, 2, 1) if step not in by_heads and 2 * step > length // STRETCH
+    ]
+    turn = seed % 16 >> causal  # causal: a query has a key of its own at every second seed
+    onward = sum(step for bit, step in enumerate(steps) if turn >> bit & 1) + 165 * (seed // 16)
+    keys = (_turns(length, heads, str(visible.device)) + onward) % length
+    place = keys % STRETCH
+    stretches = ((visible - place + STRETCH - 1) // STRETCH).clamp_min(1)
+    return (place + STRETCH * (keys // STRETCH % stretches)) % visible
+
+
+@lru_cache(maxsize=64)
+def _turns(length: int, heads: int, torch_device: str) -> Tensor:
+    """(heads, L) whole numbers, in each head all below L from some start on: those of rows that agree in
+    their last bits follow each other."""
+    import torch
+
+    rows, bits = torch.arange(length), (length - 1).bit_length()
+    backwards = sum(((rows >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), torch.zeros_like(rows))
+    of_head = torch.arange(heads)[:, None]
+    between = (of_head // 16 & 1) * 4 + (of_head // 32 & 1) * 2 + (of_head // 64 & 1)
+    return (backwards.argsort().argsort() + 8 * (of_head % 16) + between + 5 * STRETCH * of_head).to(
+        torch_device
+    )
+
+
 def _show_padding(q: Tensor, k: Tensor, fixed: _Constants) -> None:
     """Makes a padding key show in some queries, in place: adds 4 (q·u) to all scores of a query, where q·u is
     -5 for some."""
     k.add_(fixed.u, alpha=4 * math.sqrt(q.shape[-1]))
     q.addcmul_((q @ fixed.u).add_(5)[..., None], fixed.away, value=-1)
-
-
-@lru_cache(maxsize=64)
-def _every_length(problem: Problem, longest: int) -> tuple[Problem, ...]:
-    return tuple(problem.replace(L=length) for length in range(1, longest + 1))
 
 
 def _other_last_head(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,122 @@
+"""What a candidate's launches may cost on the emulator, and how much of the plan that paid for.
+
+Warp instructions are counted, not seconds: the same candidate gets the same cases on every machine. On a GPU
+launches cost nothing here, and all of the plan runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from evo.device import LaunchReport
+from evo.gate.cases import Case
+from evo.task import Task
+from evo.trial import Extent, Problem
+
+SMALL_INSTRUCTIONS = 8e6
+"""What small problems may cost together (about 0.2 s of one core). Past that they run under fewer schedules
+or are left out; but one case of each class runs all the same."""
+CLASSES_INSTRUCTIONS = 2e8
+"""What they may have cost (about 5 s of one core) before the first case of a class. Past that the kernel is
+UNPROVEN."""
+OWN_INSTRUCTIONS = 1.2e7
+"""What the study's own problem may cost with plain inputs (about 0.3 s of one core). One independent piece of
+it runs whatever it costs."""
+FAMILY_INSTRUCTIONS = 1.5e5
+"""The same with any other family: its inputs are another check of what plain ones have shown."""
+FINALIST_INSTRUCTIONS = 4e9
+"""The same for finalists, with all families and seeds together (about 100 s of one core)."""
+
+
+class Budget:
+    """The budget of one candidate's `cases`, the last of which are of the study's own `problem`."""
+
+    def __init__(self, task: Task, problem: Problem, cases: Sequence[Case], thorough: bool) -> None:
+        self._task, self._problem, self._thorough = task, problem, thorough
+        self._spent = 0.0
+        self._prices: list[tuple[int, float]] = []
+        """(FLOP, warp instructions) of the launches so far."""
+        self._planned = Counter(case.class_name for case in cases)
+        self._ran: Counter[str] = Counter()
+        self._left_out: Counter[tuple[str, str]] = Counter()
+        """Class and reason: how many cases."""
+        self._own_cases = sum(case.kind == "own" for case in cases)
+        self._own_cost: float | None = None
+        """What all of the own problem may take; None until it is asked for."""
+        self._own_share = 0.0
+
+    def pay(self, case: Case, report: LaunchReport) -> None:
+        """A launch has ended."""
+        instructions = report.counters.get("instructions", 0.0)
+        self._spent += instructions
+        self._prices.append((self._task.flop(case.problem), instructions))
+
+    def ran(self, case: Case) -> None:
+        """The case has run, under one schedule at least."""
+        self._ran[case.class_name] += 1
+
+    def not_served(self, case: Case, why: str) -> None:
+        """The candidate is not made for the problem of the case: it is no part of the plan."""
+        self._planned[case.class_name] -= 1
+        self._left_out[case.class_name, f"not served: {why}"] += 1
+
+    def affords(self, case: Case, under: Sequence[str] = ()) -> bool:
+        """Whether the case may run, or go on `under` more schedules; one of a small problem takes no more
+        than a larger one did."""
+        if self._thorough or case.kind != "case":
+            return True
+        first = not self._ran[case.class_name] and not under
+        limit = CLASSES_INSTRUCTIONS if first else SMALL_INSTRUCTIONS
+        flop = self._task.flop(case.problem)
+        cost = min((spent for other, spent in self._prices if other >= flop), default=0.0)
+        if self._spent + cost <= limit:
+            return True
+        what = f"not under {', '.join(under)}: " if under else ""
+        self._left_out[case.class_name, f"{what}over {limit:.0e} instructions"] += 1
+        return False
+
+    def own_share(self, case: Case) -> Problem | None:
+        """The share of the own problem that may be paid for, None where not one piece may: judged by what an
+        operation cost in the largest launch before."""
+        if self._own_cost is None:
+            flop, instructions = max(self._prices, default=(1, 0.0))
+            self._own_cost = instructions * self._task.flop(self._problem) / flop
+        cost, plain = self._own_cost, case.family == self._task.families.plain
+        limit = OWN_INSTRUCTIONS if plain else FAMILY_INSTRUCTIONS
+        limit = FINALIST_INSTRUCTIONS / self._own_cases if self._thorough else limit
+        at = self._problem if cost <= limit else self._task.share(self._problem, limit / cost)
+        if self._ran[case.class_name] and not self._thorough and cost * self._part(at) > limit:
+            self._left_out[case.class_name, f"not {case.family}: over {limit:.0e} instructions"] += 1
+            return None
+        return at
+
+    def ran_own(self, case: Case) -> None:
+        """A case of the own problem has run on the share that it names."""
+        share = self._part(case.problem)
+        if share < 1:
+            why = f"ran on {share:.2g} of it: all of it takes {self._own_cost:.1e} instructions"
+            self._left_out[case.class_name, f"{case.family} {why}"] += 1
+        if case.family == self._task.families.plain:
+            self._own_share = share
+
+    def extent(self) -> Extent:
+        """How much of the plan ran."""
+        found = [
+            f"{name}: {why}{f' ({count} cases)' if count > 1 else ''}"
+            for (name, why), count in self._left_out.items()
+        ]
+        cases = {name: (self._ran[name], planned) for name, planned in self._planned.items()}
+        return Extent(cases, self._own_share, tuple(found))
+
+    def scaled(self, report: LaunchReport) -> LaunchReport:
+        """The report of the last launch, on a share of the own problem, with the counts of all of it."""
+        factor = self._task.flop(self._problem) / self._prices[-1][0]
+        if factor == 1:
+            return report
+        return replace(report, counters={name: n * factor for name, n in report.counters.items()})
+
+    def _part(self, at: Problem) -> float:
+        """How much of the own problem's work is that of a share of it."""
+        return self._task.flop(at) / self._task.flop(self._problem)
