@@ -6,7 +6,7 @@ evenly as there are mutants of it. The steps, over all cores:
 
 1. each through the check for candidates, at one seed; of those that pass, ptxas tells what is the same
    machine code, which is not counted;
-2. each survivor beside the original, bit for bit, on inputs of the check for finalists;
+2. each survivor beside the original, bit for bit, on inputs of the check for candidates at other seeds;
 3. each survivor through the check for finalists: one that no argument covers (`mutation_judged.py`) at all
    `--seeds`; then the others, one seed after the other, until `--seconds` have passed since the start.
 
@@ -185,9 +185,10 @@ def steps(rows: Sequence[Row], seeds: int) -> Iterator[list[Attempt]]:
     fresh = [Attempt(row.target, "verify") for row in rows if row.left()]
     yield fresh + [attempt for row in rows for attempt in row.left()]
     yield [attempt for row in rows for attempt in row.uncompared()]
-    yield [attempt for row in rows for attempt in row.unjudged(range(seeds), wrong=True)]
-    for seed in range(seeds):
-        yield [attempt for row in rows for attempt in row.unjudged([seed], wrong=False)]
+    for wrong in (True, False):
+        for seed in range(seeds):
+            attempts = [attempt for row in rows for attempt in row.unjudged([seed], wrong)]
+            yield sorted(attempts, key=lambda attempt: not (attempt.tried and attempt.tried.differs))
 
 
 def summed(found: dict[str, Any]) -> dict[str, Any]:

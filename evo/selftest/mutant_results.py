@@ -32,9 +32,9 @@ class MutationTarget:
 @dataclass(frozen=True)
 class MutantResult:
     """What became of one mutant. `place` is the CUDA line that its PTX line came from (and the line that this
-    was called from), `text` that line's code. Of a survivor: in how many of the `compared` launches of the
-    check for finalists its outputs had other bits than the original's (`differs`); how that check ended, by
-    seed (`finalists`)."""
+    was called from), `text` that line's code. Of a survivor: in how many of the `compared` launches beside
+    the original its outputs had other bits (`differs`); how the check for finalists ended, by seed
+    (`finalists`)."""
 
     kind: str
     line: int
@@ -61,12 +61,14 @@ class MutantResult:
         """What is to be found out next of a survivor, if anything."""
         if self.fate != "survived" or self.finalists:
             return None
-        return "judge" if self.compared else "compare"
+        return "judge" if self.differs else None if self.compared else "compare"
 
     @property
     def passes(self) -> bool:
-        """Whether it is a survivor that the check for finalists lets through at a seed, too."""
-        return self.fate == "survived" and Outcome.GREEN in self.finalists.values()
+        """Whether it is a survivor that the check for finalists lets through, too: at one of the seeds, or
+        as far as can be told, for it leaves the original's bits."""
+        late = Outcome.GREEN in self.finalists.values() or not (self.differs or self.finalists)
+        return self.fate == "survived" and late
 
     def with_verdict(self, seed: int, verdict: str) -> MutantResult:
         """With how the check for finalists ended at `seed`."""
@@ -87,7 +89,7 @@ def score(tried: Sequence[MutantResult]) -> float:
 
 def record(target: MutationTarget, tried: Sequence[MutantResult]) -> Mapping[str, Any]:
     """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
-    survivors whose outputs had the original's bits in all launches of the check for finalists, `within`
+    survivors whose outputs had the original's bits in all launches beside it, `within`
     those that differed within the line; the others that check refused."""
     fates = Counter(t.fate for t in tried)
     by_kind: dict[str, Counter[str]] = {}

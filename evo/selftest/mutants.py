@@ -3,9 +3,9 @@
 What counts is a mutant that runs and differs. Statements that the kernel never executes are not changed; a
 mutant that ptxas refuses is no program; a survivor for which ptxas gives the same machine code changes
 nothing. Each other survivor is listed with its line, and runs once more beside the original, on inputs of the
-check for finalists (of its long lengths every seventh): either no bit of any output differs (as far as can be
-told it is the same kernel), or bits do. Then the check for finalists refuses it, or it is within the line
-that honest roundings draw, and a person says whether the change is free to choose.
+check for candidates at OTHER_SEEDS other seeds: either no bit of any output differs (as far as can be told it
+is the same kernel), or bits do. Then the check for finalists refuses it, or it is within the line that honest
+roundings draw, and a person says whether the change is free to choose.
 
 The work is in steps that are independent of each other: the check for candidates, the comparison, the check
 for finalists at one seed. So it spreads over processes, and what is known can be kept between two runs.
@@ -32,8 +32,8 @@ from evo.cache import Cache
 from evo.compile import assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, interpreter
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
-from evo.gate import Green, check, plan_boundary, plan_own, plan_ragged
-from evo.gate.cases import Case
+from evo.gate import Green, check
+from evo.gate.cases import Case, plan
 from evo.gate.memory import GuardedMemory
 from evo.gpu import Limits
 from evo.selftest.mutant_results import Fate, MutantResult, MutationTarget, in_order
@@ -43,9 +43,8 @@ from evo.template import load_template
 from evo.trial import LaunchConfig, Outcome, Problem, body_of, digest_of
 
 DIGEST_BYTES = hashlib.sha256().digest_size
-FAR_STEP = 7
-"""Survivors are compared with the original at so many-th lengths beyond two tiles; prime to 8, so that all
-remainders come up."""
+OTHER_SEEDS = 8
+"""Seeds at which a survivor is compared with the original."""
 PATIENCE = 4
 """A mutant that runs this many times as long as the honest kernel's longest launch is a runaway."""
 
@@ -116,13 +115,11 @@ class MutationRun:
         return MutantResult(*said, fate, outcome, reason, where, seconds)
 
     def compare(self, mutant: Mutant, tried: MutantResult) -> MutantResult:
-        """A survivor beside the original on inputs of the check for finalists. What leaves the same bits
-        passes that check where the original does."""
+        """A survivor beside the original, bit for bit."""
         begin = time.perf_counter()
         differs, compared = self._compare(mutant)
         seconds = tried.seconds + time.perf_counter() - begin
-        found = replace(tried, differs=differs, compared=compared, seconds=seconds)
-        return found if differs else found.with_verdict(self.target.seed, Outcome.GREEN)
+        return replace(tried, differs=differs, compared=compared, seconds=seconds)
 
     def judge(self, mutant: Mutant, tried: MutantResult, seed: int) -> MutantResult:
         """A survivor through the check for finalists at `seed`; it takes up to a minute."""
@@ -176,7 +173,7 @@ class MutationRun:
 
     def _compare(self, mutant: Mutant) -> tuple[int, int]:
         """In how many launches the outputs have other bits than the original's, or there is a fault, and of
-        how many: inputs and schedules of the check for finalists."""
+        how many: inputs and schedules of the check for candidates at other seeds."""
         changed = replace(self.binary, ptx=mutant.of(self.binary.ptx))
         mutated = self.device.load(changed, self.candidate.launch)
         differs = compared = 0
@@ -188,18 +185,17 @@ class MutationRun:
 
     @cached_property
     def _originals(self) -> list[tuple[Case, LaunchConfig, bytes]]:
-        """Cases of the check for finalists that the same code serves, and what the original leaves; of the
-        long ragged lengths, which take nine tenths of the time, every FAR_STEP-th. Kept in the cache."""
-        task, problem, tiles, seed = self.task, self.target.problem, self.tiles, self.target.seed
-        cases = plan_boundary(task, problem, tiles, seed, self.device)
-        cases += plan_ragged(task, problem, tiles, seed, self.device, thorough=True)
-        near = {case.problem for case in cases} - set(task.ragged_problems(problem, tiles, far=True))
-        near |= set(task.ragged_problems(problem, tiles))
-        far = [case for case in cases if case.problem not in near]
-        cases = [case for case in cases if case.problem in near] + far[::FAR_STEP]
-        cases += plan_own(task, problem, seed, self.device)
+        """Cases of the check for candidates at other seeds that the same code serves, and what the original
+        leaves; of the study's own problem one piece. Kept in the cache."""
+        task, problem, tiles = self.task, self.target.problem, self.tiles
+        cases: dict[str, Case] = {}
+        for seed in range(self.target.seed + 1, self.target.seed + 1 + OTHER_SEEDS):
+            for case in plan(task, problem, tiles, self.device, seed=seed):
+                at = task.share(problem, 0.0) if case.kind == "own" else case.problem
+                if case.kind != "relations":
+                    cases[f"{at.key} {case.family} {case.seed}"] = replace(case, problem=at)
         served = []
-        for case in cases:
+        for case in cases.values():
             with contextlib.suppress(Infeasible):
                 served.append((case, self._launch_for(case.problem)))
         cache = Cache(self.target.cache)
