@@ -36,7 +36,7 @@ from benchmarks.record import ROOT, commit_and_clean
 from evo.cache import default_folder
 from evo.device.open import gpu_that_runs
 from evo.selftest.mutant_results import MutantResult, MutationTarget, in_order, record
-from evo.selftest.mutants import Attempt, MutationRun, try_each
+from evo.selftest.mutants import Attempt, MutationRun, Workers
 from evo.selftest.mutation import Mutant
 from evo.task import load_task
 from evo.template import load_template
@@ -168,13 +168,14 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     chosen = targets(asked.template or FAST, default_folder())
     rows = [row_of(target, asked.mutants, commit, asked.state) for target in chosen]
     of = {repr(row.target): row for row in rows}
-    for number, work in enumerate(steps(rows, asked.seeds)):
-        took = time.monotonic() - begin
-        print(f"{took:.0f} s: step {number}, {len(work)} to do", file=sys.stderr, flush=True)
-        for attempt, tried in try_each(work, asked.workers, begin + asked.seconds):
-            if tried:
-                of[repr(attempt.target)].add(tried)
-        yield {"kernels": [row.result() for row in rows]}
+    with Workers(asked.workers) as workers:
+        for number, work in enumerate(steps(rows, asked.seeds)):
+            took = time.monotonic() - begin
+            print(f"{took:.0f} s: step {number}, {len(work)} to do", file=sys.stderr, flush=True)
+            for attempt, tried in workers.each(work, begin + asked.seconds):
+                if tried:
+                    of[repr(attempt.target)].add(tried)
+            yield {"kernels": [row.result() for row in rows]}
     results = [row.result() for row in rows]
     print(table(results), file=sys.stderr)
     yield {"seconds": round(time.monotonic() - begin), "kernels": results}

@@ -19,11 +19,11 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
@@ -320,6 +320,37 @@ def _try(attempt: Attempt) -> MutantResult | None:
     return run.judge(attempt.mutant, attempt.tried, attempt.seed)
 
 
+class Workers:
+    """Makes attempts in `jobs` processes, which live as long as this is entered."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._pool = ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def each(
+        self, work: Iterable[Attempt], until: float = math.inf
+    ) -> Iterator[tuple[Attempt, MutantResult | None]]:
+        """Results come as they end. Attempts of one target should stand beside each other. None is begun
+        after `until`, a time of `time.monotonic`."""
+        waiting = takewhile(lambda _: time.monotonic() < until, work)
+        if self._pool is None:
+            yield from ((attempt, _try(attempt)) for attempt in waiting)
+            return
+        asked = {self._pool.submit(_try, attempt): attempt for attempt in islice(waiting, self._jobs + 2)}
+        while asked:
+            for future in wait(asked, return_when=FIRST_COMPLETED).done:
+                yield asked.pop(future), future.result()
+                for attempt in islice(waiting, 1):
+                    asked[self._pool.submit(_try, attempt)] = attempt
+
+
 def try_mutants(
     target: MutationTarget,
     count: int | None,
@@ -333,34 +364,14 @@ def try_mutants(
     chosen = {mutant.key: mutant for mutant in here.some(count)}
     tried: list[MutantResult] = []
     attempts = [Attempt(target, "look", mutant) for mutant in chosen.values()]
-    while attempts:
-        further: list[Attempt] = []
-        for _, found in try_each(attempts, jobs):
-            if found and (step := found.next_step):
-                further.append(Attempt(target, step, chosen[found.key], found, target.seed))
-            elif found:
-                tell(found)
-                tried.append(found)
-        attempts = further
+    with Workers(jobs) as workers:
+        while attempts:
+            further: list[Attempt] = []
+            for _, found in workers.each(attempts):
+                if found and (step := found.next_step):
+                    further.append(Attempt(target, step, chosen[found.key], found, target.seed))
+                elif found:
+                    tell(found)
+                    tried.append(found)
+            attempts = further
     return in_order(tried)
-
-
-def try_each(
-    work: Sequence[Attempt], jobs: int, until: float = math.inf
-) -> Iterator[tuple[Attempt, MutantResult | None]]:
-    """Makes attempts in `jobs` processes; results come as they end. Those of one target should stand beside
-    each other. None is begun after `until`, a time of `time.monotonic`."""
-    if jobs == 1 or not work:
-        for attempt in work:
-            if time.monotonic() >= until:
-                return
-            yield attempt, _try(attempt)
-        return
-    waiting = iter(work)
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        asked = {pool.submit(_try, attempt): attempt for attempt in islice(waiting, jobs + 2)}
-        while asked:
-            for future in wait(asked, return_when=FIRST_COMPLETED).done:
-                yield asked.pop(future), future.result()
-                for attempt in islice(waiting, 1) if time.monotonic() < until else ():
-                    asked[pool.submit(_try, attempt)] = attempt
