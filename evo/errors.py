@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 _PASSWORDS = (
     re.compile(r"://[^\s:/@]*:(?P<it>[^\s]+)@"),
-    re.compile(r"^[^\s:/@]+:(?P<it>[^\s]+)@"),
+    re.compile(r"^[^\s:/@]+:(?!//)(?P<it>[^\s]+)@"),
     re.compile(r"\b\w*(?:pass|pwd|secret|token)\w*=(?P<it>[^&\s'\"]+)", re.IGNORECASE),
 )
 

@@ -133,5 +133,7 @@ def _complain(error: EvoError, words: Sequence[str]) -> int:
 
 
 def _tell(text: str, words: Sequence[str]) -> None:
-    """Says it on stderr, without the passwords of the command's words."""
+    """Says it on stderr, without the passwords of the command's words; what follows its first line is
+    indented, as it may be anything."""
+    text = text if text.startswith("Traceback") else text.replace("\n", "\n  ")
     notice(without_passwords(text, frozenset().union(*map(passwords_of, words))))

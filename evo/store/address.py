@@ -15,9 +15,7 @@ _HINT = (
     "a file (runs/evo.db) or postgresql://user@host/name; "
     "in a password write @ : / ? # as %40 %3A %2F %3F %23"
 )
-_NO_PATH = re.compile(
-    r"[A-Za-z][\w+]*:(?!\\)|.*://|.*[?&;]\w*(?:pass|secret)\w*=|[^/]*:[^/]*@", re.IGNORECASE
-)
+_NO_PATH = re.compile(r"[A-Za-z][\w+]*:(?!\\)|.*://|.*[?&;]\w*(?:pass|secret)\w*=|.*:[^/]*@", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from evo.errors import StoreError, UnknownName, UsageError
 from evo.store.confirmations import Confirmations
+from evo.store.damage import reading, require_types
 from evo.store.engine import Database, insert_once
 from evo.store.leaderboard import Filter, best_rows
 from evo.store.owner import STALE_S, Owner
@@ -63,6 +65,7 @@ class Store:
         self, url: str | Path, create: bool = True, notice: Callable[[str], None] = lambda _: None
     ) -> None:
         self._database = Database(str(url), create, notice)
+        self._notice = notice
         self.confirmations = Confirmations(self._database)
         self._sources = Sources()
         self._environments: dict[str, int] = {}
@@ -106,14 +109,19 @@ class Store:
         row = self._database.read(lambda c: c.execute(query).mappings().first())
         if row is None:
             raise UnknownName.among("study", name, [s.name for s in self.studies()])
-        return study_of(dict(row))
+        with reading(f"study {name}", self.name):
+            return study_of(dict(row))
 
     def studies(self) -> list[Study]:
-        """All studies, oldest first."""
+        """All studies, oldest first; without damaged ones, which the notice hears of."""
         rows = self._database.read(
             lambda c: c.execute(sa.select(studies).order_by(studies.c.id)).mappings().all()
         )
-        return [study_of(dict(row)) for row in rows]
+        found = []
+        for row in rows:
+            with reading(f"study {row['name']}", self.name, self._notice):
+                found.append(study_of(dict(row)))
+        return found
 
     def unused_name(self, stem: str) -> str:
         """`stem-1`, or the first such name that no study has."""
@@ -219,9 +227,14 @@ class Store:
         """All finished trials of `study` by number, light (about a kilobyte each)."""
         wanted = [trials.c[name] for name in TrialRow.__dataclass_fields__ if name in trials.c]
         query = sa.select(*wanted).where(trials.c.study_id == study.id).order_by(trials.c.number)
-        return self._database.read(
-            lambda c: [_interned(TrialRow(row[0], Outcome(row[1]), *row[2:])) for row in c.execute(query)]
-        )
+        found = self._database.read(lambda c: c.execute(query).all())
+        return [self._row(study, row) for row in found]
+
+    def _row(self, study: Study, row: Sequence[Any]) -> TrialRow:
+        with reading(f"trial {study.name}/{row[0]}", self.name):
+            one = _interned(TrialRow(row[0], Outcome(row[1]), *row[2:]))
+            require_types(one)
+            return one
 
     def created(self, study: Study) -> dict[int, str]:
         """When each trial was recorded, by number: UTC, ISO 8601."""
@@ -261,13 +274,15 @@ class Store:
             .join(environments, environments.c.id == trials.c.environment_id)
             .where(which)
         )
-        row = self._database.read(lambda c: c.execute(query).mappings().first())
+        with reading(f"trial {text}", self.name):
+            row = self._database.read(lambda c: c.execute(query).mappings().first())
         if row is None:
             if name:
                 self.study(name)  # the study may be what is unknown
             raise UnknownName(f"unknown trial: {text}", "`evo leaderboard` lists trials")
         full = dict(row) | {"problem_json": row["problem_json"] or row["study_problem"]}
-        return trial_of(full, self._database.read(lambda c: self._sources.text(c, row["source_id"])))
+        with reading(f"trial {text}", self.name):
+            return trial_of(full, self._database.read(lambda c: self._sources.text(c, row["source_id"])))
 
     # ---- questions
 
@@ -287,7 +302,10 @@ class Store:
         device's name. UnknownName if there is no such study."""
         of_study = None if study is None else self.study(study).id
         asked = Filter(of_study, task, problem, gpu, template)
-        return self._database.read(lambda c: best_rows(c, asked, limit))
+        return self._database.read(lambda c: best_rows(c, asked, limit, self._reading_row))
+
+    def _reading_row(self, row: Mapping[str, Any]) -> AbstractContextManager[None]:
+        return reading(f"trial {row['study']}/{row['number']}", self.name, self._notice)
 
     def failures(self, study: Study) -> list[Failure]:
         """Why trials of `study` died: reasons with their counts, the most frequent first."""

@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError
 
 from evo.errors import StoreError
 from evo.store.address import Address
+from evo.store.damage import from_json
 from evo.store.schema import HEAD, VERSION_TABLE, metadata, schema_version
 from evo.store.views import VIEWS
 
@@ -227,7 +228,7 @@ def _make_room(file: Path, create: bool) -> None:
 
 
 def _engine(address: Address) -> Engine:
-    as_json = {"json_serializer": _to_json, "json_deserializer": json.loads}
+    as_json = {"json_serializer": _to_json, "json_deserializer": from_json}
     if address.file is None:
         try:
             return sa.create_engine(address.url, pool_pre_ping=True, hide_parameters=True, **as_json)

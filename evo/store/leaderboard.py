@@ -7,7 +7,8 @@ can be among the best rows, which an index finds: a database of 100,000 trials i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from evo.store.damage import require_types
 from evo.store.records import LeaderboardRow
 from evo.store.schema import environments
 from evo.store.times import times_of
@@ -51,19 +53,31 @@ class Filter:
 
     def fits(self, device: str, estimate_gpu: str) -> bool:
         wanted = (self.gpu or "").casefold()
-        return wanted in device.casefold() or wanted in estimate_gpu.casefold()
+        return wanted in str(device).casefold() or wanted in estimate_gpu.casefold()
 
 
-def best_rows(connection: Connection, asked: Filter, limit: int) -> list[LeaderboardRow]:
+def best_rows(
+    connection: Connection,
+    asked: Filter,
+    limit: int,
+    reading: Callable[[Mapping[str, Any]], AbstractContextManager[None]],
+) -> list[LeaderboardRow]:
     """The best rows of each problem and device: the CONFIRMED ones, then those that were measured in a search
-    alone, then estimates; `limit` of each kind."""
+    alone, then estimates; `limit` of each kind. A row is made within `reading` of it, which may leave
+    it out."""
     few = _candidates(connection, asked, limit)
     if not few:
         return []
     taken: Counter[tuple[str, ...]] = Counter()
     rows = []
     for row in connection.execute(_BEST, {"few": few}).mappings():
-        one = _row(dict(row))
+        one = None
+        with reading(dict(row)):
+            made = _row(dict(row))
+            require_types(made)
+            one = made
+        if one is None:
+            continue
         gpu = one.estimate_gpu if one.kind == "estimate" else ""
         of_one_kind = (one.problem, one.device, one.kind, one.ranking, gpu)
         taken[of_one_kind] += 1
@@ -153,7 +167,7 @@ def _boards(connection: Connection, asked: Filter) -> Iterator[Mapping[str, Any]
         for environment in _each(connection, "environment_id", of_problem):
             here = of_problem | {"environment_id": environment}
             for gpu in _each(connection, "estimate_gpu", here):
-                if asked.fits(devices[environment], gpu):
+                if asked.fits(devices.get(environment, ""), gpu):
                     yield {"of_problem": problem, "environment": environment, "estimate_gpu": gpu}
 
 

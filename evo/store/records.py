@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from evo.store.damage import require_types
 from evo.store.owner import Owner
 from evo.store.packing import pack_samples, unpack_samples
 from evo.store.times import ranked_columns, times_json, times_of
@@ -179,7 +180,10 @@ def study_of(row: Mapping[str, Any]) -> Study:
         "folders": tuple(row["folders"]),
         "baselines_us": row["baselines"],
     }
-    return Study(**kept)
+    study = Study(**kept)
+    for record in (study, study.problem):
+        require_types(record)
+    return study
 
 
 def owner_columns(owner: Owner | None) -> dict[str, Any]:
@@ -291,7 +295,7 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
     launch = LaunchConfig.from_json(json.dumps(row["launch"]))
     problem = Problem(**row["problem_json"])
     candidate = Candidate(problem, row["template"], row["point"], source, row["entry"], launch)
-    return Trial(
+    trial = Trial(
         candidate,
         Outcome(row["outcome"]),
         where=row["location"],
@@ -301,6 +305,9 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
         extent=_extent_of(row),
         **{name: row[name] for name in _SAME_NAME},
     )
+    for record in filter(None, (trial, candidate, problem, launch, trial.resources, trial.timing)):
+        require_types(record)
+    return trial
 
 
 _SAME_NAME = (

@@ -1,0 +1,103 @@
+"""Damaged rows, and what a person asks of a database with some."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import Evo, two_studies
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evo.errors import EvoError, StoreError
+from evo.store import Store
+from evo.store.schema import studies, trials
+
+
+def change(path: Path, table: str, column: str, value: object, where: str) -> None:
+    """What the schema forbids is possible too: a disk asks nobody."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'"
+        )
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value,))
+
+
+COLUMNS = [("trials", c.name) for c in trials.c] + [("studies", c.name) for c in studies.c]
+VALUES = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=9),
+    st.sampled_from(["", "{", "[]", "{}", "null", '"x"', "[1]", '{"B": []}', "\x1b[2J", "x\ny", "NaN"]),
+)  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(where=st.sampled_from(COLUMNS), value=VALUES)
+def test_no_damage_of_a_row_is_a_bug(tmp_path: Path, where: tuple[str, str], value: object) -> None:
+    whole, path = tmp_path / "whole.db", tmp_path / "evo.db"
+    if not whole.exists():
+        two_studies(whole)
+    shutil.copy(whole, path)
+    with contextlib.suppress(sqlite3.Error):  # a duplicate
+        change(path, *where, value, "id = 1")
+    said: list[str] = []
+    asks: tuple[Callable[[Store], object], ...] = (
+        lambda s: s.studies(),
+        lambda s: s.leaderboard(),
+        lambda s: s.trial("mission-1/0"),
+        lambda s: s.trial(1),
+        lambda s: s.rows(s.study("mission-1")),
+        lambda s: s.failures(s.study("laptop-1")),
+    )
+    with Store(path, notice=said.append) as store:
+        for ask in asks:
+            with contextlib.suppress(EvoError):
+                ask(store)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("point", "{"), ("point", None), ("launch", "[]"), ("outcome", "BLUE"), ("registers", "many"),
+     ("problem_json", "[1, 2]"), ("errors", '{"a": 1}'), ("samples", b"not zlib"), ("samples", 7)],
+)  # fmt: skip
+def test_a_damaged_trial_is_named(tmp_path: Path, evo: Evo, column: str, value: object) -> None:
+    path = tmp_path / "runs" / "evo.db"
+    two_studies(path)
+    change(path, "trials", column, value, "study_id = 1 AND number = 1")
+    said = evo("show", "mission-1/1")
+    assert said.code == 3
+    assert said.err.startswith("error: trial mission-1/1 is damaged in runs/evo.db: ")
+    assert "hint: restore" in said.err
+    assert evo("show", "mission-1/0").code == 0
+    board = evo("leaderboard")
+    assert board.code == 0, board.err
+    assert "mission-1/2" in board.out
+    assert "mission-1/1" in board.out or column == "outcome" or "left out: trial mission-1/1" in board.err
+
+
+def test_a_damaged_study_is_left_out_and_said(tmp_path: Path, evo: Evo) -> None:
+    path = tmp_path / "runs" / "evo.db"
+    two_studies(path)
+    change(path, "studies", "problem_json", "{", "id = 1")
+    said = evo("studies")
+    assert said.code == 0
+    assert "laptop-1" in said.out
+    assert "mission-1" not in said.out
+    assert re.search("^left out: study mission-1 is damaged", said.err, re.MULTILINE)
+    assert evo("show", "mission-1/0").code == 3
+
+
+def test_a_resumed_search_names_the_trial_that_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "evo.db"
+    two_studies(path)
+    change(path, "trials", "point", "7", "study_id = 1 AND number = 2")
+    with Store(path) as store, pytest.raises(StoreError, match="trial mission-1/2 is damaged"):
+        store.rows(store.study("mission-1"))
