@@ -81,6 +81,23 @@ def test_a_champion_falls_to_a_faster_one_alone(tmp_path: Path) -> None:
     assert kept(tmp_path, "flash_mma", MISSION, "sm_89", 4.0).median_us == champions(tmp_path)[0].median_us
 
 
+def test_a_champion_on_plain_inputs_alone_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    """Its time, of before there were timing inputs, is on noise: it cannot be compared."""
+    older = kept(tmp_path, "flash_mma", MISSION, "sm_89", 3.0)
+    record = json.loads(older.path.with_suffix(".json").read_text())
+    for name in ("times", "ranking", "on"):
+        del record["confirmed"]["standings"]["warm"][name]
+    older.path.with_suffix(".json").write_text(json.dumps(record))
+    (found,) = champions(tmp_path)
+    assert found.ranking == "plain"
+    assert "CONFIRMED at 3.00 µs on H200, on plain inputs alone" in choose(MISSION, L4, [found]).why
+    with pytest.raises(UsageError, match="was timed by another ranking: plain") as caught:
+        kept(tmp_path, "flash_mma", MISSION, "sm_89", 2.0)
+    assert "--replace" in caught.value.hint
+    newer = kept(tmp_path / "elsewhere", "flash_mma", MISSION, "sm_89", 4.0)
+    assert choose(MISSION, L4, [found, newer]).champion == newer, "what holds for all inputs comes first"
+
+
 def test_a_problem_gets_its_own_champion_and_a_neighbour_the_nearest(tmp_path: Path) -> None:
     for length, us in ((512, 4.0), (2048, 20.0)):
         kept(tmp_path, "flash_wgmma", TASK.problem(f"1,8,{length},64"), "sm_90a", us)

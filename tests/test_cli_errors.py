@@ -35,6 +35,8 @@ from command import Evo
             "flash_mma?",
         ),
         (["search", "--budget", "2m", "--strategy", "tpx"], 2, "unknown strategy: tpx", "did you mean tpe?"),
+        (["search", "--budget", "2m", "--rank", "shrap"], 2, "unknown ranking: shrap", "did you mean sharp?"),
+        (["search", "--budget", "2m", "--rank", "plain"], 2, "unknown ranking: plain", "mean, normal, sharp"),
         (["search", "--budget", "2m", "--target", "sm_99"], 2, "unknown target: sm_99", "sm_90a"),
         (["search", "--budget", "2m", "--gpu", "L5"], 2, "unknown gpu: L5", "L4"),
         (

@@ -37,8 +37,10 @@ pytestmark = pytest.mark.nvcc
 def test_the_template_of_the_tutorial_is_searched_until_nothing_is_left(
     tmp_path: Path, row_warp: Path
 ) -> None:
-    done = run_evo(tmp_path, "search", "--budget", "10m", *SMALL, *template_words(row_warp), "--json")
+    words = [*SMALL, *template_words(row_warp), "--rank", "sharp"]
+    done = run_evo(tmp_path, "search", "--budget", "10m", *words, "--json")
     assert done.returncode == 0, done.stderr
+    assert "strategy evo, seed 0, ranked by sharp" in done.stderr
     assert "every feasible point has been tried" in done.stderr
     assert [outcome for _, outcome in trials(tmp_path)] == ["GREEN"] * 20
     ranked = json.loads(done.stdout)
@@ -59,6 +61,7 @@ def test_the_template_of_the_tutorial_is_searched_until_nothing_is_left(
     assert {run["schedule"] for run in json.loads(emulated.stdout)["runs"]} >= {"eager", "reversed"}
     resumed = run_evo(tmp_path, "resume", "attention-1", "--budget", "+1m", "--json")
     assert resumed.returncode == 0
+    assert "ranked by sharp" in resumed.stderr, "a study keeps its ranking"
     assert json.loads(resumed.stdout) == ranked
     assert len(trials(tmp_path)) == 20
 

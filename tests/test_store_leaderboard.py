@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from postgres import empty_database
+from times import timing_on
 from trials import PROBLEM, candidate, estimated, failed, study, timed
 
 from evo.store import Store
@@ -47,6 +48,42 @@ def test_leaderboard_ranks_measured_times_and_never_mixes_estimates_in(store: St
     assert store.leaderboard(task="gemm") == []
     assert len(store.leaderboard(problem=PROBLEM.key, task="attention", template="flash_mma")) == 4
     assert store.count(mine) == {"TIMED": 3, "GREEN": 1, "RED": 1}
+
+
+def test_times_of_different_rankings_are_ranked_apart(store: Store) -> None:
+    """A study of before there were timing inputs has the best times of all: on noise alone."""
+    rankings = ("plain", "worst", "sharp", "mean")
+    kept = {ranking: store.create(study(f"{ranking}-1", ranking=ranking)) for ranking in rankings}
+    plain = kept.pop("plain")
+    for number in range(3):
+        store.add(plain, number, timed(number, timing=timing_on({"plain": 3.0 + number}, BASELINES, "plain")))
+    on_all = {"normal": 3.5, "sharp": 5.5, "sink": 4.5}
+    for ranking, mine in kept.items():
+        store.add(mine, 0, timed(10, timing=timing_on(on_all, BASELINES, ranking)))
+        store.add(mine, 1, timed(11, timing=timing_on({"normal": 6.0}, BASELINES, ranking, inputs=3)))
+    board = store.leaderboard(limit=2)
+    assert [(row.ranking, row.rank, row.median_us) for row in board] == [
+        ("worst", 1, 5.5),
+        ("worst", 2, 6.0),
+        ("mean", 1, 4.5),
+        ("mean", 2, 6.0),
+        ("sharp", 1, 5.5),
+        ("sharp", 2, 6.0),
+        ("plain", 1, 3.0),
+        ("plain", 2, 4.0),
+    ]
+    first, second = board[:2]
+    assert {on: time.median_us for on, time in first.times.items()} == on_all
+    assert (first.on, first.versus, first.timing_inputs) == ("sharp", "cudnn", 3)
+    assert first.speedup == pytest.approx(9.1 / 5.5)
+    assert (list(second.times), second.timing_inputs) == (["normal"], 3)
+    query = sa.text("SELECT ranking, rank, median_us FROM leaderboard WHERE number = 0 ORDER BY median_us")
+    view = [tuple(row) for row in store._database.read(lambda c: c.execute(query).all())]
+    assert view == [("plain", 1, 3.0), ("mean", 1, 4.5), *sorted(view[2:])]
+    assert {row[:2] for row in view[2:]} == {("worst", 1), ("sharp", 1)}
+
+
+BASELINES = {"cudnn": 9.1, "flash": 10.27}
 
 
 def test_failures_are_counted_by_reason(store: Store) -> None:

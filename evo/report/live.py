@@ -29,6 +29,7 @@ from evo.report import (
     ratio_text,
     score_text,
 )
+from evo.trial import WORST
 
 if TYPE_CHECKING:  # the search brings Optuna
     from evo.search import Progress, Usage
@@ -123,9 +124,10 @@ def study_line(study: Study) -> str:
     limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
     target = f" as {study.target}" if study.target else ""
     unproven = " · UNPROVEN kernels are ranked" if study.accept_unproven else ""
+    ranked = "" if study.ranking == WORST else f", ranked by {study.ranking}"
     return for_terminal(
         f"{study.name} · {study.problem.key} · {study.device} ({study.gpu}{target}){limits} · "
-        f"strategy {study.strategy}, seed {study.seed}{unproven}",
+        f"strategy {study.strategy}, seed {study.seed}{ranked}{unproven}",
         lines=False,
     )
 
