@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from evo.cli.ahead import device_of, first_evaluator
 from evo.cli.parse import parse_budget, parse_bytes, parse_problem
 from evo.errors import UsageError
 from evo.task import load_task
@@ -63,3 +64,24 @@ def test_problems_by_shape_and_by_name() -> None:
     assert parse_problem(task, "2,16,4096,128", None).key == "attention B=2 H=16 L=4096 D=128 causal=0 fp16"
     with pytest.raises(UsageError, match="10 problems"):
         parse_problem(task, "seeds", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [
+        ("search --budget 2m", "auto"),
+        ("resume one", "auto"),
+        ("search --device cuda:1 --budget 2m", "cuda:1"),
+        ("search --device=emulator --gpus 2 --device cuda", "cuda"),
+        ("search --gpu L4", "emulator"),
+        ("search --device", "auto"),
+    ],
+)
+def test_the_device_is_known_before_the_words_are_understood(words: str, device: str) -> None:
+    assert device_of(words.split()) == device
+
+
+@pytest.mark.parametrize("words", ["", "show one/1", "search --help", "resume -h"])
+def test_nothing_starts_ahead_of_what_evaluates_nothing(words: str) -> None:
+    with first_evaluator(words.split()) as spare:
+        assert spare is None

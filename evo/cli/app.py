@@ -20,6 +20,7 @@ from typer.core import TyperCommand
 
 from evo import __version__
 from evo.cli import champions, checks, explain, kernel, own, results, search
+from evo.cli.ahead import first_evaluator
 from evo.cli.parse import notice
 from evo.cli.task_command import TaskCommand
 from evo.errors import EvoError, UsageError, passwords_of, without_passwords
@@ -104,9 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # a busy machine; and one thread rounds alike wherever a search is resumed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(GARBAGE_OBJECTS)
-    words = [*(sys.argv[1:] if arguments is None else arguments), os.environ.get("EVO_DATABASE", "")]
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [*given, os.environ.get("EVO_DATABASE", "")]
     try:
-        return int(app(args=arguments, prog_name="evo", standalone_mode=False) or 0)
+        with first_evaluator(given) as spare:
+            return int(app(args=given, prog_name="evo", standalone_mode=False, obj=spare) or 0)
     except typer.TyperException as error:  # what typer itself found wrong with the words
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "evo"

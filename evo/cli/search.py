@@ -56,7 +56,6 @@ from evo.cli.parse import (
     stderr,
     task_folders,
 )
-from evo.cli.spares import first_evaluator
 from evo.errors import NothingFound, UnknownName, UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
 
 
 def search(
+    context: typer.Context,
     *,
     task: TaskArgument = DEFAULT_TASK,
     budget: BudgetOption,
@@ -105,32 +105,32 @@ def search(
       evo search rmsnorm --templates ~/kernels --budget 5m
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
-    budget_s = parse_budget(budget, rate)
-    with first_evaluator("emulator" if gpu else device) as spare:
-        from evo.study import Setup
-        from evo.task import load_task
+    from evo.study import Setup
+    from evo.task import load_task
 
-        folders = task_folders(templates)
-        loaded = load_task(task, folders)
-        problem = parse_problem(loaded, shape, dtype, flag or ())
-        asked = replace(
-            _study_on(problem, device, gpu, target, smem_limit, budget_s),
-            name=study or "",
-            templates=tuple(template or ()),
-            strategy=strategy,
-            seed=seed,
-            workers=workers or os.cpu_count() or 1,
-            rate=rate,
-            accept_unproven=accept_unproven,
-            ranking=parse_ranking(loaded, rank),
-            folders=tuple(map(str, folders)),
-        )
-        setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-        result = _begin(setup, database, warm_start or (), spare)
+    budget_s = parse_budget(budget, rate)
+    folders = task_folders(templates)
+    loaded = load_task(task, folders)
+    problem = parse_problem(loaded, shape, dtype, flag or ())
+    asked = replace(
+        _study_on(problem, device, gpu, target, smem_limit, budget_s),
+        name=study or "",
+        templates=tuple(template or ()),
+        strategy=strategy,
+        seed=seed,
+        workers=workers or os.cpu_count() or 1,
+        rate=rate,
+        accept_unproven=accept_unproven,
+        ranking=parse_ranking(loaded, rank),
+        folders=tuple(map(str, folders)),
+    )
+    setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
+    result = _begin(setup, database, warm_start or (), context.obj)
     _conclude(result, json)
 
 
 def resume(
+    context: typer.Context,
     *,
     study: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")],
     budget: Annotated[
@@ -155,7 +155,7 @@ def resume(
     """
     from evo.study import Setup
 
-    with first_evaluator("auto") as spare, open_store(database) as store:
+    with open_store(database) as store:
         found = store.study(study)
         rate = rate or found.rate
         if budget is not None:
@@ -168,7 +168,7 @@ def resume(
                 f"give it more: evo resume {study} --budget +10m",
             )
         setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
-        with _pool(setup, spare) as pool:
+        with _pool(setup, context.obj) as pool:
             result = _run(setup, store, _search_spaces(setup), pool)
     _conclude(result, json)
 
@@ -288,7 +288,7 @@ def _study_on(
     )
 
 
-def _begin(setup: Setup, database: str, warm_start: Sequence[str], spare: Spare) -> SearchResult:
+def _begin(setup: Setup, database: str, warm_start: Sequence[str], spare: Spare | None) -> SearchResult:
     """The first search of a study; only now it is in the store."""
     with _pool(setup, spare) as pool:
         spaces = _search_spaces(setup)
@@ -297,7 +297,7 @@ def _begin(setup: Setup, database: str, warm_start: Sequence[str], spare: Spare)
             return _run(replace(setup, study=created), store, spaces, pool)
 
 
-def _pool(setup: Setup, spare: Spare) -> Pool:
+def _pool(setup: Setup, spare: Spare | None) -> Pool:
     """The processes that evaluate. What the machine lacks is told here, before a study is made."""
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool

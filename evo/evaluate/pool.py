@@ -156,6 +156,7 @@ class Pool:
             future = self._threads.submit(self._compile_ahead, job)
             self._compiling[future] = job
             future.add_done_callback(self._wake)
+            self._collect_compiled()  # an earlier one need not wait until all have been submitted
         else:
             self._ready.append(job)
         self._hand_out()

@@ -31,7 +31,8 @@ MOST_RAISING = 16
 """A rule that raises at more points than this is broken; at fewer, these points are tried, and fail then."""
 MOST_HALVES = 1024
 """Halves of many points that a rule is asked about to find these few."""
-_CHUNK_POINTS = 1 << 18  # points evaluated at once: bounds the memory of the columns, not the result
+_CHUNK_POINTS = 1 << 16
+"""Points evaluated at once: so few that their columns are not new memory of the system's each time."""
 
 
 @dataclass(frozen=True)
