@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
 import psutil
 
 from evo.child import Report
+from evo.errors import MachineError
 from evo.trial import Candidate, Trial
 
 RECYCLE_BYTES = 1856 << 20
@@ -46,7 +49,8 @@ class Evaluating:
 
     def __init__(self, spec: Builds, report: Report) -> None:
         self._report = report
-        self._evaluator = spec.build()
+        with _memory_enough("what evaluates"):
+            self._evaluator = spec.build()
         self._limit = max(RECYCLE_BYTES, anonymous_bytes() + (512 << 20))
         self._free_since = time.monotonic()
 
@@ -60,12 +64,31 @@ class Evaluating:
     def evaluate(self, candidate: Candidate, earlier: int) -> Trial:
         idle = time.monotonic() - self._free_since
         self._tell("begin")
-        trial = self._evaluator.evaluate(candidate, self._tell, earlier)
+        with _memory_enough(candidate.problem.key):
+            trial = self._evaluator.evaluate(candidate, self._tell, earlier)
         self._free_since = time.monotonic()
         return replace(trial, seconds={"idle": idle, **trial.seconds})
 
     def _tell(self, stage: str) -> None:
         self._report((stage, time.monotonic()))
+
+
+@contextmanager
+def _memory_enough(what: str) -> Iterator[None]:
+    """Turns what NumPy, torch and CUDA raise where memory is short into a MachineError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error).strip().partition("\n")[0]
+        if not isinstance(error, MemoryError) and not _SHORT_OF_MEMORY.search(said):
+            raise
+        hint = "search a smaller --shape, with fewer --workers, or on a machine with more memory"
+        raise MachineError(f"not enough memory for {what}: {said or 'none is left'}", hint) from error
+
+
+_SHORT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|can't allocate|cannot allocate|bad alloc", re.I
+)
 
 
 def anonymous_bytes() -> int:
