@@ -34,6 +34,7 @@ from evo.cache import Cache
 from evo.compile.built import LINES, Backend, Built
 from evo.compile.nvcc import NvccCommands
 from evo.compile.nvrtc_pool import NvrtcPool
+from evo.compile.places import places_read
 from evo.compile.ptxas import first_errors, machine_code, reason, resources, without_ptx_text
 from evo.compile.state import module_state
 from evo.compile.toolkit import Toolkit, toolkits
@@ -44,7 +45,7 @@ OPTIONS = ("-std=c++17",)
 """What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
 OLDEST = (12, 4)
 """Releases below are passed over unless they are asked for by name."""
-READING = 2
+READING = 3
 """Counts up when more, or something else, is read out of what a compiler gives: older entries are void."""
 PRUNE_EVERY = 1000
 """Own builds between two looks at the size of the cache."""
@@ -236,6 +237,7 @@ class Compiler:
             machine_code=machine_code(cubin, ptx, entry),
             seconds=seconds,
             state=module_state(ptx),
+            reads=places_read(ptx),
         )
 
     def _load(self, key: str) -> Binary | None:
@@ -249,7 +251,7 @@ class Compiler:
             cut = fields.pop("ptx_bytes")
             fields["resources"]["warnings"] = tuple(fields["resources"]["warnings"])
             fields["resources"] = Resources(**fields["resources"])
-            fields["state"] = tuple(fields["state"])
+            fields |= {name: tuple(fields[name]) for name in ("state", "reads")}
             return Binary(ptx=rest[:cut].decode(), cubin=rest[cut:], **fields)
         except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError):
             self.cache.delete(key)

@@ -23,7 +23,7 @@ _PRINTS = frozenset({"vprintf", "__assertfail"})
 """Functions of NVIDIA's that read what they are given."""
 _HEAP = frozenset({"malloc", "free", "cudaMalloc", "cudaFree", "cudaLaunchDevice", "cudaLaunchDeviceV2"})
 _READ_ONLY = frozenset({"ld", "ldu", "prefetch", "prefetchu", "isspacep", "applypriority", "createpolicy"})
-_NO_CODE = re.compile(
+NO_CODE = re.compile(
     r"""("[^"\n]*")|//[^\n]*|/\*.*?\*/|\.file\s+\d+\s+(?="[^"\n]*")
     |\.loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name\s+[\w$]+(?:\+\d+)?\s*,\s*inlined_at(?:\s+\d+){3})?""",
     re.DOTALL | re.VERBOSE,
@@ -135,7 +135,7 @@ class _Flow:
     _local_followed: bool = False
 
     def written(self) -> tuple[str, ...]:
-        self.text = _NO_CODE.sub(lambda found: '""' if found[1] else "", self.ptx)
+        self.text = NO_CODE.sub(lambda found: '""' if found[1] else "", self.ptx)
         self.functions = list(_functions(self.text))
         self.prints = _PRINTS - {f.name for f in self.functions}
         self.variables = self._declared()

@@ -16,7 +16,8 @@ and, where they apply, `registers` (a thread, a model), `grid` (x, y, z) and `cl
 `(p, problem) -> int or array`, to prune by; `supports(problem) -> str | None`, why a problem is out of
 reach; `tiles(p, problem) -> tuple[int, ...]`, around whose multiples the gate looks for errors (the values
 of bm and bn unless said otherwise); `DETERMINISTIC = False` where the bits of a result may differ from run
-to run. In models `p.bm` may be an array: write them with operators and `np.where`.
+to run; `READS = ("%smid",)`: clocks and places that its kernels read, for one that reads any other makes no
+champion. In models `p.bm` may be an array: write them with operators and `np.where`.
 
 Both files are programs: use only those that you trust. What includes mean is said in include.py.
 """
@@ -76,6 +77,8 @@ class Template:
     path: Path
     """The .cu.jinja or .cu file."""
     deterministic: bool
+    reads: tuple[str, ...]
+    """Clocks and places that its kernels may read, as evo.compile.places_read names them."""
     gpu: Gpu
     """The GPU that launches are made for."""
     _module: Any
@@ -261,6 +264,7 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu 
         entry=module.ENTRY,
         path=path,
         deterministic=bool(getattr(module, "DETERMINISTIC", True)),
+        reads=tuple(getattr(module, "READS", ())),
         gpu=gpu or target(module.NEEDS),
         _module=module,
         _program=program,

@@ -68,6 +68,7 @@ def template(
     needs: str = "sm_80",
     entry: str | None = None,
     deterministic: bool = True,
+    reads: Sequence[str] = (),
 ) -> ShortTemplate:
     """A template from a kernel's tunables: `TEMPLATE = template(…)` is all that its Python file need define.
 
@@ -75,7 +76,7 @@ def template(
     CTAs and threads; by default the block has the sides block_size_x, _y and _z. `args`, in the kernel's
     order: names of buffers, workspaces and sizes (i32), numbers (i32, fp32, bool), or `Cast(value, dtype)`;
     by default all buffers and then all sizes. `smem_bytes`: dynamic shared memory. `derived`: more holes or
-    macros. `entry`: the kernel's name, where the source has several.
+    macros. `entry`: the kernel's name, where the source has several. `reads`: clocks and places ("%smid").
     """
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -99,6 +100,7 @@ def template(
         needs,
         entry,
         deterministic,
+        tuple(reads),
         tiles,
         _Numbers(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {}),
     )
@@ -113,6 +115,7 @@ class ShortTemplate:
     entry: str | None
     """The kernel; None: the only one of the source."""
     deterministic: bool
+    reads: tuple[str, ...]
     _tiles: Callable[[Any, Problem], Sequence[int]] | None
     _numbers: _Numbers
 
@@ -132,6 +135,7 @@ class ShortTemplate:
             NEEDS=self.needs,
             ENTRY=entry,
             DETERMINISTIC=self.deterministic,
+            READS=self.reads,
             smem_bytes=numbers.smem_bytes,
             threads=numbers.threads,
             derived=derived,

@@ -231,7 +231,8 @@ class Resources:
 class Binary:
     """A compiled candidate. `machine_code` is a hash of the entry point's instructions alone: equal for two
     points whose difference changes nothing. `compiler` names tool and version ("nvrtc 13.0.88"). `state`: the
-    module-level variables that the kernel may write. `cubin` or `ptx` is empty where it was not asked for."""
+    module-level variables that the kernel may write. `reads`: the clocks and places that it reads ("%smid").
+    `cubin` or `ptx` is empty where it was not asked for."""
 
     cubin: bytes
     ptx: str
@@ -242,6 +243,7 @@ class Binary:
     machine_code: str
     seconds: float
     state: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,21 @@
+"""Clocks and places that a kernel reads: by them it can tell the gate's launches from others."""
+
+from __future__ import annotations
+
+import re
+
+from evo.compile.state import NO_CODE
+
+_PLACE = re.compile(
+    r"%(clock|globaltimer|smid|nsmid|gridid|warpid|nwarpid|pm|envreg|current_graph_exec|total_smem_size"
+    r"|aggr_smem_size|reserved_smem_offset)(?:64|_lo|_hi|\d+(?:_64)?|_\w+)?\b"
+)
+
+
+def places_read(ptx: str) -> tuple[str, ...]:
+    """The special registers by which a kernel may tell one launch, or one place on the GPU, from another,
+    sorted: "%clock" (64 and hi too), "%globaltimer", "%smid", "%gridid", "%warpid", "%envreg" …"""
+    if not _PLACE.search(ptx):
+        return ()
+    code = NO_CODE.sub("", ptx)
+    return tuple(sorted({f"%{found[1]}" for found in _PLACE.finditer(code)}))
