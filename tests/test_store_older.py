@@ -147,7 +147,7 @@ def expected(one: dict[str, Any]) -> Any:
     if trial["timing"] is not None:
         trial["timing"] = timing_today(trial["timing"])
     added = {name: one[name] for name in ("id", "study", "number", "created", "same_as", "source_digest")}
-    return trial | added | {"evaluations": timed + green, "extent": None}
+    return trial | added | {"evaluations": timed + green, "extent": None, "reads": []}
 
 
 def one_input(then: dict[str, Any], versus: str, **more: Any) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_its_confirmations_with_every_sample(store: Store, known: dict[str, Any]
 
 
 def test_its_leaderboards_and_failures(store: Store, known: dict[str, Any]) -> None:
-    unknown = dict.fromkeys(("cases_run", "cases_planned", "classes_missed", "own_share"))
+    unknown = dict.fromkeys(("cases_run", "cases_planned", "classes_missed", "own_share")) | {"reads": ""}
     for board in known["leaderboards"]:
         expected_rows = [row_today(row) | unknown for row in board["rows"]]
         assert [plain(row) for row in store.leaderboard(**board["asked"])] == expected_rows, board["asked"]

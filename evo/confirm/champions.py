@@ -168,6 +168,9 @@ def _write(path: Path, text: str) -> None:
 def _confirmed(trial: Trial, confirmation: Confirmation | None) -> Finalist:
     name = trial.name
     hint = f"evo confirm {trial.study}"
+    if trial.reads:
+        declare = f"a template that needs them declares them: READS = {tuple(trial.reads)}"
+        raise UsageError(f"{name} reads {' '.join(trial.reads)}: it may know the gate", declare)
     if confirmation is None or confirmation.status != "finished":
         raise UsageError(f"{name} is not CONFIRMED", hint)
     found = [f for f in confirmation.finalists if f.number == trial.number]

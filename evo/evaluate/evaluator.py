@@ -90,8 +90,7 @@ class Evaluator:
                 session.capture_all()
         try:
             with journey.stage("compile"):
-                binary = self._compile(candidate)
-            journey.binary = binary
+                binary = journey.binary = self._compile(candidate)
             with self._beside(journey):
                 with journey.stage("load"):
                     kernel = self._last = self.device.load(binary, candidate.launch)
@@ -118,6 +117,7 @@ class Evaluator:
             resources=binary.resources,
             machine_code=binary.machine_code,
             compiler=binary.compiler,
+            reads=self._program.undeclared(candidate, binary),
             errors=green.errors,
             timing=timing,
             estimate_us=estimate,
@@ -132,6 +132,8 @@ class Evaluator:
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
         """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
         binary, journey = self._compile(candidate), Journey(candidate, unwatched)
+        if thorough:
+            self._program.refuse_undeclared(candidate, binary)
         with self._beside(journey):
             kernel = self.device.load(binary, candidate.launch)
             return self._check(candidate, kernel, seed, journey, thorough)
@@ -359,7 +361,6 @@ def _needs(launch: LaunchConfig) -> tuple[object, ...]:
 
 
 def _counters(green: Green) -> dict[str, float]:
+    coverage = green.report.coverage
     counters = {name: float(value) for name, value in green.report.counters.items()}
-    if green.report.coverage is not None:
-        counters["coverage"] = green.report.coverage
-    return counters
+    return counters | ({} if coverage is None else {"coverage": coverage})

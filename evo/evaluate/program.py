@@ -14,6 +14,8 @@ from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import Binary, Candidate, Outcome, Problem, Trial, body_of
 
+UNDECLARED = "undeclared clock or place"
+
 
 class Program:
     """A candidate's template and task, so that its point can be rendered for the gate's other problems."""
@@ -59,6 +61,17 @@ class Program:
                 continue
             found.setdefault(body_of(sibling.source), sibling)
         return list(found.values())
+
+    def undeclared(self, candidate: Candidate, binary: Binary) -> tuple[str, ...]:
+        """Clocks and places that the kernel reads, and that its template does not declare."""
+        declared = self.template(candidate.template).reads
+        return tuple(name for name in binary.reads if name not in declared)
+
+    def refuse_undeclared(self, candidate: Candidate, binary: Binary) -> None:
+        """Raises Red if there are some: a kernel that can tell when and where it runs may be another one in
+        the gate and where it is used."""
+        if names := " ".join(self.undeclared(candidate, binary)):
+            raise Red(UNDECLARED, f"the kernel reads {names}, which its template does not declare (READS)")
 
 
 class Precompiler:

@@ -126,6 +126,8 @@ def plan_boundary(
         (problems[0], sharp, (others[0] if others else default,), "beyond a tile"),
         (longest, families.even or families.plain, device.schedules, "every schedule"),
     ]
+    if families.large:
+        placed.append((problems[0], families.large, (default,), "largest values"))
     vary = [name for name in problem.sizes if len({at[name] for at in problems}) > 1]
     for number, at in enumerate(problems, 1):
         schedule = others[number % len(others)] if others else default

@@ -107,6 +107,7 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "gate", f"{len(trial.errors)} cases; the nearest to its limit: {where}: {margin}"
     if trial.extent:
         yield from _extent_facts(trial.extent)
+    yield "marked", f"reads {' '.join(trial.reads)}: it makes no champion" if trial.reads else ""
     if trial.resources:
         yield from _resource_facts(trial.resources, candidate.launch)
     launch = candidate.launch

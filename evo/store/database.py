@@ -50,6 +50,7 @@ _REVISED = (
     *("median_us", "low_us", "high_us", "level", "protocol", "samples", "clocks"),
     *("baselines", "speedup", "speedup_low", "speedup_high", "counters"),
     *("cases_run", "cases_planned", "classes_missed", "own_share", "extent", "times", "timing_inputs"),
+    "reads",
 )
 """The columns of a trial that another evaluation may change."""
 

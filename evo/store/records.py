@@ -92,7 +92,8 @@ class LeaderboardRow:
     In the search a kernel that lost was timed on fewer than all `timing_inputs`.
 
     `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` classes none did;
-    `own_share` (0 to 1) is how much of the problem ran there. None: not known."""
+    `own_share` (0 to 1) is how much of the problem ran there. None: not known.
+    `reads`: clocks and places that it reads although its template does not declare them."""
 
     trial: int
     study: str
@@ -128,6 +129,7 @@ class LeaderboardRow:
     cases_run: int | None = None
     cases_planned: int | None = None
     classes_missed: int | None = None
+    reads: str = ""
     own_share: float | None = None
     ranking: str = ""
     on: str = ""
@@ -234,6 +236,7 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "seconds": {k: round(v, 4) for k, v in trial.seconds.items()},
         "evaluations": trial.evaluations,
         **_extent_columns(trial.extent),
+        "reads": " ".join(trial.reads),
         "created": now(),
     }
 
@@ -303,6 +306,7 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
         errors=tuple(CaseError(p, f, s, _or_inf(e), _or_inf(limit)) for p, f, s, e, limit in row["errors"]),
         timing=_timing_of(row),
         extent=_extent_of(row),
+        reads=tuple(row["reads"].split()),
         **{name: row[name] for name in _SAME_NAME},
     )
     for record in filter(None, (trial, candidate, problem, launch, trial.resources, trial.timing)):

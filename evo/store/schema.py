@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic. Another table, column or view is another revision."""
 
@@ -127,6 +127,7 @@ trials = sa.Table(
     sa.Column("classes_missed", sa.Integer),
     sa.Column("own_share", sa.Float),
     sa.Column("extent", sa.JSON(none_as_null=True)),
+    sa.Column("reads", sa.String, nullable=False, server_default=""),
     sa.Column("times", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("timing_inputs", sa.Integer, nullable=False, server_default="0"),
     sa.Column("created", sa.String, nullable=False),

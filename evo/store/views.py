@@ -56,6 +56,7 @@ WITH entrants AS (
         eligible.estimate_us, eligible.estimate_gpu, eligible.registers, eligible.spill_bytes,
         eligible.smem_bytes, eligible.worst_error,
         eligible.cases_run, eligible.cases_planned, eligible.classes_missed, eligible.own_share,
+        eligible.reads,
         confirmed.confirmation_id,
         confirmed.low_us AS sure_low_us, confirmed.high_us AS sure_high_us, confirmed.level AS sure_level,
         confirmed.speedup AS sure_speedup, confirmed.speedup_low AS sure_speedup_low,
@@ -93,7 +94,7 @@ SELECT
     estimate_us, estimate_gpu, registers, spill_bytes, smem_bytes, worst_error, point,
     versus, verdict, cold_median_us AS cold_us, cold_low_us, cold_high_us, cold_speedup,
     median_us AS search_us, baselines, confirmation_id AS confirmation,
-    cases_run, cases_planned, classes_missed, own_share, ranking, timing_inputs,
+    cases_run, cases_planned, classes_missed, own_share, reads, ranking, timing_inputs,
     CASE WHEN kind = 'confirmed' THEN sure_times ELSE search_times END AS times
 FROM entrants
 """

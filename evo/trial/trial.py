@@ -298,7 +298,8 @@ class Trial:
     `estimate_us` is the emulator's model of the time on `estimate_gpu`; it is no measurement.
     `evaluations`: how often it was evaluated, each time with other inputs; where the last one was RED, those
     before were GREEN. `counters` are numbers of a run. `extent`: how much of the gate's plan ran; None where
-    that is not known.
+    that is not known. `reads`: the clocks and places ("%smid") that the kernel reads although its template
+    does not declare them: such a kernel is ranked with a mark, and makes no champion.
     `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
     it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
 
@@ -323,6 +324,7 @@ class Trial:
     seconds: Mapping[str, float] = field(default_factory=dict)
     evaluations: int = 1
     extent: Extent | None = None
+    reads: tuple[str, ...] = ()
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     study: str = field(default="", compare=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
+Words = Any
+"""An array of uint64."""
 M = np.uint64(0xFFFFFFFF)
 AT = np.arange(1024)
 LANE, T, BLOCK = AT % 32, AT % 128, AT // 128
@@ -20,7 +21,7 @@ def u(a: Any) -> Words:
     return np.asarray(a).astype(np.int64).astype(np.uint64)
 
 
-def s32(a: Words) -> npt.NDArray[np.int64]:
+def s32(a: Words) -> Any:
     """The signed value of words."""
     return (a & M).astype(np.uint32).astype(np.int32).astype(np.int64)
 
@@ -30,7 +31,7 @@ def each(f: Callable[[int], int]) -> Callable[[Words], Words]:
     return lambda x: np.array([f(int(v)) & 0xFFFFFFFF for v in x], np.uint64)
 
 
-def per(size: int, x: Words, f: Callable[[Words], Any]) -> Words:
+def per(size: int, x: Any, f: Callable[[Any], Any]) -> Any:
     """For all threads of a group the same: what `f` says of its words, (groups, size) -> (groups,)."""
     return np.repeat(np.asarray(f(x.reshape(-1, size))).astype(np.uint64), size)
 
@@ -57,10 +58,10 @@ def shuffle_part(x: Words) -> Words:
 
 def redux(x: Words) -> Words:
     v = x & U(0xFFFF)
-    numbers = [per(32, v, lambda g, f=f: f.reduce(g, axis=1)) for f in (np.add, np.minimum, np.maximum)]
-    bits = [np.bitwise_and, np.bitwise_or, np.bitwise_xor]
-    three = [per(32, v, lambda g, f=f: f.reduce(g, axis=1)) for f in bits]
-    return sum(numbers[1:], numbers[0]) + (three[0] ^ three[1] ^ three[2])
+    total, least, most = (per(32, v, partial(f.reduce, axis=1)) for f in (np.add, np.minimum, np.maximum))
+    bits = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
+    every, some, odd = (per(32, v, partial(f.reduce, axis=1)) for f in bits)
+    return total + least + most + (every ^ some ^ odd)
 
 
 def transposed(x: Words) -> Words:
@@ -185,9 +186,8 @@ def bytes_at_once(v: int) -> int:
     def of(f: Callable[[int, int], int], other: int) -> int:
         return joined([f(a, b) for a, b in zip(eight, lanes_of(other, 8, False), strict=True)], 8)
 
-    highest = joined([max(a, 16) for a in lanes_of(v, 16, True)], 16)
     above = of(lambda a, b: 255 * (a > b), 0x20202020)
-    return of(lambda a, b: a + b, 0x01F00210) ^ highest ^ above
+    return of(lambda a, b: a + b, 0x01F00210) ^ above
 
 
 def local_array(v: int) -> int:
@@ -303,7 +303,7 @@ WORDS: Mapping[str, Callable[[Words], Words]] = {
 """An idiom -> the words that it computes."""
 
 
-def sines(x: Words) -> npt.NDArray[np.float64]:
+def sines(x: Words) -> Any:
     big = (x & U(0xFFFFF)).astype(np.float64)
     small = (x.astype(np.float32) * np.float32(1e-3)).astype(np.float64)
     turns = (x % U(7)).astype(np.float64) / 4
@@ -317,43 +317,43 @@ def sines(x: Words) -> npt.NDArray[np.float64]:
     )
 
 
-def rotary(x: Words) -> npt.NDArray[np.float64]:
+def rotary(x: Words) -> Any:
     power = np.float32(10000.0) ** (-(T % 32 // 2).astype(np.float32) / np.float32(16))
     angle = ((AT // 32).astype(np.float32) * power.astype(np.float32)).astype(np.float64)
     a, b = (x & U(255)).astype(np.float64), (x & U(255)).astype(np.float64)[AT ^ 1]
     return 500 + a * np.cos(angle) + np.where(AT & 1, b, -b) * np.sin(angle)
 
 
-def powers(x: Words) -> npt.NDArray[np.float64]:
+def powers(x: Words) -> Any:
     a = 1 + (x & U(63)).astype(np.float64)
     erf = np.vectorize(__import__("math").erf)(a / 64)
     sums = a ** float(np.float32(1.7)) + np.exp(a / 32) + np.log(a) + erf + np.tanh(a / 8) + a**-0.5
     return sums + np.cbrt(a) + np.exp2(a / 16) + np.log1p(a) + np.arctan2(a, 3)
 
 
-def atomic_floats(x: Words) -> npt.NDArray[np.float64]:
+def atomic_floats(x: Words) -> Any:
     seven = per(128, x & U(7), lambda g: g.sum(1)) * U(2)
     rest = per(128, x, lambda g: (g & U(3)).sum(1) + U(256) + (g & U(1)).sum(1))
     return np.where(T & 1, seven, rest).astype(np.float64)
 
 
-def half2(x: Words) -> npt.NDArray[np.float64]:
+def half2(x: Words) -> Any:
     a, b = (x & U(15)).astype(np.float64), (x >> U(4) & U(15)).astype(np.float64)
     return a * 3 + a + 9 + 64 * np.maximum(b * -2 + b + 4, b) + 4
 
 
-def bf162(x: Words) -> npt.NDArray[np.float64]:
+def bf162(x: Words) -> Any:
     a, b = (x & U(15)).astype(np.float64), (x >> U(4) & U(7)).astype(np.float64)
     return a * 3 + a - 3 + 64 * np.minimum(b * -2 + b + 2, -2) + (a > b)
 
 
-def doubles(x: Words) -> npt.NDArray[np.float64]:
+def doubles(x: Words) -> Any:
     a = 1 + (x & U(1023)).astype(np.float64)
     b = a * a + 0.5
     return np.sqrt(b) + np.floor(b / a) + np.rint(a / 3) + np.sin(a) + 2 + a**0.25 + np.exp(-a / 512)
 
 
-FLOATS: Mapping[str, Callable[[Words], npt.NDArray[np.float64]]] = {
+FLOATS: Mapping[str, Callable[[Words], Any]] = {
     "sines": sines,
     "rotary": rotary,
     "powers": powers,

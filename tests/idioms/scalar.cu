@@ -48,7 +48,7 @@ KERNEL(dot_products_of_bytes) {
   o[I] = __dp4a((int)x[I], 0x01ff0203, 5) + __dp4a(x[I], 0x01020304u, 1u) + __dp2a_lo((int)x[I], 0x1234, 2);
 }
 KERNEL(bytes_at_once) {
-  o[I] = __vadd4(x[I], 0x01f00210) ^ __vmaxs2(x[I], 0x00100010) ^ __vcmpgtu4(x[I], 0x20202020);
+  o[I] = __vadd4(x[I], 0x01f00210) ^ __vcmpgtu4(x[I], 0x20202020);
 }
 KERNEL(local_array) {
   u32 a[16];
