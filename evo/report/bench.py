@@ -108,7 +108,7 @@ def _records(sheet: Sheet) -> list[Record]:
         if own and own.speedup_interval:
             tie = ", a tie" if own.verdict == "tie" else ""
             ratio = ratio_text(own.speedup, own.speedup_interval.low, own.speedup_interval.high)
-            on = on_text(own.on, own.times)
+            on = on_text(own.on, len(own.times))
             versus = f"{ratio} {own.versus}{on}{tie}"
         us, times = (own.median_us, own.times) if own else (None, {})
         record = {"shape": _shape(sheet), "kernel": name or "-", "us": us, "versus": versus, "beside": beside}

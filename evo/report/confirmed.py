@@ -130,7 +130,7 @@ def _versus(standing: Mapping[str, Any] | None) -> str:
         return ""
     interval = standing["speedup_interval"]
     text = ratio_text(standing["speedup"], interval["low"], interval["high"])
-    on = on_text(standing["on"], standing["times"])
+    on = on_text(standing["on"], len(standing["times"]))
     return f"{text} {standing['versus']}{on}" + (", a tie" if standing["verdict"] == "tie" else "")
 
 

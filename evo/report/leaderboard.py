@@ -126,7 +126,7 @@ def _inputs(record: Record) -> str:
 def _versus(record: Record) -> str:
     text = ratio_text(record["speedup"], record["speedup_low"], record["speedup_high"])
     tie = ", a tie" if record["verdict"] == "tie" else ""
-    on = on_text(record["on"], record["times"])
+    on = on_text(record["on"], max(record["timing_inputs"], len(record["times"])))
     return f"{text} {record['versus'] or ''}".rstrip() + on + tie
 
 

@@ -32,6 +32,6 @@ def spread_text(times: Mapping[str, Any], of: int = 0) -> str:
     return ", ".join(said)
 
 
-def on_text(on: str, times: Mapping[str, Any]) -> str:
-    """` on sharp`, behind a ratio; empty where there is one timing input."""
-    return f" on {on}" if on and len(times) > 1 else ""
+def on_text(on: str, inputs: int) -> str:
+    """` on sharp`, behind a ratio; empty where there is no other timing input."""
+    return f" on {on}" if on and inputs > 1 else ""

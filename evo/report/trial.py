@@ -166,7 +166,7 @@ def _time_facts(time: RankedTime | InputTime) -> str:
     text += interval_text(time.interval.low, time.interval.high)
     on = ""
     if isinstance(time, RankedTime) and time.times:
-        on = on_text(time.on, time.times)
+        on = on_text(time.on, len(time.times))
         mark = spread_text({name: asdict(one) for name, one in time.times.items()})
         text += f", {counted_text(time.ranking, list(time.times))}" + (f" ({mark})" if mark else "")
     if time.speedup is not None:
