@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from evo.dtype import DTYPES, dtype_named, is_dtype
-from evo.errors import BadTemplate, EvoError
+from evo.errors import BadTemplate, EvoError, UsageError
 from evo.task.families import Families
 from evo.task.task import Flag, Task, Tolerance
 from evo.task.tensors import BufferSpec, DeclaredTensor
-from evo.trial import Problem
+from evo.trial import MEAN, PLAIN, WORST, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,6 +114,7 @@ def _check_kinds(author: _Author) -> None:
     for name in task.families.names:
         if not isinstance(name, str) or not name:
             author.refuse("families", f"a family is named {name!r}", "each is a name that `inputs` takes")
+    _check_timing_inputs(author)
     if not isinstance(task.tolerance, Tolerance):
         hint = "tolerance = Tolerance(row_floor=2)"
         author.refuse("tolerance", f"tolerance is a {type(task.tolerance).__name__}", hint)
@@ -125,6 +126,19 @@ def _check_kinds(author: _Author) -> None:
     if not task.tensors and (own.buffers is Task.buffers or own.inputs is Task.inputs):
         hint = 'tensors = {"x": In("rows"), "y": Out("rows")}'
         author.refuse(own.__name__, "the task declares no tensors", hint)
+
+
+def _check_timing_inputs(author: _Author) -> None:
+    """Whether kernels can be timed on what the task names, and the plain family first."""
+    named, plain = author.task.timing_inputs, author.task.families.plain
+    hint = f'timing_inputs = {{"{plain}": "why it is there", ...}}, the plain family first'
+    if not isinstance(named, Mapping) or next(iter(named), None) != plain:
+        author.refuse("timing_inputs", "timing_inputs does not begin with the plain family", hint)
+    for name, why in named.items():
+        if not isinstance(name, str) or not name or not isinstance(why, str) or not why:
+            author.refuse("timing_inputs", f"timing input {name!r} does not say why it is there", hint)
+        if name in (WORST, MEAN, PLAIN):
+            author.refuse("timing_inputs", f"no timing input can be named {name}", "it is a ranking's name")
 
 
 def _check_flags_and_groups(author: _Author) -> None:
@@ -274,6 +288,19 @@ def check_tensors(task: Task, path: Path) -> None:
             author.ask(place, partial(task.compute, problem, inputs), "it gets the inputs by name")
         if any(not _same(kept[name], inputs[name]) for name in kept):
             author.refuse(place, f"{place} changes its inputs", "work on a clone: x.clone()")
+    _check_timing_tensors(author, problem, read)
+
+
+def _check_timing_tensors(author: _Author, problem: Problem, read: Mapping[str, BufferSpec]) -> None:
+    hint = f"timing_tensors takes every timing input: {', '.join(author.task.timing_inputs)}"
+    place = "timing_inputs" if type(author.task).timing_tensors is Task.timing_tensors else "timing_tensors"
+    for name in author.task.timing_inputs:
+        ask = partial(author.task.timing_tensors, problem, name, 1, "cpu")
+        try:
+            found = author.ask(place, ask, hint)
+        except UsageError as error:
+            raise author.error(place, error.message, hint) from error
+        _check_named(author, place, found, read, name)
 
 
 def _inputs(author: _Author, problem: Problem, family: str) -> dict[str, Tensor]:
