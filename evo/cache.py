@@ -95,8 +95,8 @@ class Cache:
         """The folder of `key`; where it is absent or damaged, `build` fills a fresh one that is then renamed
         into place.
 
-        Two processes may build the same key at once: the first rename wins, and both see the same content. If
-        `build` raises, nothing is left.
+        Of several processes that ask at once one builds, and the others wait for it; where the drive has no
+        locks, the first rename wins. If `build` raises, nothing is left.
         """
         self._require_own()
         entry = self.path(key)
@@ -106,20 +106,25 @@ class Cache:
             if attempt == _ATTEMPTS:
                 raise MachineError(f"{entry} stays damaged", "delete it, or name another folder: --cache DIR")
             self._make_shelf(key)
-            scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=entry.parent))
-            try:
-                build(scratch)
-                _seal(scratch, key)
-                try:
-                    scratch.rename(entry)
-                except OSError:
-                    if not entry.is_dir():
-                        raise
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+            with _locked(self._shelf(key)):
+                if _damage(entry, key) == "":
+                    self._build(entry, key, build)
         with suppress(OSError):
             os.utime(entry)  # age, as above
         return entry
+
+    def _build(self, entry: Path, key: str, build: Callable[[Path], None]) -> None:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=entry.parent))
+        try:
+            build(scratch)
+            _seal(scratch, key)
+            try:
+                scratch.rename(entry)
+            except OSError:
+                if not entry.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def prune(self) -> int:
         """Deletes the least recently used entries until the cache is within its limit; the bytes freed."""
@@ -269,7 +274,7 @@ def _look_through(entry: Path, key: str) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Alone among the processes that take away what lies in `folder`."""
+    """Alone among the processes that build what lies in `folder`, or take it away."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # One thread for NumPy, as `evo` itself sets it: searches in this process and in others then agree.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Tests import and make much that stays; evo itself looks for garbage as rarely.
+gc.set_threshold(100_000)
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that: the tests that
 # interrupt a search would wait for ever.

@@ -110,6 +110,7 @@ def evaluate(candidate: Candidate) -> Trial:
 
 
 BEST_US = 5.0
+FATAL = ("rows", "columns", "stages")
 SIZE = 15 * 3 * 2 * 2 * 2  # feasible points
 
 
@@ -190,8 +191,8 @@ class LandscapeSpec:
     """What a real pool's processes do: the landscape, but for points with `fatal`, which end the process."""
 
     seconds: float = 0.0
-    fatal: tuple[int, int] = (-1, -1)
-    """(rows, columns) of the points over which an evaluator dies."""
+    fatal: tuple[int, int, int] = (-1, -1, -1)
+    """The values of `FATAL` of the points over which an evaluator dies."""
 
     def prepare(self) -> None: ...
 
@@ -214,7 +215,7 @@ class LandscapeEvaluator:
     def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:  # noqa: ARG002
         watch("gate")
         time.sleep(self._spec.seconds)
-        if (candidate.point["rows"], candidate.point["columns"]) == self._spec.fatal:
+        if tuple(candidate.point[name] for name in FATAL) == self._spec.fatal:
             os.kill(os.getpid(), signal.SIGSEGV)
         return evaluate(candidate)
 

@@ -251,6 +251,24 @@ for turn in range(60):
     assert sorted(path.name for path in shelf.iterdir()) == [f"{KEY}.folder"]
 
 
+def test_what_several_ask_for_at_once_is_built_once(tmp_path: Path) -> None:
+    program = f"""
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+from evo.cache import Cache
+def build(folder):
+    print("built", flush=True)
+    time.sleep(1)
+    (folder / "one").write_text("1")
+assert (Cache(Path({str(tmp_path / "cache")!r})).build_once({KEY!r}, build) / "one").read_text() == "1"
+"""
+    running = [subprocess.Popen([sys.executable, "-c", program], stdout=-1) for _ in range(3)]
+    told = [process.communicate(timeout=120)[0] for process in running]
+    assert sorted(told) == [b"", b"", b"built\n"]
+    assert {process.returncode for process in running} == {0}
+
+
 def test_manifest_says_what_is_there(cache: Cache) -> None:
     entry = cache.build_once(KEY, build)
     said = json.loads((entry / ".entry.json").read_text())

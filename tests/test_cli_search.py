@@ -66,19 +66,6 @@ def test_the_template_of_the_tutorial_is_searched_until_nothing_is_left(
     assert len(trials(tmp_path)) == 20
 
 
-def test_a_replay_says_when_the_template_renders_something_else(tmp_path: Path, row_warp: Path) -> None:
-    words = altered(row_warp, tmp_path, "row_warp.cu.jinja", "Slow, right, and short.", "Slow and short.")
-    assert run_evo(tmp_path, "search", "--budget", "10m", *SMALL, *words).returncode == 0
-    shutil.copytree(row_warp, tmp_path / "templates", dirs_exist_ok=True)
-    again = run_evo(tmp_path, "replay", "attention-1/0")
-    assert again.returncode == 0
-    assert again.stdout.startswith("the template renders another source")
-    assert (
-        "\n-// Attention with a warp a query: each lane owns D / 32 columns. Slow and short.\n"
-        in again.stdout
-    )
-
-
 def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_warp: Path) -> None:
     words = altered(row_warp, tmp_path, "row_warp.cu.jinja", "first < visible;", "first < visible - 1;")
     done = run_evo(tmp_path, "search", "--budget", "5m", *SMALL, *words)
@@ -101,20 +88,30 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, row_war
 
 def test_a_budget_is_kept_to(tmp_path: Path) -> None:
     begin = time.monotonic()
-    done = run_evo(tmp_path, "search", "--budget", "20s", *SMALL)
+    done = run_evo(tmp_path, "search", "--budget", "8s", *SMALL)
     spent = float(re.search(r"in (\d+) s$", done.stderr.strip())[1])  # type: ignore[index]
     assert done.returncode == 0, done.stderr
-    assert 20 <= spent <= 20 + GRACE_S + 10  # what is under way gets a moment, a busy machine another
+    assert 8 <= spent <= 8 + GRACE_S + 10  # what is under way gets a moment, a busy machine another
     assert time.monotonic() - begin < 200  # building the emulator may come before the search
 
 
 def test_plain_lines_on_stderr_and_the_leaderboard_on_stdout(tmp_path: Path, row_warp: Path) -> None:
-    done = run_evo(tmp_path, "search", "--budget", "5m", *SMALL, *template_words(row_warp))
+    """And a replay says when the template renders something else since."""
+    words = altered(row_warp, tmp_path, "row_warp.cu.jinja", "Slow, right, and short.", "Slow and short.")
+    done = run_evo(tmp_path, "search", "--budget", "5m", *SMALL, *words)
+    assert done.returncode == 0
     assert "row_warp: 20 points, 20 feasible" in done.stderr
     assert re.search(r"^\d+ s of 5 min 00 s  \d+ trials \(\d+/min\)", done.stderr, re.MULTILINE)
     title = "attention B=1 H=1 L=16 D=32 causal=0 fp16 · emulator (L4) · times are guesses for L4"
     assert " ".join(done.stdout.split()).startswith(title)
     assert "\x1b" not in done.stdout + done.stderr
+
+    shutil.copytree(row_warp, tmp_path / "templates", dirs_exist_ok=True)
+    again = run_evo(tmp_path, "replay", "attention-1/0")
+    assert again.returncode == 0
+    assert again.stdout.startswith("the template renders another source")
+    first_line = "// Attention with a warp a query: each lane owns D / 32 columns."
+    assert f"\n-{first_line} Slow and short.\n" in again.stdout
 
 
 def test_the_live_view_on_a_terminal(tmp_path: Path, row_warp: Path) -> None:

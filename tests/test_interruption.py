@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from landscape import BEST_US, SIZE, LandscapeSpec, LandscapeWorkers, new_study, sequence, spaces_of
+from landscape import BEST_US, FATAL, SIZE, LandscapeSpec, LandscapeWorkers, new_study, sequence, spaces_of
 
 from evo.evaluate.pool import Pool
 from evo.search import SearchSpace, search
@@ -185,12 +185,12 @@ def test_a_study_is_not_searched_twice_at_once(tmp_path: Path) -> None:
 def test_a_real_pool_survives_candidates_that_kill(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=2, budget_s=600, strategy="random"))
-        result = search(study, store, spaces, Pool(LandscapeSpec(fatal=(128, 64)), 2))
+        result = search(study, store, spaces, Pool(LandscapeSpec(fatal=(128, 64, 3)), 2))
         rows = store.rows(study)
     assert result.stopped == "exhausted"
     died = [row for row in rows if row.outcome is Outcome.CRASHED]
-    assert {(row.point["rows"], row.point["columns"]) for row in died} == {(128, 64)}
-    assert len(died) == SIZE // 15, "what died is not taken for the result of a twin"
+    assert {tuple(row.point[name] for name in FATAL) for row in died} == {(128, 64, 3)}
+    assert len(died) == SIZE // 15 // 3, "what died is not taken for the result of a twin"
     assert len(rows) == SIZE
     assert result.best[0].median_us == BEST_US + 1
 

@@ -17,7 +17,7 @@ from ptx.fuzz import fuzz
 
 def test_mutated_ptx_neither_crashes_nor_hangs() -> None:
     built_interpreter()  # built here, not in the fuzzer's few seconds
-    tried, wrong = fuzz(6)
+    tried, wrong = fuzz(3)
     assert not wrong
     assert tried > 100
 
