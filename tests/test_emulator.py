@@ -299,3 +299,16 @@ def test_variables_of_a_module_live_on_as_long_as_it_is_loaded() -> None:
         for expected in (7, 8, 9):
             kernel.launch(config, regions_of({"in": source, "out": out}))
             assert out[0] == expected
+
+
+def test_a_launch_may_take_what_its_size_should_cost_and_an_endless_one_still_ends() -> None:
+    """A slow kernel of a large problem is no runaway; without a word about its size it was."""
+    device = EmulatorDevice(KNOWN_GPUS["H200"])
+    wide = LaunchConfig((64, 1, 1), (128, 1, 1), 0, ())
+    narrow = LaunchConfig((1, 1, 1), (32, 1, 1), 0, ())
+    assert device.budget(narrow) == 100_000_000
+    assert device.budget(wide) == 256 * 4_000_000
+    device.expect(4e8)
+    assert device.budget(narrow) == device.budget(wide) == 32e8
+    device.expect(10.0)
+    assert device.budget(wide) == 100_000_000, "it ends within seconds"

@@ -168,6 +168,11 @@ class Device(Protocol):
         and in odd turns the memory is busy with something else."""
         ...
 
+    def expect(self, instructions: float) -> None:
+        """The next launches should need about so many warp instructions: where they are counted, one that
+        needs many times as many is a runaway. 0: not known."""
+        ...
+
     def mark(self) -> Mark:
         """A point in the work that was started so far."""
         ...

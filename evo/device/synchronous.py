@@ -32,6 +32,9 @@ class SynchronousDevice:
     def disturb(self, turn: int) -> None:
         """Nothing is disturbed."""
 
+    def expect(self, instructions: float) -> None:
+        """Nothing is counted."""
+
     def mark(self) -> Reached:
         return Reached()
 

@@ -77,6 +77,12 @@ class Budget:
         self._left_out[case.class_name, f"{what}over {limit:.0e} instructions"] += 1
         return False
 
+    def expected(self, case: Case) -> float:
+        """Warp instructions that a launch of the case should take, judged by what an operation cost in the
+        largest launch before; 0 where there was none."""
+        flop, instructions = max(self._prices, default=(1, 0.0))
+        return instructions * self._task.flop(case.problem) / flop
+
     def own_share(self, case: Case) -> Problem | None:
         """The share of the own problem that may be paid for, None where not one piece may: judged by what an
         operation cost in the largest launch before."""

@@ -142,6 +142,7 @@ class Run:
 
     def _run(self, case: Case, kernel: Kernel, launch: LaunchConfig) -> LaunchReport:
         memory = self._memory(case, launch, len(case.schedules), self.deterministic)
+        self.device.expect(self.budget.expected(case))
         reports: list[LaunchReport] = []
         first: Tensor | None = None
         turns = list(enumerate(case.schedules))

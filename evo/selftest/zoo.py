@@ -4,7 +4,8 @@ A task may have a folder TASK/cheats. Each `.cu` file there is one planted kerne
 first line says what is wrong with it; comments below may say more:
 
     // The last key is dropped
-    // expect: row error                    the reasons (of a Red) or outcomes that it must end with
+    // expect: row error                    the reasons (of a Red) or outcomes that it must end with; GREEN
+                                            of an honest one, MARKED of one that reads clocks or places
     // on a GPU: row error, runs differ     the same on a GPU, where that differs: `a symptom` if chance says
                                             how the output is wrong, `emulator: race` where only the emulator
                                             sees it, which finalists must pass too

@@ -28,6 +28,8 @@ from evo.task import Task, load_task
 from evo.trial import Binary, Extent, LaunchConfig, Outcome, Problem
 
 ENTRY = "kernel"
+MARKED = "MARKED"
+"""How a kernel ended that is GREEN, but reads clocks or places: it makes no champion."""
 DEADLINE_S = 8.0
 """How long a kernel may take on a GPU until it counts as hung."""
 Stage = Literal["candidates", "finalists"]
@@ -116,6 +118,8 @@ def _finding(planted: Planted, checked: bool, verdict: Callable[[], Green]) -> F
     try:
         green = verdict()
         launches, extent = green.launches, green.extent
+        if reads := green.kernel.binary.reads:
+            outcome, reason = MARKED, f"reads {' '.join(reads)}"
     except CandidateError as error:
         outcome, reason, where = error.outcome, error.reason, error.where
         extent = error.extent if isinstance(error, Unproven) else None

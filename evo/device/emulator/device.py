@@ -53,7 +53,11 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 PORTABLE_CLUSTER = 8
 INSTRUCTIONS_PER_WARP = 4_000_000
-"""A launch that runs more than this, times its warps, is a runaway, unless the device is told a budget."""
+"""A launch that runs more than this, times its warps, is a runaway, unless it is known what it needs."""
+FEWEST_INSTRUCTIONS = 100_000_000
+"""No launch that runs fewer is a runaway (they take 2 to 4 s of a core): one warp may do the work of many."""
+RUNAWAY = 8
+"""A launch that runs so many times what it should need is one: less is what other sizes may cost."""
 
 
 def schedule_order(name: str) -> ptx.LaunchOrder:
@@ -139,6 +143,7 @@ class EmulatorDevice(SynchronousDevice):
         self.checks = checks
         self.instruction_budget = instruction_budget
         self.interpreter = interpreter or load_interpreter(cache)
+        self._expected = 0.0
 
     @property
     def name(self) -> str:
@@ -147,6 +152,17 @@ class EmulatorDevice(SynchronousDevice):
     @property
     def schedules(self) -> tuple[str, ...]:
         return tuple(SCHEDULES)
+
+    def expect(self, instructions: float) -> None:
+        self._expected = instructions
+
+    def budget(self, launch: LaunchConfig) -> int:
+        """Warp instructions that a launch may run before it is a runaway."""
+        if self.instruction_budget:
+            return self.instruction_budget
+        warps = -(-launch.threads // 32) * launch.grid[0] * launch.grid[1] * launch.grid[2]
+        enough = RUNAWAY * self._expected if self._expected else warps * INSTRUCTIONS_PER_WARP
+        return max(FEWEST_INSTRUCTIONS, int(enough))
 
     def load(self, binary: Binary, launch: LaunchConfig) -> EmulatorKernel:
         """Raises Unlaunchable if the PTX is not understood or the GPU would refuse `launch`."""
@@ -239,9 +255,6 @@ class EmulatorKernel(SynchronousKernel):
     ) -> ptx.Execution:
         """Run once and return what happened, a fault included; with `profile` the work by line as well."""
         device = self.device
-        warps = -(-launch.threads // 32) * launch.grid[0] * launch.grid[1] * launch.grid[2]
-        # a floor, so that one warp may do the work of many
-        generous = max(100_000_000, warps * INSTRUCTIONS_PER_WARP)
         return self.module.run(
             self.entry,
             launch,
@@ -252,7 +265,7 @@ class EmulatorKernel(SynchronousKernel):
             threads=device.jobs,
             sm_count=device.gpu.sms,
             registers=registers_at_entry(self._binary.resources),
-            instruction_budget=device.instruction_budget or generous,
+            instruction_budget=device.budget(launch),
             profile=profile,
         )
 
