@@ -169,8 +169,8 @@ class Red(CandidateError):
 
 
 class Unproven(CandidateError):
-    """Nothing wrong was seen, but some class of cases did not run. `errors` (evo.trial.CaseError) holds what
-    was measured, `extent` (evo.trial.Extent) what ran."""
+    """Nothing wrong was seen, but of some class less than half of the cases ran. `errors`
+    (evo.trial.CaseError) holds what was measured, `extent` (evo.trial.Extent) what ran."""
 
     outcome = "UNPROVEN"
 

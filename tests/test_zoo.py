@@ -64,6 +64,17 @@ def test_the_gate_sees_through_it(planted: Planted, compiler: Compiler, emulator
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2, *range(4, 13)])
+@pytest.mark.parametrize("name", [p.name for p in ZOO if p.name.startswith(("own_", "pair_"))])
+def test_what_few_inputs_show_is_refused_at_any_seed(
+    name: str, seed: int, compiler: Compiler, emulator: EmulatorDevice
+) -> None:
+    found = try_planted(CHEATS.read(name), emulator, compiler, TASK, seed)
+    assert found.reasoned, f"{found.outcome} {found.reason} {found.where}"
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize(
     "name", ["race_no_barrier_after_wait_in_step", "race_no_barrier_before_refill_in_step"]
 )

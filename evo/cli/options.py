@@ -274,7 +274,7 @@ UnprovenOption = Annotated[
     typer.Option(
         "--accept-unproven",
         rich_help_panel=HOW,
-        help="Rank, and mark, kernels on which some class of the gate's cases did not run.",
+        help="Rank, and mark, kernels that are too slow for half of each class of cases.",
     ),
 ]
 DeviceOption = Annotated[

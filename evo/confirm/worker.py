@@ -235,7 +235,7 @@ def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
     green = second_opinion(lambda: emulator.gate(candidate, seed, thorough=False))
     extent, schedules = green.extent, len(emulator.device.schedules)
     cases = f"{extent.run} of {extent.planned} cases, {green.launches} launches, {schedules} schedules"
-    missed = f"; did not run: {', '.join(extent.missed)}" if extent.missed else ""
+    missed = f"; hardly ran: {', '.join(extent.missed)}" if extent.missed else ""
     return f"clean on the emulator: {cases}{missed}"
 
 

@@ -248,7 +248,7 @@ class EvaluatorSpec:
     timing: TimingSettings = field(default_factory=TimingSettings)
     compile_timeout_s: float = 60.0
     accept_unproven: bool = False
-    """Whether a kernel on which some class of the gate's cases did not run may be GREEN."""
+    """Whether a kernel on which some class of the gate's cases hardly ran may be GREEN."""
 
     @classmethod
     def of(cls, setup: Setup) -> EvaluatorSpec:

@@ -15,12 +15,11 @@ from evo.gate.cases import Case
 from evo.task import Task
 from evo.trial import Extent, Problem
 
-SMALL_INSTRUCTIONS = 8e6
-"""What small problems may cost together (about 0.2 s of one core). Past that they run under fewer schedules
-or are left out; but one case of each class runs all the same."""
+SMALL_INSTRUCTIONS = 4e7
+"""What small problems may cost together (about a second of one core; fast kernels take 1e6). Past that they
+run under fewer schedules or are left out; but half of each class runs all the same."""
 CLASSES_INSTRUCTIONS = 2e8
-"""What they may have cost (about 5 s of one core) before the first case of a class. Past that the kernel is
-UNPROVEN."""
+"""What they may have cost before a case of the first half of a class. Past that the kernel is UNPROVEN."""
 OWN_INSTRUCTIONS = 1.2e7
 """What the study's own problem may cost with plain inputs (about 0.3 s of one core). One independent piece of
 it runs whatever it costs."""
@@ -67,8 +66,8 @@ class Budget:
         than a larger one did."""
         if self._thorough or case.kind != "case":
             return True
-        first = not self._ran[case.class_name] and not under
-        limit = CLASSES_INSTRUCTIONS if first else SMALL_INSTRUCTIONS
+        needed = 2 * self._ran[case.class_name] < self._planned[case.class_name] and not under
+        limit = CLASSES_INSTRUCTIONS if needed else SMALL_INSTRUCTIONS
         flop = self._task.flop(case.problem)
         cost = min((spent for other, spent in self._prices if other >= flop), default=0.0)
         if self._spent + cost <= limit:

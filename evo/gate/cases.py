@@ -6,8 +6,8 @@ whole tiles, more independent pieces than a pair, a family on the study's own pr
 1. a small problem just beyond the candidate's tiles with plain inputs, where a wrong candidate most likely
    fails; on it what must hold between two runs whatever the reference says (`Task.relations`), and the same
    launch again, at once and after other inputs; then sharp inputs;
-2. the cheapest case of every class. These run whatever the rest costs: what runs of a kernel that is slow on
-   purpose must not be what its maker chose;
+2. the cheapest case of every class: what runs of a kernel that is slow on purpose must not be what its maker
+   chose;
 3. the other cases of small problems, cheap ones first: boundary problems (one below, at and above the tiles;
    1), each with another family; on the emulator each under another schedule, and one under all of them; the
    ragged problems (each size that a last tile can have), others for each seed; for finalists all of them.
@@ -29,6 +29,8 @@ from evo.device import Device
 from evo.task import DEFAULT_TILE, LARGEST_TILE, Task
 from evo.trial import Problem
 
+ONE_AFTER = "one term after tiles"
+"""The class of sizes that are one more than two whole tiles, or more of them."""
 FINALIST_SEEDS = 3
 """Seeds of each family on the study's own problem in the check for finalists."""
 MOST_LONE_SEEDS = 16
@@ -48,7 +50,7 @@ class Case:
     """relations: the task's relations are checked on these inputs, and the same launch comes again, at once
     and after the others; own: the problem is the study's, and may run on a share of it."""
     class_name: str = ""
-    """What only such cases can show, in a few words. A kernel is GREEN if a case of each class ran."""
+    """What only such cases can show, in a few words. A kernel is GREEN if half of each class ran."""
     number: int | None = None
     """Which of its family's seeds on the study's own problem; None: the only one."""
 
@@ -97,13 +99,12 @@ def plan(
         by_class.setdefault(case.class_name, case)
     early = list(by_class.values())
     chosen = {id(case) for case in early}
-    return [
-        first,
-        replace(first, kind="relations", class_name="relations"),
-        *(sharp, *early),
-        *(case for case in others if id(case) not in chosen),
-        *plan_own(task, problem, seed, device, tiles, thorough),
-    ]
+    rest = [case for case in others if id(case) not in chosen]
+    *own, last = plan_own(task, problem, seed, device, tiles, thorough)
+    # a finalist has passed small problems before, with other seeds
+    late = [*own, *rest] if thorough else [*rest, *own]
+    relations = replace(first, kind="relations", class_name="relations")
+    return [first, relations, sharp, *early, *late, last]
 
 
 def plan_boundary(
@@ -121,6 +122,7 @@ def plan_boundary(
     turn = (*(name for name in families.names if name not in early), *early)
     default, *others = device.schedules
     sharp = families.sharp or families.plain
+    vary = [name for name in problem.sizes if len({at[name] for at in problems}) > 1]
     placed: list[tuple[Problem, str, tuple[str, ...], str]] = [
         (problems[0], families.plain, (default,), "beyond a tile"),
         (problems[0], sharp, (others[0] if others else default,), "beyond a tile"),
@@ -128,7 +130,8 @@ def plan_boundary(
     ]
     if families.large:
         placed.append((problems[0], families.large, (default,), "largest values"))
-    vary = [name for name in problem.sizes if len({at[name] for at in problems}) > 1]
+    after_tiles = [at for at in problems if _class_of([at[name] for name in vary], tiles) == ONE_AFTER]
+    placed += [(at, families.plain, (default,), ONE_AFTER) for at in after_tiles]
     for number, at in enumerate(problems, 1):
         schedule = others[number % len(others)] if others else default
         family = turn[(number + seed) % len(turn)]
@@ -147,6 +150,8 @@ def _class_of(sizes: Sequence[int], tiles: Sequence[int]) -> str:
         return "size 1"
     if min(sizes, default=0) < low:
         return "below a tile"
+    if max(sizes, default=0) > 2 * low and max(sizes) % low == 1:
+        return ONE_AFTER
     return "whole tiles" if all(size % low == 0 for size in sizes) else "beyond a tile"
 
 
@@ -239,12 +244,12 @@ def plan_own(
     turn = [name for name in families.names if name not in (families.plain, families.lone)]
     lone = [families.lone] if families.lone else []
     if thorough:
-        seeds = dict.fromkeys(turn, FINALIST_SEEDS) | dict.fromkeys(lone, _lone_seeds(task, problem, tiles))
+        seeds = dict.fromkeys(lone, _lone_seeds(task, problem, tiles)) | dict.fromkeys(turn, FINALIST_SEEDS)
     else:
         drawn = [*lone, *(turn[seed // 2 % len(turn) :][:1] if turn else [])]
         seeds = dict.fromkeys(drawn[:: 1 if seed % 2 else -1], 1)
     placed: list[tuple[str, int | None]] = [
-        (f, number) for f, count in seeds.items() for number in range(count)
+        (f, number) for number in range(MOST_LONE_SEEDS) for f, count in seeds.items() if number < count
     ]
     placed += [(families.plain, number) for number in reversed(range(FINALIST_SEEDS))]
     if not thorough:

@@ -5,7 +5,7 @@ A candidate must hold no state of its own between launches, and pass every case 
 them beside a kernel that keeps the memory busy; on the emulator once with each of its families, and the
 report feeds the estimate. There a dear kernel runs on a share of the independent pieces (`Task.share`: fewer
 heads), its counters are scaled up, and of small problems only what evo.gate.budget pays for; the verdict says
-so. Where some class of cases did not run at all, it is UNPROVEN.
+so. Where less than half of some class of cases ran, it is UNPROVEN.
 
 Every launch runs in guarded memory (evo.gate.memory: guards, poison, watched inputs). All outputs of a case
 must be equal bit for bit where the template promises that; the first is compared (evo.gate.tolerance) with
@@ -74,7 +74,7 @@ def check(
     """The verdict on a candidate for `problem`. `tiles` are its tile sizes, `seed` the trial's; where
     `deterministic` is false, the bits of its results may differ from run to run. `thorough`, for finalists:
     all ragged problems, and every family on the study's own. `accept_unproven`: GREEN also where some class
-    of cases did not run. `between` is called between two cases, with what ends the work begun so far: there
+    of cases hardly ran. `between` is called between two cases, with what ends the work begun so far: there
     others may have the device.
 
     Raises Red (with the case, the first wrong element and the errors measured so far), Unproven, and whatever
@@ -104,10 +104,10 @@ def check(
 
 
 def unproven(extent: Extent, errors: tuple[CaseError, ...]) -> Unproven:
-    """What is said of a kernel in which nothing wrong was seen, but some class of cases did not run."""
+    """What is said of a kernel in which nothing wrong was seen, but of some class less than half ran."""
     listed = ", ".join(extent.missed)
     detail = f"{extent.run} of {extent.planned} cases ran; {'; '.join(extent.left_out)}"
-    return Unproven(f"did not run: {listed}", detail, errors=errors, extent=extent)
+    return Unproven(f"hardly ran: {listed}", detail, errors=errors, extent=extent)
 
 
 def refuse_state(binary: Binary) -> None:

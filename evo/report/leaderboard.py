@@ -107,7 +107,7 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
 
 
 def _trial(record: Record) -> str:
-    """Its name, and whether it is ranked although some class of the gate's cases did not run on it, or
+    """Its name, and whether it is ranked although some class of the gate's cases hardly ran on it, or
     although it reads clocks and places."""
     marks = f"{' UNPROVEN' if record['classes_missed'] else ''}{' reads ' * bool(record['reads'])}"
     return f"{record['study']}/{record['number']}{marks}{record['reads']}"

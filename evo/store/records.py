@@ -91,7 +91,7 @@ class LeaderboardRow:
     never ranked together. `speedup` is the smallest of theirs: `on` this input, over the baseline `versus`.
     In the search a kernel that lost was timed on fewer than all `timing_inputs`.
 
-    `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` classes none did;
+    `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` less than half;
     `own_share` (0 to 1) is how much of the problem ran there. None: not known.
     `reads`: clocks and places that it reads although its template does not declare them."""
 

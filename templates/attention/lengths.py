@@ -28,9 +28,10 @@ def around_tiles(problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
 
 
 def many_heads(problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
-    """Three heads of two batches, just longer than the largest tile and than the smallest."""
-    known = _known(tiles)
-    return tuple(problem.replace(B=2, H=3, L=tile + 1) for tile in (known[-1], known[0]))
+    """Three heads of two batches: of half a tile after a whole one of the largest, and just longer than the
+    smallest."""
+    low, *_, high = _known(tiles) * 2
+    return tuple(problem.replace(B=2, H=3, L=length) for length in (high + high // 2 + 1, low + 1))
 
 
 def every_length(problem: Problem, tiles: Sequence[int], far: bool) -> tuple[Problem, ...]:
