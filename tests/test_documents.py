@@ -111,15 +111,21 @@ def test_the_columns_of_the_views_are_those_of_the_database_page(tmp_path: Path)
             assert {name.strip() for name in names.split(",")} <= columns
 
 
+OWN_KERNEL = ROOT / "docs" / "your-own-kernel.md"
+
+
 @pytest.fixture
-def row_sum(tmp_path: Path) -> Path:
-    """A folder that has the files of docs/your-own-task.md."""
-    text = (ROOT / "docs" / "your-own-task.md").read_text()
-    shown = re.findall(r"^`([\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in shown] == ["task.py", "warp.cu.jinja", "warp.py"]
-    (tmp_path / "row_sum").mkdir()
-    for name, content in shown:
-        (tmp_path / "row_sum" / name).write_text(content)
+def rms_norm(tmp_path: Path) -> Path:
+    """A folder that has the files of the page on your own kernel."""
+    shown = re.findall(
+        r"^`([\w.]+)` .*?\n\n```\w+\n(.*?)^```$", OWN_KERNEL.read_text(), re.MULTILINE | re.DOTALL
+    )
+    files = dict(shown)
+    assert list(files) == ["saxpy.cu", "task.py", "cta_row.cu.jinja", "cta_row.py"]
+    (tmp_path / "saxpy.cu").write_text(files.pop("saxpy.cu"))
+    (tmp_path / "tasks" / "rms_norm").mkdir(parents=True)
+    for name, content in files.items():
+        (tmp_path / "tasks" / "rms_norm" / name).write_text(content)
     return tmp_path
 
 
@@ -130,15 +136,21 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_the_task_of_the_tutorial_is_searched_and_every_kernel_is_correct(row_sum: Path) -> None:
-    words = ["search", "row_sum", "--budget", "2m", "--device", "emulator", "--json"]
-    assert len(json.loads(run(row_sum, "evo", *words, "--templates", str(row_sum)))) == 4
+def test_the_kernels_of_the_tutorial_are_searched_and_correct(rms_norm: Path) -> None:
+    words = ["--budget", "2m", "--device", "emulator", "--workers", "1", "--json"]
+    found = json.loads(run(rms_norm, "evo", "search", "rms_norm", "--shape", "8,100", *words))
+    assert len(found) == 3
+    commands = re.findall(r"^(evo \w+ saxpy.*?)(?:  +#.*)?$", OWN_KERNEL.read_text(), re.MULTILINE)
+    assert [command.split()[1] for command in commands] == ["new", "try", "search"]
+    for command in commands[:2]:
+        run(rms_norm, *command.split())
+    assert len(json.loads(run(rms_norm, *commands[2].split(), "--shape", "1000", "--json"))) == 10
 
 
-def test_the_suites_of_the_page_on_extending_pass(row_sum: Path) -> None:
+def test_the_suites_of_the_page_on_extending_pass(rms_norm: Path) -> None:
     text = (ROOT / "docs" / "extending.md").read_text()
     shown = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(shown) == 3
     for number, content in enumerate(shown):
-        (row_sum / f"test_{number}.py").write_text(content)
-    assert re.search(r"\b[3-9]\d passed", run(row_sum, "pytest", "-q", "-p", "no:cacheprovider", "."))
+        (rms_norm / "tasks" / f"test_{number}.py").write_text(content)
+    assert re.search(r"\b[3-9]\d passed", run(rms_norm, "pytest", "-q", "-p", "no:cacheprovider", "."))

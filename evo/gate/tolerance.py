@@ -42,8 +42,12 @@ class Errors:
 
     @property
     def within(self) -> bool:
-        """Whether both errors are numbers, and within their limits."""
-        return self.row_error <= self.row_limit and self.element_error <= self.element_limit
+        """Whether both errors are within their limits, and all are numbers: a limit that is infinite allows
+        nothing."""
+        return (
+            self.row_error <= self.row_limit < math.inf
+            and self.element_error <= self.element_limit < math.inf
+        )
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors) -> None:
     """Raises Red with the place where `out` is beyond its limits, which were `found` to be broken."""
     reference = limits.reference
     refuse_nonfinite(name, out, reference)
+    if not (found.row_limit < math.inf and found.element_limit < math.inf):
+        raise Wrong("no limit", "the honest output overflows its storage type: milder inputs", name, None)
     if not out.is_floating_point():
         wrong = out != reference
         at = _first(wrong)

@@ -263,10 +263,10 @@ class Task:
             found = dict(zip((buffer.name for buffer in written), several, strict=True))
         return {buffer.name: found[buffer.name].reshape(buffer.shape) for buffer in written}
 
-    def relations(self, problem: Problem) -> tuple[Relation, ...]:
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
         """Metamorphic relations that every correct kernel keeps, checked on a small problem. By default that
         rows are apart, where the task says so."""
-        return (rows_apart(self.buffers(problem)),) if self.independent_rows else ()
+        return (rows_apart(self.tensors),) if self.independent_rows else ()
 
     def baselines(
         self,
@@ -364,11 +364,11 @@ class Task:
         return tuple(every[index] for index in sorted(chosen))
 
 
-def rows_apart(buffers: Sequence[BufferSpec]) -> Relation:
+def rows_apart(tensors: Mapping[str, DeclaredTensor]) -> Relation:
     """The relation that what one row of the inputs holds moves no bit of the other rows' outputs. Rows are
-    the first dimension of the first output, and of every input that has as many; the last one changes."""
-    rows = next(buffer.shape[0] for buffer in buffers if buffer.written)
-    shared = {buffer.name for buffer in buffers if buffer.shape[:1] == (rows,)}
+    the first dimension of the first output, and of every tensor that begins with it; the last one changes."""
+    rows = next(tensor.dimensions[0] for tensor in tensors.values() if tensor.role != "in")
+    shared = {name for name, tensor in tensors.items() if tensor.dimensions[:1] == (rows,)}
 
     def change(inputs: Tensors) -> dict[str, Tensor]:
         changed = dict(inputs)

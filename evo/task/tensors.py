@@ -34,8 +34,8 @@ SEGMENT = 32
 """Elements of a tensor of one dimension that have one trait, as a row of others has."""
 OUTLIER = 300.0
 """An element far above all others: its square is beyond fp16, itself and its sum with others are not."""
-LARGE, SMALL = 64.0, 2.0**-10
-"""Factors that make squares overflow fp16, and an epsilon of 1e-5 matter."""
+LARGE, SMALL = 32.0, 2.0**-10
+"""Factors that make sums of 64 squares overflow fp16, and an epsilon of 1e-5 matter."""
 TRAITS = 8
 """Of so many rows each has another trait; two have none."""
 WIDE = 1000
@@ -126,12 +126,32 @@ FAMILIES = {
     "normal": "N(0, 1)",
     "peaky": "one element of sixteen is 16 times as large: a lost one shows",
     "alike": "all elements of a row are equal: roundings add up, a variance is 0",
-    "large": "64 times as large: squares and long sums overflow fp16",
+    "large": "32 times as large: squares and long sums overflow fp16",
     "small": "2^-10 times as large: an epsilon shows",
     "spike": "one element of each row, anywhere, is far above all others",
 }
 """Families of inputs for any task, and what each is for. Of integers they are: any; mostly one value; all
 equal; only the two ends of the range; near the lower end; one at the upper end, the others at the lower."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Which trait each row has: the first has number `first`. Only where `strong` are there rows that are
+    large or have an outlier."""
+
+    first: int
+    strong: bool
+
+    def of(self, rows: int, device: torch.device) -> Tensor:
+        """(rows, 1): the number of each row's trait."""
+        import torch
+
+        trait = (torch.arange(rows, device=device) + self.first).remainder(TRAITS).unsqueeze(1)
+        return trait if self.strong else torch.where((trait == 3) | (trait == 6), 0, trait)
+
+
+MILD = ("normal", "alike", "small")
+"""Families that every tensor of a problem is of at once."""
 
 
 def draw(
@@ -144,6 +164,8 @@ def draw(
 ) -> dict[str, Tensor]:
     """Contents of all tensors that are read, of one family, drawn by the seed.
 
+    In all families but the mild ones one tensor, which turns with the seed, is of the family and the others
+    are normal; only it has large rows and outliers. Products of two would overflow the storage type.
     `mixed`: rows (of one dimension: runs of 32 elements) have traits of their own in turns, whatever the
     family is: zeros, small, large, shifted from 0, all equal, one outlier. So each case shows each mistake.
     """
@@ -153,13 +175,14 @@ def draw(
         raise UsageError(f"unknown input family: {family}", f"one of {', '.join(FAMILIES)}")
     rng = torch.Generator(device=torch_device).manual_seed(seed)
     found = {}
-    for name, tensor in declared.items():
-        buffer = tensor.buffer(name, problem)
-        if buffer.read:
-            kind, ends = dtype_named(buffer.dtype), tensor.range_of(problem)
-            values = _floats if kind.floating else _whole_numbers
-            drawn = values(buffer.shape, family, kind, ends, rng, seed % TRAITS if mixed else None)
-            found[name] = drawn.to(kind.torch)
+    read = [name for name, tensor in declared.items() if tensor.role != "out"]
+    for number, name in enumerate(read):
+        buffer, ends = declared[name].buffer(name, problem), declared[name].range_of(problem)
+        kind, own = dtype_named(buffer.dtype), number == seed % len(read)
+        traits = Traits(seed % TRAITS, strong=own) if mixed else None
+        values = _floats if kind.floating else _whole_numbers
+        drawn = values(buffer.shape, family if own or family in MILD else MILD[0], kind, ends, rng, traits)
+        found[name] = drawn.to(kind.torch)
     return found
 
 
@@ -219,9 +242,9 @@ def _floats(
     kind: Dtype,
     ends: tuple[float, float] | None,
     rng: torch.Generator,
-    mixing: int | None,
+    traits: Traits | None,
 ) -> Tensor:
-    """Floating-point values. `mixing`: the number of the first row's trait; None for rows without one."""
+    """Floating-point values; without `traits` no row has one."""
     import torch
 
     count, (rows, columns) = math.prod(shape), _rows_of(shape)
@@ -235,9 +258,9 @@ def _floats(
     elif family == "spike":
         x.scatter_(1, where, OUTLIER)
     x *= {"large": LARGE, "small": SMALL}.get(family, 1.0)
-    if mixing is not None:
-        trait = (torch.arange(rows, device=rng.device) + mixing).remainder(TRAITS).unsqueeze(1)
-        x *= torch.where(trait == 1, 0.0, torch.where(trait == 2, SMALL, torch.where(trait == 3, 16.0, 1.0)))
+    if traits is not None:
+        trait = traits.of(rows, rng.device)
+        x *= torch.where(trait == 1, 0.0, torch.where(trait == 2, SMALL, torch.where(trait == 3, 8.0, 1.0)))
         x += torch.where(trait == 4, 4.0, 0.0)
         x = torch.where(trait == 5, x[:, :1], x)
         x = torch.where(trait == 6, x.scatter(1, where, OUTLIER), x)
@@ -254,7 +277,7 @@ def _whole_numbers(
     kind: Dtype,
     ends: tuple[float, float] | None,
     rng: torch.Generator,
-    mixing: int | None,
+    traits: Traits | None,
 ) -> Tensor:
     """Whole numbers and truth values, as int64, from the lower end up to the one below the upper."""
     import torch
@@ -274,8 +297,8 @@ def _whole_numbers(
         x = x.clamp(max=min(last, low + 1))
     elif family == "spike":
         x = torch.full_like(x, low).scatter(1, where, last)
-    if mixing is not None:
-        trait = (torch.arange(rows, device=rng.device) + mixing).remainder(TRAITS).unsqueeze(1)
+    if traits is not None:
+        trait = traits.of(rows, rng.device)
         x = torch.where(trait == 1, low, torch.where(trait == 3, last, x))
         x = torch.where(trait == 5, x[:, :1], x)
     return x.reshape(-1)[:count].reshape(shape)
