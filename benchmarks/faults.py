@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import copy
 
 from benchmarks.record import ROOT
 
@@ -22,6 +23,7 @@ def planted(folder: Path) -> list[str]:
     where.mkdir(parents=True)
     text = (ours / "flash_mma.cu.jinja").read_text()
     model = (ours / "flash_mma.py").read_text()
+    copy(ours / "call.py", where)
     for name, (before, after) in FAULTS.items():
         if before not in text:
             raise SystemExit(f"error: flash_mma has no place for the fault {name!r}: {before}")

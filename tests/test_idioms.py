@@ -170,7 +170,7 @@ def test_an_honest_idiom_is_green(
 def test_an_honest_idiom_is_green_on_a_gpu(entry: str, compiled: Callable[[str, str], Binary]) -> None:
     from evo.device.cuda import CudaDevice
 
-    with_gpu = CudaDevice()
+    with_gpu = CudaDevice(compiler=find_compiler(None, Cache(default_folder())))
     if with_gpu.gpu.arch != "sm_90a":
         pytest.skip("the idioms are made for sm_90a")
     assert verdict(entry, with_gpu, compiled(entry, "sm_90a")).launches >= 6

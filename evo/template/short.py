@@ -60,6 +60,7 @@ def template(
     args: Sequence[str | int | float | bool | Cast | Argument | Callable[[Any, Problem], Any]] | None = None,
     restrictions: Iterable[str | Callable[[Any], Any] | Rule] = (),
     defaults: Mapping[str, Value] | None = None,
+    meanings: Mapping[str, str] | None = None,
     smem_bytes: Number = 0,
     cluster: Sides = 1,
     derived: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]] | None = None,
@@ -72,11 +73,12 @@ def template(
 ) -> ShortTemplate:
     """A template from a kernel's tunables: `TEMPLATE = template(…)` is all that its Python file need define.
 
-    `tune_params`: values by name; the first is the default unless `defaults` says another. `grid`, `block`:
-    CTAs and threads; by default the block has the sides block_size_x, _y and _z. `args`, in the kernel's
-    order: names of buffers, workspaces and sizes (i32), numbers (i32, fp32, bool), or `Cast(value, dtype)`;
-    by default all buffers and then all sizes. `smem_bytes`: dynamic shared memory. `derived`: more holes or
-    macros. `entry`: the kernel's name, where the source has several. `reads`: clocks and places ("%smid").
+    `tune_params`: values by name; the first is the default unless `defaults` says another; `meanings` says
+    in words what each is. `grid`, `block`: CTAs and threads; by default the block has the sides block_size_x,
+    _y and _z. `args`, in the kernel's order: buffers, workspaces and sizes (i32) by name, numbers (i32, fp32,
+    bool), or `Cast(value, dtype)`; by default all buffers and then all sizes. `smem_bytes`: dynamic shared
+    memory. `derived`: more holes or macros. `entry`: the kernel's name, where the source has several.
+    `reads`: clocks and places ("%smid").
     """
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -86,7 +88,8 @@ def template(
         listed = tuple(_plain(value) for value in values)
         if not listed:
             raise BadTemplate(f"parameter {name} has no values", "give at least one")
-        parameters.append(Parameter(name, listed, chosen.get(name, listed[0])))
+        meaning = (meanings or {}).get(name, "")
+        parameters.append(Parameter(name, listed, chosen.get(name, listed[0]), meaning=meaning))
     if unknown := [name for name in chosen if name not in tune_params]:
         raise BadTemplate(
             f"defaults name {unknown[0]}, which is no parameter", f"known: {', '.join(tune_params)}"

@@ -44,7 +44,7 @@ class TaskTests:
     def test_the_example_is_a_problem_of_its_own_shape_text(self, loaded: Task) -> None:
         example = loaded.example
         assert example.task == self.task == loaded.name
-        assert tuple(example.sizes) == loaded.sizes
+        assert tuple(example.sizes) == tuple(loaded.sizes)
         assert loaded.problem(example.shape, example.dtype, **example.flags) == example
 
     def test_malformed_shapes_dtypes_and_flags_are_refused_with_a_hint(self, loaded: Task) -> None:
