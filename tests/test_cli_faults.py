@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import ROOT, SMALL, altered, run_evo, trials
+from command import ROOT, SMALL, Evo, altered, run_evo, trials
 
 SYSTEM = "/usr/bin:/bin"
 
@@ -45,13 +45,13 @@ pytestmark = pytest.mark.nvcc
     ],
 )
 def test_a_broken_template_is_told_with_file_and_line(
-    tmp_path: Path, row_warp: Path, change: tuple[str, str, str], error: str
+    tmp_path: Path, row_warp: Path, evo: Evo, change: tuple[str, str, str], error: str
 ) -> None:
-    done = run_evo(tmp_path, "search", "--budget", "2m", *SMALL, *altered(row_warp, tmp_path, *change))
-    assert done.returncode == 2, done.stderr
-    assert re.search(f"^error: .*{error}", done.stderr, re.MULTILINE), done.stderr
-    assert re.search("^hint: .", done.stderr, re.MULTILINE)
-    assert "Traceback" not in done.stderr
+    said = evo("search", "--budget", "2m", *SMALL, *altered(row_warp, tmp_path, *change))
+    assert said.code == 2, said.err
+    assert re.search(f"^error: .*{error}", said.err, re.MULTILINE), said.err
+    assert re.search("^hint: .", said.err, re.MULTILINE)
+    assert "Traceback" not in said.err
 
 
 def test_a_template_that_never_compiles_ends_the_search(tmp_path: Path, row_warp: Path) -> None:
