@@ -130,9 +130,16 @@ def test_other_instruction_sets_and_head_dimensions_are_refused(name: str) -> No
     for arch in ("sm_89", "sm_90", "sm_120"):
         why = template.supports(TASK.problem("1,8,512,64"), Limits.of(target(arch)))
         assert "sm_90a" in (why or ""), arch
-    for d in (32, 96):
+    for d in (32, 80, 96):
         why = template.supports(TASK.problem(f"1,8,512,{d}"), LIMITS)
         assert str(d) in (why or "")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_rows_of_256_columns_have_points_of_their_own(name: str) -> None:
+    """The defaults' tiles are too large for them."""
+    template, problem = TEMPLATES[name], TASK.problem("1,8,512,256")
+    assert template.space.feasible(LIMITS, problem).count > 20
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

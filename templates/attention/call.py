@@ -9,9 +9,9 @@ from evo.trial import BufferArg, Problem, ScalarArg, Value
 
 ELEMENTS = {"fp16": "Fp16", "bf16": "Bf16"}
 """Storage type -> its type in memory/element.cuh."""
-HEAD_DIMS = (32, 64, 96, 128)
+HEAD_DIMS = (32, 64, 80, 96, 128, 256)
 """Head dimensions that kernels of mma.sync and plain loads serve."""
-WGMMA_HEAD_DIMS = (64, 128)
+WGMMA_HEAD_DIMS = (64, 128, 256)
 """Head dimensions that kernels of wgmma serve."""
 
 

@@ -233,7 +233,7 @@ SPACE = Space(
         Parameter(
             "rescale", ("always", "lazy", "late"), "lazy", off="always",
             meaning="the output is rescaled at every tile; once a maximum has grown by 2^8; or the first "
-            "tile's maximum stands, until a tile adds too much to the sums and is done again",
+            "tile's maximum stands, until a tile adds too much to the sums: then all is scaled down",
             expected="late saves an eighth of the time at D=64: maxima take two issue slots a score",
         ),
         Parameter(
@@ -275,7 +275,7 @@ SPACE = Space(
 
 
 def supports(problem: Problem) -> str | None:
-    """Why a problem is out of reach, if it is: tiles of wgmma are of 64 or 128 columns here."""
+    """Why a problem is out of reach, if it is: tiles of wgmma are of whole blocks of 64 columns here."""
     reason: str | None = call.serves(problem, call.WGMMA_HEAD_DIMS)
     return reason
 

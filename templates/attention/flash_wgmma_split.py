@@ -125,9 +125,9 @@ def exchange_of_a_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.cluster_kv > 1) | (p.exchange == "async")
 
 
-@rule("copies by threads for one set of 64 queries alone")
-def copiers(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.copies == "tma") | (p.row_groups == 1)
+@rule("copies by threads for one set of 64 queries alone, of 128 columns at most")
+def copiers(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (p.copies == "tma") | ((p.row_groups == 1) & (problem["D"] <= 128))
 
 
 @rule("only ex2 says by infinity that a score is too large")
@@ -223,7 +223,7 @@ SPACE = Space(
 
 
 def supports(problem: Problem) -> str | None:
-    """Why a problem is out of reach, if it is: tiles of wgmma are of 64 or 128 columns here."""
+    """Why a problem is out of reach, if it is: tiles of wgmma are of whole blocks of 64 columns here."""
     reason: str | None = call.serves(problem, call.WGMMA_HEAD_DIMS)
     return reason
 

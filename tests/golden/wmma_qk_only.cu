@@ -204,13 +204,14 @@ struct RowLayout {
     static constexpr int kChunks = kColumns / 8;
     static constexpr int kRowBytes = kColumns * 2 + (kSwizzle == Swizzle::pad_ ? 16 : 0);
     static constexpr int kPeriod = 8;  // rows after which the pattern repeats
-    static_assert(kColumns % 32 == 0, "the xor pattern permutes four chunks at least");
+    static_assert(kColumns % 16 == 0, "the xor pattern permutes two chunks at least");
 
     // Byte offset of a chunk. Rows of 64 or 192 bytes start in only two bank groups (row parity), so there
-    // the pattern permutes four chunks by (row / 2) % 4; rows of 128 bytes and multiples all start in one.
+    // the pattern permutes four chunks by (row / 2) % 4; rows of 160 bytes start in four, and two chunks are
+    // swapped by (row / 4) % 2; rows of 128 bytes and multiples all start in one.
     static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
         if constexpr (kSwizzle == Swizzle::xor_)
-            chunk ^= kColumns % 64 == 0 ? row & 7 : (row >> 1) & 3;
+            chunk ^= kColumns % 64 == 0 ? row & 7 : kColumns % 32 == 0 ? (row >> 1) & 3 : (row >> 2) & 1;
         return row * kRowBytes + chunk * 16;
     }
 };

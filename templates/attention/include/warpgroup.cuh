@@ -116,20 +116,26 @@ struct DeferredSoftmax {
     float sum[2] = {0.f, 0.f};
 
     // Takes a tile's scores in place. True if the output has to be multiplied by `factor` before this tile's
-    // values are added to it. The sums are this lane's share until `finish`.
+    // values are added to it. The sums are this lane's share until `finish`. With `room`, a maximum that moves is put
+    // 2^room above the largest score.
     template <int kPolynomials, int kColumns>
-    __device__ __forceinline__ bool update(float (&scores)[kColumns][4], float (&factor)[2], float scale) {
-        float grown[2] = {maximum[0], maximum[1]};
+    __device__ __forceinline__ bool update(float (&scores)[kColumns][4], float (&factor)[2], float scale, int room = 0) {
+        float grown[2] = {room > 0 ? kNoMaximum : maximum[0], room > 0 ? kNoMaximum : maximum[1]};
         raise(grown, scores);
-        const bool rescale = follow(grown, factor, scale);
+        const bool rescale = follow(grown, factor, scale, room);
         exponentiate<kPolynomials, 0, kColumns>(scores, sum, maximum, scale);
         return rescale;
     }
 
     // Moves to the maxima `grown` of this thread's scores and earlier maxima, if that has to be.
-    __device__ __forceinline__ bool follow(float (&grown)[2], float (&factor)[2], float scale) {
+    __device__ __forceinline__ bool follow(float (&grown)[2], float (&factor)[2], float scale, int room = 0) {
         grown[0] = row_max(grown[0]);
         grown[1] = row_max(grown[1]);
+        if (room > 0) {
+            const float above = static_cast<float>(room) * rcp(scale);
+            grown[0] = fmaxf(maximum[0], grown[0] + above);
+            grown[1] = fmaxf(maximum[1], grown[1] + above);
+        }
         if constexpr (kLazy) {  // one answer a warp, so that the branch never diverges
             const bool far = (grown[0] - maximum[0]) * scale > kLazyGrowth ||
                              (grown[1] - maximum[1]) * scale > kLazyGrowth;
