@@ -92,6 +92,7 @@ def plan(
     `thorough`, for finalists: all ragged problems, and every family on the study's own problem."""
     first, sharp, *others = plan_boundary(task, problem, tiles, seed, device)
     others += plan_pieces(task, problem, tiles, seed, device)
+    others += plan_lone(task, problem, tiles, seed, device, thorough)
     others += plan_ragged(task, problem, tiles, seed, device, thorough)
     others.sort(key=lambda case: task.flop(case.problem))
     by_class: dict[str, Case] = {}
@@ -178,19 +179,13 @@ def plan_ragged(
 ) -> list[Case]:
     """Ragged problems, schedules in turn: a few, drawn by the seed; for finalists all. Half of them, the
     smaller or the larger ones, have inputs in which a mask that is wrong anywhere shows, the others families
-    in turn; for finalists all have both, and longer ones the first. On the emulator and for finalists one
-    piece of each boundary problem comes first, with one term far above all others: there may be code of its
-    own for so many tiles."""
+    in turn; for finalists all have both, and longer ones the first."""
     every = task.ragged_problems(problem, tiles)
     effort = Effort.of(device)
     chosen = every if thorough else task.some_ragged(problem, tiles, effort.ragged, seed, effort.pieces)
     placed: list[tuple[Problem, str, int, str]] = []
     """Problem, family, number of the schedule, class."""
     mask = task.families.masked or task.families.plain
-    lone = task.families.lone
-    if lone and (effort.pieces or thorough):
-        pieces = [task.share(at, 0.0) for at in task.gate_problems(problem, tiles)]
-        placed += [(at, lone, 0, "lone term") for at in pieces]
     far = task.ragged_problems(problem, tiles, far=True)[len(every) :] if thorough else ()
     classes = _RaggedClasses(task, problem, tiles, (*chosen, *far))
     for number, at in enumerate(chosen):
@@ -209,6 +204,24 @@ def plan_ragged(
         )
         for at, f, number, name in placed
     ]
+
+
+def plan_lone(
+    task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device, thorough: bool
+) -> list[Case]:
+    """On the emulator and for finalists: one piece of each boundary problem with one term far above all
+    others, for there may be code of its own for so many tiles. For finalists all of each, at several seeds:
+    a mutant overlooked one score in such code, which one seed hardly shows."""
+    lone, at_first = task.families.lone, device.schedules[:1]
+    problems = task.gate_problems(problem, tiles)
+    if not lone or not (thorough or Effort.of(device).pieces):
+        return []
+    pieces = [task.share(at, 0.0) for at in problems]
+    placed = [(at, case_seed(seed, at, lone)) for at in pieces]
+    if thorough:
+        counts = [(at, _lone_seeds(task, at, tiles)) for at in problems]
+        placed = [(at, own_seed(seed, at, lone, n)) for at, count in counts for n in range(count)]
+    return [Case(at, lone, one, at_first, class_name="lone term") for at, one in placed]
 
 
 class _RaggedClasses:
