@@ -156,10 +156,17 @@ RULES = (
     ),
     Rule(
         "same values",
-        "a threshold between two columns of a lane that no row meets, or a mask where none is needed",
+        "a mask where none is needed",
         kind="^(bound|comparison)",
         before=r"^setp\.(gt|le|ge|lt)\.[su]32",
-        text="visible|kBN > length",
+        text="kBN > length",
+    ),
+    Rule(
+        "same values",
+        "half of a lane's rows are 16 w + g, g below 8, half 8 more: they never see so many keys of a tile",
+        kind="^(bound|comparison)",
+        before=r"^setp\.gt\.s32 \t%p\d+, (%r435, (24|121)|%r1297, 49)$",
+        template="^flash_wgmma",
     ),
     Rule(
         "same values",
@@ -171,6 +178,12 @@ RULES = (
         "same values",
         "a number that is never negative",
         kind="^signed for unsigned$",
+    ),
+    Rule(
+        "same values",
+        "any lane may give a number that is the same in all",
+        kind="^(zero fill lost|constant)",
+        text=r"__shfl_sync",
     ),
     Rule(
         "unseen",
