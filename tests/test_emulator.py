@@ -309,6 +309,6 @@ def test_a_launch_may_take_what_its_size_should_cost_and_an_endless_one_still_en
     assert device.budget(narrow) == 100_000_000
     assert device.budget(wide) == 256 * 4_000_000
     device.expect(4e8)
-    assert device.budget(narrow) == device.budget(wide) == 32e8
+    assert device.budget(narrow) == device.budget(wide) == 12e8
     device.expect(10.0)
     assert device.budget(wide) == 100_000_000, "it ends within seconds"

@@ -56,7 +56,7 @@ INSTRUCTIONS_PER_WARP = 4_000_000
 """A launch that runs more than this, times its warps, is a runaway, unless it is known what it needs."""
 FEWEST_INSTRUCTIONS = 100_000_000
 """No launch that runs fewer is a runaway (they take 2 to 4 s of a core): one warp may do the work of many."""
-RUNAWAY = 8
+RUNAWAY = 3
 """A launch that runs so many times what it should need is one: less is what other sizes may cost."""
 
 
