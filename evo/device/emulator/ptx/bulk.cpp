@@ -38,19 +38,6 @@ void reduce(Warp& w, const BulkCopy& q, u64 key, u8* to, const u8* from, u32 nby
   }
 }
 
-// Where a piece goes in global memory. Bounds and shadow are checked for all of it, in aligned steps.
-u8* global_target(Warp& w, const BulkCopy& q, const BulkPiece& p) {
-  const Access access = q.reduction < 0 ? Access::WRITE : Access::ATOMIC;
-  u8* to = global_at(w, p.to, 1, access, q.lane);
-  for (u32 k = 0; k < p.nbytes;) {
-    const u32 n = std::min<u32>({16, p.nbytes - k, 1u << std::countr_zero((p.to + k) | 16)});
-    const u32 step = std::bit_floor(n);
-    global_at(w, p.to + k, step, access, q.lane);
-    k += step;
-  }
-  return to;
-}
-
 // Moves the bytes.
 void transfer(Warp& w, BulkCopy& q) {
   std::vector<Cta>& ctas = w.cta->cluster->ctas;
@@ -60,7 +47,7 @@ void transfer(Warp& w, BulkCopy& q) {
   };
   for (auto& p : q.pieces) {
     if (p.fill && !q.to_shared) continue;
-    u8* to = q.to_shared ? shared(p.to) : global_target(w, q, p);
+    u8* to = q.to_shared ? shared(p.to) : reinterpret_cast<u8*>(p.to);
     if (p.fill) {
       for (u32 k = 0; k < p.nbytes; k++) to[k] = static_cast<u8>(q.fill_value >> (8 * (k & 3)));
     } else {
@@ -107,7 +94,10 @@ void complete(Warp& w, Mbarrier& b, BulkCopy& q) {
   }
   if (!q.landed) transfer(w, q);
   b.tx -= q.nbytes;
-  if (q.clock_value) b.current[b.agent] = std::max(b.current[b.agent], q.clock_value);
+  if (q.clock_value) {
+    b.current[b.agent] = std::max(b.current[b.agent], q.clock_value);
+    b.current_near[b.agent] = b.current[b.agent];
+  }
   if (q.from_shared || !q.immediate.empty())
     join(b.current.data(), q.clock.data(), w.cta->cluster->clock_words);
   advance(*w.cta->cluster, b);
@@ -115,13 +105,25 @@ void complete(Warp& w, Mbarrier& b, BulkCopy& q) {
 
 }  // namespace
 
+void finish_read(Warp& w, BulkCopy& q) {
+  if (q.source_read) return;
+  q.source_read = true;
+  for (auto& p : q.pieces) {
+    if (p.fill) continue;
+    Cta& c = cta_of(w, static_cast<u32>(p.from));
+    const u32 offset = static_cast<u32>(p.from) - c.base;
+    if (w.worker->launch->race) read_span(w, c, offset, p.nbytes, q.clock.data());
+    if (q.landed) continue;
+    p.from = q.immediate.size();
+    q.immediate.insert(q.immediate.end(), &c.shared[offset], &c.shared[offset] + p.nbytes);
+  }
+}
+
 void finish_store(Warp& w, BulkCopy& q) {
-  if (q.from_shared && w.worker->launch->race)
-    for (auto& p : q.pieces) {
-      Cta& c = cta_of(w, static_cast<u32>(p.from));
-      if (!p.fill) read_span(w, c, static_cast<u32>(p.from) - c.base, p.nbytes, q.clock.data());
-    }
+  finish_read(w, q);
   if (!q.landed) transfer(w, q);
+  u32& known = w.clock[q.agent];
+  if (w.worker->launch->race) known = std::max(known, q.clock_value);
 }
 
 void launch_to_shared(Warp& w, std::shared_ptr<BulkCopy> q, u32 barrier, bool proxy) {
@@ -129,8 +131,7 @@ void launch_to_shared(Warp& w, std::shared_ptr<BulkCopy> q, u32 barrier, bool pr
   const Launch& L = *w.worker->launch;
   Mbarrier& b = mbarrier_at(w, barrier, q->lane);
   if (L.race && proxy) {
-    const u32 half = cl.clock_words / 2;
-    if (!b.fenced && b.init_clock > w.clock[half + b.init_agent]) {
+    if (!b.fenced && b.init_clock > w.clock[cl.shared_proxy + b.init_agent]) {
       Fault f(EVO_PTX_PROXY,
               "an asynchronous copy completes on an mbarrier whose initialisation the async proxy may not "
               "see: fence.mbarrier_init (or fence.proxy.async) is missing after mbarrier.init",
@@ -142,6 +143,8 @@ void launch_to_shared(Warp& w, std::shared_ptr<BulkCopy> q, u32 barrier, bool pr
     const u32 t = q->clock_value = ++cl.agent_clock[b.agent];
     b.copier = &w, b.copy_lane = q->lane, b.copy_pc = w.pc, b.copy_clock = t;
     for (auto& p : q->pieces) {
+      if (!q->from_shared && q->immediate.empty() && !p.fill)
+        global_async(w, p.from, p.nbytes, Access::READ, q->lane, {b.agent, t});
       Cta& c = cta_of(w, static_cast<u32>(p.to));
       const u32 o = static_cast<u32>(p.to) - c.base;
       for (u32 k = 0; k < p.nbytes;) {
@@ -170,6 +173,11 @@ void launch_to_global(Warp& w, std::shared_ptr<BulkCopy> q) {
   q->clock.assign(w.clock, w.clock + w.cta->cluster->clock_words);
   q->group = w.bulk_group[q->lane];
   w.worker->totals.async_bytes += q->nbytes;
+  q->agent = bulk_agent(w);
+  q->clock_value = ++w.cta->cluster->agent_clock[q->agent];
+  const Access access = q->reduction < 0 ? Access::WRITE : Access::ATOMIC;
+  for (auto& p : q->pieces)
+    if (!p.fill) global_async(w, p.to, p.nbytes, access, q->lane, {q->agent, q->clock_value});
   if (!w.worker->launch->late_copies) transfer(w, *q);
   w.bulk.push_back(q);
 }
@@ -200,13 +208,13 @@ void land(Warp& w, Mbarrier& b) {
 }
 
 void land_all(Warp& w) {
-  if (w.bulk.empty()) return;
-  if (w.worker->launch->race) {
+  const auto unread = std::find_if(w.bulk.begin(), w.bulk.end(), [](auto& q) { return !q->source_read; });
+  if (unread != w.bulk.end() && w.worker->launch->race) {
     Fault f(EVO_PTX_RACE,
             "the thread exits while a bulk copy may still read its shared memory: cp.async.bulk.wait_group "
             "is missing",
-            static_cast<int>(w.bulk.front()->lane));
-    throw f.against("the copy", w.bulk.front()->pc);
+            static_cast<int>((*unread)->lane));
+    throw f.against("the copy", (*unread)->pc);
   }
   for (auto& q : w.bulk) finish_store(w, *q);
   w.bulk.clear();

@@ -12,7 +12,9 @@ void read_sources(Warp& w, const BulkCopy& q);
 void launch_to_shared(Warp& w, std::shared_ptr<BulkCopy> q, u32 barrier, bool proxy);
 // A copy out of shared memory is on its way, in the bulk group that its thread has open.
 void launch_to_global(Warp& w, std::shared_ptr<BulkCopy> q);
-// The source of a copy out of shared memory has been waited for. The bytes move if they have not yet.
+// A copy out of shared memory has been waited for: its source has been read.
+void finish_read(Warp& w, BulkCopy& q);
+// The same, and its target has been written.
 void finish_store(Warp& w, BulkCopy& q);
 
 // Fault if an address or a size is not allowed.

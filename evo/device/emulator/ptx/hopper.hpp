@@ -15,13 +15,15 @@ struct BulkPiece {
 };
 struct BulkCopy {
   bool to_shared = false, from_shared = false, landed = false;
+  bool source_read = false;  // of a bulk store: it does not need its source any more
   // Of cp.async.mbarrier.arrive only: the warp whose copies, up to `group` of `lane`, have to land first.
   Warp* warp = nullptr;
   int reduction = -1;  // Operation, -1: plain copy
   u32 element = 0;     // type for reductions
   u32 fill_value = 0;  // pattern of 4 bytes
   u32 lane = 0, pc = 0, group = 0;
-  u32 clock_value = 0;  // of the mbarrier's agent at issue
+  u32 agent = 0;        // that a bulk store counts as
+  u32 clock_value = 0;  // of that, or of the mbarrier's agent, at issue
   u32 nbytes = 0;       // counted on the mbarrier
   std::vector<BulkPiece> pieces;
   std::vector<u8> immediate;  // st.async: the bytes themselves

@@ -175,6 +175,7 @@ void Builder::match() {
       if (s.words[0] == "wgmma" ||
           (s.words[0] == "cp" && s.words.size() > 2 && (s.words[2] == "bulk" || s.words[1] == "reduce")))
         p_->async_proxy = true;
+      p_->bulk_stores |= s.op.find("bulk_group") != std::string::npos;
       p_->mbarriers |= s.op.find("mbarrier") != std::string::npos;
     }
   }

@@ -267,8 +267,9 @@ void run_warp(Warp& w, u64 quantum) {
   Count* counts = w.worker->counts.data();
   u64 n = 0;
   const Tally tally{w, n};
-  w.waiting = w.polling = false;
-  while (n < quantum) {
+  w.waiting = w.polling = w.yielded = false;
+  w.quantum = quantum;
+  while (n < w.quantum) {
     const Ins& I = code[w.pc];
     u32 m = w.active;
     if (I.guarded) {

@@ -24,6 +24,7 @@ constexpr u32 MAX_SHARED = 1u << 20;
 // Generic windows, far from host pointers.
 constexpr u64 SHARED_WINDOW = u64(1) << 60, LOCAL_WINDOW = u64(2) << 60, WINDOW_MASK = u64(15) << 60;
 constexpr u32 LOCAL_BASE = 256;      // local addresses start here, so that null is outside
+constexpr u32 MAX_YIELDS = 8;        // of a warp
 constexpr u32 MBARRIER_AGENTS = 32;  // mbarriers told apart by the race detector, a CTA
 
 struct Worker;
@@ -37,24 +38,42 @@ struct Launch;
 using Foreign = std::unordered_map<u64, std::vector<u32>>;
 using ForeignPtr = std::shared_ptr<const Foreign>;
 
+// What is ordered before a point: a clock of the own cluster, and those of others.
+struct Known {
+  std::shared_ptr<const std::vector<u32>> clock;
+  ForeignPtr foreign;
+};
+// By scope (CTA, cluster, GPU): what was known at the last fence, and what strong reads have seen since then,
+// which the next fence takes over. Barriers hand both on.
+struct Fences {
+  Known fenced[3], seen[3];
+};
+
 // ---- memory
 // One cell for 4 bytes of shared memory: the last write. With CELL_PARTS its bytes have several owners: see
 // Cta::parts.
 struct Cell {
   u32 clock = 0;
-  u32 pc : 26 = 0, lane : 6 = 0;
+  u32 pc : 24 = 0, : 2, lane : 6 = 0;
   u16 agent = 0;
   u8 bytes = 0, flags = 0;
 };
-enum CellFlag : u8 { CELL_IN_FLIGHT = 1, CELL_ASYNC_PROXY = 2, CELL_STRONG = 4, CELL_PARTS = 8 };
+// CELL_NARROW: strong, but at the scope of the CTA.
+enum CellFlag : u8 {
+  CELL_IN_FLIGHT = 1,
+  CELL_ASYNC_PROXY = 2,
+  CELL_STRONG = 4,
+  CELL_PARTS = 8,
+  CELL_NARROW = 16
+};
 struct Read {
   u32 clock = 0;  // clock << 4 | bytes read
-  u32 pc : 26 = 0, lane : 6 = 0;
+  u32 pc : 24 = 0, strong : 1 = 0, narrow : 1 = 0, lane : 6 = 0;
 };
 // The lane of an access, beside 0 to 31. ALL_LANES: it belongs to all (a fragment of a matrix, of which PTX
 // leaves open what lies where). NO_LANE: lanes are not told apart. SEVERAL_LANES: parts of one cell.
 // ANY_LANE: it reads what all lanes have written.
-constexpr u32 PC_BITS = (1u << 26) - 1, LANE_BITS = 63;
+constexpr u32 PC_BITS = (1u << 24) - 1, LANE_BITS = 63;
 enum Lane : u32 { ALL_LANES = 32, NO_LANE = 33, SEVERAL_LANES = 34, ANY_LANE = 35 };
 
 struct GlobalRegion {
@@ -65,9 +84,11 @@ struct GlobalRegion {
   GlobalShadow shadow;
 };
 
-// What a release has put into a variable through which CTAs synchronise.
+// What has been released into a variable through which threads synchronise, by how far it reaches.
 struct SyncVariable {
-  ForeignPtr released;
+  std::map<u64, Known> in_cta, in_cluster;  // by number
+  ForeignPtr anywhere;
+  u64 writer = ~u64(0);  // cluster << 16 | agent of the last write; ~0: several
 };
 
 // ---- asynchronous work
@@ -92,7 +113,9 @@ struct Mbarrier {
   // phase may use the mbarrier.
   u64 announced = 0;
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
+  std::vector<u32> current_near, done_near;  // the same, of arrivals from its own CTA
   ForeignPtr foreign;
+  std::unique_ptr<Fences> fences;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
   bool asked = false;                                // for its phase since then: they land when asked again
   // The warp that issued the last copy that completes here; then its lane, its pc, and the clock of the
@@ -113,7 +136,7 @@ struct Warp {
   Cta* cta = nullptr;
   Worker* worker = nullptr;
   Read* reads = nullptr;  // this warp's reads in its own CTA's shared memory, once there are any
-  u32* clock = nullptr;   // [agents] happens-before clock, then (async proxy) [agents] proxy clock
+  u32* clock = nullptr;   // happens-before clock; then the same for what proxy fences have covered
 
   u32 pc = 0, active = 0, live = 0, limit = ~0u;  // limit: lowest pc of the parked lanes that can run
   u32 blocked = 0;                                // lanes waiting for others of the warp
@@ -122,6 +145,10 @@ struct Warp {
   Status status = Status::READY;
   bool waiting = false;  // found an mbarrier phase incomplete: let others run at the next branch
   bool polling = false;  // read global memory that others may change: the same
+  bool yielded =
+      false;        // stopped after a strong access, so that others come between (see Launch::interleave)
+  u32 yields = 0;   // how often
+  u64 quantum = 0;  // instructions that this turn may have
   u32 barrier = 0;
   const Ins* barrier_ins = nullptr;
   u64 cluster_phase = 0, cluster_passed = 0;  // the phase arrived at; phases waited for
@@ -142,8 +169,9 @@ struct Warp {
   std::vector<u16> accumulated;
   std::vector<u32> returns[32];        // call stack of every lane
   std::vector<std::vector<u8>> saved;  // frames saved by recursive calls
-  std::vector<u32> fence_clock;        // clock at the last fence of gpu scope: what a relaxed atomic releases
-  ForeignPtr foreign, fence_foreign;
+  std::unique_ptr<Fences> fences;
+  Scope fence_scope = Scope::NONE;  // the widest so far
+  ForeignPtr foreign;
 
   u32* u(u32 slot) { return reinterpret_cast<u32*>(registers + slot); }
   u64* w(u32 slot) { return reinterpret_cast<u64*>(registers + slot); }
@@ -159,8 +187,14 @@ struct Barrier {      // bar.sync 0..15
   u64 warps[2] = {};  // that wait here
   std::vector<u32> clock;
   ForeignPtr foreign;
+  std::unique_ptr<Fences> fences;
   u32 popc = 0, any = 0, all = FULL;
   bool in_use = false;
+};
+
+// The last access of a warp to the shared memory of another CTA of the cluster.
+struct Visit {
+  u32 clock = 0, pc = 0;
 };
 
 struct Cta {
@@ -178,6 +212,7 @@ struct Cta {
   std::vector<u32> readers;  // agents with a non-empty list
   std::vector<Warp> warps;
   u32 warps_done = 0;
+  std::vector<Visit> visits;   // per agent of the cluster, once there are any
   u32 free_registers[4] = {};  // that setmaxnreg.dec gave back, by the quarter of the SM: warp % 4
   Barrier barriers[16];
   std::vector<std::unique_ptr<Mbarrier>> mbarriers;
@@ -199,7 +234,9 @@ struct Cluster {
   std::unique_ptr<Deferred> deferred;
   Worker* worker = nullptr;
   u64 linear = 0;
-  u32 agents = 0, clock_words = 0;  // clock_words: 2 * agents with the async proxy
+  u32 agents = 0, clock_words = 0;
+  // Where a clock has what proxy fences for shared and for global memory have covered; 0: no async proxy.
+  u32 shared_proxy = 0, global_proxy = 0;
   u32 base_clock = 1;
   std::vector<u32> agent_clock;  // of the mbarrier agents
   std::vector<Cta> ctas;
@@ -207,7 +244,9 @@ struct Cluster {
   u64 barrier_phase = 0;
   std::vector<u32> barrier_clock, barrier_done;
   ForeignPtr barrier_foreign, barrier_foreign_done;
-  bool progress = false;  // since the scheduler last looked
+  std::unique_ptr<Fences> barrier_fences, barrier_fences_done;
+  std::vector<u32> arrived, arrived_done;  // clocks of the warps at their arrival, in this and the last phase
+  bool progress = false;                   // since the scheduler last looked
   u64 seed = 0;
   u64 instructions = 0;
   std::vector<u8> frames;  // registers of all warps
@@ -243,6 +282,7 @@ struct Launch {
   u32 shared_bytes = 0;
   u32 registers = 0;  // of a thread at its start; 0: not known
   bool init = true, race = true, late_copies = false, late_wgmma = false;
+  bool interleave = false;  // a warp stops after its first strong accesses, and other CTAs start meanwhile
   std::vector<u8> params;
   u64 param_address = 0;              // of the parameter block, aligned to 128
   std::vector<GlobalRegion> regions;  // sorted by address
@@ -255,6 +295,13 @@ struct Launch {
   StampSets stamp_sets;
   std::mutex atomic_mutex[64];
 };
+
+// The agent that the bulk stores of a warp count as. The agents of a CTA are its warps, its mbarriers and
+// these, as far as the program has them.
+inline u32 bulk_agent(const Warp& w) {
+  const Launch& L = *w.worker->launch;
+  return w.agent + L.warps_per_cta + (L.program->mbarriers ? MBARRIER_AGENTS : 0);
+}
 
 // Runs `w` until it blocks, yields or has executed `quantum` instructions. Throws Fault.
 void run_warp(Warp& w, u64 quantum);

@@ -7,8 +7,10 @@ namespace ptx {
 std::string agent_name(const Cluster& c, u32 agent) {
   const u32 per = c.agents / static_cast<u32>(c.ctas.size());
   const u32 rank = agent / per, k = agent % per, warps = static_cast<u32>(c.ctas[0].warps.size());
-  std::string s = k < warps ? "warp " + std::to_string(k)
-                            : "an asynchronous copy (mbarrier " + std::to_string(k - warps) + ")";
+  const u32 stores = warps + (c.worker->launch->program->mbarriers ? MBARRIER_AGENTS : 0);
+  std::string s = k < warps    ? "warp " + std::to_string(k)
+                  : k < stores ? "an asynchronous copy (mbarrier " + std::to_string(k - warps) + ")"
+                               : "a bulk store of warp " + std::to_string(k - stores);
   if (c.ctas.size() > 1) s += " of CTA rank " + std::to_string(rank);
   return s;
 }
@@ -63,16 +65,27 @@ static bool apart(u32 before, u32 lane) {
   return all(before) || all(lane) || (before != SEVERAL_LANES && before != lane);
 }
 
-void explain_read(Warp& w, Cta& c, u32 offset, u32 n, bool is_strong, u32 lane) {
+// Whether two strong accesses to shared memory are atomic to each other.
+static bool mutual(const Warp& w, u8 flags, u32 agent, bool is_strong, bool is_narrow) {
+  if (!(flags & CELL_STRONG) || !is_strong) return false;
+  if (!(flags & CELL_NARROW) && !is_narrow) return true;
+  const Cluster& c = *w.cta->cluster;
+  return agent / (c.agents / static_cast<u32>(c.ctas.size())) == w.cta->rank;
+}
+static bool mutual(const Warp& w, u8 flags, const Cell& cell) {
+  return mutual(w, flags, cell.agent, cell.flags & CELL_STRONG, cell.flags & CELL_NARROW);
+}
+
+void explain_read(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
   const u8 bytes = cell_bytes(offset, n);
   const auto explain = [&](const Cell& cell) {
     if (cell.flags & CELL_IN_FLIGHT)
       shared_race(w, c, offset, n, "read of bytes that an asynchronous copy, not waited for, writes",
                   cell.agent, cell.pc);
-    if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG)))
+    if (cell.clock > w.clock[cell.agent] && !mutual(w, flags, cell))
       shared_race(w, c, offset, n, "read not ordered after a write", cell.agent, cell.pc);
-    if (cell.agent == w.agent && cell.clock == w.clock[w.agent] && !is_strong &&
-        !(cell.flags & CELL_STRONG) && apart(cell.lane, lane))
+    if (cell.agent == w.agent && cell.clock == w.clock[w.agent] && !flags && !(cell.flags & CELL_STRONG) &&
+        apart(cell.lane, lane))
       shared_race(w, c, offset, n, "read of what another lane of the warp has written: __syncwarp is missing",
                   cell.agent, cell.pc);
   };
@@ -91,12 +104,12 @@ static u32 last_read(const Cta& c, u32 agent, u32 i, u8 bytes) {
 
 void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
   const u8 bytes = cell_bytes(offset, n);
-  const bool is_strong = flags & CELL_STRONG;
   for (u32 i = offset >> 2; i < (offset + n + 3) >> 2; i++) {
     for (u32 u : c.readers) {
-      if (is_strong) continue;
       const Read& r = c.reads[u][i];
-      if (u == w.agent && (r.clock >> 4) == w.clock[u] && (r.clock & bytes) && apart(r.lane, lane))
+      if (mutual(w, flags, u, r.strong, r.narrow)) continue;
+      if (u == w.agent && !(flags & CELL_STRONG) && (r.clock >> 4) == w.clock[u] && (r.clock & bytes) &&
+          apart(r.lane, lane))
         shared_race(w, c, offset, n,
                     "write over what another lane of the warp has read: __syncwarp is missing", u, r.pc);
       if (u == w.agent) continue;
@@ -107,9 +120,22 @@ void explain_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
       if (cell.flags & CELL_IN_FLIGHT)
         shared_race(w, c, offset, n, "write over bytes that an asynchronous copy, not waited for, writes",
                     cell.agent, cell.pc);
-      if (cell.clock > w.clock[cell.agent] && !(is_strong && (cell.flags & CELL_STRONG)))
+      if (cell.clock > w.clock[cell.agent] && !mutual(w, flags, cell))
         shared_race(w, c, offset, n, "write not ordered after another write", cell.agent, cell.pc);
     });
+  }
+}
+
+void strong_read(Warp& w, Cta& c, Read* r, u32 offset, u32 n, u8 flags, u32 lane) {
+  const u32 now = w.clock[w.agent] << 4, first = offset >> 2;
+  const u8 bytes = cell_bytes(offset, n);
+  for (u32 i = 0; i < (n + 3) >> 2; i++) {
+    const Read old = r[i];
+    const bool again = (old.clock & ~15u) == now;
+    if (!again && (old.clock & 15 & ~bytes)) keep_older_read(c, w.agent, first + i, old.clock & 15 & ~bytes);
+    r[i] = {(again ? old.clock : now) | bytes, w.pc & PC_BITS, again && !old.strong ? 0u : 1u,
+            (again && old.narrow) || (flags & CELL_NARROW) ? 1u : 0u,
+            (again && old.lane != lane ? static_cast<u32>(SEVERAL_LANES) : lane) & LANE_BITS};
   }
 }
 
@@ -147,7 +173,7 @@ void share_cell(Cta& c, u32 i, Cell now) {
 }
 
 void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what) {
-  const u32* fenced = w.clock + w.cta->cluster->clock_words / 2;
+  const u32* fenced = w.clock + w.cta->cluster->shared_proxy;
   const u32 first = offset >> 2, end = (offset + n + 3) >> 2;
   u32 bad = 0;
   for (u32 i = first; i < end; i++) {
@@ -194,45 +220,71 @@ namespace {
 
 }  // namespace
 
-static u8* global_checked(Warp& w, u64 address, u32 n, Access access) {
-  Launch& launch = *w.worker->launch;
-  auto& regions = launch.regions;
-  if (regions.empty()) outside(w, address, n, writes(access));
+static GlobalRegion& region_of(Warp& w, u64 address, u32 n, bool write) {
+  auto& regions = w.worker->launch->regions;
+  if (regions.empty()) outside(w, address, n, write);
   size_t k = w.worker->last_region;
   GlobalRegion* r = &regions[k];
   if (address - r->address >= r->nbytes) {
     auto it = std::upper_bound(regions.begin(), regions.end(), address,
                                [](u64 a, const GlobalRegion& g) { return a < g.address; });
-    if (it == regions.begin()) outside(w, address, n, writes(access));
+    if (it == regions.begin()) outside(w, address, n, write);
     k = static_cast<size_t>(it - regions.begin()) - 1;
     r = &regions[k];
     w.worker->last_region = k;
   }
   const u64 offset = address - r->address;
-  if (offset >= r->nbytes || n > r->nbytes - offset) outside(w, address, n, writes(access));
-  if (address & (std::bit_ceil(n) - 1)) {
-    Fault f(EVO_PTX_MISALIGNED, "global " + std::string(writes(access) ? "store" : "load") + " of " +
-                                    std::to_string(n) + " bytes at " + hex(address) + " (`" + r->name +
-                                    "` + " + std::to_string(offset) + ") is misaligned");
-    throw f.at(r->space, address, n, r->name, static_cast<i64>(offset));
-  }
-  if (writes(access) && !r->writable) {
+  if (offset >= r->nbytes || n > r->nbytes - offset) outside(w, address, n, write);
+  if (write && !r->writable) {
     Fault f(EVO_PTX_OUT_OF_BOUNDS,
             "store to `" + r->name + "` + " + std::to_string(offset) + ", which is read-only");
     throw f.at(r->space, address, n, r->name, static_cast<i64>(offset));
   }
-  if (r->shadow.cells) check_shadow(w, *r, address, n, access, strong(access) ? Scope::GPU : Scope::NONE);
-  else w.worker->recent_address = r->address, w.worker->recent_nbytes = r->nbytes;
-  return reinterpret_cast<u8*>(address);
+  return *r;
 }
 
-u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane) {
+// Runs `check`, which does not know the lane.
+template <class F>
+static auto of_lane(u32 lane, F check) {
   try {
-    return global_checked(w, address, n, access);
-  } catch (Fault& f) {  // the checks do not know the lane
+    return check();
+  } catch (Fault& f) {
     if (f.lane < 0 && lane < 32) f.lane = static_cast<int>(lane);
     throw;
   }
+}
+
+u8* global_slow(Warp& w, u64 address, u32 n, Access access, u32 lane, Scope scope) {
+  return of_lane(lane, [&] {
+    GlobalRegion& r = region_of(w, address, n, writes(access));
+    if (address & (std::bit_ceil(n) - 1)) {
+      const u64 offset = address - r.address;
+      Fault f(EVO_PTX_MISALIGNED, "global " + std::string(writes(access) ? "store" : "load") + " of " +
+                                      std::to_string(n) + " bytes at " + hex(address) + " (`" + r.name +
+                                      "` + " + std::to_string(offset) + ") is misaligned");
+      throw f.at(r.space, address, n, r.name, static_cast<i64>(offset));
+    }
+    if (r.shadow.cells) check_shadow(w, r, address, n, access, scope, nullptr);
+    else w.worker->recent_address = r.address, w.worker->recent_nbytes = r.nbytes;
+    return reinterpret_cast<u8*>(address);
+  });
+}
+
+void range_slow(Warp& w, u64 address, u32 n, bool write, u32 lane) {
+  of_lane(lane, [&] {
+    const GlobalRegion& r = region_of(w, address, n, write);
+    if (!r.shadow.cells) w.worker->recent_address = r.address, w.worker->recent_nbytes = r.nbytes;
+    return nullptr;
+  });
+}
+
+void async_slow(Warp& w, u64 address, u32 n, Access access, u32 lane, const AsyncAgent& as) {
+  of_lane(lane, [&] {
+    GlobalRegion& r = region_of(w, address, n, writes(access));
+    const Scope scope = access == Access::ATOMIC ? Scope::GPU : Scope::NONE;
+    if (r.shadow.cells) check_shadow(w, r, address, n, access, scope, &as);
+    return nullptr;
+  });
 }
 
 u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane) {
@@ -251,57 +303,6 @@ u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane) {
   else if (w.worker->launch->init && std::memchr(known, 0, n))
     throw fault(EVO_PTX_UNINITIALISED, "reads bytes that the thread has not written");
   return w.cta->local.data() + at;
-}
-
-// ---- ordering through memory
-ForeignPtr join(const ForeignPtr& a, const ForeignPtr& b) {
-  if (!b || a == b) return a;
-  if (!a) return b;
-  auto out = std::make_shared<Foreign>(*a);
-  for (auto& [cluster, clock] : *b) {
-    auto& mine = (*out)[cluster];
-    if (mine.size() < clock.size()) mine.resize(clock.size());
-    join(mine.data(), clock.data(), static_cast<u32>(clock.size()));
-  }
-  return out;
-}
-
-void fence(Warp& w) {
-  if (!w.worker->launch->race) return;
-  const u32 n = w.cta->cluster->agents;
-  w.fence_clock.assign(w.clock, w.clock + n);
-  w.fence_foreign = w.foreign;
-  w.clock[w.agent]++;
-}
-
-void publish(Warp& w, u64 key) {
-  Launch& launch = *w.worker->launch;
-  if (!launch.race || w.fence_clock.empty()) return;
-  auto own = std::make_shared<Foreign>();
-  (*own)[w.cta->cluster->linear] = w.fence_clock;
-  ForeignPtr all = join(w.fence_foreign, own);
-  std::lock_guard lock(launch.sync_mutex);
-  SyncVariable& v = launch.sync[key];
-  v.released = join(v.released, all);
-  launch.synced.store(true, std::memory_order_release);
-}
-
-void acquire(Warp& w, u64 key) {
-  Launch& launch = *w.worker->launch;
-  if (!launch.race || !launch.synced.load(std::memory_order_acquire)) return;
-  ForeignPtr released;
-  {
-    std::lock_guard lock(launch.sync_mutex);
-    auto it = launch.sync.find(key);
-    if (it == launch.sync.end()) return;
-    released = it->second.released;
-  }
-  if (!released || released == w.foreign) return;
-  auto own = released->find(w.cta->cluster->linear);
-  if (own != released->end())
-    join(w.clock, own->second.data(),
-         static_cast<u32>(std::min<size_t>(own->second.size(), w.cta->cluster->agents)));
-  w.foreign = join(w.foreign, released);
 }
 
 // ---- counters

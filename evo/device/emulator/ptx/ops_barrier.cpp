@@ -26,6 +26,7 @@ void release(Cta& c, Barrier& b) {
       std::copy_n(b.clock.begin(), words, w.clock);
       w.clock[w.agent]++;
       w.foreign = b.foreign;
+      join(w.fences, b.fences);
     }
     const Ins& I = *w.barrier_ins;
     if (I.n) {  // bar.red: 1 popc, 2 and, 3 or
@@ -75,6 +76,7 @@ void bar(Warp& w, const Ins& I, u32 m) {
     join(b.clock.data(), w.clock, words);
     w.clock[w.agent]++;
     b.foreign = join(b.foreign, w.foreign);
+    join(b.fences, w.fences);
   }
   if (I.n) {
     const u32 p = (w.predicates[I.c] ^ (I.flags & 2 ? FULL : 0)) & m;
@@ -118,6 +120,15 @@ void make_bar(Lower& x) {
 }
 
 // ---- barrier.cluster
+void pass_cluster_barrier(Cluster& c, Warp& w) {
+  w.cluster_arrived = false;
+  w.cluster_passed = w.cluster_phase + 1;
+  join(w.clock, c.barrier_done.data(), c.clock_words);
+  w.clock[w.agent]++;
+  w.foreign = join(w.foreign, c.barrier_foreign_done);
+  join(w.fences, c.barrier_fences_done);
+  forget_visits(*w.cta);
+}
 void cluster_check(Cluster& c) {
   if (!c.barrier_arrived) return;
   u32 pending = 0;
@@ -129,16 +140,15 @@ void cluster_check(Cluster& c) {
   c.barrier_arrived = 0;
   c.barrier_done = c.barrier_clock;
   c.barrier_foreign_done = c.barrier_foreign;
+  c.barrier_fences_done = nullptr;
+  join(c.barrier_fences_done, c.barrier_fences);
+  c.arrived_done = c.arrived;
   c.progress = true;
   for (auto& cta : c.ctas)
     for (auto& w : cta.warps)
       if (w.status == Status::AT_CLUSTER_BARRIER) {
         w.status = Status::READY;
-        w.cluster_arrived = false;
-        w.cluster_passed = w.cluster_phase + 1;
-        join(w.clock, c.barrier_done.data(), c.clock_words);
-        w.clock[w.agent]++;
-        w.foreign = join(w.foreign, c.barrier_foreign_done);
+        pass_cluster_barrier(c, w);
       }
 }
 void cluster_arrive(Warp& w, const Ins& I, u32) {  // n: 1 relaxed
@@ -155,8 +165,11 @@ void cluster_arrive(Warp& w, const Ins& I, u32) {  // n: 1 relaxed
   if (!I.n) {
     join(c.barrier_clock.data(), w.clock, c.clock_words);
     c.barrier_foreign = join(c.barrier_foreign, w.foreign);
+    join(c.barrier_fences, w.fences);
   }
-  w.clock[w.agent]++;
+  u32& started = c.barrier_clock[w.agent];  // even a relaxed arrival tells that
+  started = std::max(started, c.base_clock + 1);
+  c.arrived[w.agent] = w.clock[w.agent]++;
   c.progress = true;
   cluster_check(c);
 }
@@ -166,11 +179,7 @@ void cluster_wait(Warp& w, const Ins& I, u32) {
     throw Fault(EVO_PTX_SYNC, "barrier.cluster.wait without a barrier.cluster.arrive before it");
   w.worker->totals.barrier_waits++;
   if (c.barrier_phase != w.cluster_phase) {
-    w.cluster_arrived = false;
-    w.cluster_passed = w.cluster_phase + 1;
-    join(w.clock, c.barrier_done.data(), c.clock_words);
-    w.clock[w.agent]++;
-    w.foreign = join(w.foreign, c.barrier_foreign_done);
+    pass_cluster_barrier(c, w);
     return;
   }
   w.status = Status::AT_CLUSTER_BARRIER;
@@ -184,21 +193,29 @@ void make_cluster(Lower& x) {
 
 // ---- fences
 void fence_scope(Lower& x) {
-  const bool wide = x.has("gpu") || x.has("sys") || x.has("gl") || x.has("cluster") || x.has("cta");
-  if (!wide) x.unsupported("fence without a scope");
-  x.set([](Warp& w, const Ins&, u32) { fence(w); });
+  if (x.has("gpu") || x.has("sys") || x.has("gl"))
+    x.set([](Warp& w, const Ins&, u32) { fence(w, Scope::GPU); });
+  else if (x.has("cluster")) x.set([](Warp& w, const Ins&, u32) { fence(w, Scope::CLUSTER); });
+  else if (x.has("cta")) x.set([](Warp& w, const Ins&, u32) { fence(w, Scope::CTA); });
+  else x.unsupported("fence without a scope");
 }
-// Everything that is ordered before the warp is now visible to the async proxy.
-void proxy_fence(Warp& w, const Ins&, u32) {
+// Everything that is ordered before the warp is now visible to the async proxy. n: 1 in shared, 2 in global
+// memory.
+void proxy_fence(Warp& w, const Ins& I, u32) {
   const Cluster& c = *w.cta->cluster;
-  if (!w.worker->launch->race || !w.worker->launch->program->async_proxy) return;
-  const u32 half = c.clock_words / 2;
-  join(w.clock + half, w.clock, half);
+  if (!w.worker->launch->race || !c.shared_proxy) return;
+  if (I.n & 1) join(w.clock + c.shared_proxy, w.clock, c.agents);
+  if (I.n & 2) {
+    join(w.clock + c.global_proxy, w.clock, c.agents);
+    w.foreign = all_proxied(w.foreign, c.global_proxy);
+  }
   w.clock[w.agent]++;
 }
 void make_proxy_fence(Lower& x) {
-  if (x.has("async") || x.has("async::generic") || x.has("async.shared::cta") || x.has("async.global"))
-    x.set(proxy_fence);
+  const bool shared = x.has("shared::cta") || x.has("shared::cluster") ||
+                      x.has("sync_restrict::shared::cta") || x.has("sync_restrict::shared::cluster");
+  x.ins.n = x.has("global") ? 2 : shared ? 1 : 3;
+  if (x.has("async") || x.has("async::generic")) x.set(proxy_fence);
   else x.set([](Warp&, const Ins&, u32) {});
 }
 void mbarrier_fence(Lower& x) {
@@ -305,7 +322,8 @@ void warp_exited(Warp& w) {
     land_copies(w, FULL, all);
   }
   land_all(w);
-  if (!c.done())
+  if (c.done()) check_visits(c);
+  else
     for (auto& b : c.barriers) check(c, b);
   cluster_check(*c.cluster);
 }

@@ -16,10 +16,8 @@ std::shared_ptr<BulkCopy> make_copy(Warp& w, Form form, u64 from, u64 to, u32 si
   q->to_shared = form != SHARED_TO_GLOBAL, q->from_shared = form != GLOBAL_TO_SHARED;
   if (q->to_shared) shared_range(w, static_cast<u32>(to), size);
   if (q->from_shared) shared_range(w, static_cast<u32>(from), size);
-  if (!q->from_shared)
-    for (u32 k = 0; k < size; k += 16) global_at(w, from + k, 16, Access::READ, lane);
-  if (!q->to_shared)
-    for (u32 k = 0; k < size; k += 16) global_slow(w, to + k, 16, Access::STRONG_READ);
+  if (!q->from_shared) global_range(w, from, size, false, lane);
+  if (!q->to_shared) global_range(w, to, size, true, lane);
   q->pieces.push_back({q->from_shared ? static_cast<u32>(from) : from,
                        q->to_shared ? static_cast<u32>(to) : to, size, false});
   if (q->from_shared) read_sources(w, *q);
@@ -75,11 +73,13 @@ void commit(Lower& x) {
 }
 void wait(Lower& x) {
   x.ins.imm = static_cast<i32>(std::min<u64>(x.immediate(0), 1 << 20));
+  x.ins.n = x.has("read");
   x.set([](Warp& w, const Ins& I, u32 m) {
     std::erase_if(w.bulk, [&](auto& q) {
       if (!(m >> q->lane & 1) || q->group + static_cast<u32>(I.imm) >= w.bulk_group[q->lane]) return false;
-      finish_store(w, *q);
-      return true;
+      if (I.n) finish_read(w, *q);
+      else finish_store(w, *q);
+      return !I.n;
     });
   });
 }
@@ -174,7 +174,7 @@ const Row ROWS[] = {
      "?tile .bulk_group " HINT,
      Class::ASYNC_COPY, 0, make_tensor, "tile mode; integers count as unsigned"},
     {"cp .async .bulk .commit_group", Class::ASYNC_COPY, 0, commit},
-    {"cp .async .bulk .wait_group ?read", Class::ASYNC_COPY, 0, wait, ".read waits for all of the copy"},
+    {"cp .async .bulk .wait_group ?read", Class::ASYNC_COPY, 0, wait},
     {"cp .async .bulk .prefetch .L2 .global " HINT, Class::SPECIAL, 0, nop},
     {"cp .async .bulk .prefetch .tensor .1d|2d|3d|4d|5d .L2 .global ?tile " HINT, Class::SPECIAL, 0, nop},
     {"st .async ?weak ?shared::cluster .mbarrier::complete_tx::bytes ?shared::cluster ?v2|v4 "

@@ -74,7 +74,7 @@ void add_row(Warp& w, BulkCopy& q, const Box& b, bool inside, u64 address, u32 r
     s ^= (s >> 7 & swizzle) << 4;
     const u64 g = address + static_cast<u64>(x) * b.es;
     if (in && q.to_shared)
-      global_at(w, g & ~u64(15), 1, Access::READ, q.lane), global_at(w, g + n - 1, 1, Access::READ, q.lane);
+      global_range(w, g & ~u64(15), 1, false, q.lane), global_range(w, g + n - 1, 1, false, q.lane);
     if (q.to_shared) q.pieces.push_back({in ? g : 0, s, n, !in});
     else q.pieces.push_back({s, in ? g : 0, n, !in});
     at += n;

@@ -30,6 +30,7 @@ void advance(Cluster& c, Mbarrier& b) {
   b.phase++;
   b.pending = b.expected;
   b.done = b.current;
+  if (c.ctas.size() > 1) b.done_near = b.current_near;
 }
 
 namespace {
@@ -68,7 +69,7 @@ void init(Warp& w, const Ins& I, u32 m) {  // b: count slot
     b.agent =
         c.rank * (cl.agents / static_cast<u32>(cl.ctas.size())) + L.warps_per_cta + index % MBARRIER_AGENTS;
     b.init_agent = w.agent, b.init_clock = w.clock[w.agent], b.init_pc = w.pc;
-    b.current.assign(cl.clock_words, 0), b.done.assign(cl.clock_words, 0);
+    b.current.assign(cl.clock_words, 0), b.done = b.current_near = b.done_near = b.current;
   });
 }
 void inval(Warp& w, const Ins& I, u32 m) {
@@ -88,13 +89,17 @@ void add_tx(Mbarrier& b, i64 bytes, u32 lane) {
 }
 u64 token(const Mbarrier& b) { return b.phase << 20 | static_cast<u64>(b.pending & MAX_COUNT); }
 
-enum Arrive : u8 { DROP = 2, NO_COMPLETE = 4, RELAXED = 8, TX_ONLY = 16, COMPLETE = 32 };
-// d: state slot + 1; b: tx slot + 1; c: count slot + 1; n: Arrive bits
+enum Arrive : u8 { DROP = 2, NO_COMPLETE = 4, RELAXED = 8, TX_ONLY = 16, COMPLETE = 32, NEAR = 64 };
+// d: state slot + 1; b: tx slot + 1; c: count slot + 1; n: Arrive bits (NEAR: at the scope of the CTA)
 void arrive(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
   const bool race = w.worker->launch->race;
   each_lane(m, [&](u32 l) {
-    Mbarrier& b = mbarrier_at(w, address_at(w, I, l), l);
+    const u32 address = address_at(w, I, l);
+    Mbarrier& b = mbarrier_at(w, address, l);
+    Cta& c = cta_of(w, address);
+    const bool near = &c == w.cta;
+    if (!near) visit(w, c);
     const u64 state = token(b);
     if (I.b)
       add_tx(b, I.n & COMPLETE ? -static_cast<i64>(w.u(I.b - 1)[l]) : static_cast<i64>(w.u(I.b - 1)[l]), l);
@@ -109,9 +114,11 @@ void arrive(Warp& w, const Ins& I, u32 m) {
       b.pending -= count;
       if ((I.n & NO_COMPLETE) && b.pending == 0)
         throw Fault(EVO_PTX_SYNC, "mbarrier.arrive.noComplete completes the phase", static_cast<int>(l));
-      if (race && !(I.n & RELAXED)) {
+      if (race && !(I.n & RELAXED) && (near || !(I.n & NEAR))) {
         join(b.current.data(), w.clock, cl.clock_words);
+        if (near) join(b.current_near.data(), w.clock, cl.clock_words);
         b.foreign = join(b.foreign, w.foreign);
+        join(b.fences, w.fences);
       }
     }
     if (I.d) w.w(I.d - 1)[l] = state;
@@ -142,8 +149,9 @@ void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
   if (w.worker->launch->race) w.clock[w.agent]++;
 }
 
-// d: predicate; b: parity or state slot; n: 1 parity, 2 relaxed. Late copies land when they are asked for a
-// second time: a kernel that asks once and does not look at the answer reads too early.
+// d: predicate; b: parity or state slot; n: 1 parity, 2 relaxed, 4 at the scope of the CTA. Late copies land
+// when they are asked for a second time: a kernel that asks once and does not look at the answer reads too
+// early.
 void test_wait(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
   Mbarrier* early = nullptr;  // asked for the first time: the same answer for all lanes
@@ -166,8 +174,10 @@ void test_wait(Warp& w, const Ins& I, u32 m) {
     if (!complete()) return;
     r |= 1u << l;
     if (w.worker->launch->race && !(I.n & 2)) {
-      join(w.clock, b.done.data(), cl.clock_words);
+      const bool near = (I.n & 4) && cl.ctas.size() > 1;
+      join(w.clock, (near ? b.done_near : b.done).data(), cl.clock_words);
       w.foreign = join(w.foreign, b.foreign);
+      join(w.fences, b.fences);
     }
   });
   w.set_predicate(I.d, m, r);
@@ -191,7 +201,7 @@ void make_mbarrier(Lower& x) {
     x.address(x.operand(1));
     const bool parity = x.has("parity");
     x.ins.b = x.from(2, parity ? "b32" : "b64");
-    x.ins.n = static_cast<u8>((parity ? 1 : 0) | (x.has("relaxed") ? 2 : 0));
+    x.ins.n = static_cast<u8>((parity ? 1 : 0) | (x.has("relaxed") ? 2 : 0) | (x.has("cta") ? 4 : 0));
     x.set(test_wait);
   } else if (what == "expect_tx" || what == "complete_tx") {
     x.address(x.operand(0));
@@ -211,7 +221,7 @@ void make_mbarrier(Lower& x) {
     if (x.has("expect_tx")) x.ins.b = x.from(at++, "u32") + 1;
     if (at < x.count()) x.ins.c = x.from(at, "u32") + 1;
     x.ins.n = static_cast<u8>((what == "arrive_drop" ? DROP : 0) | (x.has("noComplete") ? NO_COMPLETE : 0) |
-                              (x.has("relaxed") ? RELAXED : 0));
+                              (x.has("relaxed") ? RELAXED : 0) | (x.has("cta") ? NEAR : 0));
     x.set(arrive);
   }
 }

@@ -65,14 +65,13 @@ u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c) {
 
 namespace {
 
-enum Flag : u8 {
-  SIGNED = 2,
-  ACQUIRES = 4,
-  RELEASES = 8,
-  NARROW = 16,
-  WIDE = 32,
-  POLLS = 64
-};  // NARROW, WIDE: 16- or 64-bit registers
+// NARROW, WIDE: 16- or 64-bit registers.
+enum Flag : u8 { SIGNED = 2, ACQUIRES = 4, RELEASES = 8, NARROW = 16, WIDE = 32, POLLS = 64 };
+
+// The scope of a strong access; volatile is relaxed, and as wide as can be.
+Scope scope_of(Lower& x) {
+  return x.has("cta") ? Scope::CTA : x.has("cluster") ? Scope::CLUSTER : Scope::GPU;
+}
 
 Space space_of(Lower& x) {
   for (auto& w : x.s.words) {
@@ -86,11 +85,11 @@ Space space_of(Lower& x) {
 }
 
 template <Space S, Access A>
-inline u8* locate(Warp& w, u64 address, u32 n, u32 lane) {
-  if constexpr (S == Space::SHARED) return shared_at<A>(w, static_cast<u32>(address), n, lane);
+inline u8* locate(Warp& w, u64 address, u32 n, u32 lane, Scope scope) {
+  if constexpr (S == Space::SHARED) return shared_at<A>(w, static_cast<u32>(address), n, lane, scope);
   else if constexpr (S == Space::LOCAL) return local_at(w, address, n, writes(A), lane);
-  else if constexpr (S == Space::GLOBAL) return global_at(w, address, n, A, lane);
-  else return generic_at<A>(w, address, n, lane);
+  else if constexpr (S == Space::GLOBAL) return global_at(w, address, n, A, lane, scope);
+  else return generic_at<A>(w, address, n, lane, scope);
 }
 
 inline void addresses(Warp& w, const Ins& I, u64* out) {
@@ -129,15 +128,17 @@ inline bool is_shared(u64 address, Space s) {
 }
 
 template <Space S, Access A>
-void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; ext: vector length, registers
+void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; c: scope; ext: vector length, registers
+  const Scope scope = strong(A) ? static_cast<Scope>(I.c) : Scope::NONE;
   u64 at[32];
   addresses(w, I, at);
   const u32 vn = w.ext[I.ext], es = I.n;
   const u32* r = w.ext + I.ext + 1;
   count<S>(w, at, m, es * vn, false);
   each_lane(m, [&](u32 l) {
-    const u8* p = locate<S, A>(w, at[l], es * vn, l);
-    if (strong(A) && (I.flags & ACQUIRES)) acquire(w, sync_key(w, at[l], is_shared(at[l], S)));
+    const u8* p = locate<S, A>(w, at[l], es * vn, l, scope);
+    if (strong(A) && (I.flags & POLLS))
+      acquire(w, sync_key(w, at[l], is_shared(at[l], S)), {scope, (I.flags & ACQUIRES) != 0, false, false});
     for (u32 v = 0; v < vn; v++, p += es) {
       if (es == 4 && !(I.flags & (WIDE | NARROW))) {
         std::memcpy(&w.u(r[v])[l], p, 4);
@@ -151,30 +152,29 @@ void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; ext: vecto
       else w.u(r[v])[l] = I.flags & NARROW ? static_cast<u16>(x) : static_cast<u32>(x);
     }
   });
-  if (I.flags & POLLS) w.polling = true;
+  if (I.flags & POLLS) yield(w);
 }
 
 template <Space S, Access A>
 void store(Warp& w, const Ins& I, u32 m) {
+  const Scope scope = strong(A) ? static_cast<Scope>(I.c) : Scope::NONE;
   u64 at[32];
   addresses(w, I, at);
   const u32 vn = w.ext[I.ext], es = I.n;
   const u32* r = w.ext + I.ext + 1;
   count<S>(w, at, m, es * vn, true);
   each_lane(m, [&](u32 l) {
-    u8* p = locate<S, A>(w, at[l], es * vn, l);
+    u8* p = locate<S, A>(w, at[l], es * vn, l, scope);
     for (u32 v = 0; v < vn; v++, p += es) {
       if (I.flags & WIDE) std::memcpy(p, &w.w(r[v])[l], es);
       else std::memcpy(p, &w.u(r[v])[l], es);
     }
-    if (strong(A)) {
-      if (I.flags & RELEASES) fence(w);
-      publish(w, sync_key(w, at[l], is_shared(at[l], S)));
-    }
+    if (strong(A))
+      publish(w, sync_key(w, at[l], is_shared(at[l], S)), {scope, false, (I.flags & RELEASES) != 0, false});
   });
 }
 
-Fn pick(Space s, bool is_store, bool is_strong) {
+Fn pick(Space s, bool is_store, bool is_strong, bool constant) {
   auto choose = [&]<Space S>(std::integral_constant<Space, S>) -> Fn {
     if (is_store) return is_strong ? store<S, Access::STRONG_WRITE> : store<S, Access::WRITE>;
     return is_strong ? load<S, Access::STRONG_READ> : load<S, Access::READ>;
@@ -183,6 +183,8 @@ Fn pick(Space s, bool is_store, bool is_strong) {
     case Space::SHARED: return choose(std::integral_constant<Space, Space::SHARED>{});
     case Space::LOCAL: return choose(std::integral_constant<Space, Space::LOCAL>{});
     case Space::GLOBAL:
+      if (constant) return load<Space::GLOBAL, Access::CONSTANT_READ>;
+      [[fallthrough]];
     case Space::CONST: return choose(std::integral_constant<Space, Space::GLOBAL>{});
     default: return choose(std::integral_constant<Space, Space::GENERIC>{});
   }
@@ -299,16 +301,17 @@ void ld_st(Lower& x) {
   }
   const bool is_strong =
       x.has("volatile") || x.has("relaxed") || x.has("acquire") || x.has("release") || x.has("mmio");
-  if (is_strong && !is_store)
-    x.ins.flags |= static_cast<u8>(
-        ACQUIRES | (s == Space::GLOBAL || s == Space::GENERIC || s == Space::SHARED ? POLLS : 0));
+  x.ins.c = static_cast<u32>(scope_of(x));
+  if (is_strong && !is_store && (s == Space::GLOBAL || s == Space::GENERIC || s == Space::SHARED))
+    x.ins.flags |= POLLS;
+  if (x.has("acquire")) x.ins.flags |= ACQUIRES;
   if (x.has("release")) x.ins.flags |= RELEASES;
-  x.set(pick(s, is_store, is_strong));
+  x.set(pick(s, is_store, is_strong, x.has("nc")));
 }
 
 // ---- atomics
 // ext: registers of b (vector length first), then c. n: bytes of an element. imm: address offset. c:
-// operation | type << 8 | space << 16 | has destination << 24
+// operation | type << 8 | space << 16 | has destination << 24 | scope << 25
 void atomic(Warp& w, const Ins& I, u32 m) {
   u64 at[32];
   addresses(w, I, at);
@@ -316,6 +319,8 @@ void atomic(Warp& w, const Ins& I, u32 m) {
   const ValueType t = static_cast<ValueType>(I.c >> 8 & 255);
   const Space s = static_cast<Space>(I.c >> 16 & 255);
   const bool returns = I.c >> 24 & 1;
+  const Scope scope = static_cast<Scope>(I.c >> 25);
+  const Strength how{scope, (I.flags & ACQUIRES) != 0, (I.flags & RELEASES) != 0, true};
   const u32* e = w.ext + I.ext;
   const u32 vn = e[0], es = I.n;
   if (s == Space::SHARED) count<Space::SHARED>(w, at, m, es * vn, true);
@@ -323,12 +328,12 @@ void atomic(Warp& w, const Ins& I, u32 m) {
   else count<Space::GENERIC>(w, at, m, es * vn, true);
   each_lane(m, [&](u32 l) {
     const bool shared = is_shared(at[l], s);
-    u8* p = s == Space::SHARED   ? shared_at<Access::ATOMIC>(w, static_cast<u32>(at[l]), es * vn)
-            : s == Space::GLOBAL ? global_at(w, at[l], es * vn, Access::ATOMIC, l)
-                                 : generic_at<Access::ATOMIC>(w, at[l], es * vn, l);
+    u8* p = s == Space::SHARED
+                ? shared_at<Access::ATOMIC>(w, static_cast<u32>(at[l]), es * vn, NO_LANE, scope)
+            : s == Space::GLOBAL ? global_at(w, at[l], es * vn, Access::ATOMIC, l, scope)
+                                 : generic_at<Access::ATOMIC>(w, at[l], es * vn, l, scope);
     const u64 key = sync_key(w, at[l], shared);
-    if (I.flags & RELEASES) fence(w);
-    publish(w, key);
+    publish(w, key, how);
     {
       std::unique_lock<std::mutex> lock;
       if (!shared && w.worker->launch->config.threads > 1)
@@ -348,9 +353,9 @@ void atomic(Warp& w, const Ins& I, u32 m) {
         }
       }
     }
-    acquire(w, key);
+    if (returns) acquire(w, key, how);
   });
-  if (returns) w.polling = true;
+  if (returns) yield(w);
 }
 
 void atom_red(Lower& x) {
@@ -385,9 +390,10 @@ void atom_red(Lower& x) {
   if (!red) each(x.operand(0), true);
   x.ins.ext = x.here();
   for (u32 v : words) x.push(v);
-  x.ins.c =
-      static_cast<u32>(o) | static_cast<u32>(type) << 8 | static_cast<u32>(s) << 16 | (red ? 0u : 1u) << 24;
+  x.ins.c = static_cast<u32>(o) | static_cast<u32>(type) << 8 | static_cast<u32>(s) << 16 |
+            (red ? 0u : 1u) << 24 | static_cast<u32>(scope_of(x)) << 25;
   if (x.has("release") || x.has("acq_rel")) x.ins.flags |= RELEASES;
+  if (x.has("acquire") || x.has("acq_rel")) x.ins.flags |= ACQUIRES;
   x.set(atomic);
 }
 

@@ -118,7 +118,7 @@ struct Program {
   u32 static_smem = 0, dynamic_align = 0, dynamic_offset = 0;
   u32 local_bytes = 0;       // of a thread
   bool async_proxy = false;  // uses the async proxy (bulk copies, wgmma): proxy clocks are kept
-  bool mbarriers = false;
+  bool mbarriers = false, bulk_stores = false;
   u32 tracked = 0;                 // registers watched because wgmma uses them
   std::vector<u32> tracked_lists;  // per toucher: n reads, n writes, is it a move, indices
   std::vector<u32> track;          // per pc, index into tracked_lists; 0: none

@@ -15,6 +15,7 @@ namespace {
 constexpr u64 QUANTUM = 200000;               // warp instructions before others of the CTA get a turn
 constexpr u64 CLUSTER_TURN = 4u << 20;        // before a CTA is put aside for others
 constexpr u64 MEMORY_LIMIT = u64(700) << 20;  // of all CTAs alive
+constexpr u64 MAX_YIELDED = 32;               // CTAs that are kept alive so that others come between
 constexpr u32 IDLE_ROUNDS = 20000;            // rounds of nothing but polling before it is called a deadlock
 
 u64 random_of(u64& seed) {  // splitmix64
@@ -25,7 +26,7 @@ u64 random_of(u64& seed) {  // splitmix64
 }
 
 // ---- running
-enum class Turn { DONE, POLLING, BUSY };
+enum class Turn { DONE, POLLING, BUSY, YIELDED };
 
 std::string waits_at(const Warp& w) {
   switch (w.status) {
@@ -94,10 +95,12 @@ Turn take_turn(Cluster& c, Warp*& running) {
   const u64 until = c.instructions + CLUSTER_TURN;
   u64 quantum = QUANTUM;
   if (L.config.instruction_budget) quantum = std::clamp<u64>(L.config.instruction_budget / 4, 1000, QUANTUM);
+  u32 idle = 0;  // rounds of nothing but waiting
   std::vector<u32> turn(total);
   for (u32 i = 0; i < total; i++) turn[i] = i;
   for (;;) {
     c.progress = false;
+    bool yielded = false;
     u32 done = 0, ready = 0, polling = 0;
     if (order == EVO_PTX_ORDER_SEEDED)
       for (u32 i = total; i > 1; i--) std::swap(turn[i - 1], turn[random_of(c.seed) % i]);
@@ -107,7 +110,8 @@ Turn take_turn(Cluster& c, Warp*& running) {
       if (w.status != Status::READY) continue;
       running = &w;
       run_warp(w, order == EVO_PTX_ORDER_SEEDED ? 16 + random_of(c.seed) % 512 : quantum);
-      if (!w.waiting && !w.polling) c.progress = true;
+      if (w.yielded || (!w.waiting && !w.polling)) c.progress = true;
+      yielded |= w.yielded;
       if (w.status == Status::DONE) {
         w.cta->warps_done++;
         c.progress = true;
@@ -134,8 +138,11 @@ Turn take_turn(Cluster& c, Warp*& running) {
     if (ready == 0) deadlock(c);
     if (!c.progress) {
       if (polling) return Turn::POLLING;
-      deadlock(c);
+      if (++idle > 32) deadlock(c);  // lanes of a warp may poll in turns with lanes that wait
+    } else {
+      idle = 0;
     }
+    if (yielded) return Turn::YIELDED;
     if (c.instructions > until) return Turn::BUSY;
   }
 }
@@ -232,7 +239,8 @@ class Shift {
   std::vector<std::unique_ptr<Cluster>> spare_;  // finished: their memory serves the next ones
   const u64 room_ = std::clamp<u64>(
       MEMORY_LIMIT / std::max(1u, L.config.threads) / std::max<u64>(1, cluster_memory(L)), 1, 2048);
-  u32 idle_ = 0;  // rounds in which clusters only polled
+  u32 idle_ = 0;          // rounds in which clusters only polled
+  bool yielded_ = false;  // the last one let others come between
   u64 finished_seen_ = 0;
 };
 
@@ -252,7 +260,9 @@ void Shift::fail(const Fault& f, const Warp* w, u64 cluster) {
 // The next cluster to run: a new one while those put aside only poll, otherwise the oldest of them. Returns
 // false if there is none.
 bool Shift::fetch() {
-  const bool want_new = alive_.empty() || (idle_ > 0 && alive_.size() < room_);
+  const bool more = idle_ > 0 || (yielded_ && alive_.size() < MAX_YIELDED);
+  const bool want_new = alive_.empty() || (more && alive_.size() < room_);
+  yielded_ = false;
   if (want_new && L.next_cluster.load(std::memory_order_relaxed) < L.clusters &&
       L.next_cluster.load(std::memory_order_relaxed) <= L.first_bad.load()) {
     const u64 k = L.next_cluster.fetch_add(1);
@@ -316,7 +326,8 @@ bool Shift::turn() {
 }
 
 void Shift::put_aside(Turn t) {
-  if (t == Turn::BUSY) idle_ = 0;
+  yielded_ = t == Turn::YIELDED;
+  if (t == Turn::BUSY || yielded_) idle_ = 0;
   else if (L.finished.load() != finished_seen_) finished_seen_ = L.finished.load(), idle_ = 1;
   else idle_++;
   if (idle_ > IDLE_ROUNDS + 4 * alive_.size()) {

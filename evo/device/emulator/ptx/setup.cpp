@@ -199,6 +199,7 @@ void prepare(Launch& L) {
   L.init = c.checks & EVO_PTX_CHECK_INIT;
   L.race = c.checks & EVO_PTX_CHECK_RACE;
   L.late_copies = c.late_copies, L.late_wgmma = c.late_wgmma;
+  L.interleave = c.order != EVO_PTX_ORDER_FORWARD;
   for (u64 i = 0; i < c.region_count; i++) {
     const evo_ptx_region& r = c.regions[i];
     add_region(
@@ -220,8 +221,10 @@ std::unique_ptr<Cluster> make_cluster(Worker& worker) {
   auto c = std::make_unique<Cluster>();
   c->worker = &worker;
   const u32 nw = L.warps_per_cta, n = L.ctas_per_cluster;
-  c->agents = n * (nw + (p.mbarriers ? MBARRIER_AGENTS : 0));
-  c->clock_words = up(c->agents, 16) * (p.async_proxy ? 2 : 1);
+  c->agents = n * (nw + (p.mbarriers ? MBARRIER_AGENTS : 0) + (p.bulk_stores ? nw : 0));
+  const u32 stride = up(c->agents, 16);
+  c->clock_words = stride * (p.async_proxy ? 3 : 1);
+  if (p.async_proxy) c->shared_proxy = stride, c->global_proxy = 2 * stride;
   c->agent_clock.assign(c->agents, 1);
   c->frames.resize(size_t(p.frame_bytes) * nw * n + 64);
   c->predicates.resize(size_t(p.predicates) * nw * n);
@@ -338,7 +341,8 @@ void start_cta(Cta& cta) {
   for (auto& m : cta.mbarriers)
     if (m->alive) cta.mbarrier_at[(m->address - cta.base) >> 3] = 0;
   cta.mbarriers.clear();
-  std::fill(std::begin(cta.barriers), std::end(cta.barriers), Barrier{});
+  for (Barrier& b : cta.barriers) b = Barrier{};
+  cta.visits.clear();
   cta.warps_done = 0;
   std::fill(std::begin(cta.free_registers), std::end(cta.free_registers), 0);
   if (!cta.local.empty()) {
@@ -353,7 +357,7 @@ void start_warp(Warp& w, const Launch& L) {
   w.live = w.active = threads >= 32 ? FULL : (1u << threads) - 1;
   w.pc = p.start, w.limit = ~0u, w.blocked = 0;
   w.status = Status::READY;
-  w.waiting = w.polling = false;
+  w.waiting = w.polling = w.yielded = false, w.yields = 0;
   w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
   w.owned = w.wanted = L.registers, w.adjusted = 0;
   w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
@@ -362,11 +366,11 @@ void start_warp(Warp& w, const Launch& L) {
   std::fill(w.pending.begin(), w.pending.end(), 0);
   for (auto& r : w.returns) r.clear();
   w.saved.clear();
-  w.fence_clock.clear();
-  w.foreign = w.fence_foreign = nullptr;
+  w.fences = nullptr, w.fence_scope = Scope::NONE;
+  w.foreign = nullptr;
   std::memset(w.registers, 0xff, p.register_bytes);  // NaN: an accumulator that was never set shows
   std::memset(w.predicates + 2, 0, 4 * (p.predicates - 2));
-  w.clock[w.agent] = w.cta->cluster->base_clock + 1;
+  w.clock[w.agent] = w.cta->cluster->base_clock + 2;  // one after that of its start
   for (auto& s : p.specials)
     if (s.width > 1 && changes(s.name))
       fill(w, s.slot, s.width, [&](u32 l) { return special(L, *w.cta, w, l, s.name); });
@@ -381,6 +385,8 @@ void start(Cluster& c, u64 linear) {
   c.barrier_arrived = 0, c.barrier_phase = 0;
   c.barrier_clock.assign(c.clock_words, 0), c.barrier_done.assign(c.clock_words, 0);
   c.barrier_foreign = c.barrier_foreign_done = nullptr;
+  c.barrier_fences = nullptr, c.barrier_fences_done = nullptr;
+  c.arrived.assign(c.agents, 0), c.arrived_done.assign(c.agents, 0);
   c.instructions = 0;
   c.seed = L.config.seed * 0x9e3779b97f4a7c15ull + linear;
   start_clocks(c);

@@ -49,23 +49,26 @@ u64 StampSets::cell_of(std::vector<u64> stamps) {
 // ---- accesses
 namespace {
 
-bool ordered(const Warp& w, const Stamp& s) {
-  if (s.cluster == w.cta->cluster->linear) return s.agent == w.agent || s.clock <= w.clock[s.agent];
+// Whether the clocks of the warp, from `part` on, cover the access.
+bool covered(const Warp& w, const Stamp& s, u32 part) {
+  if (s.cluster == w.cta->cluster->linear) return s.clock <= w.clock[part + s.agent];
   if (!w.foreign) return false;
   auto it = w.foreign->find(s.cluster);
-  return it != w.foreign->end() && s.agent < it->second.size() && s.clock <= it->second[s.agent];
+  return it != w.foreign->end() && part + s.agent < it->second.size() &&
+         s.clock <= it->second[part + s.agent];
 }
+bool ordered(const Warp& w, const Stamp& s) { return covered(w, s, 0); }
 
 // One access of a warp to a region, cell by cell.
 class Shadowed {
  public:
-  Shadowed(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access, Scope scope)
+  Shadowed(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access, Scope scope, const AsyncAgent* async)
       : w_(w), r_(r), launch_(*w.worker->launch), address_(address), n_(n), access_(access) {
     const u64 cluster = w.cta->cluster->linear;
     race_ = launch_.race && r.writable && cluster <= MAX_STAMP_CLUSTER;
     init_ = launch_.init && !r.initialised && (!writes(access) || access == Access::ATOMIC);
-    const u32 clock = w.clock[w.agent];
-    if (race_ && clock <= MAX_STAMP_CLOCK) mine_ = {clock, w.agent, cluster, scope, 0};
+    const u32 agent = async ? async->agent : w.agent, clock = async ? async->clock : w.clock[agent];
+    if (race_ && clock <= MAX_STAMP_CLOCK) mine_ = {clock, agent, cluster, scope, 0, async != nullptr};
   }
 
   void check() {
@@ -81,7 +84,7 @@ class Shadowed {
         if (race_) update(r_.shadow.reads.get()[c], [&](u64 cell) { return without_readers(cell); });
       } else if (race_) {
         each(written.load(std::memory_order_relaxed),
-             [&](const Stamp& s) { conflict(s, "read not ordered after a write"); });
+             [&](const Stamp& s) { after_other(s, "read not ordered after a write"); });
         update(r_.shadow.reads.get()[c], [&](u64 cell) { return after_read(cell); });
       }
     }
@@ -109,7 +112,10 @@ class Shadowed {
   }
 
   void check_initialised(u64 cell);
+  bool atomic_to(const Stamp& s) const;
+  [[noreturn]] void fault(int kind, const Stamp& s, const std::string& what);
   void conflict(const Stamp& s, const char* what);
+  void after_other(const Stamp& s, const char* what);
   u64 after_write(u64 cell);
   u64 after_read(u64 cell);
   u64 without_readers(u64 cell);
@@ -135,19 +141,44 @@ void Shadowed::check_initialised(u64 cell) {
   throw f.at(r_.space, address_, n_, r_.name, offset);
 }
 
+// Whether both are strong, each at a scope that includes the other thread.
+bool Shadowed::atomic_to(const Stamp& s) const {
+  const Cluster& c = *w_.cta->cluster;
+  const u32 per = c.agents / static_cast<u32>(c.ctas.size());
+  const Scope between = s.cluster != c.linear           ? Scope::GPU
+                        : s.agent / per != w_.cta->rank ? Scope::CLUSTER
+                                                        : Scope::CTA;
+  return std::min(mine_.scope, s.scope) >= between;
+}
+
+void Shadowed::fault(int kind, const Stamp& s, const std::string& what) {
+  const Cluster& c = *w_.cta->cluster;
+  const i64 offset = static_cast<i64>(address_ - r_.address);
+  Fault f(kind, "race in global memory, `" + r_.name + "` + " + std::to_string(offset) + ": " + what);
+  f.at(r_.space, address_, n_, r_.name, offset);
+  throw f.against(s.cluster == c.linear
+                      ? agent_name(c, s.agent)
+                      : (c.ctas.size() > 1 ? "cluster " : "CTA ") + std::to_string(s.cluster),
+                  -1);
+}
+
 // Faults if the access `s` touches the same bytes and nothing orders it.
 void Shadowed::conflict(const Stamp& s, const char* what) {
+  if (!(s.bytes & mine_.bytes) || !s.clock || ordered(w_, s) || atomic_to(s)) return;
+  const bool narrow = mine_.scope != Scope::NONE && s.scope != Scope::NONE;
+  fault(EVO_PTX_RACE, s, std::string(what) + (narrow ? ", and the scope of one leaves the other out" : ""));
+}
+
+// The same after a write, of which the caches of the reader have to know besides.
+void Shadowed::after_other(const Stamp& s, const char* what) {
+  conflict(s, what);
   if (!(s.bytes & mine_.bytes) || !s.clock) return;
-  if (mine_.scope != Scope::NONE && s.scope != Scope::NONE) return;
-  if (ordered(w_, s)) return;
-  const Cluster& cluster = *w_.cta->cluster;
-  const i64 offset = static_cast<i64>(address_ - r_.address);
-  Fault f(EVO_PTX_RACE, "race in global memory, `" + r_.name + "` + " + std::to_string(offset) + ": " + what);
-  f.at(r_.space, address_, n_, r_.name, offset);
-  throw f.against(s.cluster == cluster.linear
-                      ? agent_name(cluster, s.agent)
-                      : (cluster.ctas.size() > 1 ? "cluster " : "CTA ") + std::to_string(s.cluster),
-                  -1);
+  if (access_ == Access::CONSTANT_READ)
+    fault(EVO_PTX_RACE, s, "ld.global.nc (or __ldg) of bytes that the same launch has written");
+  if (mine_.async && !s.async && !covered(w_, s, w_.cta->cluster->global_proxy))
+    fault(EVO_PTX_PROXY, s,
+          "the async proxy uses what was written through the generic proxy without a fence.proxy.async for "
+          "global memory between");
 }
 
 // The cell that holds what is left of the others, and this access.
@@ -168,7 +199,7 @@ u64 Shadowed::after_write(u64 cell) {
   std::vector<u64> others;
   bool alone = true;
   each(cell, [&](Stamp s) {
-    if (race_) conflict(s, "write not ordered after another write");
+    if (race_) after_other(s, "write not ordered after another write");
     s.bytes &= ~mine_.bytes;
     alone &= !s.bytes;
   });
@@ -209,8 +240,9 @@ u64 Shadowed::after_read(u64 cell) {
 
 }  // namespace
 
-void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access, Scope scope) {
-  Shadowed(w, r, address, n, access, scope).check();
+void check_shadow(Warp& w, GlobalRegion& r, u64 address, u32 n, Access access, Scope scope,
+                  const AsyncAgent* async) {
+  Shadowed(w, r, address, n, access, scope, async).check();
 }
 
 }  // namespace ptx

@@ -25,19 +25,23 @@ struct Stamp {
   u32 agent = 0;
   u64 cluster = 0;
   Scope scope = Scope::NONE;
-  u32 bytes = 0;  // a bit a byte of the cell
+  u32 bytes = 0;       // a bit a byte of the cell
+  bool async = false;  // by the async proxy
   bool same_access(const Stamp& other) const {
-    return clock == other.clock && agent == other.agent && cluster == other.cluster && scope == other.scope;
+    return clock == other.clock && agent == other.agent && cluster == other.cluster && scope == other.scope &&
+           async == other.async;
   }
 };
 constexpr u64 MAX_STAMP_CLOCK = (1u << 24) - 1, MAX_STAMP_CLUSTER = (1u << 21) - 1, STAMP_SET = u64(1) << 63;
 
 inline u64 pack(const Stamp& s) {
-  return u64(s.clock) | u64(s.scope) << 24 | u64(s.bytes) << 27 | u64(s.agent) << 31 | s.cluster << 42;
+  return u64(s.clock) | u64(s.scope) << 24 | u64(s.async) << 26 | u64(s.bytes) << 27 | u64(s.agent) << 31 |
+         s.cluster << 42;
 }
 inline Stamp unpack(u64 v) {
   return {static_cast<u32>(v & MAX_STAMP_CLOCK), static_cast<u32>(v >> 31 & 0x7ff),
-          v >> 42 & MAX_STAMP_CLUSTER, static_cast<Scope>(v >> 24 & 3), static_cast<u32>(v >> 27 & 15)};
+          v >> 42 & MAX_STAMP_CLUSTER,           static_cast<Scope>(v >> 24 & 3),
+          static_cast<u32>(v >> 27 & 15),        (v >> 26 & 1) != 0};
 }
 
 // The sets of stamps of a launch. Workers share them.

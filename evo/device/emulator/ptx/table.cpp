@@ -1,4 +1,5 @@
 // The instruction table: the rows of all families, and how an opcode is matched against a pattern.
+#include <algorithm>
 #include <unordered_map>
 
 #include "lower.hpp"
@@ -67,14 +68,27 @@ bool matches(const Pattern& p, const std::vector<std::string>& words, size_t i, 
   return w.optional && matches(p, words, i, k + 1);
 }
 
+// The words of an atomic in the order of its pattern: compilers and libraries write them in others, too.
+std::vector<std::string> in_order(std::vector<std::string> words) {
+  static const char* const front[] = {"relaxed", "acquire", "release",     "acq_rel",
+                                      "cta",     "cluster", "gpu",         "sys",
+                                      "global",  "shared",  "shared::cta", "shared::cluster"};
+  if (words.size() < 2 || (words[0] != "atom" && words[0] != "red") || words[1] == "async") return words;
+  std::stable_sort(words.begin() + 1, words.end(), [](const std::string& a, const std::string& b) {
+    return std::find(front, std::end(front), a) < std::find(front, std::end(front), b);
+  });
+  return words;
+}
+
 }  // namespace
 
 const Row* find_row(const Statement& s) {
   if (s.words.size() > 24) return nullptr;
+  const std::vector<std::string> words = in_order(s.words);
   auto it = index().find(s.words[0]);
   if (it == index().end()) return nullptr;
   for (auto& p : it->second)
-    if (matches(p, s.words, 1, 0)) return p.row;
+    if (matches(p, words, 1, 0)) return p.row;
   return nullptr;
 }
 
