@@ -14,6 +14,7 @@ first line says what is wrong with it; comments below may say more:
     // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120
     // workspace: NAME BYTES [zeroed]       one more argument
     // check: thorough                      what only the check for finalists sees
+    // needs: sm_90                         an architecture below which it does not compile
 
 Quoted includes are pasted. A file `zoo.py` beside the kernels says what the gate must know of them:
 
@@ -37,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import BadTemplate, UsageError
+from evo.gpu import arch_number
 from evo.task import Task, blame, find_file, load_module
 from evo.trial import BufferArg, LaunchConfig, Problem, Workspace
 
@@ -44,7 +46,7 @@ RULES = "zoo.py"
 FLAWLESS = "nothing is wrong"
 """What is said of an honest kernel."""
 _REQUIRED = ("SHAPE", "TILES", "HONEST", "CONTROLS", "prelude", "launch")
-_COMMENT = re.compile(r"^// (expect|on a GPU|only|problem|launch|workspace|check): (.*)$", re.MULTILINE)
+_COMMENT = re.compile(r"^// (expect|on a GPU|only|problem|launch|workspace|check|needs): (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ class Planted:
     launched: Mapping[str, int] = field(default_factory=dict)
     workspaces: tuple[Workspace, ...] = ()
     thorough: bool = False
+    needs: str = ""
+    """The architecture below which it does not compile ("sm_90"), if any."""
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether a GPU of `arch` has what it needs."""
+        return not self.needs or arch_number(arch) >= arch_number(self.needs)
 
     @property
     def honest(self) -> bool:
@@ -165,6 +173,7 @@ class Zoo:
                 launched={what: int(number) for what, number in overrides.items()},
                 workspaces=_workspaces(said.get("workspace", "")),
                 thorough=said.get("check") == "thorough",
+                needs=said.get("needs", ""),
             )
 
     def _problem(self, text: str) -> Problem:

@@ -67,7 +67,7 @@ def try_zoo(
     accept_unproven: bool = False,
 ) -> Iterator[Finding]:
     """The whole zoo on a device ("cuda:0", "emulator"); its task is looked for in `folders` first."""
-    task, planted = zoo.task, zoo.planted()
+    task, planted = zoo.task, [one for one in zoo.planted() if one.runs_on(gpu.arch)]
     emulator, compiler = open_tools("emulator", gpu, cache, nvcc)
     try:
         if is_gpu(device):

@@ -439,10 +439,10 @@ const Row ROWS[] = {
      "?global|shared|shared::cta|shared::cluster|local|param|param::func " CACHES " ?v2|v4|v8 " TYPES,
      Class::STORE_GLOBAL, 0, ld_st},
     {"atom ?relaxed|acquire|release|acq_rel ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster "
-     "?cta|cluster|gpu|sys .add|min|max|inc|dec|and|or|xor|exch|cas ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES,
+     ".add|min|max|inc|dec|and|or|xor|exch|cas ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES,
      Class::ATOMIC, 1, atom_red},
     {"red ?relaxed|release ?cta|cluster|gpu|sys ?global|shared|shared::cta|shared::cluster "
-     "?cta|cluster|gpu|sys .add|min|max|inc|dec|and|or|xor ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES,
+     ".add|min|max|inc|dec|and|or|xor ?noftz ?L2::cache_hint ?v2|v4|v8 " TYPES,
      Class::ATOMIC, 0, atom_red},
     {"isspacep .global|shared|shared::cta|shared::cluster|local|const|param|param::entry", Class::INT, 1,
      isspacep},
