@@ -126,7 +126,7 @@ def test_a_hopper_kernel_must_wait_until_its_copies_are_there_and_keep_its_opera
     every = hopper.every()
     waits = [hopper.look(m).reason for m in every if m.kind == "wait not repeated"]
     assert len(waits) > 4
-    assert set(waits) == {"race"}
+    assert set(waits) <= {"race", "barrier misuse"}
     offset = next(m for m in every if m.kind == "descriptor: base offset")
     wait = next(m for m in every if m.kind == "phase flipped")
     phase = replace(wait, changes=((wait.line, wait.changes[0][1].replace(", 1;", ", 2;")),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import socket
 import subprocess
@@ -11,12 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from times import timing
 from trials import PROBLEM, study, timed
 
 from evo.errors import UsageError
 from evo.store import Store
 from evo.trial import (
     CaseError,
+    Interval,
 )
 
 
@@ -128,8 +129,7 @@ def test_a_trial_takes_little_room(tmp_path: Path) -> None:
         mine = store.create(study())
         for number in range(100):
             errors = tuple(CaseError(PROBLEM.key, "normal", seed, 0.00123 * seed, 0.02) for seed in range(24))
-            timing = dataclasses.replace(
-                timed().timing, samples_us=tuple(8 + (number * k % 97) / 1000 for k in range(500))
-            )  # type: ignore[type-var]
-            store.add(mine, number, timed(number, errors=errors, timing=timing))
+            samples = tuple(8 + (number * k % 97) / 1000 for k in range(500))
+            measured = timing(samples, 8.0, Interval(7.9, 8.1))
+            store.add(mine, number, timed(number, errors=errors, timing=measured))
     assert sum(f.stat().st_size for f in tmp_path.iterdir()) / 100 < 20_000
