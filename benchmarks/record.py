@@ -125,7 +125,7 @@ def cpu() -> str:
 
 def versions() -> dict[str, str]:
     """Names and versions of what a figure may depend on."""
-    from evo import __version__
+    from evo.version import __version__
 
     found = {"python": platform.python_version(), "evo": __version__}
     for package in PACKAGES:

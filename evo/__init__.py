@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from evo.version import __version__
 
 if TYPE_CHECKING:
     from evo.task import Families, Flag, In, InOut, Out, Relation, Task, Tolerance
@@ -27,13 +27,10 @@ __all__ = [
     "Relation",
     "Task",
     "Tolerance",
+    "__version__",
 ]
 
-_FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
-    "Cast": "evo.template",
-    "Problem": "evo.trial",
-    "template": "evo.template",
-}
+_FOUND_IN = dict.fromkeys(__all__, "evo.task") | {"Problem": "evo.trial"}
 
 
 def __getattr__(name: str) -> object:

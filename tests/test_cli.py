@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command import EVO, Evo, Said
 
-from evo import __version__
+from evo.version import __version__
 
 # ---- the commands that look
 

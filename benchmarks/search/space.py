@@ -23,11 +23,11 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.searches import add_search_options, searched, setup_of, spaces_of
-from evo import __version__
 from evo.search import Progress, SearchSpace
 from evo.space import FeasibleSet
 from evo.store import Store
 from evo.trial import Outcome, Trial
+from evo.version import __version__
 
 PROTOCOL = "every point gated; median of launches in a CUDA graph, L2 warm"
 GPU = True

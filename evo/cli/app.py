@@ -18,12 +18,12 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from evo import __version__
 from evo.cli import champions, checks, explain, kernel, own, results, search
 from evo.cli.ahead import first_evaluator
 from evo.cli.parse import notice
 from evo.cli.task_command import TaskCommand
 from evo.errors import EvoError, UsageError, passwords_of, without_passwords
+from evo.version import __version__
 
 __all__ = ["main"]
 

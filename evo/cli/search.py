@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo import __version__
 from evo.cli.options import (
     DATABASE,
     DEFAULT_TASK,
@@ -57,6 +56,7 @@ from evo.cli.parse import (
     task_folders,
 )
 from evo.errors import NothingFound, UnknownName, UsageError
+from evo.version import __version__
 
 if TYPE_CHECKING:
     from evo.child import Spare

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import evo
 from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
 from evo.gpu import Limits
 from evo.task import load_task
@@ -39,7 +38,7 @@ KERNELS = Path("kernels")
 
 def kernels_folder() -> Path:
     """The champions that come with evo: in its package if it came as a wheel, else in its tree."""
-    package = Path(evo.__file__).parent
+    package = Path(__file__).parents[1]
     own = package / "kernels"
     return own if own.is_dir() else package.parent / "kernels"
 

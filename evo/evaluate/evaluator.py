@@ -13,7 +13,6 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from evo import __version__
 from evo.cache import Cache
 from evo.compile import PARTS, Compiler, find_compiler
 from evo.device import Device, Kernel
@@ -39,6 +38,7 @@ from evo.trial import (
     body_of,
     digest_of,
 )
+from evo.version import __version__
 
 MOST_EVALUATORS = 4
 """Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import evo
 from evo.child import Command
 from evo.compile import find_tool
 from evo.device.launch_once import Request
@@ -76,7 +75,7 @@ def _watch(sanitizer: Path, tool: str, entry: str, program: Sequence[str], timeo
         "4",
         *program,
     ]
-    here = Path(evo.__file__).parents[1]  # so that the child finds the evo that asks
+    here = Path(__file__).parents[2]  # so that the child finds the evo that asks
     try:
         status, said = Command(command, cwd=here).wait(timeout_s)
     except TimeoutError as late:

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from evo import __version__
 from evo.report import Facts, Groups, Table, estimates, plain, point_text, score_text, spread_text
 from evo.report.ablation import ablation_table
 from evo.report.insights import parameters_table
@@ -27,6 +26,7 @@ from evo.report.svg import (
     parallel_chart,
     roofline_chart,
 )
+from evo.version import __version__
 
 if TYPE_CHECKING:
     from evo.explain.ablation import Ablation

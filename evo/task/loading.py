@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-import evo
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.task.checks import check_declarations
 from evo.task.task import Task
@@ -25,7 +24,7 @@ def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
     if missing := [str(folder) for folder in extra if not Path(folder).is_dir()]:
         hint = "tasks and templates are to be found there: name the folder as it is now, or put it back"
         raise UsageError(f"there is no folder {missing[0]}", hint)
-    package = Path(evo.__file__).parent
+    package = Path(__file__).parents[1]
     own = [f for f in (package / "templates", package.parent / "templates") if f.is_dir()]
     return (*(Path(f) for f in extra), *own[:1])
 

@@ -31,7 +31,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from evo import __version__
 from evo.errors import BadTemplate, UnknownName
 from evo.gpu import Gpu, Limits, arch_number, target
 from evo.space import Filling, ResourceModels, Space, hardware_rules
@@ -51,6 +50,7 @@ from evo.trial import (
     body_of,
     canonical_json,
 )
+from evo.version import __version__
 
 BODIES_KEPT = 32
 """Rendered sources that a template keeps in memory, some 60 KB each."""
