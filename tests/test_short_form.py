@@ -101,6 +101,15 @@ def test_a_sum_may_be_added_in_any_order(tmp_path: Path, columns: int) -> None:
             compare("y", x["x"][:, :-1].sum(-1), exact, honest, task.tolerance)
 
 
+def test_an_output_that_overflows_its_type_allows_nothing(tmp_path: Path) -> None:
+    tensors = 'dtypes, tensors = ("fp16",), {"x": In("n"), "y": Out("n")}'
+    task = made(tmp_path, 'sizes = {"n": 8}', tensors, "x['x'] * 1e6")
+    x = task.inputs(task.example, "normal", 0, "cpu")
+    exact, honest = task.reference(task.example, x)["y"], task.honest(task.example, x)["y"]
+    with pytest.raises(Red, match="no limit"):
+        compare("y", torch.zeros_like(honest), exact, honest, task.tolerance)
+
+
 def test_rows_are_apart_where_the_task_says_so() -> None:
     task = toy("rms_norm")
     problem = task.problem("3,5", "fp32")

@@ -29,7 +29,7 @@ QUICK = (
     *("proxy_fence_of_other_memory", "proxy_loaded_after_other_fence", "proxy_read_back_early"),
 )
 """Some of each kind of those that take seconds; the others are slow tests."""
-KINDS = ("honest_", "places_", "order_", "proxy_")
+KINDS = ("honest_", "places_", "order_", "proxy_", "math_one_remainder", "pair_maximum_overlooks_late")
 TRIED = [
     pytest.param(
         one,
