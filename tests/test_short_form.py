@@ -110,6 +110,20 @@ def test_an_output_that_overflows_its_type_allows_nothing(tmp_path: Path) -> Non
         compare("y", torch.zeros_like(honest), exact, honest, task.tolerance)
 
 
+def test_truth_values_are_outputs_too(tmp_path: Path) -> None:
+    tensors = 'tensors = {"x": In("n"), "y": Out("n", dtype="bool")}'
+    task = made(tmp_path, 'sizes = {"n": 64}', tensors, "x['x'] > 0")
+    check_tensors(task, tmp_path / "own" / "task.py")
+
+
+def test_kernels_are_timed_on_rows_without_traits() -> None:
+    task = toy("rms_norm")
+    timed = task.timing_tensors(task.example, "normal", 1, "cpu")["x"]
+    gated = task.inputs(task.example, "normal", 1, "cpu")["x"]
+    assert (gated == 0).all(-1).any()
+    assert not (timed == 0).all(-1).any()
+
+
 def test_rows_are_apart_where_the_task_says_so() -> None:
     task = toy("rms_norm")
     problem = task.problem("3,5", "fp32")
@@ -278,7 +292,7 @@ def test_kernels_are_found_by_name() -> None:
     // __global__ void not_this(int);
     template <int N> __global__ void nor_this(float* x) {}
     extern "C" __global__ void __launch_bounds__(32 * (2 + 1), 2) first(float* x) {}
-    __global__ void second(int) {}
+    __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128) second(int) {}
     """
     assert kernels_in(source) == ["first", "second"]
 

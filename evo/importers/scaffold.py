@@ -81,7 +81,7 @@ def _task_text(name: str, kernel: KernelSource) -> str:
         own = f', dtype="{buffer.dtype}"' if buffer.dtype != dtypes[0] else ""
         lines.append(f'        "{buffer.name}": {kinds[buffer.role]}({dimensions}{own}),')
     imported = ", ".join(sorted({kinds[b.role] for b in buffers} | {"Task"}))
-    kind = f', "{dtypes[0]}"' if dtypes else ""
+    dtype = f'"{dtypes[0]}"' if dtypes else ""
     torch_line = "import torch\n\n" if any("torch." in text for text in kernel.formula.values()) else ""
     return f'''"""{name}: what is to be computed. `evo search {name}` finds the fastest kernel that does."""
 
@@ -89,7 +89,7 @@ def _task_text(name: str, kernel: KernelSource) -> str:
 
 
 class Kernel(Task):
-    name, sizes, dtypes = "{name}", {_as_dict(example)}, ({kind.removeprefix(", ")},)
+    name, sizes, dtypes = "{name}", {_as_dict(example)}, ({dtype},)
     # The shape of each buffer, by names of sizes or numbers. Integers: In("n", between=(0, 10)).
     tensors = {{
 {chr(10).join(lines)}

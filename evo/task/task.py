@@ -251,6 +251,8 @@ class Task:
         for draw_number in range(ROUNDED_DRAWS if summed else 1):
             seeming = rounded_on_the_way(wide, self.tensors, summed, draw_number)
             for name, output in self._named(problem, self.compute(problem, seeming)).items():
+                if not exact[name].is_floating_point():
+                    continue  # integers are exact
                 farther = (output - exact[name]).abs() > (farthest[name] - exact[name]).abs()
                 farthest[name] = farthest[name].where(~farther, output.to(farthest[name].dtype))
         return farthest
@@ -304,7 +306,10 @@ class Task:
 
     def timing_tensors(self, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Fresh contents of all buffers that a kernel may read, as `inputs` gives them, for one of
-        `timing_inputs`. By default its names are those of families."""
+        `timing_inputs`. By default its names are those of families; where `inputs` is the default too, no
+        row has a trait of its own, for those are there to show mistakes."""
+        if type(self).inputs is Task.inputs:
+            return draw(self.tensors, problem, name, seed, torch_device, mixed=False)
         return self.inputs(problem, name, seed, torch_device)
 
     # ---- what the gate tries

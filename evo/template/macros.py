@@ -20,7 +20,8 @@ from evo.trial import Value
 _NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(
     r"""(?P<c>extern\s*"C"\s*)?(?P<template>template\s*<[^>]*>\s*)?__global__(?P<between>[^;{(]*?
-    (?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)[^;{(]*?)?)\b(?P<name>[A-Za-z_]\w*)\s*\(""",
+    (?:(?:__launch_bounds__|__cluster_dims__)
+    \s*\((?:[^()]|\([^()]*\))*\)[^;{(]*?)*)\b(?!__)(?P<name>[A-Za-z_]\w*)\s*\(""",
     re.VERBOSE,
 )
 
@@ -31,7 +32,7 @@ class Macros:
 
     path: Path
     holes: Mapping[str, int]
-    """None: a macro that is not defined is found by the compiler, or has a default."""
+    """Empty: the compiler finds a macro that is not defined and has no default."""
     text: str
 
     @classmethod
