@@ -13,8 +13,8 @@ from evo.device.open import choose_device
 from evo.errors import NothingFound
 from evo.evaluate import EvaluatorSpec
 from evo.evaluate.pool import Pool
-from evo.search import Progress, SearchSpace, search, search_spaces
-from evo.search.stopping import STOPPING_PATIENCE
+from evo.loop import Progress, SearchSpace, search, search_spaces
+from evo.loop.stopping import STOPPING_PATIENCE
 from evo.store import Store
 from evo.study import Setup, Study
 from evo.task import load_task

@@ -21,7 +21,7 @@ from times import timing
 from evo.errors import EvoError
 from evo.evaluate.pool import Pool
 from evo.gpu import Limits, target
-from evo.search import Progress, SearchSpace, search, search_spaces
+from evo.loop import Progress, SearchSpace, search, search_spaces
 from evo.store import Store
 from evo.study import Study
 from evo.task import load_task

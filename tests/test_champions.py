@@ -21,7 +21,7 @@ from evo.device import Region
 from evo.device.emulator import EmulatorDevice
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.gpu import Limits, target
-from evo.search import search
+from evo.loop import search
 from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
 from evo.task import load_task

@@ -26,7 +26,7 @@ from command import (
     wait_for_trials,
 )
 
-from evo.search import GRACE_S
+from evo.loop import GRACE_S
 
 pytestmark = pytest.mark.nvcc
 

@@ -25,9 +25,9 @@ from evo.confirm import confirm, reserve_s
 from evo.confirm.rounds import IMPATIENT, Fallen
 from evo.confirm.worker import WorkerProcess
 from evo.errors import Crashed, Hung, MachineError, Red
+from evo.loop import Progress, search
 from evo.report.confirmed import confirmation_tables, unconfirmed_lines
 from evo.report.trial import trial_page
-from evo.search import Progress, search
 from evo.store import Confirmation, Store
 from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, LEVEL
@@ -377,7 +377,7 @@ def test_a_study_on_a_gpu_is_confirmed(tmp_path: Path) -> None:
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
     from evo.gpu import Limits
-    from evo.search import search_spaces
+    from evo.loop import search_spaces
     from evo.study import templates_of
     from evo.task import load_task
 

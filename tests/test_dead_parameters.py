@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evo.search import dead_parameters
+from evo.loop import dead_parameters
 from evo.store import TrialRow
 from evo.trial import Outcome
 

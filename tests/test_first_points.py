@@ -6,7 +6,7 @@ from pathlib import Path
 
 from landscape import LIMITS, PROBLEM, SPACE, write_template
 
-from evo.search.first_points import FirstPoints, key_of
+from evo.loop.first_points import FirstPoints, key_of
 from evo.strategy import Observation
 
 

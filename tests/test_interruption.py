@@ -15,7 +15,7 @@ import pytest
 from landscape import BEST_US, FATAL, SIZE, LandscapeSpec, LandscapeWorkers, new_study, sequence, spaces_of
 
 from evo.evaluate.pool import Pool
-from evo.search import SearchSpace, search
+from evo.loop import SearchSpace, search
 from evo.store import Store
 from evo.strategy import STRATEGIES
 from evo.trial import Outcome

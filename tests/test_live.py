@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from evo.loop import Progress, Usage
 from evo.report import live as module
 from evo.report.live import LiveView, PlainLines, lines, plain_line, usage_text, view_on
-from evo.search import Progress, Usage
 from evo.store import TrialRow
 from evo.study import Study
 from evo.trial import Outcome, Problem

@@ -13,8 +13,8 @@ import pytest
 import times
 from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, new_study, spaces_of
 
-from evo.search import Progress, SearchSpace, search
-from evo.search.remeasure import REMEASURED_TRIALS, SAMPLES_WANTED, BestTrials
+from evo.loop import Progress, SearchSpace, search
+from evo.loop.remeasure import REMEASURED_TRIALS, SAMPLES_WANTED, BestTrials
 from evo.store import Store, TrialRow
 from evo.timing.statistics import joined, median_interval
 from evo.trial import Candidate, CaseError, Interval, LaunchConfig, Outcome, Timing, Trial

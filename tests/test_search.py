@@ -26,12 +26,12 @@ from landscape import (
     write_template,
 )
 
-import evo.search.loop
-import evo.search.proposals
+import evo.loop.loop
+import evo.loop.proposals
 from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
-from evo.search import Progress, SearchSpace, search, search_spaces
+from evo.loop import Progress, SearchSpace, search, search_spaces
 from evo.store import Store
 from evo.strategy import make_strategy
 from evo.study import Study
@@ -77,7 +77,7 @@ def test_a_search_ends_when_nothing_more_is_expected(
     tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before everything is tried; with its optimum."""
-    monkeypatch.setattr("evo.search.stopping.STOPPING_TRIALS", 60)
+    monkeypatch.setattr("evo.loop.stopping.STOPPING_TRIALS", 60)
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=3))
         result = search(study, store, spaces, LandscapeWorkers(3), patience=10)
@@ -138,7 +138,7 @@ def test_a_trial_is_stored_before_the_strategy_learns_of_it(
             strategy.ask = checked  # type: ignore[method-assign]
             return strategy
 
-        monkeypatch.setattr(evo.search.proposals, "make_strategy", spying)
+        monkeypatch.setattr(evo.loop.proposals, "make_strategy", spying)
         search(study, store, spaces, LandscapeWorkers(workers, 0.001))
         assert len(store.rows(study)) > 15
 
@@ -196,7 +196,7 @@ def test_a_budget_ends_a_search_and_more_of_it_continues(
 def test_a_search_does_not_wait_for_what_never_ends(
     tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evo.search.loop, "GRACE_S", 0.3)
+    monkeypatch.setattr(evo.loop.loop, "GRACE_S", 0.3)
     with Store(tmp_path / "evo.db") as store:
         began = time.monotonic()
         with pytest.raises(NothingFound):
@@ -233,7 +233,7 @@ def test_what_never_compiles_is_given_up(
             search(store.create(new_study()), store, spaces, workers)
         assert "no such header" in caught.value.hint
         assert store.study("land-1").status == "failed"
-        assert len(store.rows(store.study("land-1"))) < evo.search.loop.UNCOMPILABLE_TRIALS + 10
+        assert len(store.rows(store.study("land-1"))) < evo.loop.loop.UNCOMPILABLE_TRIALS + 10
 
 
 def test_our_own_bug_stops_the_search(

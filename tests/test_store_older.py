@@ -26,7 +26,7 @@ from landscape import LandscapeWorkers, sequence, spaces_of
 from postgres import empty_database
 
 from evo.confirm import confirm
-from evo.search import search
+from evo.loop import search
 from evo.store import Store
 from evo.store.schema import HEAD, metadata
 from evo.trial import Outcome, Trial, digest_of

@@ -18,9 +18,9 @@ from times import timing_on
 from evo.confirm import confirm
 from evo.confirm.champions import promote
 from evo.gpu import KNOWN_GPUS
+from evo.loop import search
 from evo.report.confirmed import confirmation_tables
 from evo.report.leaderboard import leaderboards
-from evo.search import search
 from evo.store import Store
 from evo.task import load_task
 from evo.timing.inputs import InputSets

@@ -15,8 +15,8 @@ from landscape import LIMITS, PROBLEM, SOURCE, LandscapeWorkers, new_study, sequ
 
 from evo.errors import BadTemplate, Unrenderable
 from evo.evaluate import Program
-from evo.search import SearchSpace, search, search_spaces
-from evo.search.loop import UNRENDERABLE_IN_A_ROW
+from evo.loop import SearchSpace, search, search_spaces
+from evo.loop.loop import UNRENDERABLE_IN_A_ROW
 from evo.store import Store
 from evo.strategy.evolution.features import Features
 from evo.trial import Outcome, body_of

@@ -9,9 +9,9 @@ import pytest
 from landscape import LandscapeWorkers, new_study, spaces_of
 
 from evo.errors import UnknownName, UsageError
-from evo.search import search
-from evo.search.stopping import LEAST_GAIN, STOPPING_PATIENCE, STOPPING_TRIALS, EarlyStopping
-from evo.search.warm_start import earlier_trials, warm_start_sources
+from evo.loop import search
+from evo.loop.stopping import LEAST_GAIN, STOPPING_PATIENCE, STOPPING_TRIALS, EarlyStopping
+from evo.loop.warm_start import earlier_trials, warm_start_sources
 from evo.store import Store
 from evo.strategy import Strategy
 from evo.study import Study

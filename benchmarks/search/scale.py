@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import KNOWN_GPUS, Limits
-from evo.search import Progress, SearchSpace, search, search_spaces
+from evo.loop import Progress, SearchSpace, search, search_spaces
 from evo.store import Store
 from evo.study import Study
 from evo.task import load_task

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.searches import add_search_options, evaluated, searched, setup_of, spaces_of
-from evo.search import Progress
+from evo.loop import Progress
 from evo.store import Store, TrialRow
 from evo.trial import Candidate, Value
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.searches import add_search_options, searched, setup_of, spaces_of
-from evo.search import Progress, SearchSpace
+from evo.loop import Progress, SearchSpace
 from evo.space import FeasibleSet
 from evo.store import Store
 from evo.trial import Outcome, Trial

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.faults import planted
 from benchmarks.searches import add_search_options, searched, setup_of
 from evo.evaluate import EvaluatorSpec
-from evo.search import Progress
+from evo.loop import Progress
 from evo.store import Store
 from evo.trial import Trial
 

@@ -61,7 +61,7 @@ from evo.version import __version__
 if TYPE_CHECKING:
     from evo.child import Spare
     from evo.evaluate.pool import Pool
-    from evo.search import Progress, SearchResult, SearchSpace
+    from evo.loop import Progress, SearchResult, SearchSpace
     from evo.store import Store
     from evo.study import Setup, Study
     from evo.trial import Problem
@@ -309,7 +309,7 @@ def _created(
     store: Store, asked: Study, spaces: Mapping[str, SearchSpace], warm_start: Sequence[str]
 ) -> Study:
     """The study, now in the store: with a name, its templates, and the studies that it learns from."""
-    from evo.search.warm_start import warm_start_sources
+    from evo.loop.warm_start import warm_start_sources
     from evo.strategy import STRATEGIES
 
     if asked.strategy not in STRATEGIES:
@@ -321,8 +321,8 @@ def _created(
 
 def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
     """The feasible points of the study's templates; says on stderr what there is to search."""
+    from evo.loop import search_spaces
     from evo.report.overview import space_table
-    from evo.search import search_spaces
 
     spaces = search_spaces(setup.templates, setup.limits, setup.study.problem)
     for name, space in spaces.items():
@@ -335,8 +335,8 @@ def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Po
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
+    from evo.loop import search as run
     from evo.report.live import study_line, view_on
-    from evo.search import search as run
 
     study = setup.study
     notice(study_line(study))

@@ -23,7 +23,7 @@ from evo.explain.effects import (
     paired_effects,
 )
 from evo.gpu import Roof
-from evo.search import DeadParameter, dead_parameters
+from evo.loop import DeadParameter, dead_parameters
 from evo.space import Parameter
 from evo.store import Failure, LeaderboardRow, TrialRow
 from evo.strategy import importances

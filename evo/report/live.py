@@ -32,7 +32,7 @@ from evo.report import (
 from evo.trial import WORST
 
 if TYPE_CHECKING:  # the search brings Optuna
-    from evo.search import Progress, Usage
+    from evo.loop import Progress, Usage
     from evo.study import Study
 
 LINE_EVERY_S = 5.0

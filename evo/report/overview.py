@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evo.report import Column, Record, Table, duration
 
 if TYPE_CHECKING:  # these bring SQLAlchemy and more, which a renderer does not need
-    from evo.search import DeadParameter
+    from evo.loop import DeadParameter
     from evo.selftest.doctor import Finding
     from evo.space import FeasibleSet
     from evo.store import Failure

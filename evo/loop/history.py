@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from evo.search.remeasure import BestTrials
+from evo.loop.remeasure import BestTrials
 from evo.store import TrialRow
 from evo.trial import Outcome, Trial
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from evo.confirm import Step, confirm, reserve_s
 from evo.errors import BadTemplate, NothingFound, StoreError, Unrenderable
 from evo.evaluate import failed
-from evo.search.dead_parameters import DeadParameter, dead_parameters
-from evo.search.history import History
-from evo.search.progress import Meter, Phase, Progress
-from evo.search.proposals import Proposals
-from evo.search.spaces import SearchSpace
-from evo.search.stopping import STOPPING_PATIENCE, Clock, Interrupts, Stopped, interrupts
-from evo.search.warm_start import earlier_trials
+from evo.loop.dead_parameters import DeadParameter, dead_parameters
+from evo.loop.history import History
+from evo.loop.progress import Meter, Phase, Progress
+from evo.loop.proposals import Proposals
+from evo.loop.spaces import SearchSpace
+from evo.loop.stopping import STOPPING_PATIENCE, Clock, Interrupts, Stopped, interrupts
+from evo.loop.warm_start import earlier_trials
 from evo.store import Confirmation, Failure, LeaderboardRow, Store, TrialRow
 from evo.strategy import Proposal
 from evo.study import Study

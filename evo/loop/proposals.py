@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evo.search.first_points import FirstPoints, Key, key_of
-from evo.search.stopping import EarlyStopping
+from evo.loop.first_points import FirstPoints, Key, key_of
+from evo.loop.stopping import EarlyStopping
 from evo.space import FeasibleSet
 from evo.store import TrialRow
 from evo.strategy import Observation, Proposal, make_strategy

@@ -1,9 +1,9 @@
 """The search loop: propose, evaluate, store, report, within a budget of time."""
 
-from evo.search.dead_parameters import DeadParameter, dead_parameters
-from evo.search.loop import GRACE_S, SearchResult, Workers, search
-from evo.search.progress import Progress, Usage
-from evo.search.spaces import SearchSpace, search_spaces
+from evo.loop.dead_parameters import DeadParameter, dead_parameters
+from evo.loop.loop import GRACE_S, SearchResult, Workers, search
+from evo.loop.progress import Progress, Usage
+from evo.loop.spaces import SearchSpace, search_spaces
 
 __all__ = [
     "GRACE_S",
