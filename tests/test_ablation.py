@@ -163,7 +163,7 @@ def test_the_page_keeps_to_the_terminal(width: int) -> None:
 def database(tmp_path: Path) -> Path:
     """A trial of the naive template, whose best-looking point is to be explained."""
     template = load_template(load_task("attention", [FOLDER]), "naive", [FOLDER])
-    candidate = template.candidate({"rows": 32, "unroll": 4, "dead": 2}, SMALL)
+    candidate = template.candidate({"rows": 8, "unroll": 4, "dead": 2}, SMALL)
     path = tmp_path / "evo.db"
     with Store(path) as store:
         study = store.create(Study("tiny", SMALL, "emulator", "L4", ("naive",), 60.0, folders=(str(FOLDER),)))
@@ -177,7 +177,17 @@ def database(tmp_path: Path) -> Path:
 def test_a_kernel_is_ablated_on_the_emulator(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["ablate", "tiny/7", "--database", str(database), "--out", str(tmp_path / "runs"), "--json"]
+    words = [
+        "ablate",
+        "tiny/7",
+        "--database",
+        str(database),
+        "--out",
+        str(tmp_path / "runs"),
+        "--json",
+        "--workers",
+        "1",
+    ]
     assert main(words) == 0
     told = json.loads(capsys.readouterr().out)
     found = Ablation.from_record(told)
@@ -215,12 +225,22 @@ def test_what_ran_is_what_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
     python.write_text(text)
     folders = [tmp_path / "templates"]
     template = load_template(load_task("attention"), "coupled", folders)
-    candidate = template.candidate({"rows": 64, "unroll": 4, "dead": 2}, SMALL)
+    candidate = template.candidate({"rows": 8, "unroll": 4, "dead": 2}, SMALL)
     with Store(tmp_path / "evo.db") as store:
         asked = Study("tiny", SMALL, "emulator", "L4", ("coupled",), 60.0, folders=(str(folders[0]),))
         green = Trial(candidate, Outcome.GREEN, estimate_us=9.0, estimate_gpu="L4", device="emulator (L4)")
         store.add(store.create(asked), 0, green)
-    words = ["ablate", "tiny/0", "--database", str(tmp_path / "evo.db"), "--out", str(tmp_path), "--json"]
+    words = [
+        "ablate",
+        "tiny/0",
+        "--database",
+        str(tmp_path / "evo.db"),
+        "--out",
+        str(tmp_path),
+        "--json",
+        "--workers",
+        "1",
+    ]
     assert main(words) == 0
     rows = {row.name: row for row in Ablation.from_record(json.loads(capsys.readouterr().out)).rows}
     assert (rows["unroll"].to, rows["unroll"].along) == (1, (("dead", 1),))

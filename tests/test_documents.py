@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+from command import Evo
 
 from evo.cli.app import app
 from evo.store import Store
@@ -136,15 +137,22 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_the_kernels_of_the_tutorial_are_searched_and_correct(rms_norm: Path) -> None:
+@pytest.mark.usefixtures("rms_norm")
+def test_the_kernels_of_the_tutorial_are_searched_and_correct(evo: Evo) -> None:
+    def told(*words: str) -> str:
+        said = evo(*words)
+        assert said.code == 0, said.err
+        return said.out
+
     words = ["--budget", "2m", "--device", "emulator", "--workers", "1", "--json"]
-    found = json.loads(run(rms_norm, "evo", "search", "rms_norm", "--shape", "8,100", *words))
+    found = json.loads(told("search", "rms_norm", "--shape", "8,100", *words))
     assert len(found) == 3
     commands = re.findall(r"^(evo \w+ saxpy.*?)(?:  +#.*)?$", OWN_KERNEL.read_text(), re.MULTILINE)
     assert [command.split()[1] for command in commands] == ["new", "try", "search"]
     for command in commands[:2]:
-        run(rms_norm, *command.split())
-    assert len(json.loads(run(rms_norm, *commands[2].split(), "--shape", "1000", "--json"))) == 10
+        told(*command.split()[1:])
+    words = ["--shape", "1000", "--workers", "1", "--json"]
+    assert len(json.loads(told(*commands[2].split()[1:], *words))) == 10
 
 
 def test_the_suites_of_the_page_on_extending_pass(rms_norm: Path) -> None:

@@ -15,12 +15,12 @@ ENTRY = "naive"
 
 @rule("more than half of the {problem[L]} rows would be idle")
 def rows_are_used(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return (p.rows <= 32) | (p.rows <= 2 * problem["L"])
+    return (p.rows <= 8) | (p.rows <= 2 * problem["L"])
 
 
 SPACE = Space(
     (
-        Parameter("rows", (32, 64, 128), 64, "macro", meaning="query rows a CTA"),
+        Parameter("rows", (8, 16, 32), 16, "macro", meaning="query rows a CTA"),
         Parameter("unroll", (1, 2, 4), 2, off=1, meaning="dot products unrolled", expected="fewer branches"),
         Parameter("dead", (0, 1, 2), 0, meaning="changes no machine code"),
     ),
