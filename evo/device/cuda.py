@@ -70,6 +70,8 @@ class CudaDevice:
         self._lock = lock_of(self.uuid)
         self._dirty: tuple[CudaKernel, LaunchConfig] | None = None
         self._busy: Any = None
+        self.idle_events: list[Any] = []
+        """Events that no mark holds: to make one takes longer than to record it."""
 
     @property
     def name(self) -> str:
@@ -179,15 +181,19 @@ class CudaMark:
     """A point in the work of a stream. A thread that waits for it leaves its core to a compiler."""
 
     def __init__(self, device: CudaDevice) -> None:
-        import torch
-
-        self._device = device
-        self._event = torch.cuda.Event(blocking=True)
-        self._event.record()
+        self._device, driver = device, device.driver
+        if not device.idle_events:
+            flags = driver.CUevent_flags
+            kind = flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING
+            device.idle_events.append(ask(driver.cuEventCreate(kind)))
+        self._event = device.idle_events.pop()
+        device.check(driver.cuEventRecord(self._event, driver.CUstream(device.stream))[0])
 
     def reach(self) -> None:
-        driver = self._device.driver
-        self._device.check(driver.cuEventSynchronize(driver.CUevent(self._event.cuda_event))[0])
+        self._device.check(self._device.driver.cuEventSynchronize(self._event)[0])
+
+    def __del__(self) -> None:
+        self._device.idle_events.append(self._event)
 
 
 @dataclass(frozen=True)

@@ -213,9 +213,9 @@ def plan_lone(
     others, for there may be code of its own for so many tiles. For finalists all of each, at several seeds:
     a mutant overlooked one score in such code, which one seed hardly shows."""
     lone, at_first = task.families.lone, device.schedules[:1]
-    problems = task.gate_problems(problem, tiles)
     if not lone or not (thorough or Effort.of(device).pieces):
         return []
+    problems = task.gate_problems(problem, tiles)
     pieces = [task.share(at, 0.0) for at in problems]
     placed = [(at, case_seed(seed, at, lone)) for at in pieces]
     if thorough:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 IMAGE_BYTES = 256 << 20
 """Memory for copies of what launches left, before they are looked at; always enough for one."""
-KEPT_BYTES = 1 << 30
-"""Memory that kept memories may take; then the oldest give way."""
+KEPT_BYTES, KEPT_PART = 1 << 30, 32
+"""Memory that kept memories may take, or one part in so many of the GPU's if that is more; then the oldest
+give way. A search draws new lengths for a thousand trials, and to capture a look anew takes 3 ms."""
 LARGEST_FLOP = 1e10
 """Problems with more work keep a GPU busy by themselves: their memories are not kept."""
 
@@ -44,7 +45,8 @@ class CaseMemory:
         recorder: Recorder | None,
     ) -> None:
         self.guarded = guarded
-        self.images = guarded.room_for_images(launches)
+        self._images = guarded.room_for_images(launches)
+        self.images = list(self._images)
         self.nbytes = guarded.nbytes * (2 + launches)
         self._task, self._problem, self._deterministic = task, problem, deterministic
         self._recorder = recorder
@@ -85,9 +87,8 @@ class CaseMemory:
     def _look(self, count: int, first: Tensor | None) -> Tensor:
         import torch
 
-        images = self.images[:count]
-        like = (images[0] if first is None else first) if self._deterministic else None
-        found = [self.guarded.unlike(images, like).double()]
+        like = (self.images[0] if first is None else first) if self._deterministic else None
+        found = [self.guarded.unlike(self._images[:count], like).double()]
         judged = self.judged(count, first)
         limits = self.limits() if judged else {}
         for image in judged:
@@ -104,6 +105,7 @@ class Recorder:
         import torch
 
         self._device = torch_device
+        self.memory_bytes: int = torch.cuda.get_device_properties(torch_device).total_memory
         self._stream = torch.cuda.Stream(torch_device)
         self._memory = torch.cuda.graph_pool_handle()
         self._refused = False
@@ -143,6 +145,8 @@ class CaseMemories:
         self._recorder = Recorder(device.torch_device) if device.measures else None
         self._kept: dict[tuple[object, ...], CaseMemory] = {}
         self._kept_bytes = 0
+        whole = self._recorder.memory_bytes if self._recorder else 0
+        self._most_bytes = max(KEPT_BYTES, whole // KEPT_PART)
 
     def of(
         self,
@@ -167,7 +171,7 @@ class CaseMemories:
                 return memory
             self._kept_bytes += memory.nbytes
         self._kept[key] = memory  # the newest comes last
-        while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
+        while len(self._kept) > 1 and self._kept_bytes > self._most_bytes:
             self._kept_bytes -= self._kept.pop(next(iter(self._kept))).nbytes
         return memory
 

@@ -148,20 +148,20 @@ class GuardedMemory:
             field = _nan_field(self._device) if turn % 2 == 0 else _number_field(self._device, dtype)
             _fill(content, field, shift)
 
-    def room_for_images(self, count: int) -> list[Tensor]:
-        """Tensors that `take_image` can fill."""
+    def room_for_images(self, count: int) -> Tensor:
+        """(count, nbytes), uint8: rows that `take_image` can fill."""
         import torch
 
-        return list(torch.empty((count, self.nbytes), dtype=torch.uint8, device=self._device))
+        return torch.empty((count, self.nbytes), dtype=torch.uint8, device=self._device)
 
     def take_image(self, image: Tensor) -> None:
         """Copies everything as it is now; does not wait."""
         image.copy_(self._bytes)
 
-    def unlike(self, images: Sequence[Tensor], first: Tensor | None) -> Tensor:
+    def unlike(self, images: Tensor, first: Tensor | None) -> Tensor:
         """Whether a launch left something changed that it must not change: guards, inputs, zeroed
         workspaces; nor, with the image of a `first` launch, other outputs than that. (1,), true or false, for
-        `images` taken after launches; does not wait."""
+        `images` (launches, nbytes) taken after launches; does not wait."""
         import torch
 
         free: tuple[Role, ...] = ("scratch", "out", "inout") if first is None else ("scratch",)
@@ -170,9 +170,8 @@ class GuardedMemory:
                 if span.judged:
                     self._at(span, self._expected).copy_(self._at(span, first))
         changed = [
-            (_words(image[begin:end]) != _words(self._expected[begin:end])).any()
+            (_words(images[:, begin:end]) != _words(self._expected[begin:end])).any()
             for begin, end in self._ranges(free)
-            for image in images
         ]
         return torch.stack(changed).any().reshape(1) if len(changed) > 1 else changed[0].reshape(1)
 
@@ -254,10 +253,10 @@ def _fill(target: Tensor, field: Tensor, shift: int) -> None:
 
 
 def _words(raw: Tensor) -> Tensor:
-    """Bytes as 8-byte words where they can be: an eighth of the comparisons."""
+    """Bytes, (…, n), as 8-byte words where they can be: an eighth of the comparisons."""
     import torch
 
-    whole = raw.numel() % 8 == 0 and raw.storage_offset() % 8 == 0
+    whole = raw.shape[-1] % 8 == 0 and raw.storage_offset() % 8 == 0
     return raw.view(torch.int64) if whole else raw
 
 

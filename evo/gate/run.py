@@ -239,7 +239,7 @@ class Run:
                         guarded.load(relation.change(inputs))
                     self.budget.pay(case, self._launch(kernel, launch, guarded, turn, schedule))
                 guarded.take_image(image)
-                found = [guarded.unlike([image], None)]
+                found = [guarded.unlike(image[None], None)]
                 if relation is not None:
                     before, after = guarded.outputs(images[0]), guarded.outputs(image)
                     found += [

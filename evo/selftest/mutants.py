@@ -214,13 +214,13 @@ class MutationRun:
         inputs = self.task.inputs(case.problem, case.family, case.seed, "cpu")
         memory = GuardedMemory(self.task.buffers(case.problem), launch.workspaces, torch_device="cpu")
         memory.fill(inputs, seed=0)
-        (image,) = memory.room_for_images(1)
+        images = memory.room_for_images(1)
         memory.poison(0)
         fault = kernel.execute(launch, memory.regions, schedule).fault
-        memory.take_image(image)
-        if fault or memory.unlike([image], None).any():
+        memory.take_image(images[0])
+        if fault or memory.unlike(images, None).any():
             return b"damage" if fault is None else fault.text.encode()
-        outputs = memory.outputs(image)
+        outputs = memory.outputs(images[0])
         raw = (outputs[name].contiguous().view(-1).view(torch.uint8) for name in sorted(outputs))
         return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in raw)).digest()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Families:
     others: tuple[str, ...] = ()
     """More families, met in turns."""
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """All families, each once: plain, sharp, even, the others, and the lone one last."""
         late = (self.large, self.growing, self.masked, self.lone)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from evo.dtype import dtype_named
 from evo.trial import Problem
@@ -69,18 +70,39 @@ def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tenso
     (L, D)."""
     import torch
 
-    length, d = problem["L"], problem["D"]
-    rows = torch.arange(length, device=q.device)
-    heads = torch.arange(problem["B"] * problem["H"], device=q.device)
-    own = (rows * 7919 + heads[:, None] * 611953 + seed) % (rows + 1 if problem["causal"] else length)
+    length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
+    fixed = _fixed(heads, length, d, bool(problem["causal"]), str(q.device))
+    own = (fixed.places + seed) % fixed.visible
     factor = lone_factor(d)
-    gain = math.sqrt(LARGE_DOT / (factor * d)) if len(heads) * length >= FEW_ROWS else 1.0
+    gain = math.sqrt(LARGE_DOT / (factor * d)) if heads * length >= FEW_ROWS else 1.0
     k.addcmul_((k @ u)[..., None], u, value=-1)
     k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
     alike = torch.add(q / gain, away, alpha=-20)
-    q.copy_(torch.where((rows % 2 == 0)[:, None], gain * factor * own_keys, alike))
+    q.copy_(torch.where(fixed.second, gain * factor * own_keys, alike))
     k.mul_(gain).add_(u, alpha=math.sqrt(d))
-    sign = 1 - 2 * (torch.arange(d, device=q.device) % 2)
     share = torch.erf(v.abs() / math.sqrt(2))  # 0 to 1, all alike
-    v.copy_(sign * LARGEST[dtype_named(problem.dtype).name] * (0.2 + 0.8 * share))
+    v.copy_(fixed.sign * LARGEST[dtype_named(problem.dtype).name] * (0.2 + 0.8 * share))
+
+
+class _Fixed(NamedTuple):
+    """What `large` is made of besides noise and seed."""
+
+    places: Tensor
+    """(B·H, L): whole numbers, which say the key of its own of a query."""
+    visible: Tensor
+    """(L,): keys that a query sees."""
+    second: Tensor
+    """(L, 1): whether a query has a key of its own."""
+    sign: Tensor
+    """(D,): 1 and -1 by turns."""
+
+
+@lru_cache(maxsize=1024)
+def _fixed(heads: int, length: int, d: int, causal: bool, torch_device: str) -> _Fixed:
+    import torch
+
+    rows, columns = (torch.arange(size, device=torch_device) for size in (length, d))
+    places = rows * 7919 + torch.arange(heads, device=torch_device)[:, None] * 611953
+    visible = rows + 1 if causal else rows * 0 + length
+    return _Fixed(places, visible, (rows % 2 == 0)[:, None], 1 - 2 * (columns % 2))

@@ -16,7 +16,11 @@ LARGEST_TILE = 256
 
 def around_tiles(problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
     """Two heads, lengths around each tile (tile ± 1, tile), 1, and ragged ones over several tiles."""
-    tiles = _known(tiles)
+    return _around(problem, tuple(_known(tiles)))
+
+
+@lru_cache(maxsize=256)
+def _around(problem: Problem, tiles: tuple[int, ...]) -> tuple[Problem, ...]:
     low, high = tiles[0], tiles[-1]
     several = high * max(2, min(5, 512 // high)) - 5  # a pipeline of stages must fill and drain
     # one key more than whole tiles is the length that masks are most often wrong at

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, load_
 from evo.trial import Problem
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
 _call = load_module(Path(__file__).with_name("call.py"))
@@ -105,7 +105,7 @@ class Attention(Task):
         import torch
 
         shape = tuple(problem.sizes.values())
-        rng = torch.Generator(device=torch_device).manual_seed(seed)
+        rng = _generator(torch_device).manual_seed(seed)
         # in place, and all three at once: on a GPU each operation takes the host 8 µs
         drawn = torch.randn((3, *shape), generator=rng, device=torch_device)
         q, k, v = drawn.unbind()
@@ -218,7 +218,14 @@ class _Constants(NamedTuple):
     """±u by turns, so long that scores are ±80: (L, D); the first is +."""
 
 
-@lru_cache(maxsize=256)
+@cache
+def _generator(torch_device: str) -> Generator:
+    import torch
+
+    return torch.Generator(device=torch_device)
+
+
+@lru_cache(maxsize=1024)
 def _constants(length: int, d: int, torch_device: str) -> _Constants:
     import torch
 
@@ -270,9 +277,7 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
     import torch
 
     length, d, rows = problem["L"], problem["D"], fixed.rows
-    heads = torch.arange(problem["B"] * problem["H"], device=rows.device)
-    causal = bool(problem["causal"])
-    own = _own_keys(length, len(heads), seed, rows + 1 if causal else rows * 0 + length, causal)
+    own = _own_keys(length, problem["B"] * problem["H"], seed, rows, bool(problem["causal"]))
     if problem["causal"]:
         own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
     # keys across u, which q, a multiple of k_own, does not see; what lies along u lowers all its scores
@@ -288,24 +293,27 @@ STRETCH = 128
 """Keys of the longest tile that `_own_keys` was made for."""
 
 
-def _own_keys(length: int, heads: int, seed: int, visible: Tensor, causal: bool) -> Tensor:
-    """(heads, L): for each query of each head a key below `visible`, (L,). Where all keys are visible, those
-    of a head are all keys. Over the heads, and over seeds from a multiple of 16 on, soon all pairs of (row
-    mod tile, key mod tile) are met, for every tile that is a power of two up to STRETCH: the rows of one
-    remainder have consecutive keys in each head, those of other heads and seeds lie between or follow."""
+def _own_keys(length: int, heads: int, seed: int, rows: Tensor, causal: bool) -> Tensor:
+    """(heads, L): for each query, of `rows` (L,), of each head a key that it sees. Where all keys are
+    visible, those of a head are all keys. Over the heads, and over seeds from a multiple of 16 on, soon all
+    pairs of (row mod tile, key mod tile) are met, for every tile that is a power of two up to STRETCH: the
+    rows of one remainder have consecutive keys in each head, those of other heads and seeds lie between or
+    follow."""
     by_heads = {8 << bit for bit in range((min(heads, 16) - 1).bit_length())}
     steps = [
         step for step in (4, 64, 32, 16, 8, 2, 1) if step not in by_heads and 2 * step > length // STRETCH
     ]
     turn = seed % 16 >> causal  # causal: a query has a key of its own at every second seed
     onward = sum(step for bit, step in enumerate(steps) if turn >> bit & 1) + 165 * (seed // 16)
-    keys = (_turns(length, heads, str(visible.device)) + onward) % length
-    place = keys % STRETCH
+    keys = (_turns(length, heads, str(rows.device)) + onward) % length
+    if not causal:
+        return keys
+    visible, place = rows + 1, keys % STRETCH
     stretches = ((visible - place + STRETCH - 1) // STRETCH).clamp_min(1)
     return (place + STRETCH * (keys // STRETCH % stretches)) % visible
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _turns(length: int, heads: int, torch_device: str) -> Tensor:
     """(heads, L) whole numbers, in each head all below L from some start on: those of rows that agree in
     their last bits follow each other."""
