@@ -1,8 +1,7 @@
 """evo: evolutionary search for the fastest correct CUDA kernel.
 
-What a task or template file needs, and no other name is promised:
+The names below are promised, and no others (docs/python.md explains them). Beside them a template file has
 
-    from evo import In, InOut, Out, Task
     from evo.template import template
 """
 
@@ -14,6 +13,9 @@ from typing import TYPE_CHECKING
 from evo.version import __version__
 
 if TYPE_CHECKING:
+    from evo.api.search import search
+    from evo.api.study import Study, load_study
+    from evo.api.trial import Trial
     from evo.task import Families, Flag, In, InOut, Out, Relation, Task, Tolerance
     from evo.trial import Problem
 
@@ -25,12 +27,22 @@ __all__ = [
     "Out",
     "Problem",
     "Relation",
+    "Study",
     "Task",
     "Tolerance",
+    "Trial",
     "__version__",
+    "load_study",
+    "search",
 ]
 
-_FOUND_IN = dict.fromkeys(__all__, "evo.task") | {"Problem": "evo.trial"}
+_FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
+    "Problem": "evo.trial",
+    "Study": "evo.api.study",
+    "Trial": "evo.api.trial",
+    "load_study": "evo.api.study",
+    "search": "evo.api.search",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -60,6 +60,8 @@ class EvoError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # where Python itself shows the error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.hint)

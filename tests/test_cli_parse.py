@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from evo.api.values import parse_budget, parse_bytes, parse_problem
 from evo.cli.ahead import device_of, first_evaluator
-from evo.cli.parse import parse_budget, parse_bytes, parse_problem
 from evo.errors import UsageError
 from evo.task import load_task
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from evo.api.values import DATABASE, parse_problem, task_folders
 from evo.cli.options import (
-    DATABASE,
     DEFAULT_TASK,
     DatabaseOption,
     DtypeOption,
@@ -23,7 +23,7 @@ from evo.cli.options import (
     gpu_names,
     open_store,
 )
-from evo.cli.parse import form_of, notice, parse_problem, task_folders
+from evo.cli.parse import form_of, notice
 
 
 def promote(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.values import DATABASE, parse_problem, task_folders
 from evo.cli.options import (
-    DATABASE,
     DEFAULT_TASK,
     MOST,
     MOST_PROCESSES,
@@ -34,7 +34,7 @@ from evo.cli.options import (
     open_cache,
     template_names,
 )
-from evo.cli.parse import form_of, notice, parse_problem, put, say, stdout, task_folders
+from evo.cli.parse import form_of, notice, put, say, stdout
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:

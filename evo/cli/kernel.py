@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.values import DATABASE
 from evo.cli.options import (
-    DATABASE,
     MOST_PROCESSES,
     CacheOption,
     DatabaseOption,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.cli.parse import OWN_TASKS, notice
+from evo.api.values import DATABASE, OWN_TASKS
+from evo.cli.parse import notice
 from evo.errors import EvoError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TASK = "attention"
 """The task of a command that is told of none."""
-DATABASE = "runs/evo.db"
 MOST_PROCESSES = 1024
 """At work at once; more than a machine has cores for."""
 MOST = 1_000_000

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.values import parse_problem, task_folders
 from evo.cli.options import (
     CacheOption,
     DeviceOption,
@@ -24,7 +25,7 @@ from evo.cli.options import (
     nvcc_or_environment,
     open_cache,
 )
-from evo.cli.parse import form_of, notice, parse_problem, say, stdout, task_folders
+from evo.cli.parse import form_of, notice, say, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:

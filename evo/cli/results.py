@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.values import DATABASE, parse_problems, task_folders
 from evo.cli.options import (
-    DATABASE,
     DEFAULT_TASK,
     MOST,
     WHAT,
@@ -33,7 +33,7 @@ from evo.cli.options import (
     task_names,
     template_names,
 )
-from evo.cli.parse import form_of, notice, parse_problems, put, put_code, stdout, task_folders
+from evo.cli.parse import form_of, notice, put, put_code, stdout
 from evo.errors import MachineError, UnknownName, UsageError
 
 if TYPE_CHECKING:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.values import DATABASE, parse_bytes, parse_problem, task_folders
 from evo.cli.options import (
-    DATABASE,
     DEFAULT_TASK,
     HOW,
     BudgetOption,
@@ -41,30 +38,13 @@ from evo.cli.options import (
     nvcc_or_environment,
     open_cache,
     open_store,
-    parse_ranking,
     study_names,
 )
-from evo.cli.parse import (
-    form_of,
-    notice,
-    notice_table,
-    parse_budget,
-    parse_bytes,
-    parse_problem,
-    put,
-    stderr,
-    task_folders,
-)
-from evo.errors import NothingFound, UnknownName, UsageError
-from evo.version import __version__
+from evo.cli.parse import form_of, notice, put
+from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
-    from evo.child import Spare
-    from evo.evaluate.pool import Pool
-    from evo.loop import Progress, SearchResult, SearchSpace
-    from evo.store import Store
-    from evo.study import Setup, Study
-    from evo.trial import Problem
+    from evo.api.study import Study
 
 
 def search(
@@ -105,28 +85,11 @@ def search(
       evo search rmsnorm --templates ~/kernels --budget 5m
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
-    from evo.study import Setup
-    from evo.task import load_task
+    told = {name: value for name, value in locals().items() if name not in ("context", "json")}
+    from evo.api.search import search as run  # its parameters have the names of the options
 
-    budget_s = parse_budget(budget, rate)
-    folders = task_folders(templates)
-    loaded = load_task(task, folders)
-    problem = parse_problem(loaded, shape, dtype, flag or ())
-    asked = replace(
-        _study_on(problem, device, gpu, target, smem_limit, budget_s),
-        name=study or "",
-        templates=tuple(template or ()),
-        strategy=strategy,
-        seed=seed,
-        workers=workers or os.cpu_count() or 1,
-        rate=rate,
-        accept_unproven=accept_unproven,
-        ranking=parse_ranking(loaded, rank),
-        folders=tuple(map(str, folders)),
-    )
-    setup = Setup.of(asked, open_cache(cache).root, nvcc_or_environment(nvcc))
-    result = _begin(setup, database, warm_start or (), context.obj)
-    _conclude(result, json)
+    told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
+    _conclude(run(**told, spare=context.obj), json)
 
 
 def resume(
@@ -153,24 +116,11 @@ def resume(
       evo resume attention-1
       evo resume attention-1 --budget +2h
     """
-    from evo.study import Setup
+    from evo.api.study import load_study
 
-    with open_store(database) as store:
-        found = store.study(study)
-        rate = rate or found.rate
-        if budget is not None:
-            more = found.budget_s if budget.startswith("+") else 0.0
-            total_s = more + parse_budget(budget.removeprefix("+"), rate)
-            found = replace(found, budget_s=total_s, rate=rate)  # stored when the search has the study
-        if not found.left_s:
-            raise UsageError(
-                f"study {study} has spent its budget of {found.budget_s:g} s",
-                f"give it more: evo resume {study} --budget +10m",
-            )
-        setup = Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc))
-        with _pool(setup, context.obj) as pool:
-            result = _run(setup, store, _search_spaces(setup), pool)
-    _conclude(result, json)
+    root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
+    found = load_study(study, database=database, cache=root, nvcc=compiler)
+    _conclude(found.resume(budget, rate=rate, spare=context.obj), json)
 
 
 def confirm(
@@ -262,113 +212,16 @@ def space(
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
 
 
-def _study_on(
-    problem: Problem,
-    device: str,
-    gpu: str | None,
-    target: str | None,
-    smem_limit: str | None,
-    budget_s: float,
-) -> Study:
-    """A study of `problem` on a device, without a name and as a study is by default."""
-    from evo.device.open import choose_device
-    from evo.study import Study
-
-    chosen, stands_for = choose_device(device, gpu, target)
-    return Study(
-        name="",
-        problem=problem,
-        device=chosen,
-        gpu=stands_for.name,
-        templates=(),
-        budget_s=budget_s,
-        target=target or "",
-        smem_limit=parse_bytes(smem_limit) if smem_limit else None,
-        versions={"evo": __version__},
-    )
-
-
-def _begin(setup: Setup, database: str, warm_start: Sequence[str], spare: Spare | None) -> SearchResult:
-    """The first search of a study; only now it is in the store."""
-    with _pool(setup, spare) as pool:
-        spaces = _search_spaces(setup)
-        with open_store(database, create=True) as store:
-            created = _created(store, setup.study, spaces, warm_start)
-            return _run(replace(setup, study=created), store, spaces, pool)
-
-
-def _pool(setup: Setup, spare: Spare | None) -> Pool:
-    """The processes that evaluate. What the machine lacks is told here, before a study is made."""
-    from evo.evaluate import EvaluatorSpec
-    from evo.evaluate.pool import Pool
-
-    return Pool(EvaluatorSpec.of(setup), setup.study.workers, spare=spare)
-
-
-def _created(
-    store: Store, asked: Study, spaces: Mapping[str, SearchSpace], warm_start: Sequence[str]
-) -> Study:
-    """The study, now in the store: with a name, its templates, and the studies that it learns from."""
-    from evo.loop.warm_start import warm_start_sources
-    from evo.strategy import STRATEGIES
-
-    if asked.strategy not in STRATEGIES:
-        raise UnknownName.among("strategy", asked.strategy, list(STRATEGIES))
-    name = asked.name or store.unused_name(asked.problem.task)
-    named = replace(asked, name=name, templates=tuple(spaces))
-    return store.create(replace(named, warm_start=warm_start_sources(store, named, warm_start)))
-
-
-def _search_spaces(setup: Setup) -> dict[str, SearchSpace]:
-    """The feasible points of the study's templates; says on stderr what there is to search."""
-    from evo.loop import search_spaces
-    from evo.report.overview import space_table
-
-    spaces = search_spaces(setup.templates, setup.limits, setup.study.problem)
-    for name, space in spaces.items():
-        notice_table(space_table(name, space.feasible))
-    return spaces
-
-
-def _run(setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Pool) -> SearchResult:
-    """Searches, and shows on stderr how it goes."""
-    from evo.confirm import PATIENT_S, reserve_s
-    from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
-    from evo.device.open import is_gpu
-    from evo.loop import search as run
-    from evo.report.live import study_line, view_on
-
-    study = setup.study
-    notice(study_line(study))
-
-    def confirm_worker(left_s: float) -> WorkerProcess:
-        # by the reserve as well: a confirmation that goes on has the baselines that it began with
-        patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
-        return WorkerProcess(WorkerSpec.of(setup, patient))
-
-    try:
-        with view_on(stderr()) as view:
-            if not is_gpu(study.device):  # an estimate is a model's word: there is nothing to confirm
-                return run(study, store, spaces, workers, view.show)
-            with closing(EmulatorAhead(setup.cache)) as emulator:
-
-                def show(progress: Progress) -> None:
-                    if progress.latest:  # not before: it would delay the first trial
-                        emulator.build()
-                    view.show(progress)
-
-                return run(study, store, spaces, workers, show, confirm_worker)
-    except KeyboardInterrupt:
-        notice(f"stopped at once; go on with: evo resume {study.name}")
-        raise
-
-
-def _conclude(result: SearchResult, json: bool) -> None:
+def _conclude(found: Study, json: bool) -> None:
+    """Says what the search that is over found."""
     from evo.report import duration
     from evo.report.confirmed import unconfirmed_lines
     from evo.report.leaderboard import leaderboard_records, leaderboards
     from evo.report.overview import dead_parameters_text, failures_table
+    from evo.report.screen import StderrScreen
 
+    result = found.result
+    assert result is not None
     study, progress = result.study, result.progress
     groups = {study.name: study.baseline_groups()}
     for line in unconfirmed_lines(result.confirmation):
@@ -378,7 +231,7 @@ def _conclude(result: SearchResult, json: bool) -> None:
     else:
         put(leaderboards(result.best, groups), "text")
     if result.failures:
-        notice_table(failures_table(result.failures))
+        StderrScreen().table(failures_table(result.failures))
     for line in dead_parameters_text(result.dead):
         notice(line)
     notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")

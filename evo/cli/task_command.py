@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from evo.api.values import task_folders
 from evo.cli.options import DEFAULT_TASK, WHAT
-from evo.cli.parse import problem_names, task_folders
+from evo.cli.parse import problem_names
 from evo.errors import EvoError
 
 if TYPE_CHECKING:

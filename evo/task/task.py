@@ -172,6 +172,7 @@ class Task:
 
     @property
     def example(self) -> Problem:
+        """The problem that a search has where none is named."""
         return next(iter(self.problems.values()))[0]
 
     # ---- problems

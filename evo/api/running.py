@@ -1,0 +1,113 @@
+"""A search from its setup to its result: the processes, the database, and what is shown meanwhile.
+
+`evo.search`, `Study.resume` and the command line all come here. What only one step needs is imported there:
+the first evaluator starts while Optuna and SQLAlchemy are imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evo.errors import UnknownName
+
+if TYPE_CHECKING:
+    from evo.child import Spare
+    from evo.evaluate.pool import Pool
+    from evo.loop import Progress, SearchResult, SearchSpace
+    from evo.report.screen import Screen
+    from evo.store import Store
+    from evo.study import Setup, Study
+
+
+def open_store(database: str, screen: Screen, create: bool = False) -> Store:
+    from evo.store import Store
+
+    return Store(database, create=create, notice=screen.notice)
+
+
+def begin(
+    setup: Setup, database: str, warm_start: Sequence[str], screen: Screen, spare: Spare | None = None
+) -> SearchResult:
+    """The first search of a study; only when the machine has what it needs is it in the store. `spare`: a
+    process that becomes the first evaluator."""
+    with _pool(setup, spare) as pool:
+        spaces = _search_spaces(setup, screen)
+        with open_store(database, screen, create=True) as store:
+            created = _created(store, setup.study, spaces, warm_start)
+            return _run(replace(setup, study=created), store, spaces, pool, screen)
+
+
+def go_on(setup: Setup, database: str, screen: Screen, spare: Spare | None = None) -> SearchResult:
+    """A further search of a study that is in the store."""
+    with open_store(database, screen) as store, _pool(setup, spare) as pool:
+        return _run(setup, store, _search_spaces(setup, screen), pool, screen)
+
+
+def _pool(setup: Setup, spare: Spare | None) -> Pool:
+    """The processes that evaluate. What the machine lacks is told here, before a study is made."""
+    from evo.evaluate import EvaluatorSpec
+    from evo.evaluate.pool import Pool
+
+    return Pool(EvaluatorSpec.of(setup), setup.study.workers, spare=spare)
+
+
+def _created(
+    store: Store, asked: Study, spaces: Mapping[str, SearchSpace], warm_start: Sequence[str]
+) -> Study:
+    """The study, now in the store: with a name, its templates, and the studies that it learns from."""
+    from evo.loop.warm_start import warm_start_sources
+    from evo.strategy import STRATEGIES
+
+    if asked.strategy not in STRATEGIES:
+        raise UnknownName.among("strategy", asked.strategy, list(STRATEGIES))
+    name = asked.name or store.unused_name(asked.problem.task)
+    named = replace(asked, name=name, templates=tuple(spaces))
+    return store.create(replace(named, warm_start=warm_start_sources(store, named, warm_start)))
+
+
+def _search_spaces(setup: Setup, screen: Screen) -> dict[str, SearchSpace]:
+    """The feasible points of the study's templates; shows what there is to search."""
+    from evo.loop import search_spaces
+    from evo.report.overview import space_table
+
+    spaces = search_spaces(setup.templates, setup.limits, setup.study.problem)
+    for name, space in spaces.items():
+        screen.table(space_table(name, space.feasible))
+    return spaces
+
+
+def _run(
+    setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Pool, screen: Screen
+) -> SearchResult:
+    """Searches, and shows how it goes."""
+    from evo.confirm import PATIENT_S, reserve_s
+    from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
+    from evo.device.open import is_gpu
+    from evo.loop import search as run
+    from evo.report.live import study_line
+
+    study = setup.study
+    screen.notice(study_line(study))
+
+    def confirm_worker(left_s: float) -> WorkerProcess:
+        # by the reserve as well: a confirmation that goes on has the baselines that it began with
+        patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
+        return WorkerProcess(WorkerSpec.of(setup, patient))
+
+    try:
+        with screen.view() as view:
+            if not is_gpu(study.device):  # an estimate is a model's word: there is nothing to confirm
+                return run(study, store, spaces, workers, view.show)
+            with closing(EmulatorAhead(setup.cache)) as emulator:
+
+                def show(progress: Progress) -> None:
+                    if progress.latest:  # not before: it would delay the first trial
+                        emulator.build()
+                    view.show(progress)
+
+                return run(study, store, spaces, workers, show, confirm_worker)
+    except KeyboardInterrupt:
+        screen.notice(f"stopped at once; go on with: evo resume {study.name}")
+        raise

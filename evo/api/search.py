@@ -1,0 +1,125 @@
+"""`evo.search`: from what a person asks for to a study with its result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evo.api.running import begin
+from evo.api.study import Study
+from evo.api.values import (
+    DATABASE,
+    Flags,
+    Paths,
+    Shape,
+    parse_budget,
+    parse_bytes,
+    parse_problem,
+    task_folders,
+    whole,
+)
+from evo.cache import default_folder
+from evo.device.open import choose_device
+from evo.report.screen import screen
+from evo.study import Setup
+from evo.study import Study as Record
+from evo.task import Task, load_task
+from evo.timing import ranking_named
+from evo.version import __version__
+
+if TYPE_CHECKING:
+    from evo.child import Spare
+    from evo.trial import Problem
+
+LARGEST_SEED = 2**63 - 1
+MOST_WORKERS = 1024
+
+
+def search(
+    task: str | os.PathLike[str],
+    *,
+    budget: str | float,
+    rate: float | None = None,
+    study: str | None = None,
+    shape: Shape | None = None,
+    flag: Flags | None = None,
+    dtype: str | None = None,
+    template: str | Sequence[str] | None = None,
+    templates: Paths | None = None,
+    strategy: str = "evo",
+    seed: int = 0,
+    warm_start: str | Sequence[str] | None = None,
+    rank: str = "worst",
+    accept_unproven: bool = False,
+    workers: int | None = None,
+    device: str = "auto",
+    gpu: str | None = None,
+    target: str | None = None,
+    smem_limit: str | int | None = None,
+    database: str | os.PathLike[str] = DATABASE,
+    cache: str | os.PathLike[str] | None = None,
+    nvcc: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    spare: Spare | None = None,
+) -> Study:
+    """Searches for the fastest correct kernel of `task`; the study with what was found.
+
+    `task`: a name, or the folder that has its task.py. The other names and defaults are those of the options
+    of `evo search`, which its --help explains; no environment variable is read. `budget`: "90m", seconds, or
+    "$7" at `rate` dollars an hour. `shape`: "1,8,512", numbers in that order, or a mapping by name. `flag`: a
+    mapping, or "NAME=VALUE" texts. `progress=False` is silent. `spare`: a process that becomes the first
+    evaluator.
+
+    Ctrl-C (a notebook's interrupt) ends the search, keeps every trial and gives the study; a second one is a
+    KeyboardInterrupt. Raises EvoErrors: UsageError for what cannot be, MachineError for what this machine
+    lacks, NothingFound where no kernel is correct (the study has the reasons)."""
+    loaded, folders = _found(task, task_folders(templates))
+    problem = parse_problem(loaded, shape, dtype, flag or ())
+    asked = replace(
+        _study_on(problem, device, gpu, target, parse_budget(budget, rate)),
+        **_chosen(strategy, seed, workers, smem_limit),
+        name=study or "",
+        templates=_several(template),
+        rate=rate,
+        accept_unproven=accept_unproven,
+        ranking=ranking_named(rank, loaded),
+        folders=tuple(map(str, folders)),
+    )
+    tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
+    place = os.fspath(database)
+    result = begin(Setup.of(asked, *tools), place, _several(warm_start), screen(progress), spare)
+    return Study(result.study.name, place, *tools, result)
+
+
+def _study_on(problem: Problem, device: str, gpu: str | None, target: str | None, budget_s: float) -> Record:
+    """A study of `problem` on a device, without a name and as a study is by default."""
+    chosen, stands_for = choose_device(device, gpu, target)
+    versions = {"evo": __version__}
+    return Record("", problem, chosen, stands_for.name, (), budget_s, target=target or "", versions=versions)
+
+
+def _chosen(strategy: str, seed: int, workers: int | None, smem_limit: str | int | None) -> dict[str, Any]:
+    """Fields of a study whose values have limits."""
+    return {
+        "strategy": strategy,
+        "seed": whole("seed", seed, 0, LARGEST_SEED),
+        "workers": whole("workers", workers or os.cpu_count() or 1, 1, MOST_WORKERS),
+        "smem_limit": parse_bytes(smem_limit) if smem_limit else None,
+    }
+
+
+def _found(task: str | os.PathLike[str], folders: tuple[Path, ...]) -> tuple[Task, tuple[Path, ...]]:
+    """The task, and the folders of templates with the one that it lies in."""
+    named = os.fspath(task)
+    if isinstance(task, str) and os.sep not in named:
+        return load_task(named, folders), folders
+    folder = Path(named).resolve()
+    folders = tuple(dict.fromkeys((folder.parent, *folders)))
+    return load_task(folder.name, folders), folders
+
+
+def _several(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names or ())

@@ -1,0 +1,159 @@
+"""`import evo` in Python: what is promised, what it costs, and a search on the emulator."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from command import ROOT
+
+import evo
+from evo.cli import search as commands
+from evo.errors import NothingFound, UnknownName, UsageError
+
+TOYS = ROOT / "tests/toys"
+
+
+@pytest.mark.parametrize("name", [name for name in evo.__all__ if name != "__version__"])
+def test_a_public_name_is_documented(name: str) -> None:
+    found = getattr(evo, name)
+    assert inspect.getdoc(found)
+    assert f"`{name}`" in (ROOT / "docs/python.md").read_text()
+    for member, value in vars(found).items() if inspect.isclass(found) else ():
+        if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+            assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_no_other_name_is_public() -> None:
+    assert set(evo.__all__) <= set(dir(evo)) | set(evo._FOUND_IN)
+    with pytest.raises(AttributeError, match="no attribute 'tuned'"):
+        _ = evo.tuned
+
+
+def test_importing_evo_brings_nothing() -> None:
+    code = "import sys; before = set(sys.modules); import evo; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.split(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names == {"evo"}
+
+
+def test_the_parameters_are_the_options() -> None:
+    def names(function: object) -> set[str]:
+        return set(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+    assert names(evo.search) - {"progress", "spare"} == names(commands.search) - {"context", "json"}
+    resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
+    assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study"}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> evo.Study:
+    """A search of a toy by its folder, until nothing is left."""
+    database = tmp_path_factory.mktemp("runs") / "evo.db"
+    return evo.search(
+        TOYS / "saxpy", shape={"N": 1000}, budget=100, device="emulator", workers=1, database=database,
+        progress=False, study="mine",
+    )  # fmt: skip
+
+
+@pytest.mark.nvcc
+def test_a_search_gives_its_study(study: evo.Study, capsys: pytest.CaptureFixture[str]) -> None:
+    again = evo.load_study("mine", database=study.database)
+    best = again.best
+    assert best is not None
+    assert again.status == "exhausted"
+    assert again.problem == "saxpy N=1000 fp32"
+    assert (best.status, best.template, best.median_us, best.reason) == ("GREEN", "saxpy", None, "")
+    assert best.estimate_us is not None
+    assert set(best.parameters) == {"block_size_x", "per_thread"}
+    assert best.source.startswith("// evo ")
+    assert again.trial(best.number).name == best.name == f"mine/{best.number}"
+    assert repr(again) == repr(study)
+    assert "12 trials, 12 correct" in repr(study)
+    assert f"best <Trial {best.name} GREEN ~" in repr(study)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.nvcc
+def test_trials_are_a_frame_or_a_list(study: evo.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, ranked = study.trials(), study.leaderboard(limit=3)
+    assert list(frame["number"]) == list(range(12))
+    assert set(frame["status"]) == {"GREEN"}
+    assert set(frame["params_block_size_x"]) == {64, 128, 256, 512}
+    assert len(ranked) == 3
+    assert ranked["estimate_us"].is_monotonic_increasing
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as where it is not installed
+    listed = study.trials()
+    assert listed[3]["params_per_thread"] == frame["params_per_thread"][3]
+    assert [row["number"] for row in study.leaderboard(limit=3)] == list(ranked["number"])
+
+
+@pytest.mark.nvcc
+def test_a_study_goes_on(study: evo.Study, capsys: pytest.CaptureFixture[str]) -> None:
+    assert study.resume("+1m").result
+    assert study.result
+    assert study.result.stopped == "exhausted"
+    assert "12 trials" in capsys.readouterr().err
+    assert len(study.trials()) == 12
+    with pytest.raises(UsageError, match="has spent its budget"):
+        study.resume(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"budget": "soon"}, "malformed budget: soon"),
+        ({"budget": -1.0}, "cannot be negative"),
+        ({"workers": -2}, "workers cannot be -2"),
+        ({"seed": -1}, "seed cannot be -1"),
+        ({"shape": {"columns": 3}}, "saxpy has no size columns"),
+        ({"shape": (1, 2)}, "malformed shape: 1,2"),
+        ({"device": "tpu"}, "unknown device: tpu"),
+        ({"flag": {"causal": True}}, "unknown flag: causal"),
+        ({"smem_limit": "much"}, "malformed size: much"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(
+    tmp_path: Path, changed: dict[str, object], said: str
+) -> None:
+    asked = {"budget": 5, "device": "emulator", "templates": str(TOYS)} | changed
+    with pytest.raises(UsageError, match=said):
+        evo.search("saxpy", database=tmp_path / "evo.db", **asked)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_shows_its_hint_in_python(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="unknown task: saxpi") as caught:
+        evo.search("saxpi", budget=1, templates=TOYS, database=tmp_path / "evo.db")
+    assert caught.value.__notes__[0].startswith("hint: did you mean saxpy?")
+    assert NothingFound("nothing").__dict__.get("__notes__") is None
+
+
+@pytest.mark.nvcc
+def test_ctrl_c_ends_a_search_and_gives_the_study(tmp_path: Path) -> None:
+    database = tmp_path / "evo.db"
+
+    def interrupt() -> None:
+        while True:
+            time.sleep(0.2)
+            if database.exists() and len(evo.load_study("long", database=database).trials()) >= 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    watching = threading.Thread(target=interrupt, daemon=True)
+    watching.start()
+    found = evo.search(
+        "attention", shape="1,1,16,32", budget="10m", device="emulator", workers=1, database=database,
+        study="long", progress=False,
+    )  # fmt: skip
+    watching.join()
+    assert found.status == "interrupted"
+    assert found.result
+    assert found.result.stopped == "interrupted"
+    assert len(found.trials()) >= 2
