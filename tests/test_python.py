@@ -11,12 +11,19 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from command import ROOT
 
 import evo
+from evo.api.kernel import problem_of
 from evo.cli import search as commands
 from evo.errors import NothingFound, UnknownName, UsageError
+from evo.evaluate import EvaluatorSpec
+from evo.study import Setup
+from evo.study import Study as Record
+from evo.task import load_task
 
 TOYS = ROOT / "tests/toys"
 
@@ -50,6 +57,13 @@ def test_the_parameters_are_the_options() -> None:
     assert names(evo.search) - {"progress", "spare"} == names(commands.search) - {"context", "json"}
     resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
     assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study"}
+
+
+def test_what_a_study_ranks_by_reaches_what_times() -> None:
+    task = load_task("attention")
+    record = Record("s", task.example, "emulator", "L4", (), 1.0, ranking="mean", accept_unproven=True)
+    spec = EvaluatorSpec.of(Setup.of(record, ROOT))
+    assert (spec.ranking, spec.accept_unproven) == ("mean", True)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +106,49 @@ def test_trials_are_a_frame_or_a_list(study: evo.Study, monkeypatch: pytest.Monk
     listed = study.trials()
     assert listed[3]["params_per_thread"] == frame["params_per_thread"][3]
     assert [row["number"] for row in study.leaderboard(limit=3)] == list(ranked["number"])
+
+
+@pytest.mark.nvcc
+def test_the_kernel_of_a_trial_runs_on_tensors_and_arrays(study: evo.Study) -> None:
+    best = study.best
+    assert best
+    x, y = torch.randn(1000), torch.randn(1000)
+    expected = 2 * x + y
+    assert best.kernel(x, y) is y, "it changes y in place"
+    assert torch.equal(y, expected)
+    few = np.arange(77, dtype=np.float32)  # another problem of the task
+    out = best.kernel(y=few.copy(), x=few)
+    assert isinstance(out, np.ndarray)
+    assert np.array_equal(out, 3 * few)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((torch.ones(9),), "input y is missing"),
+        ((torch.ones(9), torch.ones(8)), "N is 9 in x and 8 in y"),
+        ((torch.ones(9), torch.ones(9).double()), "y is of torch.float64"),
+        ((torch.ones(9), torch.ones(3, 3)), "y has 2 dimensions"),
+        ((torch.ones(9), torch.ones(9), torch.ones(9)), "3 tensors for 2 inputs"),
+        ((torch.ones(9), [1.0]), "y is a list"),
+        ((torch.ones(9), torch.ones(18)[::2]), "y is written and not contiguous"),
+        ((torch.ones(9), torch.ones(9, device="meta")), "tensors lie on cpu, meta"),
+    ],
+    ids=str,
+)
+def test_tensors_that_do_not_fit_are_refused(study: evo.Study, given: tuple[object, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        study.trial(0).kernel(*given)
+
+
+def test_the_sizes_of_a_problem_are_read_off_shapes() -> None:
+    task = load_task("attention")
+    shapes = dict.fromkeys("qkv", (2, 3, 50, 64))
+    tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
+    found = problem_of(task, task.example, tensors)
+    assert found.sizes == {"B": 2, "H": 3, "L": 50, "D": 64}
+    assert (found.dtype, found.flags) == (task.example.dtype, task.example.flags)
 
 
 @pytest.mark.nvcc

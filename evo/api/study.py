@@ -46,7 +46,7 @@ class Study:
         """The SQLite file or PostgreSQL URL that it is in."""
         self.result = result
         """What the last search of this object said at its end; None where there was none."""
-        self._cache, self._nvcc = cache, nvcc
+        self._tools = cache or default_folder(), nvcc
 
     @property
     def problem(self) -> str:
@@ -65,12 +65,12 @@ class Study:
         the search alone, and these before estimates."""
         with self._store() as store:
             rows = store.leaderboard(study=self.name, limit=1)
-            return Trial(store.trial(f"{self.name}/{rows[0].number}")) if rows else None
+            return self._trial(store, rows[0].number) if rows else None
 
     def trial(self, number: int) -> Trial:
         """The trial of that number. UnknownName (an EvoError) if there is none."""
         with self._store() as store:
-            return Trial(store.trial(f"{self.name}/{number}"))
+            return self._trial(store, number)
 
     def trials(self) -> Any:
         """All trials by number: a pandas DataFrame where pandas is installed, else a list of dicts. Columns:
@@ -119,9 +119,15 @@ class Study:
                 f"study {self.name} has spent its budget of {record.budget_s:g} s",
                 f"give it more: evo resume {self.name} --budget +10m",
             )
-        setup = Setup.of(record, self._cache or default_folder(), self._nvcc)
-        self.result = go_on(setup, self.database, screen(progress), spare)
+        self.result = go_on(Setup.of(record, *self._tools), self.database, screen(progress), spare)
         return self
+
+    def _trial(self, store: Store, number: int) -> Trial:
+        def setup() -> Setup:
+            """For running its kernel, also where the study's GPU is not at hand."""
+            return replace(Setup.recorded(self._record()), cache=self._tools[0], nvcc=self._tools[1])
+
+        return Trial(store.trial(f"{self.name}/{number}"), setup)
 
     def _store(self) -> Store:
         return open_store(self.database, screen(True))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from evo.report import point_text, score_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from evo.api.kernel import TrialKernel
+    from evo.study import Setup
     from evo.trial import Trial as Record
     from evo.trial import Value
 
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
 class Trial:
     """One kernel that a study tried. `Study.best` and `Study.trial` give it."""
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
+    def __init__(self, record: Record, setup: Callable[[], Setup]) -> None:
+        self._record, self._setup = record, setup
 
     @property
     def name(self) -> str:
@@ -68,6 +71,22 @@ class Trial:
     def source(self) -> str:
         """Its CUDA source, which compiles by itself."""
         return self._record.candidate.source
+
+    @cached_property
+    def kernel(self) -> TrialKernel:
+        """Runs the kernel on tensors: `trial.kernel(x, y)`, or by name, `trial.kernel(x=x, y=y)`.
+
+        By place are the buffers that it reads, in the task's order; by name any buffer. They are contiguous
+        and of the task's dtypes. CUDA tensors run on their GPU, on torch's current stream, without waiting;
+        CPU tensors and NumPy arrays run on the emulator. Their shapes may be those of another problem of the
+        task. Outputs are allocated unless given; what is changed in place changes. Gives the output, or
+        several by name (NumPy arrays for arrays).
+
+        UsageError where tensors do not fit the task; another EvoError where the kernel does not serve their
+        sizes, or where the emulator sees a forbidden access."""
+        from evo.api.kernel import TrialKernel
+
+        return TrialKernel(self._record.candidate, self._setup)
 
     def __repr__(self) -> str:
         time = score_text(self.median_us, self.estimate_us) if self._record.outcome.correct else self.reason

@@ -264,6 +264,7 @@ class EvaluatorSpec:
             folders=setup.folders,
             nvcc=setup.nvcc,
             problem=study.problem,
+            ranking=study.ranking,
             accept_unproven=study.accept_unproven,
         )
 
