@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from evo.cli import champions, checks, explain, kernel, own, results, search
+from evo.cli import champions, checks, explain, importing, kernel, own, results, search
 from evo.cli.ahead import first_evaluator
 from evo.cli.parse import notice
 from evo.cli.task_command import TaskCommand
@@ -61,7 +61,7 @@ _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
         explain.report,
         explain.export,
     ),
-    "Your own kernel": (own.new, own.try_),
+    "Your own kernel": (own.new, own.try_, importing.import_),
     "One kernel": (kernel.replay, kernel.emulate),
     "Is all of it right": (checks.gate, checks.audit, checks.doctor),
 }

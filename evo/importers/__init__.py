@@ -1,5 +1,6 @@
-"""Tasks and templates made from what people have: a .cu file, or nothing yet."""
+"""Tasks and templates made from what people have: a .cu file, another tool's file, or nothing yet."""
 
+from evo.importers.files import import_file
 from evo.importers.scaffold import Made, make_task
 
-__all__ = ["Made", "make_task"]
+__all__ = ["Made", "import_file", "make_task"]

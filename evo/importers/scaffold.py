@@ -35,18 +35,17 @@ SIDE = 1000
 class Made:
     """The files of a new task, and what is still to be written, if anything is."""
 
+    name: str
     files: tuple[Path, ...]
     missing: str
+    notes: tuple[str, ...] = ()
+    """What a person should know of how it was made."""
 
 
 def make_task(name: str, folder: Path, source: Path | None = None) -> Made:
     """Writes `folder/name/{task.py, name.cu, name.py}`. UsageError where the task is there already, or the
     source has no kernel that is understood."""
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"unusable name: {name}", "small letters, digits and _: my_kernel")
-    place = folder / name
-    if place.exists():
-        raise UsageError(f"{place} is there already", "choose another name, or remove it")
+    place = check_place(name, folder)
     if source is None:
         place.mkdir(parents=True)
         (place / f"{name}.cu").write_text(EXAMPLE.format(name=name))
@@ -61,7 +60,16 @@ def make_task(name: str, folder: Path, source: Path | None = None) -> Made:
     for file, text in files.items():
         (place / file).write_text(text)
     missing = "" if kernel.formula else f"{place / 'task.py'}: say in `compute` what is right"
-    return Made(tuple(place / file for file in files), missing)
+    return Made(name, tuple(place / file for file in files), missing)
+
+
+def check_place(name: str, folder: Path) -> Path:
+    """The folder of a task that is to be made. UsageError for a name that cannot be, or one that is taken."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"unusable name: {name}", "small letters, digits and _: my_kernel")
+    if (folder / name).exists():
+        raise UsageError(f"{folder / name} is there already", "choose another name, or remove it")
+    return folder / name
 
 
 def _sizes(kernel: KernelSource) -> list[str]:

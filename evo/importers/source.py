@@ -82,13 +82,18 @@ def read_source(path: Path) -> KernelSource:
     if len(entries) != 1:
         hint = "a file with one __global__ function that is no template"
         raise UsageError(f"{path} has {len(entries)} kernels", hint)
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    code = without_comments(text)
     signature, body = _function(code, entries[0], path)
     tunables = {name: int(value) for name, value in _MACRO.findall(text)}
     arguments = tuple(_argument(one.strip(), body, path) for one in signature.split(",") if one.strip())
     position = " ".join(line for line in body.split(";") if "blockIdx" in line or "threadIdx" in line)
     block = tuple(name for name in tunables if re.search(rf"\b{name}\b", position))
-    return KernelSource(text, entries[0], arguments, tunables, block, _formula(body, arguments))
+    return KernelSource(text, entries[0], arguments, tunables, block, formula_of(body, arguments))
+
+
+def without_comments(text: str) -> str:
+    """CUDA without its comments."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 
 def _function(code: str, entry: str, path: Path) -> tuple[str, str]:
@@ -118,7 +123,7 @@ def _argument(text: str, body: str, path: Path) -> KernelArgument:
     return KernelArgument(name, TYPES[kind], "inout" if re.search(rf"\b{name}\b", read) else "out")
 
 
-def _formula(body: str, arguments: tuple[KernelArgument, ...]) -> dict[str, str]:
+def formula_of(body: str, arguments: tuple[KernelArgument, ...]) -> dict[str, str]:
     """`y[i] = 2 * x[i] + y[i]` as torch; nothing where an element depends on others."""
     buffers = [argument.name for argument in arguments if argument.role]
     numbers = [argument for argument in arguments if not argument.role]

@@ -1,0 +1,155 @@
+"""The source of another tuner's kernel: what evo cannot take of it, its arguments, its text made whole."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from evo.errors import UsageError
+from evo.importers.source import TYPES, without_comments
+from evo.importers.values import Text
+from evo.template.macros import kernels_in
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]*)"[^\n]*$', re.MULTILINE)
+_UNROLL = re.compile(
+    r"^[ \t]*#[ \t]*pragma[ \t]+unroll[ \t(]+(loop_unroll_factor\w*)\)?[ \t]*$", re.MULTILINE
+)
+_REFUSED = (
+    (r"\b(?:__kernel\b|get_global_id\s*\()", "the kernel is OpenCL", "evo takes CUDA"),
+    (
+        r"__constant__[^;={(]*;",
+        "the kernel has constant memory that the host fills",
+        "make it an argument: const float* __restrict__",
+    ),
+    (r"\btexture\s*<", "the kernel reads a texture", "make it an argument: const float* __restrict__"),
+)
+_VECTOR = re.compile(r"(float|double|int|uint|half|char|uchar|short|long)([234])")
+
+
+@dataclass(frozen=True)
+class SourceArgument:
+    """One argument of a kernel as its source has it. `dtype` is None where the type is a macro or a name of
+    the source; of a vector (float2) it is that of its elements."""
+
+    name: str
+    dtype: str | None
+    pointer: bool
+    constant: bool
+    written: bool
+    read: bool
+    aliased: bool
+    """Whether it is used otherwise than by an index."""
+    accumulated: bool
+    """Whether values are added to what it holds."""
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A source without quoted includes, and the arguments of one kernel."""
+
+    text: str
+    arguments: tuple[SourceArgument, ...]
+    body: str
+
+    def names(self, word: str) -> bool:
+        """Whether the source has the word."""
+        return re.search(rf"\b{word}\b", self.text) is not None
+
+
+def read_kernel(source: Text, entry: str, folders: list[Path]) -> CudaSource:
+    """The kernel `entry` of a source, whose quoted includes lie in `folders`. UsageError with file and line
+    for what evo cannot take."""
+    if found := re.search(r"hip/hip_runtime\.h", source.text):
+        raise UsageError(
+            f"{place_of(source, found[0])}: the kernel is HIP", "evo takes CUDA: name the .cu file"
+        )
+    whole = _with_includes(source.text, source, folders, set())
+    code = without_comments(whole)
+    for pattern, message, hint in _REFUSED:
+        if found := re.search(pattern, code):
+            raise UsageError(f"{place_of(source, found[0])}: {message}: {' '.join(found[0].split())}", hint)
+    if not re.fullmatch(r"[A-Za-z_]\w*", entry):
+        hint = "write a kernel that is no template and calls it with its types"
+        raise UsageError(f"{source.origin}:{source.line}: {entry} is an instance of a C++ template", hint)
+    if entry not in kernels_in(whole):
+        found = re.search(rf"\b{entry}\s*\(", code)
+        what = "is a C++ template" if found else "is not there"
+        hint = f"kernels that are no templates: {', '.join(kernels_in(whole)) or 'none'}"
+        raise UsageError(f"{place_of(source, entry)}: the kernel {entry} {what}", hint)
+    text = _UNROLL.sub(lambda found: f"#if {found[1]} > 0\n{found[0]}\n#endif", whole)
+    signature, body = _function(code, entry, source)
+    arguments = tuple(_argument(one, body, source) for one in signature.split(",") if one.strip())
+    return CudaSource(text, arguments, body)
+
+
+def place_of(source: Text, words: str) -> str:
+    """File and line where a source has these words, or the file's first line."""
+    at = source.text.find(words)
+    return f"{source.origin}:{source.line + (source.text.count(chr(10), 0, at) if at >= 0 else 0)}"
+
+
+def _with_includes(text: str, source: Text, folders: list[Path], pasted: set[Path]) -> str:
+    def content(match: re.Match[str]) -> str:
+        for folder in folders:
+            path = (folder / match[1]).resolve()
+            if path.is_file() and path.is_relative_to(folder.resolve()):
+                if path in pasted:
+                    return ""
+                pasted.add(path)
+                inner = path.read_text(encoding="utf-8", errors="replace")
+                return f"// {path.name}\n{_with_includes(inner, source, folders, pasted)}"
+        hint = "put the file beside the source, or write it into the source"
+        raise UsageError(f"{place_of(source, match[0].strip())}: there is no include {match[1]}", hint)
+
+    return _INCLUDE.sub(content, text)
+
+
+def _function(code: str, entry: str, source: Text) -> tuple[str, str]:
+    """The arguments and the body of a function."""
+    found = re.search(rf"\b{entry}\s*\(([^()]*)\)\s*\{{", code)
+    if not found:
+        hint = "names and types, no defaults, no functions"
+        raise UsageError(f"{place_of(source, entry)}: the arguments of {entry} are not plain", hint)
+    depth, end = 1, found.end()
+    while depth and end < len(code):
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        end += 1
+    return found[1], code[found.end() : end]
+
+
+def _argument(text: str, body: str, source: Text) -> SourceArgument:
+    words = re.sub(r"\b(?:__restrict__|__restrict|const|__grid_constant__|volatile)\b", " ", text)
+    match = re.fullmatch(r"\s*([\w ]+?)\s*(\*?)\s*(\w+)\s*(\[\s*\])?\s*", words)
+    if not match:
+        hint = "a pointer or a number, without structs and functions"
+        raise UsageError(f"{place_of(source, text.strip())}: argument {text.strip()!r} is not taken", hint)
+    kind, name, pointer = " ".join(match[1].split()), match[3], bool(match[2] or match[4])
+    element = _VECTOR.fullmatch(kind)
+    dtype = TYPES.get(element[1].replace("uint", "unsigned") if element else kind)
+    place = rf"\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]"
+    assigned, added = rf"{place}\s*=(?!=)", rf"{place}\s*(?:[-+*/|&^%]|<<|>>)=|{place}\s*(?:\+\+|--)"
+    added = rf"{added}|atomic\w+\s*\(\s*(?:&\s*)?{name}\b"
+    adds = re.search(added, body) is not None
+    left = re.sub(assigned, " ", body)
+    return SourceArgument(
+        name,
+        dtype,
+        pointer,
+        constant=bool(re.search(r"\bconst\b[^*]*\*", text)),
+        written=adds or re.search(assigned, body) is not None,
+        read=re.search(rf"\b{name}\s*\[", left) is not None,
+        aliased=re.search(rf"\b{name}\b(?!\s*\[)", left) is not None,
+        accumulated=adds,
+    )
+
+
+def role_of(argument: SourceArgument, starts_empty: bool, is_output: bool | None) -> str:
+    """Whether a pointer is in, out or inout. `starts_empty`: the tuner fills it with zeros; `is_output`:
+    whether the tuner compares it, where that is said."""
+    if argument.constant or is_output is False:
+        return "in"
+    written = argument.written or bool(is_output) or starts_empty
+    if not written:
+        return "in"
+    return "out" if starts_empty and not argument.read and not argument.accumulated else "inout"

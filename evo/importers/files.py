@@ -1,0 +1,50 @@
+"""`evo import`: which importer takes a file, and what the task is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from evo.errors import UnknownName, UsageError
+from evo.importers.kernel_tuner import read_script
+from evo.importers.scaffold import Made
+from evo.importers.t1 import read_t1
+from evo.importers.tuned import TunedKernel, write_task
+
+KINDS = ("kernel-tuner",)
+Given = Mapping[str, int | float | str]
+
+
+def import_file(
+    kind: str,
+    file: Path,
+    folder: Path,
+    name: str | None = None,
+    kernel: str | None = None,
+    given: Given | None = None,
+    reference: Path | None = None,
+) -> Made:
+    """Writes `folder/NAME` from a file of another tool. UsageError with file and line for what cannot be
+    taken; nothing is written then."""
+    if kind not in KINDS:
+        raise UnknownName.among("kind of file", kind, list(KINDS))
+    for path in (file, reference):
+        if path is not None and not path.is_file():
+            raise UsageError(f"there is no file {path}", "name a file that is there")
+    tuned = _tuned(file, kernel, given or {}, reference)
+    return write_task(name or task_name(tuned.entry), folder, tuned)
+
+
+def _tuned(file: Path, kernel: str | None, given: Given, reference: Path | None) -> TunedKernel:
+    if file.suffix == ".json":
+        if kernel is not None or given:
+            raise UsageError("a T1 file says its kernel and its numbers", "leave out --kernel and --set")
+        return read_t1(file, reference)
+    return read_script(file, kernel, given, reference)
+
+
+def task_name(text: str) -> str:
+    """A name that a task may have, made of another: `19_ReLU` is relu."""
+    words = re.sub(r"[^a-z0-9]+", "_", text.lower())
+    return words.strip("_0123456789") or "kernel"

@@ -1,0 +1,250 @@
+"""A Python script, read statement by statement without running it, up to the calls that one asks for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evo.errors import UsageError
+from evo.importers.expressions import Expressions, bind, truth
+from evo.importers.values import Function, Library, Number, Text, Unknown, unknown_part
+
+LONGEST_LOOP, DEEPEST_CALL = 1000, 20
+LIBRARIES = {"cupy": "numpy", "np": "numpy"}
+"""Modules whose functions make arrays as another's do."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as it is reached: its arguments by position and by name, and the names that it sees."""
+
+    node: ast.Call
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    names: Mapping[str, Any]
+
+
+class _Returned(Exception):
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Script:
+    """The calls of `wanted` in a script. `given`: values of names that only the running script knows."""
+
+    def __init__(self, path: Path, wanted: str, given: Mapping[str, int | float | str]) -> None:
+        try:
+            self.text = path.read_text(encoding="utf-8")
+            self.tree = ast.parse(self.text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {path}", str(error)) from error
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = getattr(error, "lineno", None) or 1
+            raise UsageError(f"{path}:{line}: {error}", "a Python file") from error
+        self.path, self.wanted = path, wanted
+        self.given = {k: v if isinstance(v, str) else Number(v, k) for k, v in given.items()}
+        self.literals: dict[str, int] = {
+            name: value for name, value in given.items() if isinstance(value, int)
+        }
+        """Whole numbers that the script gives a name, which expressions keep."""
+        self.calls: list[Call] = []
+        self._depth = 0
+        self._evaluate = Expressions(self._called, str(path))
+        self._evaluate.watched = self._watch
+        self._read()
+
+    def _read(self) -> None:
+        names: dict[str, Any] = {"__name__": "__main__", "__file__": str(self.path)}
+        self._run(self.tree.body, names)
+        for function in (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)):
+            reached = {id(call.node) for call in self.calls}
+            inner = [node for node in ast.walk(function) if self._is_wanted(node)]
+            if inner and not any(id(node) in reached for node in inner):
+                self._called(Function(function, names), [], {})
+
+    def _is_wanted(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return called == self.wanted
+
+    def _watch(self, node: ast.Call, names: Mapping[str, Any]) -> Any:
+        if not self._is_wanted(node):
+            return NotImplemented
+        scope = dict(names)
+        args = tuple(_as_now(self._evaluate(arg, scope)) for arg in node.args)
+        options = {w.arg: _as_now(self._evaluate(w.value, scope)) for w in node.keywords if w.arg}
+        self.calls = [call for call in self.calls if call.node is not node]
+        self.calls.append(Call(node, args, options, scope))
+        return Unknown(f"what {self.wanted} gives ({self._evaluate.where(node)})")
+
+    def evaluate(self, node: ast.AST, names: Mapping[str, Any]) -> Any:
+        """The value of an expression of the script."""
+        return self._evaluate(node, dict(names))
+
+    # ---- statements
+
+    def _run(self, statements: list[ast.stmt], names: dict[str, Any]) -> None:
+        for statement in statements:
+            method = getattr(self, f"_{type(statement).__name__.lower()}", None)
+            if method is not None:
+                method(statement, names)
+
+    def _import(self, node: ast.Import, names: dict[str, Any]) -> None:
+        for alias in node.names:
+            root = alias.name if alias.asname else alias.name.split(".")[0]
+            names[alias.asname or root] = Library(LIBRARIES.get(root, root))
+
+    def _importfrom(self, node: ast.ImportFrom, names: dict[str, Any]) -> None:
+        module = LIBRARIES.get(node.module or "", node.module or "")
+        for alias in node.names:
+            names[alias.asname or alias.name] = Library(f"{module}.{alias.name}")
+
+    def _functiondef(self, node: ast.FunctionDef, names: dict[str, Any]) -> None:
+        names[node.name] = Function(node, names)
+
+    def _expr(self, node: ast.Expr, names: dict[str, Any]) -> None:
+        self._evaluate(node.value, names)
+
+    def _assign(self, node: ast.Assign, names: dict[str, Any]) -> None:
+        value = self._evaluate(node.value, names)
+        for target in node.targets:
+            self._bind(target, value, names)
+
+    def _annassign(self, node: ast.AnnAssign, names: dict[str, Any]) -> None:
+        if node.value is not None:
+            self._bind(node.target, self._evaluate(node.value, names), names)
+
+    def _augassign(self, node: ast.AugAssign, names: dict[str, Any]) -> None:
+        load = ast.copy_location(ast.BinOp(_loaded(node.target), node.op, node.value), node)
+        self._bind(node.target, self._evaluate(load, names), names)
+
+    def _bind(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+        if isinstance(target, ast.Subscript):
+            owner, key = self._evaluate(target.value, names), self._evaluate(target.slice, names)
+            if isinstance(owner, dict) and isinstance(key, (str, Number)):
+                owner[key if isinstance(key, str) else key.value] = value
+            return
+        if isinstance(target, ast.Name):
+            value = self.given.get(target.id, self._named(target.id, value))
+        bind(target, value, names)
+
+    def _named(self, name: str, value: Any) -> Any:
+        """A whole number that the script names, or each of a tuple of them, with its name as history."""
+        if isinstance(value, tuple) and 1 < len(value) <= 3 and all(isinstance(v, Number) for v in value):
+            ends = zip("xyz", value, strict=False)
+            return tuple(self._named(f"{name}_{end}", side) if side.value > 1 else side for end, side in ends)
+        bare = isinstance(value, Number) and not value.text and type(value.value) is int
+        if bare and value.value > 0 and self.literals.get(name, value.value) == value.value:
+            self.literals[name] = value.value
+            return Number(value.value, name, value.dtype)
+        return value
+
+    def _with(self, node: ast.With, names: dict[str, Any]) -> None:
+        for item in node.items:
+            if item.optional_vars is not None:
+                self._bind(item.optional_vars, self._opened(item.context_expr, names), names)
+        self._run(node.body, names)
+
+    def _opened(self, node: ast.expr, names: dict[str, Any]) -> Any:
+        """The text of a file that the script opens, beside the script."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            name = self._evaluate(node.args[0], names) if node.args else None
+            if isinstance(name, str):
+                return file_beside(self.path, name) or Unknown(f"the file {name}, which is not there")
+            tail = _last_text(node.args[0]) if node.args else ""
+            if tail and (found := file_beside(self.path, tail)):
+                return found
+            return unknown_part(name) or Unknown(f"a file ({self._evaluate.where(node)})")
+        return self._evaluate(node, names)
+
+    def _if(self, node: ast.If, names: dict[str, Any]) -> None:
+        test = self._evaluate(node.test, names)
+        chosen = truth(test)
+        if chosen is not None:
+            self._run(node.body if chosen else node.orelse, names)
+            return
+        scopes = [dict(names), dict(names)]
+        for scope, body in zip(scopes, (node.body, node.orelse), strict=True):
+            try:
+                self._run(body, scope)
+            except _Returned:
+                continue
+        missing = unknown_part(test) or Unknown(f"a condition ({self._evaluate.where(node)})")
+        for name in set(scopes[0]) | set(scopes[1]):
+            one, other = (scope.get(name, missing) for scope in scopes)
+            names[name] = one if one is other or one == other else missing
+
+    def _for(self, node: ast.For, names: dict[str, Any]) -> None:
+        values = self._evaluate(node.iter, names)
+        if not isinstance(values, (list, tuple)) or len(values) > LONGEST_LOOP:
+            values = [unknown_part(values) or Unknown(f"a loop ({self._evaluate.where(node)})")]
+        for value in values:
+            self._bind(node.target, value, names)
+            self._run(node.body, names)
+
+    def _try(self, node: ast.Try, names: dict[str, Any]) -> None:
+        self._run([*node.body, *node.orelse, *node.finalbody], names)
+
+    def _return(self, node: ast.Return, names: dict[str, Any]) -> None:
+        raise _Returned(self._evaluate(node.value, names) if node.value else None)
+
+    # ---- the script's own functions
+
+    def _called(self, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """What a function of the script gives. An argument without a value is unknown."""
+        if self._depth >= DEEPEST_CALL:
+            return Unknown("a call within many others")
+        names, signature = dict(function.names), function.node.args
+        parameters = [*signature.posonlyargs, *signature.args]
+        defaults = dict(zip(reversed(parameters), reversed(signature.defaults), strict=False))
+        defaults |= {p: d for p, d in zip(signature.kwonlyargs, signature.kw_defaults, strict=True) if d}
+        for at, parameter in enumerate([*parameters, *signature.kwonlyargs]):
+            name, default = parameter.arg, defaults.get(parameter)
+            value = options.get(name, args[at] if at < len(args) else None)
+            if name in self.given:
+                value = self.given[name]
+            elif name not in options and at >= len(args):
+                value = Unknown(f"`{name}`, an argument of the script's function")
+                value = self._evaluate(default, names) if default is not None else value
+            names[name] = value
+        if isinstance(function.node, ast.Lambda):
+            return self._evaluate(function.node.body, names)
+        self._depth += 1
+        try:
+            self._run(function.node.body, names)
+        except _Returned as returned:
+            return returned.value
+        finally:
+            self._depth -= 1
+        return None
+
+
+def file_beside(path: Path, name: str) -> Text | None:
+    """The text of a file that lies beside another, or below its folder; None where there is none."""
+    folder = path.resolve().parent
+    found = (folder / name.lstrip("/")).resolve()
+    if not found.is_relative_to(folder.parent) or not found.is_file():
+        return None
+    return Text(found.read_text(encoding="utf-8", errors="replace"), str(found), 1)
+
+
+def _as_now(value: Any) -> Any:
+    """A copy of lists and dictionaries: the script may change them later."""
+    if isinstance(value, dict):
+        return {key: _as_now(one) for key, one in value.items()}
+    return type(value)(map(_as_now, value)) if type(value) in (list, tuple) else value
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    return ast.parse(ast.unparse(target), mode="eval").body
+
+
+def _last_text(node: ast.AST) -> str:
+    """The text that `folder + "/kernel.cu"` ends with."""
+    while isinstance(node, ast.BinOp):
+        node = node.right
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
