@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from evo.calls import OwnCalls
 from evo.device.open import gpu_named, is_gpu, real_gpu
 from evo.errors import EvoError, MachineError, UsageError
 from evo.gpu import Gpu, Limits, known_gpu
@@ -29,7 +30,8 @@ class Study:
     folders of templates that it was given, absolute paths. `warm_start` names the studies that it learns
     from, and how many trials each had then. `smem_limit` is in bytes, `rate` in dollars an hour. Where it
     takes what is UNPROVEN (`accept_unproven`), such kernels are GREEN, and marked. `ranking` says which of a
-    kernel's times on the timing inputs counts: "worst", "mean" or the name of one.
+    kernel's times on the timing inputs counts: "worst", "mean" or the name of one. `calls` are recorded
+    inputs of its problem that kernels are checked and timed on beside those of the task.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Study:
     rate: float | None = None
     accept_unproven: bool = False
     ranking: str = WORST
+    calls: OwnCalls | None = None
     folders: tuple[str, ...] = ()
     warm_start: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -36,6 +36,7 @@ DOORS = {
     "jinja2": {"template"},
     "cuda": {"device"},
     "ninja": {"compile"},
+    "safetensors": {"calls"},
     "psutil": {"evaluate", "store"},
     "platformdirs": {"cache"},
     "typer": {"cli"},

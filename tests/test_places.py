@@ -17,6 +17,7 @@ from evo.errors import MachineError, Red, UsageError
 from evo.evaluate.program import Program
 from evo.gpu import Limits, target
 from evo.store import Store
+from evo.task import load_task
 from evo.trial import Binary, Resources
 
 SOURCE = """
@@ -73,7 +74,7 @@ def test_a_finalist_that_reads_undeclared_places_is_refused(tmp_path: Path) -> N
             text = path.read_text() if path.is_file() else ""
             more = f"READS = {declared}\n" if path.name == "warp.py" else ""
             (folder / "row_sum" / path.name).write_text(text + more)
-        program = Program("row_sum", (folder,), gpu, Limits.of(gpu))
+        program = Program(load_task("row_sum", (folder,)), (folder,), gpu, Limits.of(gpu))
         template = program.template("warp")
         assert template.reads == declared
         made = template.candidate(template.space.default, program.task.example)

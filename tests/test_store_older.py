@@ -111,7 +111,7 @@ def views(connection: sa.Connection) -> dict[str, set[str]]:
 
 def test_its_studies(store: Store, known: dict[str, Any]) -> None:
     # what came later is as it was when nobody could ask for it
-    later = {"accept_unproven": False, "ranking": "plain"}
+    later = {"accept_unproven": False, "ranking": "plain", "calls": None}
     assert [plain(study) for study in store.studies()] == [one | later for one in known["studies"]]
     planted = store.study("planted-1")
     assert planted.folders == ("/tmp/more-kernels", "/tmp/no-kernels")
@@ -173,7 +173,7 @@ def standing_today(then: dict[str, Any]) -> dict[str, Any]:
 def row_today(then: dict[str, Any]) -> dict[str, Any]:
     """A row of the leaderboard; only an estimate has no time on any input."""
     if then["median_us"] is None:
-        return then | {"ranking": "", "on": "", "times": {}, "timing_inputs": 0}
+        return then | {"ranking": "", "on": "", "times": {}, "timing_inputs": 0, "own_data": ""}
     level, ratio, beside = then["level"], then["speedup"], then["baselines_us"]
     own = {"low": then["low_us"], "high": then["high_us"], "level": level}
     around = {"low": then["speedup_low"], "high": then["speedup_high"], "level": level}
@@ -187,7 +187,7 @@ def row_today(then: dict[str, Any]) -> dict[str, Any]:
         "baselines_us": beside,
         "samples_us": [],
     }
-    more = {"ranking": "plain", "on": "plain", "times": {"plain": time}, "timing_inputs": 1}
+    more = {"ranking": "plain", "on": "plain", "times": {"plain": time}, "timing_inputs": 1, "own_data": ""}
     return then | more | {"versus": versus}
 
 

@@ -19,6 +19,7 @@ from evo.loop import SearchSpace, search, search_spaces
 from evo.loop.loop import UNRENDERABLE_IN_A_ROW
 from evo.store import Store
 from evo.strategy.evolution.features import Features
+from evo.task import load_task
 from evo.trial import Outcome, body_of
 
 SPACE = landscape.SPACE.replace("(0, 1)", "(0,)")
@@ -167,7 +168,7 @@ def test_what_fails_in_an_evaluator_is_the_trials_too(tmp_path: Path) -> None:
     tiles = "\ndef tiles(p, problem):\n    return (p.rows, 7 // (p.stages - 2))\n"
     supports = "\ndef supports(problem):\n    return None if problem['L'] > 100 else 1 // 0\n"
     template = write_template(tmp_path, space=SPACE + tiles + supports)
-    program = Program("attention", (tmp_path,), template.gpu, LIMITS)
+    program = Program(load_task("attention", (tmp_path,)), (tmp_path,), template.gpu, LIMITS)
     candidate = template.candidate(template.space.default, PROBLEM)
     with pytest.raises(Unrenderable, match="ZeroDivisionError") as caught:
         program.tiles(candidate)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.inputs import parse_own
 from evo.api.running import begin
 from evo.api.study import Study
 from evo.api.values import (
@@ -17,11 +18,11 @@ from evo.api.values import (
     Shape,
     parse_budget,
     parse_bytes,
-    parse_problem,
     task_folders,
     whole,
 )
 from evo.cache import default_folder
+from evo.calls import with_calls
 from evo.device.open import choose_device
 from evo.report.screen import screen
 from evo.study import Setup
@@ -47,6 +48,7 @@ def search(
     shape: Shape | None = None,
     flag: Flags | None = None,
     dtype: str | None = None,
+    inputs: str | os.PathLike[str] | None = None,
     template: str | Sequence[str] | None = None,
     templates: Paths | None = None,
     strategy: str = "evo",
@@ -77,7 +79,7 @@ def search(
     KeyboardInterrupt. Raises EvoErrors: UsageError for what cannot be, MachineError for what this machine
     lacks, NothingFound where no kernel is correct (the study has the reasons)."""
     loaded, folders = _found(task, task_folders(templates))
-    problem = parse_problem(loaded, shape, dtype, flag or ())
+    problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
     asked = replace(
         _study_on(problem, device, gpu, target, parse_budget(budget, rate)),
         **_chosen(strategy, seed, workers, smem_limit),
@@ -85,7 +87,8 @@ def search(
         templates=_several(template),
         rate=rate,
         accept_unproven=accept_unproven,
-        ranking=ranking_named(rank, loaded),
+        ranking=ranking_named(rank, with_calls(loaded, problem, calls)),
+        calls=calls,
         folders=tuple(map(str, folders)),
     )
     tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.inputs import located
 from evo.api.running import go_on, open_store
 from evo.api.trial import Trial, parameter_columns
 from evo.api.values import DATABASE, parse_budget
@@ -99,15 +100,17 @@ class Study:
         budget: str | float | None = None,
         *,
         rate: float | None = None,
+        inputs: str | os.PathLike[str] | None = None,
         progress: bool = True,
         spare: Spare | None = None,
     ) -> Study:
         """Goes on searching; gives itself. No finished trial is lost and none is repeated.
 
         `budget`: more time ("+2h"), or another total ("3h", or seconds); None: what is left of the budget.
+        `inputs`: where the file of the study's own tensors is now, if it has moved.
         `rate`, `progress`, `spare`, Ctrl-C and errors are as in `evo.search`. UsageError where the budget is
         spent, or where another process searches this study."""
-        record = self._record()
+        record = located(self._record(), inputs)
         rate = rate or record.rate
         if budget is not None:
             added = isinstance(budget, str) and budget.startswith("+")

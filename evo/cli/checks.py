@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.inputs import parse_own
 from evo.api.values import DATABASE, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
@@ -22,6 +23,7 @@ from evo.cli.options import (
     DtypeOption,
     FlagOption,
     GpuOption,
+    InputsOption,
     JsonOption,
     NvccOption,
     SeedOption,
@@ -80,6 +82,7 @@ def gate(
     shape: ShapeOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
+    inputs: InputsOption = None,
     templates: TemplatesOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
@@ -112,16 +115,20 @@ def gate(
         raise UsageError("what about the gate?", "evo gate --self-test, or evo gate --mutate TEMPLATE")
     folders, built, compiler = task_folders(templates), open_cache(cache).root, nvcc_or_environment(nvcc)
     loaded = load_task(task, folders)
+    problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
     if mutate is None:
         chosen, stands_for = choose_device(device, gpu, None)
         kernels = Zoo.of(loaded, folders, zoo)
-        found = try_zoo(kernels, folders, chosen, stands_for, built, compiler, seed, accept_unproven)
+        own = (problem, calls) if calls else None
+        if own and problem not in (problems := {one.problem for one in kernels.planted()}):
+            known = "; ".join(sorted(at.key for at in problems))
+            raise UsageError(f"no planted kernel is of {problem.key}", f"there are some of {known}")
+        found = try_zoo(kernels, folders, chosen, stands_for, built, compiler, seed, accept_unproven, own)
         return _tell_zoo(found, json)
     if device not in ("auto", "emulator"):
         raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
     stands_for = _gpu_of_mutants(loaded, mutate, folders, gpu)
-    problem = parse_problem(loaded, shape, dtype, flag or ())
-    target = MutationTarget(mutate, problem, stands_for, built, compiler, folders, seed=seed)
+    target = MutationTarget(mutate, problem, stands_for, built, compiler, folders, seed=seed, calls=calls)
     return _tell_mutants(target, mutants, jobs or os.cpu_count() or 1, json)
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.inputs import calls_of, located
 from evo.api.values import DATABASE
 from evo.cli.options import (
     MOST_PROCESSES,
     CacheOption,
     DatabaseOption,
     GpuOption,
+    InputsOption,
     JsonOption,
     NvccOption,
     SeedOption,
@@ -139,6 +142,7 @@ def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]
 def replay(
     *,
     trial: Annotated[str, typer.Argument(metavar="TRIAL", help="STUDY/NUMBER, or an id.")],
+    inputs: InputsOption = None,
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
@@ -147,10 +151,12 @@ def replay(
     """Do one trial again: render it, compare the source byte for byte, compile it, gate it and time it.
 
     Whether the template still renders the same source is told; what runs is the stored source. Nothing is
-    written to the database. Ends with 4 if the kernel is not correct now.
+    written to the database. It is tried on --inputs, too, else on the study's own tensors if it has some.
+    Ends with 4 if the kernel is not correct now.
 
     \b
       evo replay attention-1/12
+      evo replay attention-1/12 --inputs calls.safetensors
     """
     from evo.evaluate import EvaluatorSpec
     from evo.explain.replay import replay as again
@@ -161,6 +167,10 @@ def replay(
     with open_store(database) as store:
         stored = store.trial(trial)
         study = store.study(stored.study)
+    if inputs is None:
+        study = located(study, None)
+    else:
+        study = replace(study, calls=calls_of(stored.candidate.problem, study.task(), inputs))
     spec = EvaluatorSpec.of(Setup.of(study, open_cache(cache).root, nvcc_or_environment(nvcc)))
     spec.prepare()
     result = again(stored, spec)

@@ -269,6 +269,24 @@ RankOption = Annotated[
         help="Which of a kernel's times on the timing inputs counts; NAME: that on this input.",
     ),
 ]
+InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE[:CALLS]",
+        rich_help_panel=WHAT,
+        help="Your own tensors (.safetensors, .npz), to check and time on, too: all calls, or FILE:0,2.",
+    ),
+]
+PlaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE",
+        rich_help_panel=WHERE,
+        help="Where the file of the study's own tensors is now (default: where it was).",
+    ),
+]
 UnprovenOption = Annotated[
     bool,
     typer.Option(

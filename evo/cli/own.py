@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.values import parse_problem, task_folders
+from evo.api.inputs import parse_own
+from evo.api.values import task_folders
 from evo.cli.options import (
     CacheOption,
     DeviceOption,
     DtypeOption,
     FlagOption,
     GpuOption,
+    InputsOption,
     JsonOption,
     NvccOption,
     SeedOption,
@@ -29,6 +32,7 @@ from evo.cli.parse import form_of, notice, say, stdout
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
+    from evo.calls import OwnCalls
     from evo.task import Task
     from evo.trial import Problem, Trial
 
@@ -70,6 +74,7 @@ def try_(
     shape: ShapeOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
+    inputs: InputsOption = None,
     templates: TemplatesOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
@@ -93,10 +98,10 @@ def try_(
 
     folders = task_folders(templates)
     loaded = load_task(task, folders)
-    problem = parse_problem(loaded, shape, dtype, flag or ())
+    problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
     words = [template, *(values or [])] if template else list(values or [])
     tools = (open_cache(cache).root, nvcc_or_environment(nvcc))
-    trial = _tried(loaded, problem, words, folders, (device, gpu), tools, seed)
+    trial = _tried(loaded, problem, words, folders, (device, gpu), tools, seed, calls)
     if form_of(json) == "json":
         sys.stdout.write(as_json(trial_record(trial)))
     else:
@@ -112,6 +117,7 @@ def _tried(
     where: tuple[str, str | None],
     tools: tuple[Path, Path | None],
     seed: int,
+    calls: OwnCalls | None,
 ) -> Trial:
     """The trial of one point: `words` are a template's name and its parameters; `where` is the device and the
     GPU that it stands for, `tools` the cache and nvcc."""
@@ -132,6 +138,7 @@ def _tried(
     if (why := template.space.why_not(point, limits, problem)) is not None:
         raise UsageError(f"this point is not feasible: {why}", "evo space says what each rule refuses")
     spec = EvaluatorSpec(task.name, chosen, gpu, limits, tools[0], seed, folders, tools[1])
+    spec = replace(spec, calls=calls, of_calls=problem)
     spec.prepare()
     with closing(spec.build()) as evaluator:
         return evaluator.evaluate(template.candidate(point, problem))

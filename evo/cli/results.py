@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.inputs import parse_calls
 from evo.api.values import DATABASE, parse_problems, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
@@ -20,6 +21,7 @@ from evo.cli.options import (
     DeviceOption,
     DtypeOption,
     FlagOption,
+    InputsOption,
     JsonOption,
     KernelsOption,
     NvccOption,
@@ -39,6 +41,7 @@ from evo.errors import MachineError, UnknownName, UsageError
 if TYPE_CHECKING:
     from evo.cache import Cache
     from evo.confirm.bench import Entrant, Sheet
+    from evo.gpu import Gpu
     from evo.store import Store
     from evo.trial import Problem, Trial
 
@@ -184,6 +187,7 @@ def bench(
     trial: TrialsOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
+    inputs: InputsOption = None,
     templates: TemplatesOption = None,
     quick: QuickOption = False,
     rounds: Annotated[int, typer.Option(min=10, max=MOST, help="Rounds of each shape.")] = 10,
@@ -197,8 +201,8 @@ def bench(
 ) -> None:
     """Time champions, the best trials and the baselines side by side over shapes.
 
-    For each shape the champion that serves it takes part, and its best trial in the database, or that of the
-    nearest shape, rendered for this one; with --trial, those that are named instead. Each passes the thorough
+    For each shape (of --inputs: each of a recorded call) the champion that serves it takes part, and its best
+    trial, or that of the nearest shape, rendered for this one; or those of --trial. Each passes the thorough
     gate first, and all take turns with every baseline. Nothing is stored.
 
     \b
@@ -209,16 +213,14 @@ def bench(
     from evo.confirm.champions import champions, kernels_folders
     from evo.confirm.entrants import champion_for, entrant_of, nearest_trial
     from evo.confirm.worker import WorkerProcess, WorkerSpec
-    from evo.device.open import choose_device, is_gpu
     from evo.task import load_task
 
-    if plot is not None and not plot.parent.is_dir():  # told before minutes are spent
-        raise MachineError(f"cannot write {plot}: there is no folder {plot.parent}", "make it first")
-    chosen, gpu = choose_device(device, None, None)
-    if not is_gpu(chosen):
-        raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
+    _refuse_no_folder(plot)
+    chosen, gpu = _gpu_to_time_on(device)
     folders = task_folders(templates)
-    problems = parse_problems(load_task(task, folders), shapes or (), dtype, flag or ())
+    loaded, asked = load_task(task, folders), (shapes or (), dtype, flag or ())
+    calls = parse_calls(loaded, inputs, *asked) if inputs else {}
+    problems = list(calls) or parse_problems(loaded, *asked)
     built, tools = open_cache(cache).root, nvcc_or_environment(nvcc)
     kept = champions(*kernels_folders(kernels))
     with ExitStack() as stack:
@@ -233,10 +235,25 @@ def bench(
 
         def worker_for(problem: Problem) -> WorkerProcess:
             spec = WorkerSpec.of_problem(problem, chosen, gpu, built, tools, not quick, folders)
-            return WorkerProcess(spec)
+            return WorkerProcess(spec.on_calls(calls.get(problem)))
 
         sheets = run(problems, entrants, worker_for, rounds, notice)
     _tell_bench(sheets, plot, json)
+
+
+def _gpu_to_time_on(device: str) -> tuple[str, Gpu]:
+    from evo.device.open import choose_device, is_gpu
+
+    chosen, gpu = choose_device(device, None, None)
+    if not is_gpu(chosen):
+        raise MachineError("nothing can be timed without an NVIDIA GPU", "run it on a machine that has one")
+    return chosen, gpu
+
+
+def _refuse_no_folder(plot: Path | None) -> None:
+    """Told before minutes are spent."""
+    if plot is not None and not plot.parent.is_dir():
+        raise MachineError(f"cannot write {plot}: there is no folder {plot.parent}", "make it first")
 
 
 def _tell_bench(sheets: Sequence[Sheet], plot: Path | None, json: bool) -> None:

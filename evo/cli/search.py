@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.api.inputs import located
 from evo.api.values import DATABASE, parse_bytes, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
@@ -19,8 +20,10 @@ from evo.cli.options import (
     DtypeOption,
     FlagOption,
     GpuOption,
+    InputsOption,
     JsonOption,
     NvccOption,
+    PlaceOption,
     RankOption,
     RateOption,
     SeedOption,
@@ -57,6 +60,7 @@ def search(
     shape: ShapeOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
+    inputs: InputsOption = None,
     template: TemplateOption = None,
     templates: TemplatesOption = None,
     strategy: StrategyOption = "evo",
@@ -82,6 +86,7 @@ def search(
     \b
       evo search --budget 2m
       evo search attention --shape 1,8,512,64 --budget 5m --rank mean
+      evo search attention --inputs calls.safetensors --budget 5m
       evo search rmsnorm --templates ~/kernels --budget 5m
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
@@ -103,6 +108,7 @@ def resume(
         ),
     ] = None,
     rate: RateOption = None,
+    inputs: PlaceOption = None,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
     nvcc: NvccOption = None,
@@ -120,13 +126,14 @@ def resume(
 
     root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
     found = load_study(study, database=database, cache=root, nvcc=compiler)
-    _conclude(found.resume(budget, rate=rate, spare=context.obj), json)
+    _conclude(found.resume(budget, rate=rate, inputs=inputs, spare=context.obj), json)
 
 
 def confirm(
     *,
     study: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")],
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of its best trials.")] = 5,
+    inputs: PlaceOption = None,
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
@@ -150,7 +157,7 @@ def confirm(
     from evo.study import Setup
 
     with open_store(database) as store:
-        found = store.study(study)
+        found = located(store.study(study), inputs)
         if not is_gpu(found.device):
             hint = "search on a machine with a GPU"
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)

@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self
 
+from evo.calls import OwnCalls
 from evo.child import Child, Report
 from evo.confirm.rounds import Fallen, Rounds
 from evo.device.emulator import built_interpreter
@@ -268,6 +269,10 @@ class WorkerSpec:
         """For a problem that belongs to no study; its task is looked for in `folders` first."""
         spec = EvaluatorSpec(problem.task, device, gpu, Limits.of(gpu), cache, nvcc=nvcc, folders=folders)
         return cls(spec, problem, patient, on_emulator=False)
+
+    def on_calls(self, calls: OwnCalls | None) -> WorkerSpec:
+        """The same, with recorded calls of the problem."""
+        return replace(self, evaluator=replace(self.evaluator, calls=calls, of_calls=self.problem))
 
     def build(self) -> GpuWorker:
         # the evaluator's own timing session would hold memory and time for nothing

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from evo.cache import Cache
+from evo.calls import OwnCalls, with_calls
 from evo.compile import PARTS, Compiler, find_compiler
 from evo.device import Device, Kernel
 from evo.device.open import is_gpu, open_device, part_for, prepare_device
@@ -249,6 +250,9 @@ class EvaluatorSpec:
     compile_timeout_s: float = 60.0
     accept_unproven: bool = False
     """Whether a kernel on which some class of the gate's cases hardly ran may be GREEN."""
+    calls: OwnCalls | None = None
+    """Recorded calls that the kernels of `of_calls` are checked and timed on, too."""
+    of_calls: Problem | None = None
 
     @classmethod
     def of(cls, setup: Setup) -> EvaluatorSpec:
@@ -266,6 +270,8 @@ class EvaluatorSpec:
             problem=study.problem,
             ranking=study.ranking,
             accept_unproven=study.accept_unproven,
+            calls=study.calls,
+            of_calls=study.problem,
         )
 
     @property
@@ -280,7 +286,9 @@ class EvaluatorSpec:
     def prepare(self) -> None:
         """What every process needs and one should make first: a compiler that works, the built emulator.
 
-        Raises MachineError where something is missing."""
+        Raises MachineError where something is missing, UsageError where recorded calls have gone."""
+        if self.calls is not None:
+            self.calls.located()
         prepare_device(self.device, self.cache)
         self.compiler().close()
 
@@ -312,7 +320,8 @@ class EvaluatorSpec:
 
     def program(self) -> Program:
         """The task and its templates, for rendering a candidate for other problems."""
-        return Program(self.task, self.folders, self.gpu, self.limits)
+        task = with_calls(load_task(self.task, self.folders), self.of_calls, self.calls)
+        return Program(task, self.folders, self.gpu, self.limits)
 
     def check_task(self) -> None:
         """BadTemplate if what the task computes cannot be right: it is said before a search begins."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from evo.compile import Compiler
 from evo.errors import BadTemplate, CandidateError, Infeasible, Red, Unproven, Unrenderable
 from evo.gpu import Gpu, Limits
-from evo.task import load_task
+from evo.task import Task
 from evo.template import Template, load_template
 from evo.trial import Binary, Candidate, Outcome, Problem, Trial, body_of
 
@@ -20,8 +20,8 @@ UNDECLARED = "undeclared clock or place"
 class Program:
     """A candidate's template and task, so that its point can be rendered for the gate's other problems."""
 
-    def __init__(self, task: str, folders: Sequence[Path], gpu: Gpu, limits: Limits) -> None:
-        self.task = load_task(task, folders)
+    def __init__(self, task: Task, folders: Sequence[Path], gpu: Gpu, limits: Limits) -> None:
+        self.task = task
         self._limits = limits
         self._template = once(lambda name: load_template(self.task, name, folders, gpu))
 

@@ -251,8 +251,9 @@ def plan_own(
 ) -> list[Case]:
     """The study's own problem: with plain inputs, whose report counts, last; before that, either first, with
     one term far above all others and with a family that the seed draws; for finalists with every family and
-    several seeds. Mutation testing asked for the lone term: a maximum that overlooks a key shows only where
-    that key is, and a kernel may have code of its own for keys that no boundary problem has."""
+    several seeds. Inputs that a user recorded come first. Mutation testing asked for the lone term: a maximum
+    that overlooks a key shows only where that key is, and a kernel may have code of its own for keys that no
+    boundary problem has."""
     families, effort = task.families, Effort.of(device)
     turn = [name for name in families.names if name not in (families.plain, families.lone)]
     lone = [families.lone] if families.lone else []
@@ -267,7 +268,10 @@ def plan_own(
     placed += [(families.plain, number) for number in reversed(range(FINALIST_SEEDS))]
     if not thorough:
         placed = [(family, None) for family in (*seeds, families.plain)]
+    own = task.own_families(problem)
+    placed = [*((family, None) for family in own), *placed]
     many = (families.plain, families.lone)
+    named = (families.plain, *own)
     return [
         Case(
             problem,
@@ -275,7 +279,7 @@ def plan_own(
             own_seed(seed, problem, f, number),
             device.schedules[:1] * (effort.own_launches if f in many and not number else effort.repeats),
             kind="own",
-            class_name=f"own problem, {f if thorough or f == families.plain else 'another family'}",
+            class_name=f"own problem, {f if thorough or f in named else 'another family'}",
             number=number,
         )
         for f, number in placed

@@ -34,13 +34,13 @@ NO_GROUPS: Mapping[str, Groups] = {}
 
 
 def leaderboards(ranked: Sequence[LeaderboardRow], groups: Mapping[str, Groups] = NO_GROUPS) -> list[Table]:
-    """A table for each problem, device and ranking: times of different ones have no common order. CONFIRMED
-    times, times of the search alone and estimates are never in one table. `groups`: of each study its
-    baseline groups; a table has a column for each of them."""
+    """A table for each problem, device, ranking and set of recorded calls: times of different ones have no
+    common order. CONFIRMED times, times of the search alone and estimates are never in one table. `groups`:
+    of each study its baseline groups; a table has a column for each of them."""
     tables: dict[tuple[str, ...], list[LeaderboardRow]] = {}
     for row in ranked:
         estimated_for = row.estimate_gpu if row.median_us is None else ""
-        of_one_kind = (row.problem, row.device, row.kind, row.ranking, estimated_for)
+        of_one_kind = (row.problem, row.device, row.kind, row.ranking, row.own_data, estimated_for)
         tables.setdefault(of_one_kind, []).append(row)
     return [_leaderboard(rows, groups) for rows in tables.values()]
 

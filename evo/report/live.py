@@ -124,9 +124,10 @@ def study_line(study: Study) -> str:
     limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
     target = f" as {study.target}" if study.target else ""
     unproven = " · UNPROVEN kernels are ranked" if study.accept_unproven else ""
+    own = f" and on {', '.join(study.calls.names)}" if study.calls else ""
     ranked = "" if study.ranking == WORST else f", ranked by {study.ranking}"
     return for_terminal(
-        f"{study.name} · {study.problem.key} · {study.device} ({study.gpu}{target}){limits} · "
+        f"{study.name} · {study.problem.key}{own} · {study.device} ({study.gpu}{target}){limits} · "
         f"strategy {study.strategy}, seed {study.seed}{ranked}{unproven}",
         lines=False,
     )

@@ -37,6 +37,7 @@ def studies_table(studies: Sequence[tuple[Study, Mapping[str, int]]]) -> Table:
 def _study_record(study: Study, counts: Mapping[str, int]) -> dict[str, Any]:
     record = {k: v for k, v in vars(study).items() if k != "problem"}
     return record | {
+        "calls": asdict(study.calls) if study.calls else None,
         "problem": study.problem.key,
         "trials": sum(counts.values()),
         "correct": counts.get("TIMED", 0) + counts.get("GREEN", 0),

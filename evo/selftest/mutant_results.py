@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from evo.calls import OwnCalls
 from evo.gpu import Gpu
 from evo.trial import Outcome, Point, Problem
 
@@ -27,6 +28,8 @@ class MutationTarget:
     folders: tuple[Path, ...] = ()
     point: Point | None = None
     seed: int = 0
+    calls: OwnCalls | None = None
+    """Recorded calls of the problem that mutants meet, too."""
 
 
 @dataclass(frozen=True)

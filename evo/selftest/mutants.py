@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Literal
 
 from evo.cache import Cache
+from evo.calls import with_calls
 from evo.compile import assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, interpreter
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
@@ -57,7 +58,8 @@ class MutationRun:
 
         torch.set_num_threads(1)
         self.target = target
-        self.task = load_task(target.problem.task, target.folders)
+        task = load_task(target.problem.task, target.folders)
+        self.task = with_calls(task, target.problem, target.calls)
         self.template = load_template(self.task, target.template, target.folders)
         self.limits = Limits.of(target.gpu)
         if reason := self.template.supports(target.problem, self.limits):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.cache import Cache
+from evo.calls import OwnCalls, with_calls
 from evo.child import Child, Report
 from evo.compile import Compiler, find_compiler
 from evo.device import Device, Kernel
@@ -65,13 +66,16 @@ def try_zoo(
     nvcc: Path | None,
     seed: int = 0,
     accept_unproven: bool = False,
+    own: tuple[Problem, OwnCalls] | None = None,
 ) -> Iterator[Finding]:
-    """The whole zoo on a device ("cuda:0", "emulator"); its task is looked for in `folders` first."""
-    task, planted = zoo.task, [one for one in zoo.planted() if one.runs_on(gpu.arch)]
+    """The whole zoo on a device ("cuda:0", "emulator"); its task is looked for in `folders` first. `own`: a
+    problem, and recorded calls that kernels of this problem meet, too."""
+    task = with_calls(zoo.task, *(own or (None, None)))
+    planted = [one for one in zoo.planted() if one.runs_on(gpu.arch)]
     emulator, compiler = open_tools("emulator", gpu, cache, nvcc)
     try:
         if is_gpu(device):
-            bench = Bench(task.name, folders, device, gpu, cache, nvcc)
+            bench = Bench(task.name, folders, device, gpu, cache, nvcc, own)
             second = partial(try_finalist, emulator=emulator, compiler=compiler, task=task, seed=seed)
             yield from try_isolated(planted, bench, seed, second)
         else:
@@ -186,13 +190,14 @@ class Bench:
     gpu: Gpu
     cache: Path
     nvcc: Path | None
+    own: tuple[Problem, OwnCalls] | None = None
 
 
 class Trier:
     """Tries one kernel after the other, in a process that may hang or die."""
 
     def __init__(self, bench: Bench, _report: Report) -> None:
-        self._task = load_task(bench.task, bench.folders)
+        self._task = with_calls(load_task(bench.task, bench.folders), *(bench.own or (None, None)))
         self._device, self._compiler = open_tools(bench.device, bench.gpu, bench.cache, bench.nvcc)
 
     def attempt(self, planted: Planted, seed: int) -> Finding:

@@ -79,7 +79,7 @@ def best_rows(
         if one is None:
             continue
         gpu = one.estimate_gpu if one.kind == "estimate" else ""
-        of_one_kind = (one.problem, one.device, one.kind, one.ranking, gpu)
+        of_one_kind = (one.problem, one.device, one.kind, one.ranking, one.own_data, gpu)
         taken[of_one_kind] += 1
         if taken[of_one_kind] <= limit:
             rows.append(one)
@@ -117,7 +117,7 @@ def _row(row: dict[str, Any]) -> LeaderboardRow:
 
 def _candidates(connection: Connection, asked: Filter, limit: int) -> list[int]:
     """The ids of the trials that can be among the rows: all that are confirmed, and the best of each problem,
-    environment, GPU of estimates and ranking."""
+    environment, GPU of estimates, ranking and set of recorded calls."""
     few: list[int] = []
     boards = list(_boards(connection, asked))
     known = {tuple(board.values()) for board in boards}
@@ -127,9 +127,9 @@ def _candidates(connection: Connection, asked: Filter, limit: int) -> list[int]:
             few.append(row[0])
     most = limit + len(few)
     best = sa.text(_BEST_OF_ONE.format(conditions=asked.conditions))
-    rankings = connection.execute(_RANKINGS).scalars().all()
-    for board, ranking in product(boards, rankings):
-        these = {**asked.values, **board, "ranking": ranking, "most": most}
+    kinds = connection.execute(_KINDS).all()
+    for board, (ranking, own_data) in product(boards, kinds):
+        these = {**asked.values, **board, "ranking": ranking, "own_data": own_data, "most": most}
         few += connection.execute(best, these).scalars()
     return sorted(set(few))
 
@@ -143,7 +143,7 @@ _BEST_OF_ONE = """
         SELECT id FROM eligible
         WHERE problem = :of_problem AND environment_id = :environment AND estimate_gpu = :estimate_gpu
           AND median_us IS NOT NULL AND {conditions}
-          AND study_id + 0 IN (SELECT id FROM studies WHERE ranking = :ranking)
+          AND study_id + 0 IN (SELECT id FROM studies WHERE ranking = :ranking AND own_data = :own_data)
         ORDER BY median_us, id LIMIT :most
     ) AS measured
     UNION ALL
@@ -151,7 +151,7 @@ _BEST_OF_ONE = """
         SELECT id FROM eligible
         WHERE problem = :of_problem AND environment_id = :environment AND estimate_gpu = :estimate_gpu
           AND median_us IS NULL AND {conditions}
-          AND study_id + 0 IN (SELECT id FROM studies WHERE ranking = :ranking)
+          AND study_id + 0 IN (SELECT id FROM studies WHERE ranking = :ranking AND own_data = :own_data)
         ORDER BY estimate_us, id LIMIT :most
     ) AS estimated
 """
@@ -186,5 +186,5 @@ def _next(column: str, conditions: Sequence[str]) -> sa.TextClause:
     return sa.text(f"SELECT min({column}) FROM trials WHERE {' AND '.join(['1 = 1', *conditions])}")
 
 
-_RANKINGS = sa.text("SELECT DISTINCT ranking FROM studies")
+_KINDS = sa.text("SELECT DISTINCT ranking, own_data FROM studies")
 _DEVICES = sa.select(environments.c.id, environments.c.device)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from evo.calls import OwnCalls
 from evo.store.damage import require_types
 from evo.store.owner import Owner
 from evo.store.packing import pack_samples, unpack_samples
@@ -89,7 +90,8 @@ class LeaderboardRow:
 
     `ranking` says which of the `times` on the timing inputs `median_us` is; rows of different rankings are
     never ranked together. `speedup` is the smallest of theirs: `on` this input, over the baseline `versus`.
-    In the search a kernel that lost was timed on fewer than all `timing_inputs`.
+    In the search a kernel that lost was timed on fewer than all `timing_inputs`. `own_data` says which
+    recorded calls are among them ("": none): times on different ones are never ranked together.
 
     `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` less than half;
     `own_share` (0 to 1) is how much of the problem ran there. None: not known.
@@ -135,6 +137,7 @@ class LeaderboardRow:
     on: str = ""
     times: Mapping[str, InputTime] = field(default_factory=dict)
     timing_inputs: int = 0
+    own_data: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ def study_columns(study: Study) -> dict[str, Any]:
         "problem": study.problem.key,
         "problem_json": asdict(study.problem),
         "templates": list(study.templates),
+        "calls": asdict(study.calls) if study.calls else None,
+        "own_data": study.calls.label if study.calls else "",
         "folders": list(study.folders),
         "warm_start": dict(study.warm_start),
         "versions": dict(study.versions),
@@ -179,13 +184,18 @@ def study_of(row: Mapping[str, Any]) -> Study:
     kept |= {
         "problem": Problem(**row["problem_json"]),
         "templates": tuple(row["templates"]),
+        "calls": _calls_of(row["calls"]),
         "folders": tuple(row["folders"]),
         "baselines_us": row["baselines"],
     }
     study = Study(**kept)
-    for record in (study, study.problem):
+    for record in filter(None, (study, study.problem, study.calls)):
         require_types(record)
     return study
+
+
+def _calls_of(kept: Mapping[str, Any] | None) -> OwnCalls | None:
+    return OwnCalls(**{**kept, "numbers": tuple(kept["numbers"])}) if kept else None
 
 
 def owner_columns(owner: Owner | None) -> dict[str, Any]:

@@ -49,6 +49,7 @@ WITH entrants AS (
         environments.device AS device,
         studies.name AS study,
         CASE WHEN eligible.median_us IS NULL THEN '' ELSE studies.ranking END AS ranking,
+        CASE WHEN eligible.median_us IS NULL THEN '' ELSE studies.own_data END AS own_data,
         eligible.times AS search_times, eligible.timing_inputs, confirmed.times AS sure_times,
         eligible.id, eligible.number, eligible.outcome, eligible.template, eligible.problem, eligible.point,
         eligible.median_us, eligible.low_us, eligible.high_us, eligible.level,
@@ -67,7 +68,8 @@ WITH entrants AS (
     JOIN environments ON environments.id = eligible.environment_id
     LEFT JOIN confirmed ON confirmed.trial_id = eligible.id
 ), sure AS (
-    SELECT eligible.problem, environments.device, studies.ranking, confirmed.high_us
+    SELECT eligible.problem, environments.device, studies.ranking, studies.own_data,
+           confirmed.high_us
     FROM confirmed
     CROSS JOIN {eligible} AS eligible  -- SQLite then begins with the few that are confirmed
     JOIN environments ON environments.id = eligible.environment_id
@@ -78,9 +80,10 @@ SELECT
     CASE WHEN kind = 'confirmed' THEN 1 + (
         SELECT count(*) FROM sure
         WHERE sure.problem = entrants.problem AND sure.device = entrants.device
-          AND sure.ranking = entrants.ranking AND sure.high_us < entrants.sure_low_us
+          AND sure.ranking = entrants.ranking AND sure.own_data = entrants.own_data
+          AND sure.high_us < entrants.sure_low_us
     ) ELSE rank() OVER (
-        PARTITION BY problem, device, estimated_for, ranking
+        PARTITION BY problem, device, estimated_for, ranking, own_data
         ORDER BY CASE WHEN kind = 'confirmed' THEN 0 ELSE 1 END, score_us
     ) END AS rank,
     kind, study, number, id AS trial, outcome, template, problem, device,
@@ -94,7 +97,7 @@ SELECT
     estimate_us, estimate_gpu, registers, spill_bytes, smem_bytes, worst_error, point,
     versus, verdict, cold_median_us AS cold_us, cold_low_us, cold_high_us, cold_speedup,
     median_us AS search_us, baselines, confirmation_id AS confirmation,
-    cases_run, cases_planned, classes_missed, own_share, reads, ranking, timing_inputs,
+    cases_run, cases_planned, classes_missed, own_share, reads, ranking, timing_inputs, own_data,
     CASE WHEN kind = 'confirmed' THEN sure_times ELSE search_times END AS times
 FROM entrants
 """
@@ -102,12 +105,12 @@ FROM entrants
 
 A CONFIRMED row's rank is one more than there are rows that are surely faster, so that rows whose intervals
 overlap that of a better one share its rank. What was measured in a search alone comes after all that is
-CONFIRMED. Estimates are never ranked with measured times, nor times of different rankings with each
-other."""
+CONFIRMED. Estimates are never ranked with measured times, nor times of different rankings, or on
+different recorded calls, with each other."""
 
 ORDER = """
     problem, CASE kind WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END, device,
-    CASE ranking WHEN 'worst' THEN 0 WHEN 'plain' THEN 2 ELSE 1 END, ranking,
+    CASE ranking WHEN 'worst' THEN 0 WHEN 'plain' THEN 2 ELSE 1 END, ranking, own_data,
     coalesce(median_us, estimate_us), trial
 """
 """The order of the leaderboard's rows."""

@@ -2,18 +2,17 @@
 
 from evo.task.families import Families
 from evo.task.loading import blame, find_file, list_tasks, load_module, load_task, template_folders
+from evo.task.relations import Relation
 from evo.task.task import (
     DEFAULT_TILE,
     LARGEST_TILE,
     Baseline,
     Flag,
-    Relation,
     Task,
-    Tensors,
     Tolerance,
     Tunable,
 )
-from evo.task.tensors import BufferSpec, In, InOut, Out
+from evo.task.tensors import BufferSpec, In, InOut, Out, Tensors
 
 __all__ = [
     "DEFAULT_TILE",

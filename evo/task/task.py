@@ -17,14 +17,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.task.families import Families
-from evo.task.tensors import BufferSpec, DeclaredTensor, draw, precise, rounded_on_the_way, summed_sizes
+from evo.task.relations import Relation, rows_apart
+from evo.task.tensors import (
+    BufferSpec,
+    DeclaredTensor,
+    Tensors,
+    draw,
+    precise,
+    rounded_on_the_way,
+    summed_sizes,
+)
 from evo.trial import Problem, Value
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
     from torch import Tensor
 
-Tensors = Mapping[str, "Tensor"]
-"""The buffers of a task by name."""
 DEFAULT_DTYPE = "fp32"
 """The storage type of a task that names none."""
 EXAMPLE = "example"
@@ -99,20 +106,6 @@ class Tolerance:
     few_rows_floor: float = 1.5
     element_floor: float = 2.0
     """Units of rounding of the largest element that an element may be off."""
-
-
-@dataclass(frozen=True)
-class Relation:
-    """What must hold between two runs, whatever the reference says.
-
-    `change` gives the second run's inputs from the first's; `expected` its outputs from the first's outputs.
-    Rows where `expected` is NaN are not compared. `exact`: bit for bit, else to rounding.
-    """
-
-    name: str
-    change: Callable[[Tensors], dict[str, Tensor]]
-    expected: Callable[[Tensors], dict[str, Tensor]]
-    exact: bool = False
 
 
 class Task:
@@ -228,6 +221,10 @@ class Task:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
         their own type or int64. By default `compute` in fp64."""
         return self._named(problem, self.compute(problem, precise(inputs, "fp64")))
+
+    def own_families(self, problem: Problem) -> tuple[str, ...]:  # noqa: ARG002
+        """Families of this problem alone: what a user recorded. None, unless evo.calls adds some."""
+        return ()
 
     def measures(self, problem: Problem, inputs: Tensors) -> dict[str, float]:  # noqa: ARG002
         """Numbers of a family's inputs that `ranges` bound: by default the largest magnitude of each."""
@@ -368,29 +365,3 @@ class Task:
         every = self.ragged_problems(problem, tiles)
         chosen = random.Random(seed).sample(range(len(every)), min(count, len(every)))
         return tuple(every[index] for index in sorted(chosen))
-
-
-def rows_apart(tensors: Mapping[str, DeclaredTensor]) -> Relation:
-    """The relation that what one row of the inputs holds moves no bit of the other rows' outputs. Rows are
-    the first dimension of the first output, and of every tensor that begins with it; the last one changes."""
-    rows = next(tensor.dimensions[0] for tensor in tensors.values() if tensor.role != "in")
-    shared = {name for name, tensor in tensors.items() if tensor.dimensions[:1] == (rows,)}
-
-    def change(inputs: Tensors) -> dict[str, Tensor]:
-        changed = dict(inputs)
-        for name in shared & inputs.keys():
-            changed[name] = inputs[name].clone()
-            changed[name][-1] = inputs[name][-1].flip(-1) if inputs[name].dim() > 1 else inputs[name][0]
-        return changed
-
-    def expected(outputs: Tensors) -> dict[str, Tensor]:
-        of_rows = {n: o.double() for n, o in outputs.items() if n in shared and o.dim() > 1}
-        return {name: _unknown_last(output.clone()) for name, output in of_rows.items()}
-
-    return Relation("rows apart", change, expected, exact=True)
-
-
-def _unknown_last(output: Tensor) -> Tensor:
-    """The output, with NaN in its last row: what it will be is not known."""
-    output[-1] = math.nan
-    return output

@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports i
     from torch import Tensor
 
 Role = Literal["in", "out", "inout"]
+Tensors = Mapping[str, "Tensor"]
+"""The buffers of a task by name."""
 Dimension = str | int | Callable[[Problem], int]
 """Of a declared tensor: a size by its name, a whole number, or what a function says of the problem."""
 
