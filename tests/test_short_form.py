@@ -307,6 +307,8 @@ def test_kernels_are_found_by_name() -> None:
         ("template(tune_params={'a': [1]}, grid='n +', block=32)", "malformed expression"),
         ("template(tune_params={'a': [1]}, grid=0, block=32)", "empty launch"),
         ("template(tune_params={'a': [1]}, grid=1, block=32, args=['z'])", "names a buffer z"),
+        ("template(tune_params={'shared': [0, 1]}, grid=1, block=32)", "no macro can be named shared"),
+        ("template(tune_params={'x': [1]}, grid=1, block=32)", "no macro can be named x"),
         ("template(tune_params={'a': [1]}, grid=1, block=32, restrictions=['a < c'])", "there is no"),
         ("template(tune_params={'a': [1]}, grid=1, block=32, entry='other')", "no function other"),
         ("7", "does not define SPACE"),

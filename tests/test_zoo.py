@@ -121,3 +121,30 @@ def test_a_cheat_without_its_comments_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.cu").write_text("int x;\n")
     with pytest.raises(BadTemplate, match=r"x\.cu:1: "):
         Zoo.of(TASK, named=tmp_path).planted()
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("// instead of: no such text\n// there is: other\n", "0 times: no such text"),
+        ("// instead of: block_size_x\n// there is: 32\n", "times: block_size_x"),
+        ("// instead of number 99: block_size_x\n// there is: 32\n", "times: block_size_x"),
+    ],
+)
+def test_a_cheat_that_alters_a_template_says_which_text(tmp_path: Path, edit: str, said: str) -> None:
+    (tmp_path / "x.cu").write_text(f"// Wrong\n// expect: race\n{edit}")
+    examples = (Path(__file__).parents[1] / "examples",)
+    zoo = Zoo.of(load_task("saxpy", examples), examples, named=tmp_path)
+    with pytest.raises(BadTemplate, match=said):
+        zoo.read("x")
+    (tmp_path / "x.cu").write_text("// Wrong\n// expect: race\n// instead of: k < n\n// there is: k < 0\n")
+    assert "k < 0" in zoo.read("x").source
+
+
+def test_a_cheat_of_a_template_may_be_a_source_of_its_own(tmp_path: Path) -> None:
+    text = "// Wrong\n// expect: race\n// point: vector=2\n"
+    (tmp_path / "x.cu").write_text(text + "__global__ void saxpy(const float* x, float* y, int n) {}\n")
+    examples = (Path(__file__).parents[1] / "examples",)
+    found = Zoo.of(load_task("saxpy", examples), examples, named=tmp_path).read("x")
+    assert "#define vector 2\n" in found.source
+    assert found.launch(found.problem).block == (128, 1, 1)

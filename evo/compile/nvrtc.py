@@ -24,10 +24,11 @@ class NvrtcError(Exception):
 
 class Nvrtc:
     """The few functions of libnvrtc that are needed, by ctypes. `spec`: the library, that of its builtins (or
-    ""), and whether to compile in the background: with what of the cores others leave."""
+    ""), whether to compile in the background (with what of the cores others leave), and the texts of headers
+    by their names."""
 
-    def __init__(self, spec: tuple[str, str, bool], _report: object) -> None:
-        library, builtins, background = spec
+    def __init__(self, spec: tuple[str, str, bool, dict[str, str]], _report: object) -> None:
+        library, builtins, background, headers = spec
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_LIMIT, ADDRESS_SPACE_LIMIT))
         if background:
             with contextlib.suppress(OSError):  # forbidden in some containers
@@ -36,6 +37,12 @@ class Nvrtc:
             ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
         self._lib = ctypes.CDLL(library)
         self._lib.nvrtcGetErrorString.restype = ctypes.c_char_p
+        texts = ctypes.c_char_p * len(headers)
+        self._headers = (
+            len(headers),
+            texts(*map(str.encode, headers.values())),
+            texts(*map(str.encode, headers)),
+        )
 
     def _call(self, name: str, *args: object) -> None:
         status = getattr(self._lib, name)(*args)
@@ -64,9 +71,8 @@ class Nvrtc:
     def _compile(self, source: str, options: list[str]) -> tuple[bool, str, bytes, bytes]:
         """With a real architecture (`sm_*`) one compilation gives PTX and cubin."""
         program = ctypes.c_void_p()
-        self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"candidate.cu", 0, None, None
-        )
+        named = (ctypes.byref(program), source.encode(), b"candidate.cu")
+        self._call("nvrtcCreateProgram", *named, *self._headers)
         try:
             flags = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
             failed = self._lib.nvrtcCompileProgram(program, len(options), flags)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from evo.child import Child, ChildError
 from evo.compile.built import Built
+from evo.compile.standard_headers import HEADERS, PRELUDE
 from evo.compile.toolkit import Toolkit
 from evo.errors import Crashed, Hung, Uncompilable
 
@@ -28,7 +29,8 @@ class NvrtcPool:
     def __init__(self, toolkit: Toolkit, options: Sequence[str], background: bool) -> None:
         self._toolkit = toolkit
         self._background = background
-        self._options = [*options, "--ptxas-options=-v", *(f"-I{folder}" for folder in toolkit.includes)]
+        includes = [f"-I{folder}" for folder in toolkit.includes]
+        self._options = [*options, "--ptxas-options=-v", f"--pre-include={PRELUDE}", *includes]
         self._idle: list[_NvrtcProcess] = []
         self._busy: set[_NvrtcProcess] = set()
         self._lock = threading.Lock()
@@ -94,7 +96,8 @@ class _NvrtcProcess(Child):
     """One process that runs `nvrtc.py`."""
 
     def __init__(self, toolkit: Toolkit, background: bool) -> None:
-        super().__init__(PROGRAM, (str(toolkit.nvrtc), str(toolkit.builtins or ""), background))
+        libraries = (str(toolkit.nvrtc), str(toolkit.builtins or ""))
+        super().__init__(PROGRAM, (*libraries, background, HEADERS))
         self.background = background
 
     def compile(self, source: str, options: list[str], timeout_s: float) -> tuple[Built, float]:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEFAULT = Tolerance()
+ROUNDINGS = 4
+"""Units of rounding are so many times as large where arithmetic is no more precise than storage (fp32, fp64):
+a softmax of equal numbers is off by the roundings of its exponentials, its sum and its quotient."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT)
     length = norm(reference, dim=-1)
     # a row of zeros has no relative error: hold it to the size of the others
     length = torch.maximum(length, length.mean() * 1e-3 + torch.finfo(torch.float32).tiny)
-    unit = torch.finfo(honest.dtype).eps / 2
+    storage = torch.finfo(honest.dtype)
+    unit = storage.eps / 2 * (ROUNDINGS if storage.bits >= 32 else 1)
     few = length.numel() < tolerance.few_rows
     floor = tolerance.few_rows_floor if few else tolerance.row_floor
     row_limit = ((norm(drift, dim=-1) / length).max() * tolerance.row_factor).clamp_min(floor * unit)

@@ -1,7 +1,7 @@
 """The zoo of a task: planted kernels that the gate must refuse, and honest ones that it must not.
 
-A task may have a folder TASK/cheats. Each `.cu` file there is one planted kernel, a function `kernel`. Its
-first line says what is wrong with it; comments below may say more:
+A task may have a folder TASK/cheats. Each `.cu` file there is one planted kernel. Its first line says what is
+wrong with it; comments below may say more:
 
     // The last key is dropped
     // expect: row error                    the reasons (of a Red) or outcomes that it must end with; GREEN
@@ -16,7 +16,15 @@ first line says what is wrong with it; comments below may say more:
     // check: thorough                      what only the check for finalists sees
     // needs: sm_90                         an architecture below which it does not compile
 
-Quoted includes are pasted. A file `zoo.py` beside the kernels says what the gate must know of them:
+    // point: per_thread=4                  parameters of the template that are not the default
+
+Where the folder has no `zoo.py`, the honest kernel is the task's first template at its default. A file then
+says which of its text is another (and which place, if there are several), as often as needed:
+
+    // instead of number 2: __syncthreads();
+    // there is:
+
+or is a whole source. With a `zoo.py` quoted includes are pasted, and it says what the gate must know:
 
     SHAPE     str                                           the problem of a file that names none
     TILES     tuple[int, ...]                               tile sizes, around which the gate looks
@@ -25,7 +33,8 @@ Quoted includes are pasted. A file `zoo.py` beside the kernels says what the gat
     prelude   (problem) -> str                              what every source begins with
     launch    (problem) -> LaunchConfig
 
-and, where they apply, `LOOSE_BASELINES`: names of baselines that no honest kernel is held to.
+and, where they apply, `LOOSE_BASELINES`: names of baselines that no honest kernel is held to. All kernels are
+called `kernel` then.
 """
 
 from __future__ import annotations
@@ -33,20 +42,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import arch_number
-from evo.task import Task, blame, find_file, load_module
-from evo.trial import BufferArg, LaunchConfig, Problem, Workspace
+from evo.selftest.zoo_rules import HINT, RULES, ZooRules, rules_file, rules_of
+from evo.task import Task, blame
+from evo.trial import BufferArg, LaunchConfig, Point, Problem, Workspace
 
-RULES = "zoo.py"
 FLAWLESS = "nothing is wrong"
 """What is said of an honest kernel."""
-_REQUIRED = ("SHAPE", "TILES", "HONEST", "CONTROLS", "prelude", "launch")
-_COMMENT = re.compile(r"^// (expect|on a GPU|only|problem|launch|workspace|check|needs): (.*)$", re.MULTILINE)
+_COMMENT = re.compile(
+    r"^// (expect|on a GPU|only|problem|point|launch|workspace|check|needs): (.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,9 @@ class Planted:
     expected: frozenset[str]
     expected_on_gpu: frozenset[str]
     rules: Path
-    """The zoo's zoo.py."""
+    """What says how it is launched: the zoo's zoo.py, or a template's Python file."""
+    point: Point = field(default_factory=dict)
+    """Of the template, where it alters one."""
     emulator_only: bool = False
     arch: str | None = None
     launched: Mapping[str, int] = field(default_factory=dict)
@@ -81,12 +92,16 @@ class Planted:
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        return tuple(_rules(self.rules).TILES)
+        return rules_of(self.rules).tiles(self.problem, self.point)
+
+    @property
+    def entry(self) -> str:
+        """The name of the kernel."""
+        return rules_of(self.rules).entry
 
     def launch(self, problem: Problem) -> LaunchConfig:
         """How it is launched for `problem`."""
-        with blame(self.rules):
-            usual: LaunchConfig = _rules(self.rules).launch(problem)
+        usual = rules_of(self.rules).launch(problem, self.point)
         x, y, z = usual.grid
         threads = self.launched.get("threads")
         return replace(
@@ -101,7 +116,7 @@ class Planted:
 
 @dataclass(frozen=True)
 class Zoo:
-    """The planted kernels of a `folder`, and what its zoo.py, `rules`, says of them."""
+    """The planted kernels of a `folder`; `rules` is the file that says how they are launched."""
 
     task: Task
     folder: Path
@@ -111,42 +126,40 @@ class Zoo:
     def of(cls, task: Task, folders: Sequence[Path] = (), named: Path | None = None) -> Zoo:
         """The zoo of a task: the folder that a person `named`, else TASK/cheats. Its zoo.py is that of the
         folder, else the task's own. UsageError where there is none, BadTemplate where zoo.py is broken."""
-        own = find_file(f"{task.name}/cheats/{RULES}", folders)
         beside = named / RULES if named else None
-        rules = beside if beside and beside.is_file() else own
-        hint = f"planted kernels are .cu files in {task.name}/cheats, beside a zoo.py: see docs/gate.md"
-        if rules is None:
-            raise UsageError(f"task {task.name} has no planted kernels", hint)
-        folder = named or rules.parent
+        rules = beside if beside and beside.is_file() else rules_file(task, folders)
+        written = rules is not None and rules.name == RULES
+        folder = named or (rules.parent if written else rules.parent / "cheats") if rules else None
+        if rules is None or folder is None or not (written or named or folder.is_dir()):
+            raise UsageError(f"task {task.name} has no planted kernels", HINT)
         if not any(folder.glob("*.cu")):
-            raise UsageError(f"no planted kernels in {folder}", hint)
-        if missing := [name for name in _REQUIRED if not hasattr(_rules(rules), name)]:
-            raise BadTemplate(f"{rules}:1: does not define {', '.join(missing)}", hint)
+            raise UsageError(f"no planted kernels in {folder}", HINT)
+        rules_of(rules)
         return cls(task, folder, rules)
+
+    @property
+    def _rules(self) -> ZooRules:
+        return rules_of(self.rules)
 
     @cached_property
     def controls(self) -> dict[str, Problem]:
         """The problems for which honest kernels must be GREEN, by name."""
-        said = _rules(self.rules).CONTROLS
-        with blame(self.rules):
-            return {
-                name: self.task.problem(shape, dtype, **flags) for name, (shape, dtype, flags) in said.items()
-            }
+        return {name: problem for name, (problem, _) in self._rules.controls(self.task).items()}
 
     @property
     def loose_baselines(self) -> tuple[str, ...]:
-        return tuple(getattr(_rules(self.rules), "LOOSE_BASELINES", ()))
+        return self._rules.loose_baselines
 
     def planted(self) -> list[Planted]:
         """All files by name, and the honest kernel for each control, last."""
         return [self.read(path.stem) for path in sorted(self.folder.glob("*.cu"))] + self._honest()
 
     def _honest(self) -> list[Planted]:
-        text, green = _rules(self.rules).HONEST, frozenset({"GREEN"})
-        return [
-            Planted(f"honest {name}", FLAWLESS, self._source(text, at), at, green, green, self.rules)
-            for name, at in self.controls.items()
-        ]
+        green, found = frozenset({"GREEN"}), []
+        for name, (at, point) in self._rules.controls(self.task).items():
+            source = self._rules.honest(at, point)
+            found.append(Planted(f"honest {name}", FLAWLESS, source, at, green, green, self.rules, point))
+        return found
 
     def read(self, name: str) -> Planted:
         """One file of the zoo. BadTemplate if its comments are malformed."""
@@ -159,15 +172,16 @@ class Zoo:
         with blame(path):
             problem = self._problem(said.get("problem", ""))
             expected = self._names(said["expect"])
-            overrides = dict(item.split("=") for item in said.get("launch", "").split())
+            overrides, point = (_pairs(said.get(what, "")) for what in ("launch", "point"))
             return Planted(
                 name,
                 text.splitlines()[0][3:],
-                self._source(text, problem),
+                self._rules.source(text, problem, point, path),
                 problem,
                 expected,
                 self._names(said["on a GPU"]) if "on a GPU" in said else expected,
                 self.rules,
+                point,
                 emulator_only=said.get("only", "").startswith("emulator"),
                 arch=overrides.pop("arch", None),
                 launched={what: int(number) for what, number in overrides.items()},
@@ -178,7 +192,7 @@ class Zoo:
 
     def _problem(self, text: str) -> Problem:
         """The problem of a comment: a shape, a storage type and flags, none of which is needed."""
-        shape, dtype = _rules(self.rules).SHAPE, None
+        shape, dtype = self._rules.shape(), None
         flags: dict[str, str | bool] = {}
         for word in text.split():
             name, equals, value = word.partition("=")
@@ -205,14 +219,9 @@ class Zoo:
             *(f"relation broken: {name}" for name in relations),
         }
 
-    def _source(self, text: str, problem: Problem) -> str:
-        """The text after the zoo's prelude, its quoted includes pasted."""
-        for name in re.findall(r'^#include "([\w/.]+)"$', text, re.MULTILINE):
-            near = self.folder / name
-            path = near if near.is_file() else self.rules.parent / name
-            text = text.replace(f'#include "{name}"', path.read_text(encoding="utf-8"))
-        with blame(self.rules):
-            return f"{_rules(self.rules).prelude(problem)}{text}"
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(item.split("=") for item in text.split())
 
 
 def _workspaces(text: str) -> tuple[Workspace, ...]:
@@ -220,9 +229,3 @@ def _workspaces(text: str) -> tuple[Workspace, ...]:
         return ()
     name, nbytes, *zeroed = text.split()
     return (Workspace(name, int(nbytes), zeroed == ["zeroed"]),)
-
-
-@cache
-def _rules(path: Path) -> Any:
-    """The module of a zoo.py, once in a process."""
-    return load_module(path)

@@ -28,7 +28,6 @@ from evo.selftest.zoo import FLAWLESS, Planted, Zoo
 from evo.task import Task, load_task
 from evo.trial import Binary, Extent, LaunchConfig, Outcome, Problem
 
-ENTRY = "kernel"
 MARKED = "MARKED"
 """How a kernel ended that is GREEN, but reads clocks or places: it makes no champion."""
 DEADLINE_S = 8.0
@@ -140,7 +139,7 @@ def _gate(
     seed: int,
     accept_unproven: bool = False,
 ) -> Green:
-    binary: Binary = compiler.compile(planted.source, ENTRY, planted.arch or device.gpu.arch)
+    binary: Binary = compiler.compile(planted.source, planted.entry, planted.arch or device.gpu.arch)
 
     def kernel_for(problem: Problem) -> tuple[Kernel, LaunchConfig]:
         launch = planted.launch(problem)

@@ -42,8 +42,9 @@ LARGEST_TILE = 256
 """Tiles above this size are no reason for a gate problem: it would not be small."""
 DEFAULT_TILE = 32
 """Around whose multiples the gate looks for errors where a template names no tile."""
-ROUNDED_DRAWS = 8
-"""Computations that the honest one is chosen from, where sums are long: the error of one may be 0 by luck."""
+ROUNDED_DRAWS = {True: 8, False: 4}
+"""Computations that the honest one is chosen from, where sums are long and where not: the error of one may be
+small by luck."""
 Baseline = Callable[[Tensors], Any]
 """An implementation to beat: it takes the inputs by name and returns the output."""
 
@@ -100,7 +101,7 @@ class Tolerance:
     element_factor: float = 1.5
     """An element's error may be so many times the honest computation's."""
     row_floor: float = 1.0
-    """Units of rounding (2^-11 in fp16, 2^-8 in bf16, 2^-24 in fp32) that every row may be off."""
+    """Units of rounding (2^-11 in fp16, 2^-8 in bf16, 2^-22 in fp32) that every row may be off."""
     few_rows: int = 64
     """A case with fewer rows than this has the two floors that follow."""
     few_rows_floor: float = 1.5
@@ -246,7 +247,7 @@ class Task:
         farthest from `exact`."""
         summed, wide = summed_sizes(self.tensors) | set(self.summed), precise(inputs, "fp32")
         farthest = dict(exact)
-        for draw_number in range(ROUNDED_DRAWS if summed else 1):
+        for draw_number in range(ROUNDED_DRAWS[bool(summed)]):
             seeming = rounded_on_the_way(wide, self.tensors, summed, draw_number)
             for name, output in self._named(problem, self.compute(problem, seeming)).items():
                 if not exact[name].is_floating_point():

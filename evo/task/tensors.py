@@ -129,7 +129,7 @@ FAMILIES = {
     "peaky": "one element of sixteen is 16 times as large: a lost one shows",
     "alike": "all elements of a row are equal: roundings add up, a variance is 0",
     "large": "32 times as large: squares and long sums overflow fp16",
-    "small": "2^-10 times as large: an epsilon shows",
+    "small": "2^-10 times as large, none above 0: an epsilon shows, and a maximum that begins at 0",
     "spike": "one element of each row, anywhere, is far above all others",
 }
 """Families of inputs for any task, and what each is for. Of integers they are: any; mostly one value; all
@@ -262,6 +262,8 @@ def _floats(
     x *= {"large": LARGE, "small": SMALL}.get(family, 1.0)
     if traits is not None:
         trait = traits.of(rows, rng.device)
+        if family == "small":
+            x, trait = -x.abs(), torch.where((trait == 1) | (trait == 4) | (trait == 6), 0, trait)
         x *= torch.where(trait == 1, 0.0, torch.where(trait == 2, SMALL, torch.where(trait == 3, 8.0, 1.0)))
         x += torch.where(trait == 4, 4.0, 0.0)
         x = torch.where(trait == 5, x[:, :1], x)

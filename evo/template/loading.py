@@ -300,6 +300,8 @@ def _check_holes(template: Template) -> None:
     """Every hole has a parameter or a derived value, at the task's example problem."""
     declared = {p.name for p in template.space.parameters}
     declared |= template.derived(template.space.default, template.task.example).keys()
+    if isinstance(template._program, Macros):
+        template._program.check(declared)
     for hole, line in template._program.holes.items():
         if hole not in declared:
             hint = f"declared: {', '.join(sorted(declared))}"

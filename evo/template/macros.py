@@ -10,7 +10,7 @@ Such a file compiles without evo where each tunable has a default of its own:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,16 @@ _KERNEL = re.compile(
     \s*\((?:[^()]|\([^()]*\))*\)[^;{(]*?)*)\b(?!__)(?P<name>[A-Za-z_]\w*)\s*\(""",
     re.VERBOSE,
 )
+_TAKEN = (
+    "align align_ always_inline cluster_dims constant device forceinline global grid_constant host inline "
+    "launch_bounds managed noinline restrict shared x y z w threadIdx blockIdx blockDim gridDim warpSize "
+    "alignas auto bool break case char class const constexpr continue default delete do double else enum "
+    "explicit extern false float for friend goto if int long mutable namespace new operator private public "
+    "register return short signed sizeof static struct switch template this true typedef typename union "
+    "unsigned using virtual void volatile while"
+)
+"""Words that no macro may have for its name: parts of CUDA's own macros (__shared__ is made of `shared`), its
+variables and their members, words of C++."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,12 @@ class Macros:
     def of(cls, path: Path) -> Macros:
         """The template of a .cu file."""
         return cls(path, {}, _with_c_names(path.read_text(encoding="utf-8")))
+
+    def check(self, names: Iterable[str]) -> None:
+        """BadTemplate if one of the `names` cannot be a macro's."""
+        if broken := sorted(set(_TAKEN.split()) & set(names)):
+            hint = f"choose another name, such as {broken[0]}_, in the .cu file and in the .py file"
+            raise BadTemplate(f"{self.path}:1: no macro can be named {broken[0]}: CUDA uses this word", hint)
 
     def render(self, values: Mapping[str, Value]) -> str:
         """The source: a definition for each value, then the text of the file."""

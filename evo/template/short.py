@@ -65,6 +65,7 @@ def template(
     cluster: Sides = 1,
     derived: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]] | None = None,
     workspaces: Mapping[str, Number] | None = None,
+    zeroed: Sequence[str] = (),
     tiles: Callable[[Any, Problem], Sequence[int]] | None = None,
     needs: str = "sm_80",
     entry: str | None = None,
@@ -77,8 +78,9 @@ def template(
     in words what each is. `grid`, `block`: CTAs and threads; by default the block has the sides block_size_x,
     _y and _z. `args`, in the kernel's order: buffers, workspaces and sizes (i32) by name, numbers (i32, fp32,
     bool), or `Cast(value, dtype)`; by default all buffers and then all sizes. `smem_bytes`: dynamic shared
-    memory. `derived`: more holes or macros. `entry`: the kernel's name, where the source has several.
-    `reads`: clocks and places ("%smid").
+    memory. `derived`: more holes or macros. `workspaces`: bytes of scratch memory by name; `zeroed`: those
+    that are zero before the first launch, which each launch leaves zero again. `entry`: the kernel's name,
+    where the source has several. `reads`: clocks and places ("%smid").
     """
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -105,7 +107,7 @@ def template(
         deterministic,
         tuple(reads),
         tiles,
-        _Numbers(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {}),
+        _Numbers(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {}, tuple(zeroed)),
     )
 
 
@@ -158,6 +160,7 @@ class _Numbers:
     cluster_sides: Sides
     more: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]]
     workspaces: Mapping[str, Number]
+    zeroed: tuple[str, ...]
 
     def smem_bytes(self, p: Any, problem: Problem) -> Any:
         return _for_each(self.shared, p, problem)
@@ -181,7 +184,8 @@ class _Numbers:
 
     def launch(self, p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
         spaces = tuple(
-            Workspace(name, int(_value(size, p, problem))) for name, size in self.workspaces.items()
+            Workspace(name, int(_value(size, p, problem)), name in self.zeroed)
+            for name, size in self.workspaces.items()
         )
         return LaunchConfig(
             grid=_three(_sides(self.grid, p, problem)),

@@ -1,0 +1,4 @@
+// Counts are stored, not added
+// expect: wrong integer, race
+// instead of: atomicAdd(&counts[bin], sum);
+// there is: counts[bin] = sum;
