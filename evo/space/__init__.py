@@ -1,6 +1,6 @@
 """What may fill the holes of a template: parameters, rules, and the points that the rules allow."""
 
-from evo.space.parameters import Filling, Indices, Parameter
+from evo.space.parameters import Filling, Indices, Parameter, where
 from evo.space.rules import ResourceModels, Rule, hardware_rules, rule, smem_text
 from evo.space.space import MOST_ENUMERATED, FeasibleSet, Space
 
@@ -16,4 +16,5 @@ __all__ = [
     "hardware_rules",
     "rule",
     "smem_text",
+    "where",
 ]

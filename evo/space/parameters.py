@@ -124,6 +124,14 @@ class Filling(dict[str, Any]):
             raise BadTemplate(f"there is no parameter {name}", f"parameters: {known}") from None
 
 
+def where(condition: Any, yes: Any, no: Any) -> Any:
+    """`yes` where `condition` holds, else `no`: of columns as numpy.where, of a single point at once. A gate
+    asks a model about some 30 problems for each candidate."""
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, yes, no)
+    return yes if condition else no
+
+
 class Columns(Filling):
     """Columns of the points `rows` (n, parameters), built when they are first asked for."""
 

@@ -18,7 +18,8 @@ class Relation:
     """What must hold between two runs, whatever the reference says.
 
     `change` gives the second run's inputs from the first's; `expected` its outputs from the first's outputs.
-    Rows where `expected` is NaN are not compared. `exact`: bit for bit, else to rounding.
+    Rows where `expected` is NaN, and outputs that it leaves out, are not compared. `exact`: bit for bit,
+    else to rounding.
     """
 
     name: str

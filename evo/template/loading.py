@@ -185,7 +185,7 @@ class Template:
         """The source without its provenance. The last ones are kept: a point's siblings for other problems
         mostly have the same."""
         values = {**point, **self.derived(point, problem)}
-        key = canonical_json(values)
+        key = repr(values)
         if key not in self._bodies:
             if len(self._bodies) >= BODIES_KEPT:
                 self._bodies.clear()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits, arch_number
-from evo.space import Parameter, Space, rule
+from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import LaunchConfig, Problem, Value
 
@@ -38,7 +38,7 @@ def parts(p: Any) -> Any:
 
 def row_bytes(p: Any, problem: Problem) -> Any:
     """Bytes of a row of a tile in shared memory, with its padding."""
-    return problem["D"] * 2 + np.where(p.swizzle == "pad", 16, 0)
+    return problem["D"] * 2 + where(p.swizzle == "pad", 16, 0)
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
@@ -46,12 +46,12 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     row = row_bytes(p, problem)
     q = p.bm * row
     rings = p.kv_split * (p.k_stages + p.v_stages) * p.bn * row
-    beside = np.where((p.q_path == "shared") | (p.q_path == "registers"), q, 0)
-    operands = np.where(p.q_path == "reuse", np.maximum(q, rings), rings + beside)
+    beside = where((p.q_path == "shared") | (p.q_path == "registers"), q, 0)
+    operands = where(p.q_path == "reuse", np.maximum(q, rings), rings + beside)
     shares = parts(p)
     exchange = p.kv_split * (shares - 1) * p.bm * (problem["D"] // shares) * 4 + shares * p.bm * 8
-    results = np.where(shares > 1, exchange, 0) + np.where(p.epilogue == "shared", q, 0)
-    return np.where(p.cta_split > 1, operands + results, np.maximum(operands, results))
+    results = where(shares > 1, exchange, 0) + where(p.epilogue == "shared", q, 0)
+    return where(p.cta_split > 1, operands + results, np.maximum(operands, results))
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -61,14 +61,14 @@ def threads(p: Any, _problem: Problem) -> Any:
 def registers(p: Any, problem: Problem) -> Any:
     """Registers a thread: output, scores, probabilities and Q of a warp's rows, and what addresses take."""
     blocks = p.bm / (16 * p.warps)
-    q = np.where(p.q_path == "shared", 4, problem["D"] / 4)
+    q = where(p.q_path == "shared", 4, problem["D"] / 4)
     return blocks * (problem["D"] / 2 + p.bn / 2 + p.bn / 4 + q) + 32
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
     m, heads = -(-problem["L"] // p.bm), problem["B"] * problem["H"]
     m_on_x = p.grid_order == "m_fastest"
-    return np.where(m_on_x, m, heads) * p.cta_split, np.where(m_on_x, heads, m), 1
+    return where(m_on_x, m, heads) * p.cta_split, where(m_on_x, heads, m), 1
 
 
 def cluster(p: Any, _problem: Problem) -> Any:

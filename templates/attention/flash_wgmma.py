@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits
-from evo.space import Parameter, Space, rule
+from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value
 
@@ -47,26 +47,26 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     parts = p.key_groups * p.cluster_kv
     message = 128 * (problem["D"] // 8 // parts * 16 + 8)
     join = consumers(p) * (parts - 1) * message
-    barriers = 8 * (2 + 4 * p.stages) + np.where(p.cluster_kv > 1, 24, 0)
+    barriers = 8 * (2 + 4 * p.stages) + where(p.cluster_kv > 1, 24, 0)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
 def threads(p: Any, _problem: Problem) -> Any:
-    return consumers(p) * 128 + np.where(p.producer == "warp", 32, np.where(p.producer == "consumer", 0, 128))
+    return consumers(p) * 128 + where(p.producer == "warp", 32, where(p.producer == "consumer", 0, 128))
 
 
 def score_registers(p: Any, problem: Problem) -> Any:
     """Registers a thread of scores, output, and probabilities: all of these where they outlive the scores."""
-    return p.bn // 2 + problem["D"] // 2 + np.where(p.overlap == "none", p.bn // 8, p.bn // 4)
+    return p.bn // 2 + problem["D"] // 2 + where(p.overlap == "none", p.bn // 8, p.bn // 4)
 
 
 def register_cap(p: Any, problem: Problem) -> Any:
     """Registers a thread that a consumer can have."""
     warps = call.ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
     even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
-    split = np.where(consumers(p) == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[4][1])
-    split = np.where(consumers(p) == 2, REGISTER_SPLITS[2][1], split)
-    return np.where(p.producer == "warpgroup", split, even)
+    split = where(consumers(p) == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[4][1])
+    split = where(consumers(p) == 2, REGISTER_SPLITS[2][1], split)
+    return where(p.producer == "warpgroup", split, even)
 
 
 def query_tiles(p: Any, problem: Problem) -> Any:
@@ -87,7 +87,7 @@ def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
 def ctas(p: Any, problem: Problem, gpu: Gpu) -> int:
     """CTAs of the launch: with `persistent` no more than the GPU runs at once."""
     tiles = query_tiles(p, problem)
-    launched = np.where(p.persistent, np.minimum(tiles, resident(p, gpu)), tiles)
+    launched = where(p.persistent, np.minimum(tiles, resident(p, gpu)), tiles)
     return int(launched * cluster(p, problem))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits
-from evo.space import Parameter, Space, rule
+from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import BufferArg, LaunchConfig, Problem, TensorMapArg, Value
 
@@ -55,10 +55,10 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): Q, all K and V tiles, what the other parts send, barriers."""
     row = 2 * problem["D"]
     operands = p.row_groups * 64 * row + 2 * p.key_groups * tiles_held(p, problem) * p.bn * row
-    share = problem["D"] // 8 // parts(p) * np.where(p.message == "full", 16, 8)
+    share = problem["D"] // 8 // parts(p) * where(p.message == "full", 16, 8)
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
-    barriers = 8 * (np.where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
+    barriers = 8 * (where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -68,7 +68,7 @@ def threads(p: Any, _problem: Problem) -> Any:
 
 def score_registers(p: Any, problem: Problem) -> Any:
     """Registers a thread of scores, probabilities that outlive them, and output."""
-    scores = np.where(p.shift != "first", tiles_held(p, problem) * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
+    scores = where(p.shift != "first", tiles_held(p, problem) * p.bn // 2, 2 * (p.bn // 2 + p.bn // 4))
     return scores + problem["D"] // 2
 
 
@@ -80,7 +80,7 @@ def register_cap(p: Any, problem: Problem) -> Any:
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
     tiles, heads = call.ceil_div(problem["L"], 64 * p.row_groups), call.heads(problem)
     by_head = p.grid_order == "head_fastest"
-    return p.cluster_kv, np.where(by_head, heads, tiles), np.where(by_head, tiles, heads)
+    return p.cluster_kv, where(by_head, heads, tiles), where(by_head, tiles, heads)
 
 
 def cluster(p: Any, _problem: Problem) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits
-from evo.space import Parameter, Space, rule
+from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import LaunchConfig, Problem, Value
 
@@ -29,12 +29,12 @@ SPILL_SLACK = 24
 
 def tiles_in_work(p: Any) -> Any:
     """Query tiles that a CTA has begun and not finished."""
-    return np.where(p.loop_order == "kv_outer", p.q_tiles, 1)
+    return where(p.loop_order == "kv_outer", p.q_tiles, 1)
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): a tile of K, a tile of V and, where it lives there, Q and the output in fp32."""
-    state = np.where(p.state == "shared", tiles_in_work(p) * p.bm * problem["D"] * 8, 0)
+    state = where(p.state == "shared", tiles_in_work(p) * p.bm * problem["D"] * 8, 0)
     return 2 * p.bn * problem["D"] * 2 + state
 
 
@@ -45,7 +45,7 @@ def threads(p: Any, _problem: Problem) -> Any:
 def registers(p: Any, problem: Problem) -> Any:
     """Registers a thread: its share of Q and the output of every tile in work, scores, and addresses."""
     share = problem["D"] * p.bm / p.threads
-    held = np.where(p.state == "registers", tiles_in_work(p) * 2 * share, 0)
+    held = where(p.state == "registers", tiles_in_work(p) * 2 * share, 0)
     return held + 2 * p.step + p.vector + 32
 
 

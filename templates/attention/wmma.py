@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits
-from evo.space import Parameter, Space, rule
+from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import LaunchConfig, Problem, Value
 
@@ -26,13 +26,13 @@ HALVES = {"fp16": "__half", "bf16": "__nv_bfloat16"}
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): tiles, what warps bounce through shared memory, the output if it lives there."""
-    pad = np.where(p.swizzle == "pad", 16, 0)
+    pad = where(p.swizzle == "pad", 16, 0)
     row = problem["D"] * 2 + pad
     output_row = problem["D"] * 4 + pad
-    probabilities = np.where(p.matmuls == "qk_pv", 16 * (p.bn * 2 + pad), 0)
-    products = np.where((p.matmuls == "qk_pv") & (p.state == "registers"), 16 * output_row, 0)
+    probabilities = where(p.matmuls == "qk_pv", 16 * (p.bn * 2 + pad), 0)
+    products = where((p.matmuls == "qk_pv") & (p.state == "registers"), 16 * output_row, 0)
     bounce = np.maximum(16 * (p.bn * 4 + pad), products) + probabilities
-    output = np.where(p.state == "shared", p.bm * output_row, 0)
+    output = where(p.state == "shared", p.bm * output_row, 0)
     return (p.bm + 2 * p.stages * p.bn) * row + p.warps * bounce + output
 
 
@@ -43,7 +43,7 @@ def threads(p: Any, _problem: Problem) -> Any:
 def registers(p: Any, problem: Problem) -> Any:
     """Registers a thread: half a row of output a block of 16 rows, the fragments in flight, and addresses."""
     blocks = p.bm // (16 * p.warps)
-    return np.where(p.state == "registers", blocks * problem["D"] / 2, 0) + 80
+    return where(p.state == "registers", blocks * problem["D"] / 2, 0) + 80
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
