@@ -19,10 +19,11 @@ PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"ca
 def trial(template: str, point: Point, us: float | None) -> Trial:
     launch = LaunchConfig((8, 8, 1), (128, 1, 1), 16384, (BufferArg("q"),))
     candidate = Candidate(PROBLEM, template, point, f"// {point}\n\n{point}", "f", launch)
+    seconds = {"compile": 0.5, "gate": 1.0, "idle": 7.0}
     if us is None:
-        return Trial(candidate, Outcome.RED, reason="race", device="NVIDIA H200")
+        return Trial(candidate, Outcome.RED, reason="race", device="NVIDIA H200", seconds=seconds)
     timed = timing((us,), us, Interval(us, us), {"cudnn": 9.1}, 9.1 / us, Interval(1, 2))
-    return Trial(candidate, Outcome.TIMED, timing=timed, device="NVIDIA H200")
+    return Trial(candidate, Outcome.TIMED, timing=timed, device="NVIDIA H200", seconds=seconds)
 
 
 @pytest.fixture
@@ -51,14 +52,15 @@ def test_optuna_reads_every_trial(database: Path, tmp_path: Path, capsys: pytest
         ("COMPLETE", 32.0),
     ]
     assert study.best_params == {"bm": 32, "lazy": True}
-    assert study.trials[0].distributions["bm"] == optuna.distributions.CategoricalDistribution(
-        (16, 32, 64, 128)
-    )
+    assert study.metric_names == ["µs"]
+    assert [t.number for t in study.trials] == [t.user_attrs["number"] for t in study.trials]
+    assert study.trials[0].distributions["bm"] == optuna.distributions.IntDistribution(16, 128, log=True)
     assert study.trials[1].user_attrs["reason"] == "race"
     assert study.trials[1].user_attrs["outcome"] == "RED"
     assert study.user_attrs["problem"] == PROBLEM.key
     assert study.user_attrs["value"] == "µs, median by FAST"
-    assert all(t.datetime_complete is not None for t in study.trials)
+    took = [t.duration.total_seconds() for t in study.trials if t.duration is not None]
+    assert took == pytest.approx([1.5] * 4), "the timeline shows how long each trial took"
     # again under another name, beside it; not under the same
     again = ["export", "--optuna", "one", f"sqlite:///{target}", "--database", str(database)]
     assert main([*again, "--name", "copy"]) == 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -194,29 +192,8 @@ def test_a_page_that_cannot_be_written_is_told(page: Path, capsys: pytest.Captur
 # ---- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install selenium")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("no chromium: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1000,900",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield made
-    made.quit()
-
-
 def test_a_browser_shows_it_without_complaint_and_without_the_network(browser: Any, page: Path) -> None:
+    browser.get_log("performance")  # which forgets the pages of other tests
     browser.get(page.as_uri())
     assert browser.get_log("browser") == []
     requested = [

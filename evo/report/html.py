@@ -43,6 +43,9 @@ CONVERGENCE_DOTS = 3000
 """The convergence has at most so many dots."""
 BESIDE_COLUMNS = 9
 """In a table with more columns than this, a long last one stands below its row."""
+NEAR = 1.05
+"""Estimates up to so many times the lowest are called equal: in a template whose kernels are nearly equal,
+none of the ten fastest was among the ten lowest estimates (docs/emulator.md)."""
 BOLD_SHARE = 0.05
 """So large a part of the lines, the fastest ones, is drawn bold."""
 
@@ -59,16 +62,21 @@ p, dl { margin: .4rem 0 }
 .note { color: #444 }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem }
 dt { color: #555 }
-dd { margin: 0 }
-.scroll { overflow-x: auto }
+dd { margin: 0; overflow-wrap: anywhere }
+h1, p { overflow-wrap: anywhere }
+.scroll { overflow-x: auto; scrollbar-width: thin; background:
+  linear-gradient(to right, #fff 40%, #fff0) 0 0 / 3rem 100% no-repeat local,
+  linear-gradient(to left, #fff 40%, #fff0) 100% 0 / 3rem 100% no-repeat local,
+  linear-gradient(to right, #0006, #0000) 0 0 / .8rem 100% no-repeat scroll,
+  linear-gradient(to left, #0006, #0000) 100% 0 / .8rem 100% no-repeat scroll }
 table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabular-nums }
 th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 }
 th, td { padding: .15rem .6rem .15rem 0; vertical-align: top; white-space: nowrap }
 td.r, th.r { text-align: right }
 td.f { white-space: normal; min-width: 8rem }
-tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: #f4f4f4 }
+tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: #0000000b }
 .two tbody:nth-of-type(odd) td { background: none }
-svg { width: 100%; height: auto; display: block; margin: .5rem 0 }
+svg { width: 100%; min-width: 760px; height: auto; display: block; margin: .5rem 0 }
 svg text { font-size: 12px; fill: #111 }
 svg .tick { font-size: 11px; fill: #333 }
 svg .halo { paint-order: stroke; stroke: #fff; stroke-width: 3px }
@@ -91,6 +99,7 @@ summary { cursor: pointer }
   pre { white-space: pre-wrap }
   h2 { break-after: avoid }
   svg, tr { break-inside: avoid }
+  svg { min-width: 0 }
 }
 """
 
@@ -129,7 +138,7 @@ def _sections(found: StudyReport) -> Iterator[tuple[str, str]]:
     best = found.insights.templates[0] if found.insights.templates else None
     if found.ranked:
         tables = leaderboards(found.ranked, {found.study.name: found.groups})
-        yield "The best kernels", "".join(_table(table, titled=True) for table in tables)
+        yield "The best kernels", _near_equals(found) + "".join(_table(t, titled=True) for t in tables)
         yield "Convergence", _convergence(found)
     if found.failures or found.rows:
         yield "How trials ended", _outcomes(found)
@@ -182,6 +191,21 @@ def _versions(found: StudyReport) -> list[tuple[str, str]]:
     return [*found.winner.versions.items(), ("compiler", found.winner.compiler)]
 
 
+def _near_equals(found: StudyReport) -> str:
+    """A sentence where several kernels have nearly the lowest estimate."""
+    times = [row.estimate_us for row in found.rows if row.estimate_us is not None]
+    if not found.insights.estimated or not times:
+        return ""
+    near = sum(us <= min(times) * NEAR for us in times)
+    if near < 2:
+        return ""
+    words = (
+        f"{near} of {len(times)} correct kernels are estimated within {100 * (NEAR - 1):.0f} % of the best. "
+        "The estimate cannot tell these apart: on a GPU any of them may be the fastest, so time them there."
+    )
+    return f'<p class="note">{words}</p>'
+
+
 def _convergence(found: StudyReport) -> str:
     trials = [(row.number, row.score_us) for row in found.rows if row.score_us is not None]
     step = max(1, len(trials) // CONVERGENCE_DOTS)
@@ -202,15 +226,11 @@ def _outcomes(found: StudyReport) -> str:
         counts[label] = counts.get(label, 0) + 1
     total = len(found.rows)
     bars = [
-        (_short(label), float(n), f"{n} ({100 * n / total:.0f} %)")
+        (label, float(n), f"{n} ({100 * n / total:.0f} %)")
         for label, n in sorted(counts.items(), key=lambda item: -item[1])[:20]
     ]
     table = _table(failures_table(found.failures)) if found.failures else "<p>No trial failed.</p>"
     return bar_chart(bars, "Trials by outcome and reason", 320) + table
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 46 else f"{label[:45]}…"
 
 
 def _importance(found: StudyReport, best: TemplateInsight) -> str:
@@ -344,7 +364,8 @@ def _table(table: Table, titled: bool = False) -> str:
     title = f"<p>{escape(table.title)}</p>" if titled and table.title else ""
     body = "".join(rows) if below else f"<tbody>{''.join(rows)}</tbody>"
     two = ' class="two"' if below else ""
-    return f'{title}<div class="scroll"><table{two}><thead><tr>{head}</tr></thead>{body}</table></div>'
+    head = f"<thead><tr>{head}</tr></thead>"
+    return f'{title}<div class="scroll" tabindex="0"><table{two}>{head}{body}</table></div>'
 
 
 def _facts(facts: Facts) -> str:

@@ -4,14 +4,18 @@ width and words carry the meaning. Coordinates are in user units of a viewBox; t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH = 860
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 16, 40
-LETTER = 6.2
-"""How wide a letter of a tick's label is."""
+LETTER = 7.2
+"""How wide a letter of a label is."""
+LINE = 15
+"""How far apart labels below each other are."""
+LONGEST_LABEL = 24
+"""Letters of a label at the right of a chart; longer ones are cut."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,9 @@ def convergence_chart(
     if not trials:
         return ""
     values = [us for _, us in trials] + [m.value for m in marks]
-    x = Scale(0, max(n for n, _ in trials) or 1, LEFT, WIDTH - RIGHT - 110)
+    labels = [(min(us for _, us in trials), "best")] + [(m.value, m.name) for m in marks]
+    said = [(value, f"{shortened(name, LONGEST_LABEL)} {value:.3g}") for value, name in labels]
+    x = Scale(0, max(n for n, _ in trials) or 1, LEFT, WIDTH - RIGHT - _room(words for _, words in said))
     y = Scale(min(values) * 0.95, max(values) * 1.05, height - BOTTOM, TOP, log=True)
     parts = [_axes(x, y, height, "trial", unit)]
     parts += [f'<circle class="dot" cx="{x(n):.1f}" cy="{y(us):.1f}" r="1.6"/>' for n, us in trials]
@@ -71,12 +77,11 @@ def convergence_chart(
             best = us
     path += f"H{x.end:.1f}"
     parts.append(f'<path class="line" d="{path}"/>')
-    labels = [(y(best), f"best {best:.3g}")]
     for mark in marks:
         at = y(mark.value)
         parts.append(f'<line class="mark" x1="{x.begin}" x2="{x.end}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        labels.append((at, f"{mark.name} {mark.value:.3g}"))
-    parts += [_text(x.end + 6, at + 4, words) for at, words in _apart(labels, 13)]
+    beside = _apart([(y(value), words) for value, words in said], height - BOTTOM)
+    parts += [_text(x.end + 6, at + 4, words) for at, words in beside]
     return _svg(WIDTH, height, "Time of every trial and the best so far", parts)
 
 
@@ -85,12 +90,12 @@ def bar_chart(bars: Sequence[tuple[str, float, str]], title: str, label_width: i
     if not bars:
         return ""
     longest = max(value for _, value, _ in bars) or 1.0
-    row, room = 22, WIDTH - label_width - 190
+    row, room = 22, WIDTH - label_width - max(60.0, _room(words for *_, words in bars))
     parts = []
     for i, (label, value, words) in enumerate(bars):
         y = 4 + i * row
         length = max(1.0, value / longest * room)
-        parts.append(_text(label_width - 8, y + 14, label, "end"))
+        parts.append(_text(label_width - 8, y + 14, shortened(label, label_width // LETTER), "end"))
         parts.append(
             f'<rect class="bar" x="{label_width}" y="{y + 2}" width="{length:.1f}" height="{row - 7}"/>'
         )
@@ -111,7 +116,7 @@ def interval_chart(rows: Sequence[tuple[str, float, float, float]], centre: floa
     parts = [f'<line class="mark" x1="{x(centre):.1f}" x2="{x(centre):.1f}" y1="4" y2="{height - 24}"/>']
     for i, (label, value, left, right) in enumerate(rows):
         y = 14 + i * row
-        parts.append(_text(label_width - 8, y + 4, label, "end"))
+        parts.append(_text(label_width - 8, y + 4, shortened(label, label_width // LETTER), "end"))
         parts.append(f'<line class="whisker" x1="{x(left):.1f}" x2="{x(right):.1f}" y1="{y}" y2="{y}"/>')
         parts.append(f'<circle class="point" cx="{x(value):.1f}" cy="{y}" r="4"/>')
         parts.append(_text(WIDTH - 84, y + 4, f"{value:.3f}x"))
@@ -138,7 +143,7 @@ def parallel_chart(
         count = len(axes[axis][1])
         return height - 58 if count < 2 else 24 + (height - 82) * (1 - position / (count - 1))
 
-    room = int((x(1) - x(0) - 6) / LETTER)
+    room = (x(1) - x(0) - 6) // LETTER
     parts = []
     for rank in reversed(range(len(lines))):
         positions, us = lines[rank]
@@ -149,8 +154,12 @@ def parallel_chart(
         )
     for i, (name, values) in enumerate(axes):
         parts.append(f'<line class="axis" x1="{x(i):.1f}" x2="{x(i):.1f}" y1="24" y2="{height - 58}"/>')
-        short = [v if len(v) <= room else f"{v[: room - 1]}…" for v in values]
-        parts += [_text(x(i) + 4, at(i, p) + 4, v, kind="tick halo") for p, v in enumerate(short)]
+        every = -(-len(values) * LINE // (height - 82))  # of many values not all have a label
+        parts += [
+            _text(x(i) + 4, at(i, p) + 4, shortened(v, room), kind="tick halo")
+            for p, v in enumerate(values)
+            if p % every == 0
+        ]
         parts.append(_slanted(x(i), height - 42, name))
     end = x(len(axes))
     parts.append(f'<line class="axis" x1="{end:.1f}" x2="{end:.1f}" y1="24" y2="{height - 58}"/>')
@@ -169,39 +178,88 @@ def roofline_chart(
     `bandwidths` by name in GB/s."""
     if not points or not peak_tflops or not bandwidths:
         return ""
+    said = [f"{shortened(name, LONGEST_LABEL)} {tflops:.3g}" for name, _, tflops in points]
+    peak = f"{peak_tflops:,.0f} TFLOP/s"
     ridges = [peak_tflops * 1e3 / gbps for gbps in bandwidths.values()]
     span = [p[1] for p in points] + ridges
-    x = Scale(min(span) / 6, max(span) * 6, LEFT, WIDTH - RIGHT - 110, log=True)
+    x = Scale(min(span) / 6, max(span) * 6, LEFT, WIDTH - RIGHT - _room([peak]), log=True)
     lowest = min(p[2] for p in points) / 3
     y = Scale(lowest, peak_tflops * 2, height - BOTTOM, TOP, log=True)
     parts = [_axes(x, y, height, "FLOP a byte of compulsory traffic", "TFLOP/s")]
-    for i, (name, gbps) in enumerate(sorted(bandwidths.items(), key=lambda item: -item[1])):
-        ridge = peak_tflops * 1e3 / gbps
-        begin = max(x.low, lowest * 1e3 / gbps)
-        path = f"M{x(begin):.1f},{y(begin * gbps / 1e3):.1f}L{x(ridge):.1f},{y(peak_tflops):.1f}"
-        parts.append(f'<path class="roof" d="{path}"/>')
-        at = x(begin) + 8, y(begin * gbps / 1e3) + (26 if i else -18)  # above the upper one, below the others
-        parts.append(_text(*at, f"{name} {gbps:,.0f} GB/s", kind="halo"))
+    parts += [
+        f'<circle class="{"hollow" if i else "point"}" cx="{x(p[1]):.1f}" cy="{y(p[2]):.1f}" r="4.5"/>'
+        for i, p in enumerate(points)
+    ]
+    right = max(x(p[1]) for p in points) + 10
+    right = min(right, x.end - _room(said))
+    beside = _apart([(y(p[2]), words) for p, words in zip(points, said, strict=True)], height - BOTTOM)
+    parts += [_text(right, at + 4, words, kind="halo") for at, words in beside]
+    taken = [_Box.of(right, at + 4, words) for at, words in beside]
     flat = f"M{x(min(ridges)):.1f},{y(peak_tflops):.1f}H{x.end:.1f}"
     parts.append(f'<path class="roof" d="{flat}"/>')
-    parts.append(_text(x.end + 6, y(peak_tflops) + 4, f"{peak_tflops:,.0f} TFLOP/s"))
-    labels = []
-    for i, (name, intensity, tflops) in enumerate(points):
-        kind = "point" if i == 0 else "hollow"
-        parts.append(f'<circle class="{kind}" cx="{x(intensity):.1f}" cy="{y(tflops):.1f}" r="4.5"/>')
-        labels.append((y(tflops), f"{name} {tflops:.3g}"))
-    right = max(x(p[1]) for p in points) + 10
-    parts += [_text(right, at + 4, words, kind="halo") for at, words in _apart(labels, 13)]
+    parts.append(_text(x.end + 6, y(peak_tflops) + 4, peak))
+    for name, gbps in sorted(bandwidths.items(), key=lambda item: -item[1]):
+        first, last = max(x.low, lowest * 1e3 / gbps), peak_tflops * 1e3 / gbps
+        roof = Scale(first, last, x(first), x(last), log=True)
+        path = f"M{roof.begin:.1f},{y(first * gbps / 1e3):.1f}L{roof.end:.1f},{y(peak_tflops):.1f}"
+        parts.insert(1, f'<path class="roof" d="{path}"/>')
+        words = f"{name} {gbps:,.0f} GB/s"
+        box = _beside_a_roof(words, (roof.begin, y(first * gbps / 1e3)), (roof.end, y(peak_tflops)), taken)
+        taken.append(box)
+        parts.append(_text(box.left, box.bottom - 4, words, kind="halo"))
     return _svg(WIDTH, height, "Roofline", parts)
+
+
+@dataclass(frozen=True)
+class _Box:
+    """Where a label is, by how wide its letters are."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @classmethod
+    def of(cls, left: float, base: float, words: str) -> _Box:
+        return cls(left, base + 4 - LINE, left + LETTER * len(words), base + 4)
+
+    def meets(self, other: _Box) -> bool:
+        beside = self.left >= other.right or other.left >= self.right
+        return not (beside or self.top >= other.bottom or other.top >= self.bottom)
+
+
+def _beside_a_roof(
+    words: str, low: tuple[float, float], high: tuple[float, float], taken: Sequence[_Box]
+) -> _Box:
+    """A place for a label on either side of the line from `low` to `high` that is free, if one is."""
+    wide = LETTER * len(words)
+    places = []
+    for share in (0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2):
+        x, y = (a + share * (b - a) for a, b in zip(low, high, strict=True))
+        places += [_Box.of(x - wide - 8, y - 4, words), _Box.of(x + 8, y + 14, words)]
+    inside = [box for box in places if box.left > LEFT and box.bottom < low[1]]
+    free = [box for box in inside if not any(box.meets(other) for other in taken)]
+    return (free or inside or places)[0]
 
 
 # ------------------------------------------------------------------------------------------------- the parts
 
 
+def shortened(words: str, letters: float) -> str:
+    """The words, cut to so many letters."""
+    return words if len(words) <= letters else f"{words[: max(1, int(letters) - 1)]}…"
+
+
+def _room(labels: Iterable[str]) -> float:
+    """How wide the longest label is."""
+    return 10 + LETTER * max((len(words) for words in labels), default=0)
+
+
 def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
+    """The chart, in a part of the page that scrolls where the page is narrow."""
     return (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+        f'<div class="scroll" tabindex="0"><svg viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(parts)}</svg></div>'
     )
 
 
@@ -233,11 +291,14 @@ def _axes(x: Scale, y: Scale, height: int, x_name: str, y_name: str) -> str:
     return "".join(parts)
 
 
-def _apart(labels: Sequence[tuple[float, str]], gap: float) -> list[tuple[float, str]]:
-    """The same labels, moved down where two would overlap."""
+def _apart(labels: Sequence[tuple[float, str]], lowest: float) -> list[tuple[float, str]]:
+    """The same labels, moved down where two would overlap, and up again where one came below `lowest`."""
     placed: list[tuple[float, str]] = []
     for at, words in sorted(labels):
-        placed.append((max(at, placed[-1][0] + gap) if placed else at, words))
+        placed.append((max(at, placed[-1][0] + LINE) if placed else at, words))
+    for i in reversed(range(len(placed))):
+        limit = placed[i + 1][0] - LINE if i + 1 < len(placed) else lowest
+        placed[i] = (min(placed[i][0], limit), placed[i][1])
     return placed
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +238,17 @@ class Store:
             require_types(one)
             return one
 
-    def created(self, study: Study) -> dict[int, str]:
-        """When each trial was recorded, by number: UTC, ISO 8601."""
-        query = sa.select(trials.c.number, trials.c.created).where(trials.c.study_id == study.id)
-        return {row[0]: row[1] for row in self._database.read(lambda c: c.execute(query).all())}
+    def spans(self, study: Study) -> dict[int, tuple[datetime, datetime]]:
+        """When each trial began and when it was recorded, by number, in UTC. Begun: as long ago as its
+        evaluation took, without what was done ahead or in waiting."""
+        query = sa.select(trials.c.number, trials.c.created, trials.c.seconds)
+        found = self._database.read(lambda c: c.execute(query.where(trials.c.study_id == study.id)).all())
+        spans = {}
+        for number, created, seconds in found:
+            ended = datetime.fromisoformat(created)
+            took = sum(spent for stage, spent in seconds.items() if stage not in ("ahead", "idle"))
+            spans[number] = ended - timedelta(seconds=took), ended
+        return spans
 
     def times(self, study: Study) -> dict[int, dict[str, InputTime]]:
         """The times by timing input of each timed trial, by number; without samples."""

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -29,14 +34,18 @@ class ExportedTrial:
     template: str
     point: Point
     us: float | None
-    created: datetime
+    begun: datetime
+    ended: datetime
     attributes: Mapping[str, Value | None]
 
 
-def export(url: str, name: str, trials: Sequence[ExportedTrial], attributes: Mapping[str, object]) -> int:
-    """Writes the trials as study `name` into the Optuna storage at `url` (sqlite:///file.db, postgresql://…).
-    Returns how many they are. Failures are FAIL, without a value. A parameter has its own
-    name, or `template.parameter` where there are several templates, since each has a space of its own.
+def export(
+    url: str, name: str, trials: Sequence[ExportedTrial], attributes: Mapping[str, object], metric: str
+) -> int:
+    """Writes the trials as study `name` into the Optuna storage at `url` (sqlite:///file.db, postgresql://…),
+    in their order; `metric` is what their values are called. Returns how many they are. Failures are FAIL,
+    without a value. A parameter has its own name, or `template.parameter` where there are several templates,
+    since each has a space of its own.
 
     UsageError where the storage has a study of that name, StoreError where it cannot be written."""
     templates = {t.template for t in trials}
@@ -52,6 +61,7 @@ def export(url: str, name: str, trials: Sequence[ExportedTrial], attributes: Map
         except Exception as error:  # each driver has its own error for a wrong URL
             hint = "an SQLite file: sqlite:///optuna.db; a server: postgresql://user@host/name"
             raise StoreError(f"cannot make an Optuna storage at {url}: {_first_line(error)}", hint) from error
+        study.set_metric_names([metric])
         for key, value in attributes.items():
             study.set_user_attr(key, value)
         made = [_trial(t, distributions, alone=len(templates) == 1) for t in trials]
@@ -63,17 +73,25 @@ def export(url: str, name: str, trials: Sequence[ExportedTrial], attributes: Map
 
 
 def _distributions(trials: Sequence[ExportedTrial], alone: bool) -> dict[str, BaseDistribution]:
-    """Every value that was tried, numbers in their order; categories, as the search has it."""
+    """What the values of each parameter lie in, by those that were tried."""
     values: dict[str, dict[str, Value]] = {}
     for trial in trials:
         for name, value in _named(trial, alone).items():
             values.setdefault(name, {})[f"{type(value).__name__} {value}"] = value
-    return {name: CategoricalDistribution(_ordered(list(found.values()))) for name, found in values.items()}
+    return {name: _distribution(list(found.values())) for name, found in values.items()}
 
 
-def _ordered(values: list[Value]) -> tuple[Value, ...]:
-    numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-    return tuple(sorted(values, key=float if numeric else str))
+def _distribution(values: list[Value]) -> BaseDistribution:
+    """Numbers keep their order in plots: they lie between the least and the largest, by their logarithm where
+    all are powers of two. Anything else is a category."""
+    if any(isinstance(v, (bool, str)) for v in values):
+        return CategoricalDistribution(tuple(sorted(values, key=str)))
+    numbers = sorted(v for v in values if isinstance(v, (int, float)))
+    if not all(isinstance(v, int) for v in numbers):
+        return FloatDistribution(float(numbers[0]), float(numbers[-1]))
+    whole = [int(v) for v in numbers]
+    doubling = len(whole) > 1 and all(v > 0 and v & (v - 1) == 0 for v in whole)
+    return IntDistribution(whole[0], whole[-1], log=doubling)
 
 
 def _named(trial: ExportedTrial, alone: bool) -> dict[str, Value]:
@@ -91,7 +109,7 @@ def _trial(trial: ExportedTrial, distributions: Mapping[str, BaseDistribution], 
         value=trial.us,
         user_attrs={"template": trial.template, "number": trial.number, **trial.attributes},
     )
-    made.datetime_start = made.datetime_complete = trial.created
+    made.datetime_start, made.datetime_complete = trial.begun, trial.ended
     return made
 
 
