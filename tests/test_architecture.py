@@ -201,8 +201,8 @@ def test_a_switch_on_a_device_is_found(switch: str) -> None:
 TASK_FOLDERS = [ROOT / "tests/toys"]
 """Tasks beside those that come with evo."""
 WORDS_OF_THE_FIELD = {
-    *("at", "bias", "eager", "efficient", "low", "math", "scale", "small", "total"),
-    *("equal", "normal", "ones", "seeds", "uniform", "zeros"),
+    *("at", "bias", "columns", "eager", "efficient", "gap", "low", "math", "rows", "scale", "small", "total"),
+    *("equal", "normal", "ones", "seeds", "uniform", "weight", "zeros"),
 }
 """What tasks call something, and the engine something else: looked for where a problem or tensors are asked
 for it, and not elsewhere."""

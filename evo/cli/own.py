@@ -134,7 +134,7 @@ def _tried(
     found = templates_of(task, named, folders, gpu)
     template = next((t for t in found if t.supports(problem, limits) is None), found[0])
     given = dict(word.split("=", 1) for word in words if "=" in word)
-    point = template.space.parse({**template.space.default, **given})
+    point = template.space.parse({**template.space.default_for(problem, limits), **given})
     if (why := template.space.why_not(point, limits, problem)) is not None:
         raise UsageError(f"this point is not feasible: {why}", "evo space says what each rule refuses")
     spec = EvaluatorSpec(task.name, chosen, gpu, limits, tools[0], seed, folders, tools[1])

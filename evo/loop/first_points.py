@@ -66,7 +66,7 @@ def _by_key(proposals: Iterable[Proposal]) -> dict[Key, Proposal]:
 
 
 def _default(feasible: FeasibleSet) -> Point:
-    default = feasible.space.default
+    default = feasible.space.default_for(feasible.problem, feasible.limits)
     if feasible.contains(default):
         return default
     differing = (feasible.indices != feasible.space.indices_of(default)).sum(axis=1)

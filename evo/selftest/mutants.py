@@ -64,7 +64,7 @@ class MutationRun:
         self.limits = Limits.of(target.gpu)
         if reason := self.template.supports(target.problem, self.limits):
             raise Infeasible(reason)
-        self.point = target.point or self.template.space.default
+        self.point = target.point or self.template.space.default_for(target.problem, self.limits)
         self.candidate = self.template.candidate(self.point, target.problem)
         with find_compiler(target.nvcc, Cache(target.cache)) as compiler:
             self.toolkit = compiler.toolkit

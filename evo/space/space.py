@@ -43,6 +43,8 @@ class Space:
     rules: tuple[Rule, ...] = ()
     models: ResourceModels | None = None
     """What the template says a point needs; the rules ask it, and strategies learn from it."""
+    suited: Callable[[Problem, Limits], Point] | None = None
+    """The point to begin with, where it depends on the problem."""
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.parameters]
@@ -64,6 +66,10 @@ class Space:
     @property
     def default(self) -> Point:
         return {p.name: p.default for p in self.parameters}
+
+    def default_for(self, problem: Problem, limits: Limits) -> Point:
+        """The point to begin with: what suits the problem, where the template says that, else the default."""
+        return self.default if self.suited is None else self.parse(self.suited(problem, limits))
 
     def parse(self, point: Mapping[str, object]) -> Point:
         """The point meant by `point`, complete and in the parameters' order. UsageError on a wrong one."""

@@ -12,13 +12,14 @@ from evo.task.task import (
     Tolerance,
     Tunable,
 )
-from evo.task.tensors import BufferSpec, In, InOut, Out, Tensors
+from evo.task.tensors import BufferSpec, DeclaredTensor, In, InOut, Out, Tensors
 
 __all__ = [
     "DEFAULT_TILE",
     "LARGEST_TILE",
     "Baseline",
     "BufferSpec",
+    "DeclaredTensor",
     "Families",
     "Flag",
     "In",

@@ -195,6 +195,9 @@ def _check_tensors_declared(author: _Author) -> None:
             if isinstance(dimension, str) and dimension not in task.sizes:
                 hint = f"a size ({', '.join(task.sizes)}), a whole number, or a function of the problem"
                 author.refuse("tensors", f"tensor {name} has a dimension {dimension!r}", hint)
+        for flag in {tensor.when, tensor.gap} - {None, *task.flags}:
+            known = f"flags: {', '.join(task.flags) or 'none'}"
+            author.refuse("tensors", f"tensor {name} names a flag {flag!r}", known)
         for end in tensor.between or ():
             if isinstance(end, str) and end not in task.sizes:
                 hint = "numbers, or a size's name: between=(0, 10)"

@@ -211,12 +211,16 @@ class Task:
 
     def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
         """Inputs and outputs, in the order of the kernel's arguments."""
-        return tuple(tensor.buffer(name, problem) for name, tensor in self.tensors.items())
+        return tuple(tensor.buffer(name, problem) for name, tensor in self.declared(problem).items())
+
+    def declared(self, problem: Problem) -> dict[str, DeclaredTensor]:
+        """Those of `tensors` that `problem` has."""
+        return {name: tensor for name, tensor in self.tensors.items() if tensor.of(problem)}
 
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
         same values on one kind of device. By default those of evo.task.tensors."""
-        return draw(self.tensors, problem, family, seed, torch_device)
+        return draw(self.declared(problem), problem, family, seed, torch_device)
 
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
@@ -245,10 +249,11 @@ class Task:
     def _farthest(self, problem: Problem, inputs: Tensors, exact: Tensors) -> dict[str, Tensor]:
         """Of each output element the value, among those of several computations with roundings, that is
         farthest from `exact`."""
-        summed, wide = summed_sizes(self.tensors) | set(self.summed), precise(inputs, "fp32")
+        declared, wide = self.declared(problem), precise(inputs, "fp32")
+        summed = summed_sizes(declared) | set(self.summed)
         farthest = dict(exact)
         for draw_number in range(ROUNDED_DRAWS[bool(summed)]):
-            seeming = rounded_on_the_way(wide, self.tensors, summed, draw_number)
+            seeming = rounded_on_the_way(wide, declared, summed, draw_number)
             for name, output in self._named(problem, self.compute(problem, seeming)).items():
                 if not exact[name].is_floating_point():
                     continue  # integers are exact
@@ -264,10 +269,10 @@ class Task:
             found = dict(zip((buffer.name for buffer in written), several, strict=True))
         return {buffer.name: found[buffer.name].reshape(buffer.shape) for buffer in written}
 
-    def relations(self, problem: Problem) -> tuple[Relation, ...]:  # noqa: ARG002
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:
         """Metamorphic relations that every correct kernel keeps, checked on a small problem. By default that
         rows are apart, where the task says so."""
-        return (rows_apart(self.tensors),) if self.independent_rows else ()
+        return (rows_apart(self.declared(problem)),) if self.independent_rows else ()
 
     def baselines(
         self,
@@ -284,7 +289,8 @@ class Task:
         if patient and torch_device.startswith("cuda"):
             import torch
 
-            found["compiled"] = torch.compile(partial(self.compute, problem), dynamic=False)
+            tuned = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}  # timing captures graphs itself
+            found["compiled"] = torch.compile(partial(self.compute, problem), **tuned)
         return found
 
     def flop(self, problem: Problem) -> int:
@@ -308,7 +314,7 @@ class Task:
         `timing_inputs`. By default its names are those of families; where `inputs` is the default too, no
         row has a trait of its own, for those are there to show mistakes."""
         if type(self).inputs is Task.inputs:
-            return draw(self.tensors, problem, name, seed, torch_device, mixed=False)
+            return draw(self.declared(problem), problem, name, seed, torch_device, mixed=False)
         return self.inputs(problem, name, seed, torch_device)
 
     # ---- what the gate tries

@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports i
     import torch
     from torch import Tensor
 
-Role = Literal["in", "out", "inout"]
 Tensors = Mapping[str, "Tensor"]
 """The buffers of a task by name."""
+Role = Literal["in", "out", "inout"]
 Dimension = str | int | Callable[[Problem], int]
 """Of a declared tensor: a size by its name, a whole number, or what a function says of the problem."""
 
@@ -72,16 +72,25 @@ class BufferSpec:
 @dataclass(frozen=True)
 class DeclaredTensor:
     """A tensor of a task for any problem. `between`: the range of its values, for integers without the upper
-    end; an end may be a size's name."""
+    end; an end may be a size's name. `when`: the flag without which there is no such tensor. `gap`: the flag
+    that says how many elements of others follow each row: rows then lie in a wider matrix."""
 
     role: Role
     dimensions: tuple[Dimension, ...]
     dtype: str | None = None
     between: tuple[float | str, float | str] | None = None
+    when: str | None = None
+    gap: str | None = None
+
+    def of(self, problem: Problem) -> bool:
+        """Whether `problem` has it: its flag `when`, if it names one, is set."""
+        return self.when is None or bool(problem[self.when])
 
     def buffer(self, name: str, problem: Problem) -> BufferSpec:
         """The buffer that it is for `problem`."""
         shape = tuple(_dimension(d, problem, name) for d in self.dimensions)
+        if self.gap is not None:
+            shape = (*shape[:-1], shape[-1] + int(problem[self.gap]))
         return BufferSpec(name, shape, self.dtype or problem.dtype, self.role)
 
     def range_of(self, problem: Problem) -> tuple[float, float] | None:
@@ -93,22 +102,31 @@ class DeclaredTensor:
 
 
 def In(  # noqa: N802 - read as a type: `"x": In("rows")`
-    *dimensions: Dimension, dtype: str | None = None, between: tuple[float | str, float | str] | None = None
+    *dimensions: Dimension,
+    dtype: str | None = None,
+    between: tuple[float | str, float | str] | None = None,
+    when: str | None = None,
+    gap: str | None = None,
 ) -> DeclaredTensor:
     """A tensor that the kernel reads."""
-    return DeclaredTensor("in", dimensions, dtype, between)
+    return DeclaredTensor("in", dimensions, dtype, between, when, gap)
 
 
-def Out(*dimensions: Dimension, dtype: str | None = None) -> DeclaredTensor:  # noqa: N802
+def Out(  # noqa: N802
+    *dimensions: Dimension, dtype: str | None = None, when: str | None = None
+) -> DeclaredTensor:
     """A tensor that the kernel writes, all of it."""
-    return DeclaredTensor("out", dimensions, dtype)
+    return DeclaredTensor("out", dimensions, dtype, when=when)
 
 
 def InOut(  # noqa: N802
-    *dimensions: Dimension, dtype: str | None = None, between: tuple[float | str, float | str] | None = None
+    *dimensions: Dimension,
+    dtype: str | None = None,
+    between: tuple[float | str, float | str] | None = None,
+    when: str | None = None,
 ) -> DeclaredTensor:
     """A tensor that the kernel changes in place."""
-    return DeclaredTensor("inout", dimensions, dtype, between)
+    return DeclaredTensor("inout", dimensions, dtype, between, when)
 
 
 def _dimension(dimension: Dimension, problem: Problem, name: str) -> int:

@@ -2,7 +2,8 @@
 
 A template is two files with one stem in `templates/<task>/`. `<name>.cu.jinja` is CUDA C++ with holes
 `{{ bm }}` and line statements `//% if stages > 1`; a plain `<name>.cu` has macros for holes (macros.py).
-`<name>.py` says what may fill them: in the short form by `TEMPLATE = template(…)` (short.py), else it defines
+`<name>.py` says what may fill them: in the short form by `TEMPLATE = template(…)` (short.py), else it
+defines, itself or as attributes of `TEMPLATE`,
 
     SPACE       Space                                parameters and rules
     NEEDS       str                                  the instruction set: "sm_80", "sm_90a"
@@ -281,6 +282,7 @@ def _names_of(python: Path, path: Path, task: Task, program: Program | Macros) -
     if isinstance(short, ShortTemplate):
         entry = short.entry or only_kernel(path, path.read_text(encoding="utf-8"))
         return short.names(task, entry, program.holes)
+    module = module if short is None else short
     required = ("SPACE", "NEEDS", "ENTRY", "smem_bytes", "threads", "derived", "launch")
     if missing := [n for n in required if not hasattr(module, n)]:
         hint = "TEMPLATE = template(…), or all names that evo/template/loading.py lists"

@@ -47,8 +47,9 @@ class TemplateTests:
         rng, limits = np.random.default_rng(0), self.limits(loaded)
         for problem in self.served(loaded.task):
             feasible = loaded.space.feasible(limits, problem)
-            if feasible.contains(loaded.space.default):
-                yield problem, loaded.space.default
+            default = loaded.space.default_for(problem, limits)
+            if feasible.contains(default):
+                yield problem, default
             for _ in range(self.points):
                 yield problem, feasible.sample(rng)
 
@@ -73,12 +74,14 @@ class TemplateTests:
         assert changing == declared, "these parameters change neither source nor launch"
 
     def values(self, loaded: Template, name: str) -> list[object]:
-        parameter = next(p for p in loaded.space.parameters if p.name == name)
-        return [value for value in parameter.values if value != parameter.default] or [parameter.default]
+        problem, parameter = self.served(loaded.task)[0], loaded.space[name]
+        default = loaded.space.default_for(problem, self.limits(loaded))[name]
+        return [value for value in parameter.values if value != default] or [default]
 
     def rendered(self, loaded: Template, name: str, value: object) -> bool:
         """Whether another value of a parameter gives another program; True where it has one value alone."""
-        default, problem = dict(loaded.space.default), self.served(loaded.task)[0]
+        problem = self.served(loaded.task)[0]
+        default = dict(loaded.space.default_for(problem, self.limits(loaded)))
         if value == default[name]:
             return True
         one = loaded.candidate(default, problem)

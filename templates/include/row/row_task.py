@@ -1,0 +1,125 @@
+"""What tasks of row kernels share: sizes, gaps between rows, and which numbers of columns the gate tries."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from evo.task import Flag, Task
+from evo.trial import Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DECODING_ROWS, DECODING_COLUMNS = (1, 8, 32, 128), (2048, 4096, 8192, 16384)
+PREFILL = ((2048, 4096), (2048, 16384), (8192, 8192), (32768, 4096))
+QUACK = (
+    (32768, 256), (32768, 1024), (32768, 4096), (32768, 16384), (32768, 65536), (16384, 131072),
+    (8192, 262144),
+)  # fmt: skip
+"""The shapes of QuACK's figure, bf16 (media/bf16_kernel_benchmarks_single_row of Dao-AILab/quack)."""
+
+GAP = Flag(
+    default=0, values=(0, 1, 8, 64), meaning="Elements between two rows of x: it is a part of a wider matrix."
+)
+EVERY = 512
+"""Up to so many columns finalists are tried at each number; beyond it at each whole chunk, and around it."""
+MANY_ROWS = 1100
+"""More rows than a GPU has SMs, eight times: a persistent grid of rows takes a second turn."""
+
+
+class RowTask(Task):
+    """Each row of a matrix x, (rows, columns), on its own."""
+
+    sizes = ("rows", "columns")
+    dtypes = ("bf16", "fp16", "fp32")
+    summed = ("columns",)
+    independent_rows = True
+    timing_inputs: Mapping[str, str] = {
+        "normal": "N(0, 1), as other benchmarks have it",
+        "peaky": "a few large elements, as activations of trained models have them",
+    }
+
+    def x(self, problem: Problem, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The matrix without the gaps between its rows."""
+        return inputs["x"][:, : problem["columns"]]
+
+    def problem_of(self, rows: int, columns: int, dtype: str = "bf16", **flags: bool | int) -> Problem:
+        chosen = {name: flags.get(name, flag.default) for name, flag in self.flags.items()}
+        return Problem(self.name, {"rows": rows, "columns": columns}, dtype, chosen)
+
+    def nbytes(self, problem: Problem) -> int:
+        """Every row is read and written once; what lies between rows is not."""
+        gap = problem["rows"] * problem["gap"] * self.buffers(problem)[0].nbytes
+        return super().nbytes(problem) - gap // (problem["rows"] * (problem["columns"] + problem["gap"]))
+
+    def share(self, problem: Problem, part: float) -> Problem:
+        """Fewer rows."""
+        return problem.replace(rows=max(1, min(problem["rows"], round(part * problem["rows"]))))
+
+    def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """Three rows, which share sectors of 32 bytes where their columns are odd, and numbers of columns
+        around each tile, never more than the problem's own: a kernel may have no registers for them. Whole
+        chunks and broken ones."""
+        own, chunk, high = problem["columns"], *_low_and_high(problem, tiles)
+        around = [
+            high + 1,
+            chunk - 1,
+            1,
+            high + chunk,
+            2 * high + 1,
+            high - chunk,
+            high,
+            2 * high,
+            chunk,
+            own,
+        ]
+        around += [chunk + 1, 2 * high - chunk, high - 1, 2 * high - 1, own - 1]
+        columns = dict.fromkeys(c for c in around if 0 < c <= min(own, 4 * high))
+        found = [problem.replace(rows=3, columns=c) for c in columns]
+        last = next(iter(columns))
+        return (*found, *(problem.replace(rows=rows, columns=last) for rows in (1, 2, 5)))
+
+    def piece_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """More rows than CTAs of a persistent grid, of a few columns, and rows for several teams of a CTA."""
+        own, chunk, high = problem["columns"], *_low_and_high(problem, tiles)
+        few = min(own, max(chunk, 40 // chunk * chunk))
+        some = problem.replace(rows=37, columns=min(own, high + chunk, 512))
+        return (problem.replace(rows=MANY_ROWS, columns=few), some)
+
+    def ragged_problems(
+        self, problem: Problem, tiles: Sequence[int], far: bool = False
+    ) -> tuple[Problem, ...]:
+        """Two rows of every number of columns up to two steps of the CTA; beyond EVERY those that are whole
+        chunks, and those around each eighth one."""
+        own, chunk, high = problem["columns"], *_low_and_high(problem, tiles)
+        most = min(own, 2 * high)
+        columns = set(range(1, min(EVERY, most) + 1))
+        columns |= set(range(chunk, most + 1, chunk))
+        columns |= {c + off for c in range(8 * chunk, most, 8 * chunk) for off in (-1, 1)}
+        if far:
+            columns |= {own - 1, own - chunk, own // 2 + 1, own} - {0}
+        return tuple(problem.replace(rows=2, columns=c) for c in sorted(columns))
+
+    def some_ragged(
+        self,
+        problem: Problem,
+        tiles: Sequence[int],
+        count: int,
+        seed: int,
+        deep: bool,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:
+        """Half of them whole chunks, half of them not: a kernel has other code for those."""
+        every, (chunk, _) = self.ragged_problems(problem, tiles), _low_and_high(problem, tiles)
+        rng = random.Random(seed)
+        whole = [at for at in every if at["columns"] % chunk == 0]
+        broken = [at for at in every if at["columns"] % chunk]
+        chosen = [at for kind in (whole, broken) for at in rng.sample(kind, min(len(kind), count // 2))]
+        return tuple(sorted(chosen, key=lambda at: int(at["columns"])))
+
+
+def _low_and_high(problem: Problem, tiles: Sequence[int]) -> tuple[int, int]:
+    """Elements of a chunk, and columns that all threads of a row take at once."""
+    known = sorted({int(t) for t in tiles if t > 0}) or [1, 256]
+    return min(known[0], problem["columns"]), min(known[-1], problem["columns"])
