@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evo.api.search import search
     from evo.api.study import Study, load_study
     from evo.api.trial import Trial
+    from evo.calls.capture import capture
     from evo.task import Families, Flag, In, InOut, Out, Relation, Task, Tolerance
     from evo.trial import Problem
 
@@ -32,6 +33,7 @@ __all__ = [
     "Tolerance",
     "Trial",
     "__version__",
+    "capture",
     "load_study",
     "search",
 ]
@@ -40,6 +42,7 @@ _FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
     "Problem": "evo.trial",
     "Study": "evo.api.study",
     "Trial": "evo.api.trial",
+    "capture": "evo.calls.capture",
     "load_study": "evo.api.study",
     "search": "evo.api.search",
 }

@@ -152,6 +152,10 @@ class Task:
     tolerance: Tolerance = Tolerance()
     baseline_groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Baselines that are one library's, by a name that tables show: {"SDPA": ("flash", "cudnn")}."""
+    captures: ClassVar[Mapping[str, Callable[..., tuple[Tensors, Mapping[str, object]]]]] = {}
+    """What `evo.capture` records: a function by its name ("torch.nn.functional.relu"), and what takes its
+    arguments and gives tensors by buffer and flags by name. It raises UsageError with the reason for a call
+    that the task does not compute; that call is skipped and counted."""
     packages: Sequence[str] = ()
     """Distributions that baselines come from, besides torch: their versions are kept beside the times."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
 _call = load_module(Path(__file__).with_name("call.py"))
 _families = load_module(Path(__file__).with_name("families.py"))
+_recorded = load_module(Path(__file__).with_name("recorded.py"))
 _lengths = load_module(Path(__file__).with_name("lengths.py"))
 _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
@@ -59,6 +60,7 @@ class Attention(Task):
     )
     ranges: Mapping[str, Mapping[str, tuple[float, float]]] = _families.RANGES
     timing_inputs: Mapping[str, str] = _timing.TIMING_INPUTS
+    captures = _recorded.CAPTURES
     baseline_groups: Mapping[str, tuple[str, ...]] = {"SDPA": tuple(_baselines.BACKENDS)}
     packages = _baselines.DISTRIBUTIONS
 
