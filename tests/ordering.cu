@@ -218,6 +218,132 @@ KERNEL(wrong_shared_weak_read) {
   if (threadIdx.x == 32) out[blockIdx.x] = float(n);
 }
 
+// ---- a compare-and-swap that begins with a plain read
+using uint16_t = unsigned short;
+__device__ float total(unsigned *p) { return __uint_as_float(atomicAdd(p, 0)); }
+#define SWAP(name, ADD, TOTAL)                                          \
+  KERNEL(name) {                                                        \
+    __shared__ bool last;                                               \
+    ADD(count + 2, in[AT]);                                             \
+    __threadfence();                                                    \
+    __syncthreads();                                                    \
+    if (threadIdx.x == 0) last = atomicAdd(count, 1) == gridDim.x - 1;  \
+    __syncthreads();                                                    \
+    if (last) out[threadIdx.x] = TOTAL(count + 2);                      \
+  }
+__device__ void swap_float(unsigned *p, float v) {
+  unsigned old = *p, expected;
+  do {
+    expected = old;
+    old = atomicCAS(p, expected, __float_as_uint(__uint_as_float(expected) + v));
+  } while (old != expected);
+}
+__device__ void swap_largest(unsigned *p, float v) {
+  unsigned old = p[1];
+  for (;;) {
+    const unsigned found = atomicCAS(p + 1, old, __float_as_uint(fmaxf(v, __uint_as_float(old))));
+    if (found == old) break;
+    old = found;
+  }
+}
+__device__ void swap_double(unsigned *p, float v) {
+  unsigned long long *word = (unsigned long long *)p, old = *word, expected;
+  do {
+    expected = old;
+    old = atomicCAS(word, expected, __double_as_longlong(v + __longlong_as_double(expected)));
+  } while (expected != old);
+}
+__device__ void swap_upper_half(unsigned *p, float v) {  // a count in 16 bits, by a swap of its word
+  uint16_t *half = (uint16_t *)p + 1;
+  unsigned *word = (unsigned *)((char *)half - ((size_t)half & 2));
+  unsigned old = *word, expected;
+  do {
+    expected = old;
+    old = atomicCAS(word, expected, (old & 0xffff) | ((old >> 16) + unsigned(v)) << 16);
+  } while (expected != old);
+}
+__device__ void swap_if_larger(unsigned *p, float v) {  // the value that was found is used where it was right
+  const unsigned old = *p;
+  const bool same = atomicCAS(p, old, old + unsigned(v)) == old;
+  if (same) atomicAdd(p + 8, old);
+  else atomicAdd(p, unsigned(v));
+}
+__device__ void swap_rereads(unsigned *p, float v) {
+  unsigned old;
+  do old = *p;
+  while (atomicCAS(p, old, old + unsigned(v)) != old);
+}
+__device__ float total_double(unsigned *p) { return float(__longlong_as_double(atomicAdd((unsigned long long *)p, 0))); }
+__device__ float total_upper(unsigned *p) { return float(atomicAdd(p, 0) >> 16); }
+__device__ float total_count(unsigned *p) { return float(atomicAdd(p, 0)); }
+__device__ float largest(unsigned *p) { return total(p + 1); }
+SWAP(swap_adds, swap_float, total)
+SWAP(swap_max, swap_largest, largest)
+SWAP(swap_adds_double, swap_double, total_double)
+SWAP(swap_adds_half, swap_upper_half, total_upper)
+SWAP(swap_adds_reread, swap_rereads, total_count)
+SWAP(swap_adds_once, swap_if_larger, total_count)
+KERNEL(swap_walks) {  // the address moves on between the loops
+  unsigned *p = count;
+  for (int k = 0; k < 4; k++, p += 2) swap_float(p, in[AT]);
+  if (blockIdx.x == 0) out[threadIdx.x] = 0;
+}
+KERNEL(shared_swap) {
+  __shared__ unsigned sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  swap_float(&sum, in[AT]);
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = __uint_as_float(sum);
+}
+
+__device__ void kept(unsigned *p, float v) {  // its value is used although the swap may have failed
+  const unsigned old = *p;
+  atomicCAS(p, old, old + unsigned(v));
+  atomicMax(p + 8, old);
+}
+__device__ void stale(unsigned *p, float v) {  // what is put was computed from the first value
+  unsigned old = *p, found;
+  const unsigned sum = old + unsigned(v);
+  while ((found = atomicCAS(p, old, sum)) != old) old = found;
+}
+__device__ void gives_up(unsigned *p, float v) {  // the plain read decides whether there is a swap
+  unsigned old = *p, found;
+  while (__uint_as_float(old) < v && (found = atomicCAS(p, old, __float_as_uint(v))) != old) old = found;
+}
+__device__ void other_word(unsigned *p, float v) {  // the word that is read is not the one that is swapped
+  unsigned old = p[1], found;
+  atomicAdd(p + 1, 1);
+  while ((found = atomicCAS(p, old, old + unsigned(v))) != old) old = found;
+}
+__device__ void blind(unsigned *p, float v) {  // what is expected is a constant
+  const unsigned old = *p;
+  atomicCAS(p, 0, old + unsigned(v));
+}
+__device__ void plain_loop(unsigned *p, float v) {  // others write the word plainly
+  swap_float(p, v);
+  if (v == 30) *p = 0;
+}
+__device__ void looks_again(unsigned *p, float v) {  // each turn reads plainly, and the last one counts
+  unsigned old;
+  do old = *p;
+  while (atomicCAS(p, old, old + unsigned(v)) != old && old < 100000);
+}
+SWAP(wrong_swap_kept, kept, total_count)
+SWAP(wrong_swap_stale, stale, total_count)
+SWAP(wrong_swap_gives_up, gives_up, total)
+SWAP(wrong_swap_other_word, other_word, total_count)
+SWAP(wrong_swap_blind, blind, total_count)
+SWAP(wrong_swap_plain_loop, plain_loop, total)
+SWAP(wrong_swap_looks_again, looks_again, total_count)
+KERNEL(wrong_shared_swap_kept) {
+  __shared__ unsigned sum[16];
+  if (threadIdx.x < 16) sum[threadIdx.x] = 0;
+  __syncthreads();
+  kept(sum, in[AT]);
+  out[AT] = 0;
+}
+
 // ---- clusters of two CTAs
 __device__ uint32_t there(void *p) {  // the same place in the other CTA
   uint32_t rank, at = uint32_t(__cvta_generic_to_shared(p)), other;

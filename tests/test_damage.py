@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 from command import Evo, two_studies
+from finals import SimulatedWorker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from landscape import LandscapeWorkers, new_study, spaces_of
 
+from evo.confirm import confirm
 from evo.errors import EvoError, StoreError
+from evo.loop import search
+from evo.report.confirmed import confirmation_tables
 from evo.store import Store
-from evo.store.schema import studies, trials
+from evo.store.schema import confirmations, finalists, rounds, studies, trials
 
 
 def change(path: Path, table: str, column: str, value: object, where: str) -> None:
@@ -101,3 +106,65 @@ def test_a_resumed_search_names_the_trial_that_is_damaged(tmp_path: Path) -> Non
     change(path, "trials", "point", "7", "study_id = 1 AND number = 2")
     with Store(path) as store, pytest.raises(StoreError, match="trial mission-1/2 is damaged"):
         store.rows(store.study("mission-1"))
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of the landscape, and a confirmation of it."""
+    path = tmp_path_factory.mktemp("confirmed") / "evo.db"
+    with Store(path) as store:
+        search(store.create(new_study(budget_s=3)), store, spaces_of(path.parent / "t"), LandscapeWorkers())
+        found = confirm(store.study("land-1"), store, SimulatedWorker(), top=2)
+    assert found is not None
+    assert found.status == "finished"
+    return path
+
+
+def whole(store: Store) -> None:
+    """Reads the confirmation and all that belongs to it, and makes its tables."""
+    if found := store.confirmations.newest(store.study("land-1")):
+        confirmation_tables(found)
+        for protocol in ("warm", "cold"):
+            store.confirmations.rounds(found, protocol)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "named"),
+    [("confirmations", "baselines", "[1]", "confirmation 1 of land-1"),
+     ("confirmations", "kernels", '{"flash": 7}', "confirmation 1 of land-1"),
+     ("confirmations", "top", "all", "confirmation 1 of land-1"),
+     ("finalists", "times", '{"normal": {}}', "finalist land-1/"),
+     ("finalists", "times", '{"normal": {"median_us": "x", "low_us": 1, "high_us": 1, "level": 1}}',
+      "finalist land-1/"),
+     ("finalists", "cold_times", "7", "finalist land-1/"),
+     ("finalists", "outcome", 7, "finalist land-1/"),
+     ("rounds", "samples", b"not zlib", "round 0 of confirmation 1 of land-1"),
+     ("rounds", "finalists", '[["land-1/1", 99]]', "round 0 of confirmation 1 of land-1")],
+)  # fmt: skip
+def test_a_damaged_row_of_a_confirmation_is_named(
+    confirmed: Path, tmp_path: Path, table: str, column: str, value: object, named: str
+) -> None:
+    path = tmp_path / "evo.db"
+    shutil.copy(confirmed, path)
+    change(path, table, column, value, "id = 1")
+    with Store(path) as store, pytest.raises(StoreError, match=f"^{named}.* is damaged in .*evo.db") as said:
+        whole(store)
+    assert "restore" in (said.value.hint or "")
+
+
+CONFIRMATION_COLUMNS = [
+    (table.name, column.name) for table in (confirmations, finalists, rounds) for column in table.c
+]
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(where=st.sampled_from(CONFIRMATION_COLUMNS), value=VALUES)
+def test_no_damage_of_a_confirmation_is_a_bug(
+    confirmed: Path, tmp_path: Path, where: tuple[str, str], value: object
+) -> None:
+    path = tmp_path / "evo.db"
+    shutil.copy(confirmed, path)
+    with contextlib.suppress(sqlite3.Error):
+        change(path, *where, value, "id = 1")
+    with Store(path) as store, contextlib.suppress(EvoError):
+        whole(store)

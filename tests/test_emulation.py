@@ -19,7 +19,8 @@ from evo.trial import BufferArg, LaunchConfig, ScalarArg, TensorMapArg
 
 def test_a_launch_is_read() -> None:
     assert parse_launch("grid=8x4,block=128,smem=40K,cluster=2") == {
-        "grid": (8, 4, 1), "block": (128, 1, 1), "smem_bytes": 40960, "cluster": (2, 1, 1)
+        "grid": (8, 4, 1), "block": (128, 1, 1), "smem_bytes": 40960, "cluster": (2, 1, 1),
+        "cooperative": False
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from evo.errors import CandidateError, MachineError
 from evo.trial import Binary, BufferArg, LaunchConfig
 
 SOURCE = (Path(__file__).parent / "ordering.cu").read_text()
-MACROS = "KERNEL|CLUSTER|LAST|BARRIER|CHAIN|WARPS|PUT|GET|COUNT|OUT|BACK|PASS"
+MACROS = "KERNEL|SWAP|CLUSTER|LAST|BARRIER|CHAIN|WARPS|PUT|GET|COUNT|OUT|BACK|PASS"
 NAMES = [name for name in re.findall(rf"^(?:{MACROS})\((\w+)", SOURCE, re.MULTILINE) if name != "name"]
 HONEST = [name for name in NAMES if not name.startswith("wrong_")]
 WRONG = [name for name in NAMES if name.startswith("wrong_")]
@@ -42,6 +42,10 @@ EXPECTED = {
     "lock": ROWS[:, :1].sum(0),
     "block_atomics": ROWS.sum(1) + 64 + 63,
     "warps": 2 * ROWS[:, :32],
+    "swap_adds": np.full(64, NUMBERS.sum()),
+    "swap_max": np.full(64, NUMBERS.max()),
+    "swap_walks": np.zeros(64, np.float32),
+    "shared_swap": ROWS.sum(1),
     "cluster_count": np.full(8, 128, np.float32),
     "cluster": ROWS.reshape(4, 2, 64)[:, ::-1].reshape(8, 64),
     "wrong_shared_volatile_count": np.full(8, 2, np.float32),

@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "idioms"
 FILES = ("warp", "scalar", "grid")
 PROBLEM = Problem("idiom", {"N": 1024}, "i32")
-CLUSTERS = {"cluster_reads_its_neighbour": (2, 1, 1), "cluster_stores_asynchronously": (2, 1, 1)}
+CLUSTERS = {
+    "cluster_reads_its_neighbour": (2, 1, 1),
+    "cluster_stores_asynchronously": (2, 1, 1),
+    "cluster_reduces": (2, 1, 1),
+}
+COOPERATIVE = ("grid_sync", "grid_arrives_and_waits", "grid_reduction", "swap_max_of_floats")
 CALLS_BY_REGISTER = ("function_pointers", "virtual_functions")
 """The emulator says by name that it has no such calls."""
 SMEM = {"carved_shared_memory": 128 * 9}
@@ -86,7 +91,9 @@ class Idiom(Task):
         workspaces = [Workspace("w", 8192, zeroed=True), Workspace("f" if out == "o" else "o", 4096)]
         cluster = CLUSTERS.get(self.entry, (1, 1, 1))
         smem = SMEM.get(self.entry, 0)
-        return LaunchConfig((8, 1, 1), (128, 1, 1), smem, tuple(args), cluster, tuple(workspaces))
+        return LaunchConfig(
+            (8, 1, 1), (128, 1, 1), smem, tuple(args), cluster, tuple(workspaces), self.entry in COOPERATIVE
+        )
 
 
 def verdict(entry: str, device: Device, binary: Binary) -> Green:

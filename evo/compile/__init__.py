@@ -2,7 +2,7 @@
 
 from evo.compile.compiler import PARTS, Compiler, Part, find_compiler
 from evo.compile.ninja import build_shared_library
-from evo.compile.places import places_read
+from evo.compile.places import places_read, undeclared
 from evo.compile.ptxas import assemble, disassemble, machine_code
 from evo.compile.state import module_state
 from evo.compile.toolkit import Toolkit, find_tool, host_compiler, toolkits
@@ -22,4 +22,5 @@ __all__ = [
     "module_state",
     "places_read",
     "toolkits",
+    "undeclared",
 ]

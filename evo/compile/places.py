@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from evo.compile.state import NO_CODE
+from evo.trial import LaunchConfig
 
 _PLACE = re.compile(
     r"%(clock|globaltimer|smid|nsmid|gridid|warpid|nwarpid|pm|envreg|current_graph_exec|total_smem_size"
     r"|aggr_smem_size|reserved_smem_offset)(?:64|_lo|_hi|\d+(?:_64)?|_\w+)?\b"
 )
+
+
+def undeclared(reads: Iterable[str], declared: Iterable[str], launch: LaunchConfig) -> tuple[str, ...]:
+    """Of the places that a kernel reads, those that are not declared. A cooperative launch says that
+    it takes the address of the grid's barrier from %envreg."""
+    known = {*declared, "%envreg"} if launch.cooperative else {*declared}
+    return tuple(name for name in reads if name not in known)
 
 
 def places_read(ptx: str) -> tuple[str, ...]:

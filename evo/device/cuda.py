@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -261,10 +262,17 @@ class CudaKernel:
         if int(status):
             raise self._refused(status, "shared memory")
         if launch.cluster == (1, 1, 1):
-            if self.ctas_resident(launch) < 1:
+            resident = self.ctas_resident(launch) * gpu.sms
+            if resident < 1:
                 raise Unlaunchable("resources", f"{launch.threads} threads and {smem} bytes fit no SM")
-        elif self.clusters_resident(launch) < 1:
-            raise Unlaunchable("cluster size", f"no cluster of {launch.cluster} CTAs fits {gpu.name}")
+        else:
+            resident = self.clusters_resident(launch) * math.prod(launch.cluster)
+            if resident < 1:
+                raise Unlaunchable("cluster size", f"no cluster of {launch.cluster} CTAs fits {gpu.name}")
+        if launch.cooperative and launch.ctas > resident:
+            raise Unlaunchable(
+                "cooperative launch", f"{launch.ctas} CTAs, {gpu.name} holds {resident} at once"
+            )
 
     @property
     def registers(self) -> int:
@@ -289,13 +297,21 @@ class CudaKernel:
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
         config.sharedMemBytes = launch.smem_bytes
         config.hStream = driver.CUstream(stream)
+        attributes = []
         if launch.cluster != (1, 1, 1):
             attribute = driver.CUlaunchAttribute()
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             size = attribute.value.clusterDim
             size.x, size.y, size.z = launch.cluster
-            config.attrs = [attribute]
-            config.numAttrs = 1
+            attributes.append(attribute)
+        if launch.cooperative:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
+        if attributes:
+            config.attrs = attributes
+            config.numAttrs = len(attributes)
         return config
 
     def launch(

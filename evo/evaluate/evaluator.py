@@ -367,7 +367,7 @@ def versions_of(device: Device, packages: Sequence[str] = ()) -> dict[str, str]:
 
 def _needs(launch: LaunchConfig) -> tuple[object, ...]:
     """What a device grants when it loads a kernel."""
-    return launch.block, launch.smem_bytes, launch.cluster
+    return launch.block, launch.smem_bytes, launch.cluster, launch.cooperative and launch.grid
 
 
 def _counters(green: Green) -> dict[str, float]:

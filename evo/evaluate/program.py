@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache as once
 from pathlib import Path
 
-from evo.compile import Compiler
+from evo.compile import Compiler, undeclared
 from evo.errors import BadTemplate, CandidateError, Infeasible, Red, Unproven, Unrenderable
 from evo.gpu import Gpu, Limits
 from evo.task import Task
@@ -64,8 +64,7 @@ class Program:
 
     def undeclared(self, candidate: Candidate, binary: Binary) -> tuple[str, ...]:
         """Clocks and places that the kernel reads, and that its template does not declare."""
-        declared = self.template(candidate.template).reads
-        return tuple(name for name in binary.reads if name not in declared)
+        return undeclared(binary.reads, self.template(candidate.template).reads, candidate.launch)
 
     def refuse_undeclared(self, candidate: Candidate, binary: Binary) -> None:
         """Raises Red if there are some: a kernel that can tell when and where it runs may be another one in

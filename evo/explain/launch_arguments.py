@@ -1,6 +1,7 @@
 """The launch of a kernel in words, as `evo emulate` takes it:
 
-    --launch grid=8x8,block=128,smem=40960         (cluster=2 for two CTAs a cluster; y and z default to 1)
+    --launch grid=8x8,block=128,smem=40960         (y and z default to 1)
+             cluster=2 for two CTAs a cluster; cooperative=1 where the kernel waits for its whole grid
     --arg in:f16:512x64            an input, N(0,1) unless told: normal uniform ones zeros arange poison, or
     a number
     --arg out:f16:512x64           written by the kernel, uninitialised before; inout: both
@@ -49,6 +50,7 @@ def parse_launch(text: str) -> dict[str, Any]:
     """`grid=8x8,block=128,smem=40K,cluster=2` -> fields of a LaunchConfig; UsageError if it is malformed."""
     hint = "write it like grid=8x8,block=128,smem=40960,cluster=2"
     found: dict[str, Any] = {"grid": (1, 1, 1), "block": (1, 1, 1), "smem": 0, "cluster": (1, 1, 1)}
+    found["cooperative"] = False
     for part in filter(None, re.split(r"[,\s]+", text)):
         name, _, value = part.partition("=")
         if name not in found:
@@ -58,6 +60,10 @@ def parse_launch(text: str) -> dict[str, Any]:
             if not size:
                 raise UsageError(f"malformed size: {part}", hint)
             found[name] = int(size[1]) * (1024 if size[2] else 1)
+        elif name == "cooperative":
+            if value not in ("", "0", "1"):
+                raise UsageError(f"malformed part: {part}", hint)
+            found[name] = value != "0"
         else:
             found[name] = _three(value, part, hint)
     return {"smem_bytes" if k == "smem" else k: v for k, v in found.items()}

@@ -113,7 +113,8 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     launch = candidate.launch
     cluster = f", clusters of {_by(launch.cluster)}" if launch.cluster != (1, 1, 1) else ""
     if launch.threads:  # none where the template failed
-        yield "launch", f"grid {_by(launch.grid)}, {launch.threads} threads a CTA{cluster}"
+        together = ", cooperative" if launch.cooperative else ""
+        yield "launch", f"grid {_by(launch.grid)}, {launch.threads} threads a CTA{cluster}{together}"
     yield "device", trial.device
     yield "compiler", trial.compiler
     yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())

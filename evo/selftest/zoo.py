@@ -11,7 +11,7 @@ wrong with it; comments below may say more:
                                             sees it, which finalists must pass too
     // only: emulator (why)                 what cannot be told on a GPU
     // problem: 1,8,160,64 causal           a shape, a storage type and flags (NAME or NAME=VALUE), as needed
-    // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120
+    // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120 cooperative=1 cluster=2
     // workspace: NAME BYTES [zeroed]       one more argument
     // check: thorough                      what only the check for finalists sees
     // needs: sm_90                         an architecture below which it does not compile
@@ -62,7 +62,8 @@ _COMMENT = re.compile(
 class Planted:
     """One file of the zoo, or the honest kernel for one problem (`expected` is GREEN then). Picklable.
 
-    `launched` are the numbers that it has instead of the zoo's own: threads, smem (bytes), grid_y."""
+    `launched` are the numbers that it has instead of the zoo's own: threads, smem (bytes), grid_y,
+    cooperative (0 or 1), cluster (CTAs along x; the grid is rounded up to it)."""
 
     name: str
     says: str
@@ -103,14 +104,16 @@ class Planted:
         """How it is launched for `problem`."""
         usual = rules_of(self.rules).launch(problem, self.point)
         x, y, z = usual.grid
-        threads = self.launched.get("threads")
+        threads, cluster = self.launched.get("threads"), self.launched.get("cluster")
         return replace(
             usual,
-            grid=(x, self.launched.get("grid_y", y), z),
+            grid=(-(-x // (cluster or 1)) * (cluster or 1), self.launched.get("grid_y", y), z),
+            cluster=(cluster, 1, 1) if cluster else usual.cluster,
             block=usual.block if threads is None else (threads, 1, 1),
             smem_bytes=self.launched.get("smem", usual.smem_bytes),
             args=(*usual.args, *(BufferArg(w.name) for w in self.workspaces)),
             workspaces=(*usual.workspaces, *self.workspaces),
+            cooperative=bool(self.launched.get("cooperative", usual.cooperative)),
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from evo.cache import Cache
 from evo.calls import OwnCalls, with_calls
 from evo.child import Child, Report
-from evo.compile import Compiler, find_compiler
+from evo.compile import Compiler, find_compiler, undeclared
 from evo.device import Device, Kernel
 from evo.device.open import is_gpu, open_device
 from evo.errors import CandidateError, Crashed, Hung, Unproven
@@ -121,7 +121,7 @@ def _finding(planted: Planted, checked: bool, verdict: Callable[[], Green]) -> F
     try:
         green = verdict()
         launches, extent = green.launches, green.extent
-        if reads := green.kernel.binary.reads:
+        if reads := undeclared(green.kernel.binary.reads, (), green.launch):
             outcome, reason = MARKED, f"reads {' '.join(reads)}"
     except CandidateError as error:
         outcome, reason, where = error.outcome, error.reason, error.where

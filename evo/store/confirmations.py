@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from evo.errors import CandidateError, Red
+from evo.store.damage import reading, require_types
 from evo.store.engine import Database
 from evo.store.packing import pack_samples, unpack_samples
 from evo.store.records import DETAIL_LIMIT, case_errors, now
@@ -18,7 +19,7 @@ from evo.store.schema import confirmations, environments, finalists, rounds, stu
 from evo.store.times import ranked_columns, times_json, times_of
 from evo.store.views import eligible, refused
 from evo.study import Study
-from evo.trial import CaseError, Round, Standing
+from evo.trial import CaseError, Outcome, Round, Standing
 
 PROTOCOLS = {"warm": "", "cold": "cold_"}
 """Where a protocol's standing is in the columns of a finalist."""
@@ -118,12 +119,18 @@ class Confirmations:
             .where(confirmations.c.id == number)
         )
         row = dict(self._database.read(lambda c: c.execute(query).mappings().one()))
-        found = {k: row[k] for k in Confirmation.__dataclass_fields__ if k in row}
-        baselines = {
-            protocol: {name: _standing(values, "", row["ranking"]) for name, values in named.items()}
-            for protocol, named in row["baselines"].items()
-        }
-        return Confirmation(**found | {"baselines": baselines, "finalists": self._finalists(number)})
+        finalists = self._finalists(number)
+        with reading(f"confirmation {number} of {row['study']}", self._database.name):
+            found = {k: row[k] for k in Confirmation.__dataclass_fields__ if k in row}
+            baselines = {
+                protocol: {name: _standing(values, "", row["ranking"]) for name, values in named.items()}
+                for protocol, named in row["baselines"].items()
+            }
+            confirmation = Confirmation(**found | {"baselines": baselines, "finalists": finalists})
+            require_types(confirmation)
+            if not all(isinstance(ran, list) for ran in confirmation.kernels.values()):
+                raise TypeError("kernels is of another type")
+        return confirmation
 
     def verdict(self, trial: int) -> tuple[Confirmation, Finalist] | None:
         """The newest confirmation that has a verdict on a trial, by its id, and what it says of it."""
@@ -196,7 +203,11 @@ class Confirmations:
         mine = (rounds.c.confirmation_id == of.id) & (rounds.c.protocol == protocol)
         query = sa.select(rounds).where(mine).order_by(rounds.c.number)
         rows = self._database.read(lambda c: c.execute(query).mappings().all())
-        return [_round(dict(row)) for row in rows]
+        found: list[Round] = []
+        for row in rows:
+            with reading(f"round {row['number']} of confirmation {of.id} of {of.study}", self._database.name):
+                found.append(_round(dict(row)))
+        return found
 
     def conclude(
         self,
@@ -233,7 +244,13 @@ class Confirmations:
             .order_by(finalists.c.id)
         )
         rows = self._database.read(lambda c: c.execute(query).mappings().all())
-        return tuple(_finalist(dict(row)) for row in rows)
+        found: list[Finalist] = []
+        for row in rows:
+            what = f"finalist {row['study']}/{row['number']} of confirmation {number}"
+            with reading(what, self._database.name):
+                found.append(_finalist(dict(row)))
+                require_types(found[-1])
+        return tuple(found)
 
 
 def _update(of: Confirmation, finalist: Finalist) -> sa.Update:
@@ -263,7 +280,7 @@ def _finalist(row: Mapping[str, Any]) -> Finalist:
         row["trial_id"],
         row["study"],
         row["number"],
-        row["outcome"],
+        str(Outcome(row["outcome"])),
         row["reason"],
         row["detail"],
         row["location"],
@@ -278,6 +295,9 @@ def _finalist(row: Mapping[str, Any]) -> Finalist:
 
 def _standing(row: Mapping[str, Any], prefix: str, ranking: str) -> Standing:
     times = times_of(row[f"{prefix}times"])
+    for time in times.values():
+        require_types(time)
+        require_types(time.interval)
     return Standing.ranked(times, ranking, verdict=row[f"{prefix}verdict"] or "")
 
 
@@ -295,9 +315,15 @@ def _round_columns(taken: Round) -> dict[str, Any]:
 
 
 def _round(row: Mapping[str, Any]) -> Round:
-    samples = iter(unpack_samples(row["samples"]))
+    known = unpack_samples(row["samples"])
+    counts = [count for column in ("baselines", "finalists") for _, count in row[column]]
+    if len(known) != len(row["inputs"]) * sum(counts):
+        raise ValueError(f"{len(known)} samples, not those that it names")
+    samples = iter(known)
     baselines_us, finalists_us = (
         {name: {on: tuple(islice(samples, count)) for on in row["inputs"]} for name, count in row[column]}
         for column in ("baselines", "finalists")
     )
-    return Round(row["protocol"], row["seed"], finalists_us, baselines_us, row["clocks"], row["throttled"])
+    taken = Round(row["protocol"], row["seed"], finalists_us, baselines_us, row["clocks"], row["throttled"])
+    require_types(taken)
+    return taken

@@ -63,6 +63,7 @@ def template(
     meanings: Mapping[str, str] | None = None,
     smem_bytes: Number = 0,
     cluster: Sides = 1,
+    cooperative: bool = False,
     derived: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]] | None = None,
     workspaces: Mapping[str, Number] | None = None,
     zeroed: Sequence[str] = (),
@@ -78,37 +79,54 @@ def template(
     in words what each is. `grid`, `block`: CTAs and threads; by default the block has the sides block_size_x,
     _y and _z. `args`, in the kernel's order: buffers, workspaces and sizes (i32) by name, numbers (i32, fp32,
     bool), or `Cast(value, dtype)`; by default all buffers and then all sizes. `smem_bytes`: dynamic shared
-    memory. `derived`: more holes or macros. `workspaces`: bytes of scratch memory by name; `zeroed`: those
-    that are zero before the first launch, which each launch leaves zero again. `entry`: the kernel's name,
-    where the source has several. `reads`: clocks and places ("%smid").
+    memory. `cooperative`: all CTAs are resident at once and may meet at `grid.sync()`. `derived`: more holes
+    or macros. `workspaces`: bytes of scratch memory by name; `zeroed`: those that are zero before the first
+    launch, which each launch leaves zero again. `entry`: the kernel's name, where the source has several.
+    `reads`: clocks and places ("%smid").
     """
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    chosen = defaults or {}
-    parameters = []
-    for name, values in tune_params.items():
-        listed = tuple(_plain(value) for value in values)
-        if not listed:
-            raise BadTemplate(f"parameter {name} has no values", "give at least one")
-        meaning = (meanings or {}).get(name, "")
-        parameters.append(Parameter(name, listed, chosen.get(name, listed[0]), meaning=meaning))
-    if unknown := [name for name in chosen if name not in tune_params]:
-        raise BadTemplate(
-            f"defaults name {unknown[0]}, which is no parameter", f"known: {', '.join(tune_params)}"
-        )
+    parameters = _parameters(tune_params, defaults or {}, meanings or {})
     names = [name for name in BLOCK_SIZES if name in tune_params]
     if block is None and not names:
         raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
     sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
     return ShortTemplate(
-        Space(tuple(parameters), tuple(_rule(one, caller) for one in restrictions)),
+        Space(parameters, tuple(_rule(one, caller) for one in restrictions)),
         needs,
         entry,
         deterministic,
         tuple(reads),
         tiles,
-        _Numbers(grid, sides, args, smem_bytes, cluster, derived or {}, workspaces or {}, tuple(zeroed)),
+        _Numbers(
+            grid,
+            sides,
+            args,
+            smem_bytes,
+            cluster,
+            derived or {},
+            workspaces or {},
+            tuple(zeroed),
+            cooperative,
+        ),
     )
+
+
+def _parameters(
+    tune_params: Mapping[str, Iterable[Value]], defaults: Mapping[str, Value], meanings: Mapping[str, str]
+) -> tuple[Parameter, ...]:
+    if unknown := [name for name in defaults if name not in tune_params]:
+        raise BadTemplate(
+            f"defaults name {unknown[0]}, which is no parameter", f"known: {', '.join(tune_params)}"
+        )
+    found = []
+    for name, values in tune_params.items():
+        listed = tuple(_plain(value) for value in values)
+        if not listed:
+            raise BadTemplate(f"parameter {name} has no values", "give at least one")
+        default = defaults.get(name, listed[0])
+        found.append(Parameter(name, listed, default, meaning=meanings.get(name, "")))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -161,6 +179,7 @@ class _Numbers:
     more: Mapping[str, Number] | Callable[[Any, Problem], Mapping[str, Value]]
     workspaces: Mapping[str, Number]
     zeroed: tuple[str, ...]
+    cooperative: bool
 
     def smem_bytes(self, p: Any, problem: Problem) -> Any:
         return _for_each(self.shared, p, problem)
@@ -194,6 +213,7 @@ class _Numbers:
             args=tuple(_argument(arg, p, problem) for arg in self.args or ()),
             cluster=_three(_sides(self.cluster_sides, p, problem)),
             workspaces=spaces,
+            cooperative=self.cooperative,
         )
 
 

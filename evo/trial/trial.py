@@ -154,18 +154,26 @@ class LaunchConfig:
     args: tuple[Argument, ...]
     cluster: tuple[int, int, int] = (1, 1, 1)
     workspaces: tuple[Workspace, ...] = ()
+    cooperative: bool = False
+    """Whether all CTAs must be resident at once, and may wait for each other by `grid.sync()`."""
 
     @property
     def threads(self) -> int:
         """Threads a CTA."""
         return self.block[0] * self.block[1] * self.block[2]
 
+    @property
+    def ctas(self) -> int:
+        """CTAs of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
     def to_json(self) -> str:
         return self._json
 
     @cached_property
     def _json(self) -> str:
-        return canonical_json(self)
+        # where it says nothing, it is left out: so texts are what they were before there was this field
+        return canonical_json({k: v for k, v in vars(self).items() if v or k != "cooperative"})
 
     @classmethod
     def from_json(cls, text: str) -> LaunchConfig:
@@ -182,6 +190,7 @@ class LaunchConfig:
             args=tuple(kinds[a["kind"]](**a) for a in raw["args"]),
             cluster=tuple(raw["cluster"]),
             workspaces=tuple(Workspace(**w) for w in raw["workspaces"]),
+            cooperative=raw.get("cooperative", False),
         )
 
 

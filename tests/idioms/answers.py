@@ -242,6 +242,21 @@ def carries(v: int) -> int:
     return total ^ (a + (total >> 32)) ^ (wide >> 32) ^ products ^ (abs(5 - (v >> 1)) + 1)
 
 
+def groups_in_a_block(x: Words) -> Words:
+    found = []
+    for warp in (x & U(1023)).reshape(-1, 32).astype(np.int64):
+        odd = [lane for lane in range(32) if warp[lane] & 1]
+        for lane in range(32):
+            first, t = lane // 16 * 16, lane % 16
+            v = warp[first : first + 16]
+            same = [k for k in range(16) if v[k] % 3 == v[t] % 3]
+            words = v.sum() + 3 * v.max() + 5 * v[:t].sum() + 7 * np.bitwise_xor.reduce(v[: t + 1])
+            if v[t] & 1:
+                words += len(odd) * 11 + odd.index(lane) * 13 + np.bitwise_xor.reduce(warp[odd])
+            found.append(words + len(same) * 17 + v[same[0]] + (v == 7).any() + v[t ^ 5])
+    return np.array(found, np.uint64)
+
+
 WORDS: Mapping[str, Callable[[Words], Words]] = {
     "shuffle_reduction": lambda x: per(32, x & U(1023), lambda g: g.sum(1)),
     "shuffle_scan": lambda x: (x & U(1023)).reshape(32, 32).cumsum(1).reshape(-1),
@@ -298,6 +313,18 @@ WORDS: Mapping[str, Callable[[Words], Words]] = {
     "last_block_reduction": lambda x: u(np.full(1024, int((x & U(1023)).sum()))) + u(BLOCK),
     "chained_blocks": lambda x: x + u(3 * BLOCK),
     "acquire_and_release": pairs,
+    "grid_sync": lambda x: x[1023 - AT] + U(9),
+    "grid_arrives_and_waits": lambda x: x * U(3) + (x & U(255))[(AT + 128) % 1024],
+    "grid_reduction": lambda x: u(np.full(1024, int((x & U(1023)).sum()))) + AT.astype(np.uint64),
+    "grid_without_sync": lambda x: x ^ u(BLOCK),
+    "groups_in_a_block": groups_in_a_block,
+    "group_copies": lambda x: x[BLOCK * 128 + 127 - T],
+    "cluster_reduces": lambda x: per(256, x, lambda g: (g & U(255)).sum(1)) + u(AT % 256),
+    "bulk_store": lambda x: x * U(5) + U(1),
+    "bulk_store_by_warps": lambda x: x + U(1),
+    "bulk_adds": lambda x: (x & U(255)) + U(1),
+    "swap_adds_doubles": lambda x: per(128, x, lambda g: (g & U(255)).sum(1)),
+    "swap_max_of_floats": lambda x: u(np.full(1024, int((x & U(65535)).max()))) + u(AT),
     "reductions_without_result": lambda x: per(128, x, lambda g: (g & U(15)).sum(1) + (g & U(255)).max(1)),
 }
 """An idiom -> the words that it computes."""

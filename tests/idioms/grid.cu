@@ -1,5 +1,8 @@
 // Idioms of copies, barriers in shared memory, clusters and the whole grid. Compiled as warp.cu is.
 #include <cooperative_groups.h>
+#include <cooperative_groups/memcpy_async.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
 #include <cuda_pipeline.h>
 
 namespace cg = cooperative_groups;
@@ -180,4 +183,150 @@ KERNEL(reductions_without_result) {
   o[I] = __ldcg(w + blockIdx.x) + __ldcg(w + 16 + blockIdx.x);
   __syncthreads();
   if (threadIdx.x == 0) w[blockIdx.x] = w[16 + blockIdx.x] = 0;
+}
+KERNEL(grid_sync) {  // all CTAs meet twice, with a workspace between
+  cg::grid_group grid = cg::this_grid();
+  u32* first = w + 64;
+  first[grid.thread_rank()] = x[grid.thread_rank()] + 1;
+  grid.sync();
+  const u32 given = first[grid.size() - 1 - grid.thread_rank()];
+  grid.sync();
+  o[I] = given + grid.num_blocks();
+  first[grid.thread_rank()] = 0;
+}
+KERNEL(grid_arrives_and_waits) {  // the same in two steps, with work between
+  cg::grid_group grid = cg::this_grid();
+  u32* given = w + 64;
+  given[I] = x[I] & 255;
+  auto token = grid.barrier_arrive();
+  const u32 own = x[I] * 3;
+  grid.barrier_wait(std::move(token));
+  o[I] = own + given[(I + 128) % 1024];
+  grid.sync();
+  given[I] = 0;
+}
+KERNEL(grid_reduction) {  // the sum of all, in three levels of groups
+  __shared__ u32 part[4];
+  cg::grid_group grid = cg::this_grid();
+  cg::thread_block block = cg::this_thread_block();
+  auto warp = cg::tiled_partition<32>(block);
+  const u32 sum = cg::reduce(warp, x[I] & 1023, cg::plus<u32>());
+  if (warp.thread_rank() == 0) part[warp.meta_group_rank()] = sum;
+  block.sync();
+  if (block.thread_rank() == 0) w[1 + blockIdx.x] = part[0] + part[1] + part[2] + part[3];
+  grid.sync();
+  u32 all = 0;
+  for (u32 b = 0; b < grid.num_blocks(); b++) all += w[1 + b];
+  o[I] = all + I;
+  grid.sync();
+  if (block.thread_rank() == 0) w[1 + blockIdx.x] = 0;
+}
+KERNEL(grid_without_sync) {  // the ranks of a grid need no cooperative launch
+  const cg::grid_group grid = cg::this_grid();
+  for (u64 i = grid.thread_rank(); i < 1024; i += grid.size()) o[i] = x[i] ^ grid.block_rank();
+}
+KERNEL(groups_in_a_block) {  // tiles, labelled and coalesced groups, scans
+  cg::thread_block block = cg::this_thread_block();
+  auto tile = cg::tiled_partition<16>(block);
+  const u32 v = x[I] & 1023;
+  u32 sum = cg::reduce(tile, v, cg::plus<u32>()) + 3 * cg::reduce(tile, v, cg::greater<u32>());
+  sum += 5 * cg::exclusive_scan(tile, v) + 7 * cg::inclusive_scan(tile, v, cg::bit_xor<u32>());
+  __syncwarp();
+  if (v & 1) {
+    auto odd = cg::coalesced_threads();
+    sum += odd.size() * 11 + odd.thread_rank() * 13 + cg::reduce(odd, v, cg::bit_xor<u32>());
+  }
+  auto same = cg::labeled_partition(tile, v % 3);
+  sum += same.size() * 17 + same.shfl(v, 0);
+  o[I] = sum + tile.any(v == 7) + tile.shfl_xor(v, 5);
+}
+KERNEL(group_copies) {
+  __shared__ __align__(16) u32 s[128];
+  cg::thread_block block = cg::this_thread_block();
+  cg::memcpy_async(block, s, x + blockIdx.x * 128, sizeof s);
+  cg::wait(block);
+  o[I] = s[127 - threadIdx.x];
+}
+KERNEL(cluster_reduces) {
+  __shared__ u32 part;
+  cg::cluster_group cluster = cg::this_cluster();
+  if (threadIdx.x == 0) part = 0;
+  __syncthreads();
+  atomicAdd(&part, x[I] & 255);
+  cluster.sync();
+  u32 sum = 0;
+  for (u32 rank = 0; rank < cluster.num_blocks(); rank++) sum += *cluster.map_shared_rank(&part, rank);
+  cluster.sync();
+  o[I] = sum + cluster.thread_rank();
+}
+KERNEL(bulk_store) {  // the output leaves by a bulk copy from shared memory
+  __shared__ __align__(128) u32 s[128];
+  s[threadIdx.x] = x[I] * 5 + 1;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 512;" ::"l"(o + blockIdx.x * 128),
+                 "r"(shared_of(s)) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  }
+}
+KERNEL(bulk_store_by_warps) {  // each warp its own part, which it fills again when the copy has read it
+  __shared__ __align__(128) u32 s[128];
+  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (u32 round = 0; round < 2; round++) {
+    s[threadIdx.x] = x[I] + round;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (lane == 0) {
+      u32* to = round ? o + blockIdx.x * 128 + warp * 32 : w + 64 + blockIdx.x * 128 + warp * 32;
+      asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 128;" ::"l"(to),
+                   "r"(shared_of(s + warp * 32)) : "memory");
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+      asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    }
+    __syncwarp();
+  }
+  if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  __syncwarp();
+  w[64 + I] = 0;
+}
+KERNEL(bulk_adds) {  // sums in global memory by bulk reductions
+  __shared__ __align__(128) u32 s[128];
+  s[threadIdx.x] = x[I] & 255;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], 512;" ::"l"(
+                     w + 64 + blockIdx.x * 128), "r"(shared_of(s)) : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+  }
+  __syncthreads();
+  o[I] = w[64 + I] + 1;
+  w[64 + I] = 0;
+}
+KERNEL(swap_adds_doubles) {  // atomicAdd for double as in the programming guide
+  u64 *word = (u64*)(w + 64 + blockIdx.x * 2), old = *word, expected;
+  do {
+    expected = old;
+    old = atomicCAS(word, expected, __double_as_longlong(__longlong_as_double(expected) + (x[I] & 255)));
+  } while (expected != old);
+  __syncthreads();
+  o[I] = (u32)__longlong_as_double(atomicAdd(word, 0ull));
+  __syncthreads();
+  if (threadIdx.x == 0) *word = 0;
+}
+KERNEL(swap_max_of_floats) {  // the largest of all CTAs
+  cg::grid_group grid = cg::this_grid();
+  int *word = (int*)(w + 64), old = *word, expected;
+  do {
+    expected = old;
+    old = atomicCAS(word, expected, __float_as_int(fmaxf(__int_as_float(expected), (float)(x[I] & 65535))));
+  } while (expected != old);
+  grid.sync();
+  o[I] = (u32)__int_as_float(*word) + I;
+  grid.sync();
+  if (I == 0) *word = 0;
 }

@@ -160,7 +160,7 @@ class EmulatorDevice(SynchronousDevice):
         """Warp instructions that a launch may run before it is a runaway."""
         if self.instruction_budget:
             return self.instruction_budget
-        warps = -(-launch.threads // 32) * launch.grid[0] * launch.grid[1] * launch.grid[2]
+        warps = -(-launch.threads // 32) * launch.ctas
         enough = RUNAWAY * self._expected if self._expected else warps * INSTRUCTIONS_PER_WARP
         return max(FEWEST_INSTRUCTIONS, int(enough))
 
@@ -197,6 +197,9 @@ def refuse_impossible(gpu: Gpu, binary: Binary, launch: LaunchConfig) -> None:
     ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     if ctas > min(gpu.max_cluster, PORTABLE_CLUSTER):
         raise Unlaunchable("cluster size", f"{ctas} CTAs, {gpu.name} has at most {gpu.max_cluster}")
+    resident = gpu.sms * gpu.ctas_resident(launch.threads, resources.registers, max(0, smem))
+    if launch.cooperative and launch.ctas > resident:
+        raise Unlaunchable("cooperative launch", f"{launch.ctas} CTAs, {gpu.name} holds {resident} at once")
     if any(n % k for n, k in zip(launch.grid, launch.cluster, strict=True)):
         raise Unlaunchable("cluster size", f"grid {launch.grid} is no multiple of cluster {launch.cluster}")
 

@@ -262,9 +262,11 @@ class Module:
         registers: int = 0,
         instruction_budget: int = 0,
         profile: bool = False,
+        last_clusters: int = 0,
     ) -> Execution:
         """Run one launch to its end; `params` is the parameter block, `registers` how many a thread is
-        launched with (0: not known). Ctrl-C in the main thread ends it soon and raises KeyboardInterrupt."""
+        launched with (0: not known). `last_clusters`: of the grid only so many run, the last ones; 0: all.
+        Ctrl-C in the main thread ends it soon and raises KeyboardInterrupt."""
         regions = (abi.CRegion * max(1, len(memory)))(
             *[abi.CRegion(m.name.encode(), m.address, m.nbytes, m.writable, m.initialised) for m in memory]
         )
@@ -288,6 +290,8 @@ class Module:
             order.seed,
             threads,
             sm_count,
+            launch.cooperative,
+            last_clusters,
             instruction_budget,
             c.pointer(abort),
         )

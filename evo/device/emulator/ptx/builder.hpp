@@ -52,6 +52,7 @@ class Builder {
   std::vector<ExtFixup> ext_fixups_;
   std::vector<std::pair<u32, const Function*>> code_fills_;
   std::map<const Function*, std::vector<const Row*>> rows_;
+  std::set<const Statement*> swap_reads_;                   // see swap_loops.hpp
   std::map<const Function*, std::vector<i32>> tracked_of_;  // register -> tracked index, -1
   u32 local_bytes_ = LOCAL_BASE;
   u32 scratch_ = 0, scratch_predicate_ = 0;

@@ -9,7 +9,8 @@
  *   - Text is UTF-8 and NUL-terminated. The handle that it was got from owns it: it lives as long as the
  *     handle.
  *   - Several threads may launch from one module at once. A launch uses its own worker threads. It shares
- *     nothing with other launches but the memory of the regions and the module's `.global` symbols.
+ *     nothing with other launches but the memory of the regions, the module's `.global` symbols and the
+ * grid's barrier.
  *   - Nothing throws across this boundary. No input (PTX text, sizes, addresses) may crash the process,
  *     except regions that do not exist.
  *   - Same PTX, same launch, same schedule, `threads` = 1, same values in `.global` symbols: same result and
@@ -34,7 +35,7 @@ extern "C" {
 
 /* It goes up whenever a struct or the meaning of a call changes. Compare it with evo_ptx_abi_version() after
  * loading. */
-#define EVO_PTX_ABI_VERSION 5
+#define EVO_PTX_ABI_VERSION 6
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 
@@ -161,6 +162,11 @@ typedef struct evo_ptx_launch {
   uint64_t seed;
   uint32_t threads;  /* worker threads over which clusters are spread; 0 or 1: none besides the caller's */
   uint32_t sm_count; /* %nsmid; CTAs report %smid = index modulo it; 0: 132 */
+  /* 1: %envreg1 and %envreg2 are the address of the grid's barrier, as grid.sync() of cooperative groups
+   * takes it, and all CTAs are alive at once. The barrier keeps its state as long as the module is loaded. */
+  uint32_t cooperative;
+  /* 0: all clusters run; else only the last so many of the grid, and the others are left out. */
+  uint32_t last_clusters;
   /* The launch is called a runaway when it has executed more warp instructions than this; 0: no limit. */
   uint64_t instruction_budget;
   /* NULL, or a flag that another thread sets non-zero to end the launch soon (kind ABORTED). */

@@ -145,7 +145,14 @@ void exit_(Lower& x) {
   x.set(nothing);
 }
 void trap(Lower& x) {
-  x.set([](Warp&, const Ins&, u32) { throw Fault(EVO_PTX_TRAP, "the kernel executed a trap"); });
+  x.set([](Warp& w, const Ins&, u32) {
+    const Launch& launch = *w.worker->launch;
+    bool asks = false;
+    for (auto& s : launch.program->specials) asks |= s.name == "%envreg1";
+    const bool alone = asks && !launch.config.cooperative;
+    throw Fault(EVO_PTX_TRAP, std::string("the kernel executed a trap") +
+                                  (alone ? ": grid.sync() needs a cooperative launch" : ""));
+  });
 }
 void nop(Lower& x) { x.set(nothing); }
 

@@ -306,7 +306,7 @@ void ld_st(Lower& x) {
     x.ins.flags |= POLLS;
   if (x.has("acquire")) x.ins.flags |= ACQUIRES;
   if (x.has("release")) x.ins.flags |= RELEASES;
-  x.set(pick(s, is_store, is_strong, x.has("nc")));
+  x.set(pick(s, is_store, is_strong || x.swap_read(), x.has("nc")));
 }
 
 // ---- atomics

@@ -237,8 +237,11 @@ class Shift {
   Warp* running_ = nullptr;                      // its warp that runs
   std::deque<std::unique_ptr<Cluster>> alive_;   // put aside: they poll, or have had their turn
   std::vector<std::unique_ptr<Cluster>> spare_;  // finished: their memory serves the next ones
-  const u64 room_ = std::clamp<u64>(
-      MEMORY_LIMIT / std::max(1u, L.config.threads) / std::max<u64>(1, cluster_memory(L)), 1, 2048);
+  const u64 room_ =
+      L.config.cooperative
+          ? L.clusters
+          : std::clamp<u64>(
+                MEMORY_LIMIT / std::max(1u, L.config.threads) / std::max<u64>(1, cluster_memory(L)), 1, 2048);
   u32 idle_ = 0;          // rounds in which clusters only polled
   bool yielded_ = false;  // the last one let others come between
   u64 finished_seen_ = 0;
@@ -331,6 +334,10 @@ void Shift::put_aside(Turn t) {
   else if (L.finished.load() != finished_seen_) finished_seen_ = L.finished.load(), idle_ = 1;
   else idle_++;
   if (idle_ > IDLE_ROUNDS + 4 * alive_.size()) {
+    if (L.first_bad.load() != ~u64(0)) {  // it waits for a CTA that has failed: that is what is wrong
+      spare_.push_back(std::move(c_));
+      return;
+    }
     Fault f(EVO_PTX_DEADLOCK, "deadlock: every CTA that is left polls global memory and nothing changes");
     throw std::pair<Fault, Warp*>(f, &c_->ctas[0].warps[0]);
   }
@@ -365,7 +372,9 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
   out.counts.resize(program.code.size());
   try {
     prepare(L);
-    const u32 n = static_cast<u32>(std::min<u64>(std::max(1u, std::min(config.threads, 256u)), L.clusters));
+    const u64 clusters = config.last_clusters ? std::min<u64>(config.last_clusters, L.clusters) : L.clusters;
+    L.next_cluster = L.clusters - clusters;
+    const u32 n = static_cast<u32>(std::min<u64>(std::max(1u, std::min(config.threads, 256u)), clusters));
     L.config.threads = n;
     std::vector<Worker> workers(n);
     std::vector<Failure> failures(n);
@@ -381,9 +390,14 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
     for (auto& f : failures)
       if (f.cluster != ~u64(0) && (!worst || f.cluster < worst->cluster)) worst = &f;
     if (worst) out = worst->outcome;
+    try {
+      check_grid_barrier(L);
+    } catch (Fault& f) {
+      if (!worst) describe(out, L, f, nullptr, 0, 0);
+    }
     out.counts.assign(program.code.size(), {});
     for (auto& w : workers) add(out, w);
-    out.ctas = L.clusters * L.ctas_per_cluster;
+    out.ctas = clusters * L.ctas_per_cluster;
     out.warps = out.ctas * L.warps_per_cta;
     out.threads = out.ctas * L.threads_per_cta;
   } catch (Refused& r) {

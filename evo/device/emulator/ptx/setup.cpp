@@ -24,6 +24,8 @@ bool changes(const std::string& name) {
          name.starts_with("%cluster_ctaid.") || name == "%smid";
 }
 
+u64 grid_barrier(const Launch& L) { return reinterpret_cast<u64>(L.program->module->placed->grid); }
+
 u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::string& n) {
   const evo_ptx_launch& k = L.config;
   const u32 t = w.id * 32 + lane;
@@ -59,6 +61,8 @@ u64 special(const Launch& L, const Cta& c, const Warp& w, u32 lane, const std::s
   if (n == "%aggr_smem_size") return L.shared_bytes;
   if (n == "%reserved_smem_offset_begin" || n == "%reserved_smem_offset_0") return 0;
   if (n == "%reserved_smem_offset_end" || n == "%reserved_smem_offset_cap") return SHARED_BASE;
+  if (n == "%envreg1") return k.cooperative ? grid_barrier(L) >> 32 : 0;
+  if (n == "%envreg2") return k.cooperative ? static_cast<u32>(grid_barrier(L)) : 0;
   if (n == "%current_graph_exec") return 0;
   throw Refused{EVO_PTX_UNSUPPORTED, "special register " + n};
 }
@@ -189,6 +193,14 @@ void add_variables(Launch& L) {
 
 }  // namespace
 
+void check_grid_barrier(const Launch& L) {
+  if (!L.config.cooperative) return;
+  u32& word = L.program->module->placed->grid[1];
+  if (!(word & 0x7fffffff)) return;
+  word = 0;
+  throw Fault(EVO_PTX_SYNC, "the launch ends before all CTAs have come to the grid's barrier");
+}
+
 void prepare(Launch& L) {
   const evo_ptx_launch& c = L.config;
   if (!L.program->unsupported.empty()) throw Refused{EVO_PTX_UNSUPPORTED, L.program->unsupported};
@@ -208,6 +220,8 @@ void prepare(Launch& L) {
   }
   add_parameters(L);
   add_variables(L);
+  if (c.cooperative)
+    add_region(L, {"the grid's barrier", grid_barrier(L) + 4, 4, true, true, Space::GLOBAL, {}});
   std::sort(L.regions.begin(), L.regions.end(), [](auto& a, auto& b) { return a.address < b.address; });
   for (size_t i = 1; i < L.regions.size(); i++)
     if (L.regions[i - 1].address + L.regions[i - 1].nbytes > L.regions[i].address)

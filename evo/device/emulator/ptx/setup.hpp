@@ -15,6 +15,9 @@ struct Refused {
 // Fills a launch whose program and configuration are set. Throws Refused.
 void prepare(Launch& L);
 
+// Faults if some CTA has not come to the grid's barrier, which the next launch would find half closed.
+void check_grid_barrier(const Launch& L);
+
 // The memory of a cluster, which the next one uses again, and how much it is.
 std::unique_ptr<Cluster> make_cluster(Worker& worker);
 u64 cluster_memory(const Launch& L);

@@ -3,6 +3,7 @@
 
 #include "builder.hpp"
 #include "liveness.hpp"
+#include "swap_loops.hpp"
 
 namespace ptx {
 // Registers get slots by a linear scan over their live ranges. That is safe under divergence: a lane only
@@ -18,7 +19,11 @@ void Builder::allocate(const Function& f) {
     if (f.registers[r].width == 1) slot[r] = p_->predicates++;
   frame.predicate_end = p_->predicates;
   track_wgmma(f);
-  const LiveRanges live = live_ranges(f, rows_[&f], targets_of(f));
+  const auto targets = targets_of(f);
+  const LiveRanges live = live_ranges(f, rows_[&f], targets);
+  const std::vector<bool> swaps = swap_reads(f, rows_[&f], targets);
+  for (size_t i = 0; i < swaps.size(); i++)
+    if (swaps[i]) swap_reads_.insert(&f.body[i]);
   std::vector<u32> order;
   for (u32 r = 0; r < f.registers.size(); r++)
     if (live.first[r] != ~0u && f.registers[r].width != 1) order.push_back(r);

@@ -83,6 +83,9 @@ struct Function {
 // Where the variables of a module lie: from its first launch on, for all launches.
 struct Placed {
   std::mutex mutex;
+  // What %envreg1 and %envreg2 point to in a cooperative launch. Word 1 is the barrier: its highest bit turns
+  // over each time that all CTAs have come, the others count them and are zero then.
+  alignas(16) u32 grid[4] = {};
   std::vector<std::vector<u8>> memory;
   std::vector<u64> address;  // per Module::variables, 0: none
 };
