@@ -12,7 +12,9 @@ from evo.errors import UsageError
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="kernel-tuner.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="kernel-tuner, kernelbench or flashinfer-trace.")
+    ],
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A script (.py), a T1 file or a definition (.json).")
     ],
@@ -35,12 +37,15 @@ def import_(
 ) -> None:
     """Make a task and a template from a file of another tool.
 
-    kernel-tuner takes a script with `tune_kernel`, which is read and not run, or a T1 file.
-    What cannot be taken is refused with the reason, the file and the line.
+    kernel-tuner takes a script with `tune_kernel`, which is read and not run, or a T1 file. kernelbench takes
+    a problem (a file with Model, get_inputs and get_init_inputs); it is Python and runs with your rights,
+    here and in each search. KernelBench is under the MIT licence: keep its notice with its files.
+    flashinfer-trace takes a Definition; its reference is Python too, and runs here and in each search. What
+    cannot be taken is refused with the reason, the file and the line.
 
     \b
       evo import kernel-tuner vector_add.py && evo search vector_add --budget 30s
-      evo import kernel-tuner hotspot.json --reference right.npz
+      evo import kernelbench 19_ReLU.py && evo try relu --shape 64,1000
     """
     from evo.importers import import_file
 

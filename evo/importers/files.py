@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from evo.errors import UnknownName, UsageError
 from evo.importers.kernel_tuner import read_script
-from evo.importers.scaffold import Made
+from evo.importers.scaffold import Made, task_name
 from evo.importers.t1 import read_t1
 from evo.importers.tuned import TunedKernel, write_task
 
-KINDS = ("kernel-tuner",)
+KINDS = ("kernel-tuner", "kernelbench", "flashinfer-trace")
 Given = Mapping[str, int | float | str]
 
 
@@ -32,6 +31,14 @@ def import_file(
     for path in (file, reference):
         if path is not None and not path.is_file():
             raise UsageError(f"there is no file {path}", "name a file that is there")
+    if kind == "kernelbench":
+        from evo.importers.kernelbench import import_problem, task_word
+
+        return import_problem(file, folder, name or task_name(task_word(file)), given or {})
+    if kind == "flashinfer-trace":
+        from evo.importers.flashinfer_trace import import_definition
+
+        return import_definition(file, folder, name or "", given or {})
     tuned = _tuned(file, kernel, given or {}, reference)
     return write_task(name or task_name(tuned.entry), folder, tuned)
 
@@ -42,9 +49,3 @@ def _tuned(file: Path, kernel: str | None, given: Given, reference: Path | None)
             raise UsageError("a T1 file says its kernel and its numbers", "leave out --kernel and --set")
         return read_t1(file, reference)
     return read_script(file, kernel, given, reference)
-
-
-def task_name(text: str) -> str:
-    """A name that a task may have, made of another: `19_ReLU` is relu."""
-    words = re.sub(r"[^a-z0-9]+", "_", text.lower())
-    return words.strip("_0123456789") or "kernel"

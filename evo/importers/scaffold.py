@@ -72,6 +72,12 @@ def check_place(name: str, folder: Path) -> Path:
     return folder / name
 
 
+def task_name(text: str) -> str:
+    """A name that a task may have, made of another: `19_ReLU` is relu."""
+    words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return words if words[:1].isalpha() else f"task_{words}".rstrip("_")
+
+
 def _sizes(kernel: KernelSource) -> list[str]:
     whole = [a.name for a in kernel.arguments if not a.role and a.dtype in WHOLE]
     return whole or ["n"]
