@@ -210,8 +210,13 @@ KEYED_BY_THE_TASK = {"problem", "sizes", "flags", "inputs", "outputs", "tensors"
 """What variables are called that are asked by a task's names."""
 MAKES_A_PROBLEM = {"replace", "problem", "Problem"}
 """Functions whose keywords may be a task's names."""
-NAMES_A_TASK = {("cli/options.py", "attention")}
-"""The task of a command that is told of none."""
+NAMES_A_TASK = {
+    ("cli/options.py", "attention"),
+    ("cli/importing.py", "kernelbench"),
+    ("importers/files.py", "kernelbench"),
+    ("importers/flashinfer_trace.py", "Flash"),
+}
+"""The task of a command that is told of none; formats of files, which have words of a task's names."""
 
 
 @cache

@@ -144,7 +144,7 @@ def test_inputs_keep_to_where_the_result_is_finite(tmp_path: Path) -> None:
         ("* scale", "* scale.item()", "the model does not take rows=40"),
         ("class Model", "class Model(", "7_Picked_Rows.py:5"),
         ("return [features, 0.1]", "return [rows, 0.1]", "the model does not take"),
-        ("import torch\n", "import torch\nraise OSError('no disk')\n", "7_Picked_Rows.py:3: OSError: no disk"),
+        ("import torch\n", "import torch\nraise OSError('no')\n", "7_Picked_Rows.py:3: OSError: no"),
         ("leaky_relu(rows, self.slope)", "leaky_relu(rows, self.slope) * float('inf')", "is not finite"),
     ],
 )  # fmt: skip
@@ -197,7 +197,7 @@ def test_a_definition_becomes_a_task(tmp_path: Path) -> None:
         ({}, r"definition.json:\d+: eps is a number that the definition does not say"),
         ({"constraints": ["ends == offset[-1].item()"]}, "a constraint reads the inputs"),
         ({"constraints": ["depth > 1"]}, "speaks of depth, which is no axis"),
-        ({"outputs": {"y": {"shape": ["batch"], "dtype": "float8_e4m3fn"}}}, "y is of the type float8_e4m3fn"),
+        ({"outputs": {"y": {"shape": ["batch"], "dtype": "float8_e4m3fn"}}}, "y is of the type float8_e4m3"),
         ({"outputs": {"y": {"shape": ["width"], "dtype": "float32"}}}, "y has an axis width"),
         ({"reference": "import torch"}, "there is no function run"),
         ({"reference": "def run(x, offset, eps):\n    return x[:, :0]"}, "the reference fails"),

@@ -28,8 +28,12 @@ def _gelu(x: str, approximate: str = "none") -> str:
     return f"(0.5f * {x} * erfcf(-0.7071067811865476f * {x}))"
 
 
-def _clamp(x: str, low: Any = -1.0, high: Any = 1.0) -> str:
+def _clamp(x: str, low: Any, high: Any) -> str:
     return f"fminf(fmaxf({x}, {_text(low)}), {_text(high)})"
+
+
+def _hardtanh(x: str, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> str:  # noqa: ARG001
+    return _clamp(x, min_val, max_val)
 
 
 def _leaky(x: str, slope: Any = 0.01) -> str:
@@ -64,7 +68,7 @@ _KNOWN: dict[Any, Terms] = {
     functional.leaky_relu: lambda x, negative_slope=0.01, inplace=False: _leaky(x, negative_slope),  # noqa: ARG005
     functional.elu: lambda x, alpha=1.0, inplace=False: _elu(x, alpha),  # noqa: ARG005
     functional.gelu: _gelu,
-    functional.hardtanh: lambda x, min_val=-1.0, max_val=1.0, inplace=False: _clamp(x, min_val, max_val),  # noqa: ARG005
+    functional.hardtanh: _hardtanh,
     operator.add: _binary("+"),
     operator.sub: _binary("-"),
     operator.mul: _binary("*"),

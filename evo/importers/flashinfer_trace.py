@@ -20,7 +20,7 @@ from evo.space.expression import Expression
 REFERENCE = "reference.py"
 """The definition's reference in the task's folder."""
 VARIABLE = 64
-"""What a variable axis is in the example, where nobody says another number."""
+"""What a variable axis is in the example, unless another number is given."""
 ENDS = (-1, 1)
 """Inputs, where larger ones overflow."""
 _WANTED = ("name", "axes", "inputs", "outputs", "reference")
