@@ -202,7 +202,7 @@ TASK_FOLDERS = [ROOT / "tests/toys"]
 """Tasks beside those that come with evo."""
 WORDS_OF_THE_FIELD = {
     *("at", "bias", "columns", "eager", "efficient", "gap", "low", "math", "rows", "scale", "small", "total"),
-    *("equal", "normal", "ones", "seeds", "uniform", "weight", "zeros"),
+    *("equal", "labels", "log", "loss", "normal", "ones", "seeds", "uniform", "weight", "zeros"),
 }
 """What tasks call something, and the engine something else: looked for where a problem or tensors are asked
 for it, and not elsewhere."""

@@ -23,7 +23,7 @@ from evo.template import Template, load_template
 from evo.testing import TaskTests, TemplateTests
 from evo.trial import Point, Problem, body_of
 
-TASKS = {name: load_task(name) for name in ("rmsnorm",)}
+TASKS = {name: load_task(name) for name in ("rmsnorm", "layernorm", "softmax", "cross_entropy")}
 NAMES = ("row_registers", "row_twice", "row_cluster")
 TEMPLATES = {(task, name): load_template(TASKS[task], name) for task in TASKS for name in NAMES}
 ARCHS = ("sm_80", "sm_89", "sm_90a")
@@ -41,7 +41,12 @@ SHAPES = (
 )
 REACH = {"row_registers": {"sm_80": 65536, "sm_89": 65536, "sm_90a": 262144}}
 """Columns that the registers of a CTA, or of a cluster, hold."""
-FLAGS: dict[str, tuple[dict[str, object], ...]] = {"rmsnorm": ({}, {"residual": True}, {"gap": 1})}
+FLAGS: dict[str, tuple[dict[str, object], ...]] = {
+    "rmsnorm": ({}, {"residual": True}, {"gap": 1}),
+    "layernorm": ({}, {"gap": 64}),
+    "softmax": ({}, {"log": True}, {"gap": 8}),
+    "cross_entropy": ({}, {"lse": True}, {"gap": 8}),
+}
 """Kinds of problems of a task: other kernels."""
 GOLDENS: dict[str, tuple[str, str, str, dict[str, object], Point]] = {
     "rmsnorm_row_registers_default": ("rmsnorm", "row_registers", "2048,4096", {}, {}),
@@ -51,11 +56,41 @@ GOLDENS: dict[str, tuple[str, str, str, dict[str, object], Point]] = {
     ),
     "rmsnorm_row_twice_default": ("rmsnorm", "row_twice", "2048,4096", {}, {}),
     "rmsnorm_row_cluster_default": ("rmsnorm", "row_cluster", "2048,4096", {}, {}),
+    "layernorm_row_registers_default": ("layernorm", "row_registers", "2048,4096", {}, {}),
+    "softmax_row_twice_default": ("softmax", "row_twice", "2048,4096", {}, {}),
+    "cross_entropy_row_cluster_default": ("cross_entropy", "row_cluster", "2048,4096", {"lse": True}, {}),
 }  # fmt: skip
 
 
 class TestRmsNorm(TaskTests):
     task = "rmsnorm"
+
+
+class TestLayerNorm(TaskTests):
+    task = "layernorm"
+
+
+class TestSoftmax(TaskTests):
+    task = "softmax"
+
+
+class TestCrossEntropy(TaskTests):
+    task = "cross_entropy"
+
+
+@pytest.mark.nvcc
+class TestLayerNormTwice(TemplateTests):
+    task, template, problems, points = "layernorm", "row_twice", ("3,136",), 0
+
+
+@pytest.mark.nvcc
+class TestSoftmaxRegisters(TemplateTests):
+    task, template, problems, points = "softmax", "row_registers", ("3,136",), 0
+
+
+@pytest.mark.nvcc
+class TestCrossEntropyCluster(TemplateTests):
+    task, template, problems, points = "cross_entropy", "row_cluster", ("3,1032",), 0
 
 
 @pytest.mark.nvcc
@@ -86,8 +121,8 @@ def compiler() -> Iterator[Compiler]:
 def served(template: Template, arch: str, shapes: tuple[str, ...] = SHAPES) -> Iterator[Problem]:
     """Problems of every kind that the template serves on `arch`."""
     limits, most = Limits.of(target(arch)), REACH.get(template.name, {}).get(arch, 2**30)
-    for flags in FLAGS[template.task.name]:
-        for dtype in template.task.dtypes:
+    for number, flags in enumerate(FLAGS[template.task.name]):
+        for dtype in template.task.dtypes[: 3 if number == 0 else 1]:
             for shape in shapes:
                 problem = template.task.problem(shape, dtype, **flags)
                 wide = problem["columns"] * (4 if dtype == "fp32" else 2) * (1 + ("residual" in flags))

@@ -519,10 +519,10 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
         typename Operation::State found = {};
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
-            if constexpr (kWhen == When::late_) load_weights(weights);
 #pragma unroll
             for (int i = 0; i < kSteps; ++i)
                 if (column(i) < columns) {
+                    if constexpr (kWhen == When::late_) operation.load(weights[i], column(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     operation.finish(row, column(i), x, weights[i], found);
@@ -629,7 +629,7 @@ constexpr int kCtas = 1;
 constexpr int kVector = 8;
 constexpr int kSteps = 8;
 constexpr bool kAhead = 0;
-constexpr When kWhen = When::early_;
+constexpr When kWhen = When::late_;
 constexpr Caching kLoads = Caching::usual_;
 constexpr Caching kStores = Caching::streaming_;
 constexpr int kMinCtas = 1;

@@ -13,7 +13,7 @@ from evo.trial import Point, Problem, Value
 
 kernels = load_module(Path(__file__).with_name("kernels.py"))
 
-ROOMS = (2, 4, 8, 16, 32, 48, 64, 96, 128, 192)
+ROOMS = (2, 4, 8, 16, 32, 64, 96, 128, 192)
 CLUSTERS = (1, 2, 4, 8)
 
 COMMON = {parameter.name: parameter for parameter in kernels.COMMON}
@@ -24,12 +24,12 @@ PARAMETERS = (
     COMMON["vector"],
     Parameter("room", ROOMS, 32, layer="macro", meaning="KB of a CTA's part of a row",
               expected="the least that holds it"),
-    Parameter("stages", (1, 2, 3, 4), 1, layer="macro", off=1, meaning="rows in shared memory at once",
+    Parameter("stages", (1, 2, 3), 1, layer="macro", off=1, meaning="rows in shared memory at once",
               expected="2 or 3 in a persistent grid: the next rows arrive while one is summed up"),
     Parameter("copies", ("bulk", "threads"), "bulk",
               meaning="one thread starts bulk copies, or each thread copies what it reads itself (cp.async)",
               expected="bulk takes no instructions of the other threads"),
-    Parameter("pieces", (1, 2, 4, 8), 1, off=1, meaning="bulk copies of a part, each with a barrier",
+    Parameter("pieces", (1, 2, 4), 1, off=1, meaning="bulk copies of a part, each with a barrier",
               expected="the first pieces are summed up while the last ones arrive"),
     Parameter("unroll", (1, 2, 4, 8), 4, off=1, meaning="chunks of a thread at once",
               expected="hides the latency of shared memory"),
@@ -41,8 +41,9 @@ class Cluster(kernels.RowKernel):  # type: ignore[name-defined, misc]
     NEEDS = "sm_90"
     ENTRY = "row_cluster"
 
-    def __init__(self, operation_of: Any) -> None:
-        super().__init__(operation_of, PARAMETERS)
+    def __init__(self, operation_of: Any, passes: bool = False, writes: bool = True) -> None:
+        """`passes`: whether the operation may take one pass or two."""
+        super().__init__(operation_of, (*PARAMETERS, *((kernels.PASSES,) if passes else ())), writes)
 
     def elements(self, p: Any, problem: Problem) -> Any:
         """Elements of a CTA's part of a row, at most."""

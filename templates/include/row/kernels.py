@@ -8,7 +8,7 @@ cluster, what is kept of the row, and when weights are loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,10 @@ class Operation:
     """Vectors that all rows share."""
     floats: int = 1
     """Numbers of a thread's state."""
+    online_floats: int = 1
+    """The same where one pass makes all sums."""
     gap: int = 0
     """Elements between two rows."""
-    writes_row: bool = True
     holes: Mapping[str, Value] | None = None
 
 
@@ -56,8 +57,10 @@ class RowKernel:
     NEEDS = "sm_80"
     ENTRY: str
 
-    def __init__(self, operation_of: Any, parameters: tuple[Parameter, ...]) -> None:
+    def __init__(self, operation_of: Any, parameters: tuple[Parameter, ...], writes: bool = True) -> None:
+        """`writes`: whether rows are written, not only numbers of them."""
         self.operation_of = operation_of
+        parameters = tuple(p for p in parameters if writes or p.name not in WRITING)
         self.names = {parameter.name for parameter in parameters}
         rules = (*self.rules(), *self.own_rules())
         self.SPACE = Space(parameters, rules, suited=self.suited)
@@ -92,8 +95,9 @@ class RowKernel:
 
     def exchange_bytes(self, p: Any, problem: Problem) -> Any:
         """sizeof(Team::Storage) of all rows of a CTA: two turns of a state a warp."""
-        warps = p.threads // 32 * self.cluster(p, problem)
-        return 2 * warps * self.rows(p) * self.operation_of(problem).floats * 4
+        warps, operation = p.threads // 32 * self.cluster(p, problem), self.operation_of(problem)
+        online = np.asarray(self.value(p, "passes", 2)) == 1
+        return 2 * warps * self.rows(p) * np.where(online, operation.online_floats, operation.floats) * 4
 
     def smem_bytes(self, p: Any, problem: Problem) -> Any:
         return self.exchange_bytes(p, problem)
@@ -258,6 +262,8 @@ COMMON = (
 )  # fmt: skip
 """Parameters of every row kernel."""
 
+WRITING = ("stores", "order")
+"""Parameters of kernels that write rows."""
 WEIGHTS = Parameter(
     "weights", ("late", "early", "once"), "early", off="late",
     meaning="when weights are loaded: after a row's sums, with the row, or once for all rows of a thread",
@@ -265,6 +271,10 @@ WEIGHTS = Parameter(
 )  # fmt: skip
 
 
-def with_weights(problem_free: tuple[Parameter, ...], weights: bool) -> tuple[Parameter, ...]:
-    """The parameters, and `weights` where an operation has any."""
-    return (*problem_free, WEIGHTS) if weights else problem_free
+PASSES = Parameter(
+    "passes", (1, 2), 2, off=2,
+    meaning="passes over a row for its sums: one that joins sums of different bases, or two",
+    expected="one where a row is read again for each pass; two where it is at hand, for fewer operations",
+)  # fmt: skip
+PASS = replace(PASSES, default=1)
+"""The same, where a second pass reads the row again."""

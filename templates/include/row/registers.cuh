@@ -56,10 +56,10 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
         typename Operation::State found = {};
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
-            if constexpr (kWhen == When::late_) load_weights(weights);
 #pragma unroll
             for (int i = 0; i < kSteps; ++i)
                 if (column(i) < columns) {
+                    if constexpr (kWhen == When::late_) operation.load(weights[i], column(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     operation.finish(row, column(i), x, weights[i], found);

@@ -15,6 +15,8 @@ kernels = load_module(Path(__file__).with_name("kernels.py"))
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
 CLUSTERS = (1, 2, 4, 8)
+FEW_WEIGHTS = 4
+"""Chunks of weights that a thread holds while it sums up; more take the registers of other CTAs."""
 HELD_BYTES = 128
 """Of a row, what a thread holds at the default: 8 loads in flight, and room for a second CTA."""
 
@@ -31,9 +33,11 @@ OWN = (
 class Registers(kernels.RowKernel):  # type: ignore[name-defined, misc]
     ENTRY = "row_registers"
 
-    def __init__(self, operation_of: Any, weights: bool) -> None:
-        parameters = (*kernels.COMMON[:3], *OWN, *kernels.with_weights(kernels.COMMON[3:], weights))
-        super().__init__(operation_of, parameters)
+    def __init__(self, operation_of: Any, weights: bool, passes: bool = False, writes: bool = True) -> None:
+        """`weights`: whether the operation has any; `passes`: whether it may take one pass or two."""
+        more = (*((kernels.WEIGHTS,) if weights else ()), *((kernels.PASSES,) if passes else ()))
+        parameters = (*kernels.COMMON[:3], *OWN, *kernels.COMMON[3:], *more)
+        super().__init__(operation_of, parameters, writes)
 
     def registers(self, p: Any, problem: Problem) -> Any:
         """Registers a thread: chunks of the row, of the next one and of the weights, and one as floats."""
@@ -78,5 +82,7 @@ class Registers(kernels.RowKernel):  # type: ignore[name-defined, misc]
         while rows * threads < 128 and cluster == 1 and rows * limits.gpu.sms < problem["rows"]:
             rows *= 2
         chosen = {"threads": threads, "rows": rows, "vector": vector, "steps": steps, "cluster": cluster}
+        if "weights" in self.names and steps * self.operation_of(problem).weights > FEW_WEIGHTS:
+            chosen["weights"] = "late"
         found: Point = self.lowered(chosen, "min_ctas", problem)
         return found

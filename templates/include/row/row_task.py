@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evo.task import Flag, Task
+from evo.task import Flag, Relation, Task
+from evo.task.tensors import draw
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ QUACK = (
 GAP = Flag(
     default=0, values=(0, 1, 8, 64), meaning="Elements between two rows of x: it is a part of a wider matrix."
 )
+SUM_UNITS = 16
+"""Units of fp32 that a sum of positive terms may be off: chains of 32 additions, each to one side."""
 EVERY = 512
 """Up to so many columns finalists are tried at each number; beyond it at each whole chunk, and around it."""
 MANY_ROWS = 1100
@@ -117,6 +121,28 @@ class RowTask(Task):
         broken = [at for at in every if at["columns"] % chunk]
         chosen = [at for kind in (whole, broken) for at in rng.sample(kind, min(len(kind), count // 2))]
         return tuple(sorted(chosen, key=lambda at: int(at["columns"])))
+
+
+def one_row(value: float, names: Sequence[str]) -> Relation:
+    """The relation that a last row of `value` moves no bit of the other rows of the outputs `names`."""
+
+    def change(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        x = inputs["x"].clone()
+        x[-1] = value
+        return {**inputs, "x": x}
+
+    def expected(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = {name: outputs[name].double().clone() for name in names}
+        for output in found.values():
+            output[-1] = math.nan
+        return found
+
+    return Relation(f"a row of {value}", change, expected, exact=True)
+
+
+def drawn(task: Task, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
+    """A timing input: a family without rows that have traits of their own."""
+    return draw(task.declared(problem), problem, name, seed, torch_device, mixed=False)
 
 
 def _low_and_high(problem: Problem, tiles: Sequence[int]) -> tuple[int, int]:

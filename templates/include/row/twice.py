@@ -26,8 +26,10 @@ OWN = (
 class Twice(kernels.RowKernel):  # type: ignore[name-defined, misc]
     ENTRY = "row_twice"
 
-    def __init__(self, operation_of: Any) -> None:
-        super().__init__(operation_of, (*kernels.COMMON[:3], *OWN, *kernels.COMMON[3:]))
+    def __init__(self, operation_of: Any, passes: bool = False, writes: bool = True) -> None:
+        """`passes`: whether the operation may take one pass or two."""
+        more = (kernels.PASS,) if passes else ()
+        super().__init__(operation_of, (*kernels.COMMON[:3], *OWN, *kernels.COMMON[3:], *more), writes)
 
     def registers(self, p: Any, problem: Problem) -> Any:
         """The chunks that are loaded at once, with their addresses, and what every kernel needs."""

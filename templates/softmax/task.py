@@ -1,0 +1,100 @@
+"""y = softmax(x), or its logarithm, of each row.
+
+x, y: (rows, columns), fp16, bf16 or fp32. Rows of x may have a gap between them. An element of -inf has the
+weight 0, exactly (its logarithm is -inf), and does not disturb its row. A row of -inf alone has no softmax:
+it is NaN, as torch says it, and no other row is disturbed. Of NaN and +inf nothing is promised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evo.dtype import dtype_named
+from evo.task import Baseline, DeclaredTensor, Flag, In, Out, Relation, load_module
+from evo.trial import Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_row = load_module(Path(__file__).parents[1] / "include" / "row" / "row_task.py")
+_baselines = load_module(Path(__file__).with_name("baselines.py"))
+
+
+class Softmax(_row.RowTask):  # type: ignore[name-defined, misc]
+    """The families of evo.task.tensors suit it: `large` shows exponentials without the maximum, `spike` a
+    maximum or a sum that overlooks an element, `alike` and `small` a sum that is off, `normal` a lost
+    tail."""
+
+    name = "softmax"
+    summed = ()
+    flags: Mapping[str, Flag] = {
+        "log": Flag(meaning="The logarithm of the softmax."),
+        "gap": _row.GAP,
+    }
+    tensors: Mapping[str, DeclaredTensor] = {
+        "x": In("rows", "columns", gap="gap"),
+        "y": Out("rows", "columns"),
+    }
+    packages = _baselines.DISTRIBUTIONS
+
+    @property
+    def problems(self) -> Mapping[str, tuple[Problem, ...]]:
+        """QuACK's figure, scores of a few rows, and problems 23 and 24 of KernelBench's level 1."""
+        at = self.problem_of
+        wide = (4096, 393216)
+        return {
+            "quack": tuple(at(*shape) for shape in (_row.QUACK[2], *_row.QUACK)),
+            "decoding": tuple(at(r, c) for r in _row.DECODING_ROWS for c in (32768, 131072)),
+            "kernelbench": (at(*wide, "fp32"), at(*wide, "fp32", log=True)),
+        }
+
+    def compute(self, problem: Problem, inputs: Mapping[str, Tensor]) -> Tensor:
+        x = self.x(problem, inputs)
+        return x.log_softmax(-1) if problem["log"] else x.softmax(-1)
+
+    def honest(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """In fp32, of inputs that are two units off, and with sums that are `SUM_UNITS` off: the terms are
+        positive, so that a chain of n additions is off by n / 2 units at most."""
+        found: dict[str, Tensor] = super().honest(problem, inputs)
+        exact = self.reference(problem, inputs)["y"]
+        share = _row.SUM_UNITS * 2.0**-24
+        seeming = exact - share if problem["log"] else exact * (1 - share)
+        y = seeming.to(dtype_named(problem.dtype).torch)
+        farther = (y.double() - exact).abs() > (found["y"].double() - exact).abs()
+        return {"y": found["y"].where(~farther, y)}
+
+    def relations(self, problem: Problem) -> tuple[Relation, ...]:
+        """columns    they may come in any order
+        rows apart  also from a row of -inf
+        masked      (softmax) with every second element at -inf the others share all weight; not in fp32,
+                    whose exponentials are off by more than a relation allows"""
+
+        def masked(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            x = inputs["x"].clone()
+            x[:, 1::2] = -math.inf
+            return {**inputs, "x": x}
+
+        def shared(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            y = outputs["y"].double().clone()
+            y[:, 1::2] = 0
+            total = y.sum(-1, keepdim=True)
+            return {"y": (y / total).where(total > 1e-3, math.nan).to(outputs["y"].dtype)}
+
+        found = (*super().relations(problem), _row.one_row(-math.inf, ("y",)))
+        return (
+            found
+            if problem["log"] or problem.dtype == "fp32"
+            else (*found, Relation("masked", masked, shared))
+        )
+
+    def baselines(
+        self, problem: Problem, torch_device: str = "cuda", patient: bool = False
+    ) -> dict[str, Baseline]:
+        found: dict[str, Baseline] = _baselines.quick(problem)
+        return found | (_baselines.patient(problem) if patient and torch_device != "cpu" else {})
+
+
+TASK = Softmax()
