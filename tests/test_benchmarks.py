@@ -117,6 +117,7 @@ SMALL = (
     "gate/validity --template flash_mma --points 4",
     "search/seeds --seeds 1 --trials 12 --budget 20 --template flash_mma",
     "search/throughput --budget 15 --faulty 8",
+    "timing/captured --budget 30s --template flash_mma --layers 2",
     "timing/cost --times 1",
     "timing/node",
     "timing/planted --comparisons 5",

@@ -22,6 +22,7 @@ from trials import study, timed
 
 from evo.api.inputs import located
 from evo.calls import MOST_CALLS, OwnCalls, chosen_calls, only_problem, with_calls
+from evo.device.driver import gpu_names
 from evo.device.emulator import EmulatorDevice
 from evo.errors import EvoError, MachineError, UsageError
 from evo.evaluate import EvaluatorSpec
@@ -102,6 +103,16 @@ def test_any_task_reads_its_calls(tmp_path: Path, name: str, arrays: Any, key: s
     assert problem.key == key
     recorded = with_calls(task, problem, own).inputs(problem, "own data 0", 0, "cpu")["x"]
     assert recorded.tolist() == arrays["x"].tolist()
+
+
+def test_a_flag_may_bring_a_buffer_and_is_said_beside_the_file(tmp_path: Path) -> None:
+    rows_of = {name: torch.ones(3, 64).half() for name in ("x", "residual")}
+    file = written(tmp_path / "mine.npz", {**rows_of, "weight": torch.ones(64).half()})
+    task = load_task("rmsnorm")
+    with pytest.raises(UsageError, match="rmsnorm reads no residual"):
+        chosen_calls(task, file)
+    (problem,) = chosen_calls(task, file, flags={"residual": "true"})
+    assert problem.key == "rmsnorm rows=3 columns=64 residual=1 gap=0 fp16"
 
 
 def cut(path: Path, nbytes: int) -> str:
@@ -331,3 +342,31 @@ def test_a_study_finds_its_file_and_loses_nothing_without_it(evo: Evo, saxpy: Pa
     assert evo("replay", "saxpy-1/0").code == 2
     assert rows(saxpy, "SELECT number, outcome FROM trials") == before
     assert evo("replay", "saxpy-1/0", "--inputs", "moved.npz").code == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
+def test_calls_are_timed_on_a_gpu_and_the_worst_counts(evo: Evo, tmp_path: Path) -> None:
+    """One call has scores of deviation 4, which a kernel that guesses pays for."""
+    rng = torch.Generator().manual_seed(0)
+    plain = {name: torch.randn(1, 8, 512, 64, generator=rng).half() for name in "qkv"}
+    file = written(tmp_path / "mine.npz", plain, {**plain, "q": plain["q"] * 4})
+    words = ["--template", "flash_wgmma_split", "--budget", "40s", "--study", "mine"]
+    done = evo("search", "attention", "--inputs", file, *words, "--json")
+    assert done.code == 0, done.err
+    (best, *_) = json.loads(done.out)
+    assert set(best["times"]) == {*ATTENTION.timing_inputs, "mine:0", "mine:1"}
+    assert best["median_us"] == max(time["median_us"] for time in best["times"].values())
+    assert best["own_data"]
+    timed = evo("replay", f"mine/{best['number']}", "--json")
+    assert timed.code == 0, timed.err
+    assert {"mine:0", "mine:1"} <= set(json.loads(timed.out)["now"]["timing"]["times"])
+    bench = evo("bench", "attention", "--inputs", f"{file}:1", "--trial", f"mine/{best['number']}", "--quick",
+                "--json")  # fmt: skip
+    assert bench.code == 0, bench.err
+    (sheet,) = json.loads(bench.out)
+    assert "mine:1" in sheet["standings"][f"mine/{best['number']}"]["times"]
+    (tmp_path / "mine.npz").unlink()
+    gone = evo("confirm", "mine", "--top", "1")
+    assert gone.code == 2
+    assert "the inputs of the study are gone" in gone.err

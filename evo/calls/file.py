@@ -125,6 +125,9 @@ def write_calls(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, st
             import numpy as np
 
             arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+            if both := arrays.keys() & said.keys():
+                hint = "one is a tensor and one a flag: write a .safetensors file, which has both"
+                raise UsageError(f"{path} cannot have {min(both)} twice", hint)
             arrays |= {name: np.asarray(text) for name, text in said.items()}
             np.savez(beside, **arrays)
         else:

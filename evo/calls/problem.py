@@ -31,7 +31,8 @@ def problem_of(
     chosen = {name: flag.default for name, flag in task.flags.items()}
     told = {name: text for name, text in call.said.items() if name in task.flags}
     chosen |= {name: task.flags[name].parse(name, value) for name, value in {**(flags or {}), **told}.items()}
-    read = {buffer.name: buffer for buffer in task.buffers(task.example) if buffer.read}
+    example = task.example.replace(**chosen)
+    read = {buffer.name: buffer for buffer in task.buffers(example) if buffer.read}
     _refuse_names(task, call, read)
     found = _sizes(task, call, chosen, sizes or {})
     shape = ",".join(str(found[name]) for name in task.sizes)
