@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evo.api.search import search
     from evo.api.study import Study, load_study
     from evo.api.trial import Trial
+    from evo.api.tune import tune
     from evo.calls.capture import capture
     from evo.task import Families, Flag, In, InOut, Out, Relation, Task, Tolerance
     from evo.trial import Problem
@@ -36,6 +37,7 @@ __all__ = [
     "capture",
     "load_study",
     "search",
+    "tune",
 ]
 
 _FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
@@ -45,6 +47,7 @@ _FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
     "capture": "evo.calls.capture",
     "load_study": "evo.api.study",
     "search": "evo.api.search",
+    "tune": "evo.api.tune",
 }
 
 

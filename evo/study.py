@@ -31,7 +31,8 @@ class Study:
     from, and how many trials each had then. `smem_limit` is in bytes, `rate` in dollars an hour. Where it
     takes what is UNPROVEN (`accept_unproven`), such kernels are GREEN, and marked. `ranking` says which of a
     kernel's times on the timing inputs counts: "worst", "mean" or the name of one. `calls` are recorded
-    inputs of its problem that kernels are checked and timed on beside those of the task.
+    inputs of its problem that kernels are checked and timed on beside those of the task. `given` is what is
+    kept of a task that was given in Python: a digest and source text; "" for one that is in a file.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Study:
     ranking: str = WORST
     calls: OwnCalls | None = None
     folders: tuple[str, ...] = ()
+    given: str = ""
     warm_start: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     status: str = "new"
@@ -70,7 +72,13 @@ class Study:
         return tuple(Path(folder) for folder in self.folders)
 
     def task(self) -> Task:
-        """The study's task. UnknownName where it is not there any more; BadTemplate where it is broken."""
+        """The study's task. UnknownName where it is not there any more; BadTemplate where it is broken;
+        UsageError where it was given in Python, by a process that is gone."""
+        if self.given and not all(folder.is_dir() for folder in self.template_folders):
+            raise UsageError(
+                f"the task of study {self.name} was given in Python, and is in no file",
+                f"go on from Python: evo.tune or evo.search with the same arguments and study={self.name!r}",
+            )
         return load_task(self.problem.task, self.template_folders)
 
     def baseline_groups(self) -> Mapping[str, tuple[str, ...]]:

@@ -40,6 +40,7 @@ DOORS = {
     "psutil": {"evaluate", "store"},
     "platformdirs": {"cache"},
     "typer": {"cli"},
+    "cloudpickle": {"api"},
     "rich": {"cli", "report"},
 }
 """A third-party library -> the only modules of evo that import it."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from evo.api.declared import dtype_of
+from evo.calls import Entry, RecordedCall, problem_of
 from evo.device import Device, Kernel, Region
 from evo.device.open import is_gpu, open_device, prepare_device, real_gpu
 from evo.dtype import dtype_named
@@ -17,9 +18,6 @@ from evo.trial import Candidate, LaunchConfig, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-PROBES = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069)
-"""Sizes that are equal to nothing else: where one of them stands in a shape, the size stands."""
 
 
 class TrialKernel:
@@ -44,7 +42,7 @@ class TrialKernel:
         if len(places) != 1:
             raise UsageError(f"tensors lie on {', '.join(sorted(places)) or 'nothing'}", "one device for all")
         place = places.pop()
-        problem = problem_of(task, self._candidate.problem, tensors)
+        problem = _problem(task, self._candidate.problem, tensors)
         specs = task.buffers(problem)
         for spec in specs:
             if spec.name in tensors:
@@ -112,33 +110,11 @@ class TrialKernel:
         return self._devices[place]
 
 
-@dataclass(frozen=True)
-class _Said:
-    """Which tensor said how large a size is."""
-
-    size: int
-    name: str
-
-
-def problem_of(task: Task, example: Problem, tensors: Mapping[str, Tensor]) -> Problem:
-    """The problem whose buffers have the shapes of `tensors`: sizes that shapes have, all else as in
-    `example`. UsageError where two tensors differ in a size."""
-    probes = dict(zip(example.sizes, PROBES, strict=False))
-    names = {number: name for name, number in probes.items()}
-    shapes = {buffer.name: buffer.shape for buffer in task.buffers(example.replace(**probes))}
-    found: dict[str, _Said] = {}
-    for name, tensor in tensors.items():
-        if tensor.dim() != len(shapes[name]):
-            raise UsageError(f"{name} has {tensor.dim()} dimensions", f"it has {len(shapes[name])}")
-        for side, probe in zip(tensor.shape, shapes[name], strict=True):
-            size = names.get(probe)
-            said = found.setdefault(size, _Said(int(side), name)) if size else None
-            if said is not None and said.size != side:
-                hint = f"the same {size} for both"
-                raise UsageError(f"{size} is {said.size} in {said.name} and {side} in {name}", hint)
-    problem = example.replace(**{size: said.size for size, said in found.items()})
-    task.validate(problem)
-    return problem
+def _problem(task: Task, own: Problem, tensors: Mapping[str, Tensor]) -> Problem:
+    """The problem whose inputs `tensors` are; what their shapes do not say is as in `own`."""
+    read = [spec.name for spec in task.buffers(own) if spec.read]
+    entries = {name: Entry(name, tuple(tensors[name].shape), dtype_of(tensors[name])) for name in read}
+    return problem_of(task, RecordedCall(0, entries), own.flags, own.sizes)
 
 
 def _named(

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.errors import UnknownName
+from evo.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from evo.child import Spare
@@ -25,6 +26,25 @@ def open_store(database: str, screen: Screen, create: bool = False) -> Store:
     from evo.store import Store
 
     return Store(database, create=create, notice=screen.notice)
+
+
+def adopted(asked: Study, database: str, screen: Screen) -> Study | None:
+    """The study of the name that is asked for, where it is there already and its task was given in Python, as
+    this one is: from now on it finds its task where that lies now. UsageError where it is another task."""
+    if not asked.name or not _may_have_studies(database):
+        return None
+    with open_store(database, screen) as store:
+        found = next((study for study in store.studies() if study.name == asked.name), None)
+        if found is None or not found.given:
+            return None
+        if (found.given.split("\n")[0], found.problem.key) != (asked.given.split("\n")[0], asked.problem.key):
+            hint = "the arguments that it began with, or a study of another name"
+            raise UsageError(f"study {found.name} searches another task, or has other arguments", hint)
+        return store.move(found, asked.folders)
+
+
+def _may_have_studies(database: str) -> bool:
+    return "://" in database or Path(database).exists()
 
 
 def begin(

@@ -169,6 +169,11 @@ class Store:
         """The medians of the baselines, as last measured beside a candidate."""
         self._update(study, baselines=dict(baselines_us))
 
+    def move(self, study: Study, folders: Sequence[str]) -> Study:
+        """The study, which finds its task and templates in those folders from now on."""
+        self._update(study, folders=list(folders))
+        return replace(study, folders=tuple(folders))
+
     def _update(self, study: Study, **columns: Any) -> None:
         change = sa.update(studies).where(studies.c.id == study.id).values(**columns)
         self._database.write(lambda c: c.execute(change))

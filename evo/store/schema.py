@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0009"
+HEAD = "0010"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic. Another table, column or view is another revision."""
 
@@ -50,6 +50,7 @@ studies = sa.Table(
     sa.Column("ranking", sa.String, nullable=False, server_default="worst"),
     sa.Column("calls", sa.JSON(none_as_null=True)),
     sa.Column("own_data", sa.String, nullable=False, server_default=""),
+    sa.Column("given", sa.String, nullable=False, server_default=""),
     sa.Column("versions", sa.JSON, nullable=False),
     sa.Column("baselines", sa.JSON, nullable=False),
     sa.Column("created", sa.String, nullable=False),
