@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,4 @@ def test_from_a_source_to_green_and_to_a_planted_fault(evo: Evo, tmp_path: Path)
     assert wrong.code == 4
     assert "out of bounds" in wrong.out
     assert "candidate.cu:" in wrong.out
+    assert re.search(r"source +line \d+: y\[i\] = 2\.0f \* x\[i\] \+ y\[i\];", wrong.out)

@@ -217,7 +217,7 @@ def test_nothing_found_says_why(
     with Store(tmp_path / "evo.db") as store:
         with pytest.raises(NothingFound, match=f"none of {SIZE}") as caught:
             search(store.create(new_study(strategy="random")), store, spaces, LandscapeWorkers())
-        assert caught.value.hint == f"{SIZE} × RED race (as land-1/0)"
+        assert caught.value.hint == f"{SIZE} × RED race; evo show land-1/0 says where"
 
 
 def test_what_never_compiles_is_given_up(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from evo.cache import Cache
     from evo.compile import Compiler
     from evo.explain.emulation import Emulation
-    from evo.task import BufferSpec
+    from evo.task import Task
     from evo.trial import Candidate
 
 
@@ -130,13 +130,12 @@ def _tell(result: Emulation, json: bool) -> None:
             say(line)
 
 
-def _stored(trial: str, database: str) -> tuple[Candidate, Sequence[BufferSpec]]:
-    """The candidate of a stored trial, and the buffers of its task."""
+def _stored(trial: str, database: str) -> tuple[Candidate, Task]:
+    """The candidate of a stored trial, and its task."""
     with open_store(database) as store:
         stored = store.trial(trial)
         task = store.study(stored.study).task()
-    candidate = stored.candidate
-    return candidate, task.buffers(candidate.problem)
+    return stored.candidate, task
 
 
 def replay(

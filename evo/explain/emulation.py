@@ -17,7 +17,7 @@ from evo.device.emulator.fitted import is_fitted
 from evo.device.emulator.interpreter import Execution, Fault
 from evo.errors import Uncompilable, UsageError
 from evo.explain.launch_arguments import Buffer, filled, parse_arguments, parse_launch
-from evo.task import BufferSpec
+from evo.task import Task
 from evo.trial import Binary, Candidate, LaunchConfig, Resources
 
 GUARD_BYTES = 256
@@ -123,13 +123,14 @@ def emulate(
     source: str = "",
     seed: int = 0,
     nbytes: int | None = None,
+    contents: Mapping[str, bytes] | None = None,
 ) -> Emulation:
     """Run `kernel` under every schedule on fresh, equal buffers. A fault ends its schedule, not the
-    others. `nbytes` is the traffic that no kernel can do without: by default every buffer is read or written
-    once, and one that is both, twice."""
+    others. `contents` are those of buffers that are not filled as they say. `nbytes` is the traffic that no
+    kernel can do without: by default every buffer is read or written once, and one that is both, twice."""
     if nbytes is None:
         nbytes = sum(b.nbytes * (2 if b.role == "inout" else 1) for b in buffers)
-    device = kernel.device
+    device, given = kernel.device, contents or {}
     runs = []
     for schedule in schedules:
         storage = {}
@@ -138,7 +139,10 @@ def emulate(
             raw = np.empty(buffer.nbytes + 2 * GUARD_BYTES, np.uint8)
             start = -raw.ctypes.data % GUARD_BYTES
             storage[buffer.name] = raw[start : start + buffer.nbytes]
-            storage[buffer.name][:] = filled(buffer, seed)
+            known = given.get(buffer.name)
+            storage[buffer.name][:] = (
+                filled(buffer, seed) if known is None else np.frombuffer(known, np.uint8)
+            )
         regions = {
             b.name: Region(b.name, storage[b.name].ctypes.data, b.nbytes, b.role != "in", b.fill != "poison")
             for b in buffers
@@ -177,31 +181,36 @@ def emulate_file(
 
 def emulate_candidate(
     candidate: Candidate,
-    specs: Sequence[BufferSpec],
+    task: Task,
     device: EmulatorDevice,
     compiler: Compiler,
     schedules: Sequence[str] = (),
     *,
     seed: int = 0,
 ) -> Emulation:
-    """The same for a candidate, whose launch and buffers (`specs`, of its task) are known: inputs are N(0,1).
+    """The same for a candidate of a task, on plain inputs of that task.
 
     Raises Uncompilable, Unlaunchable."""
+    import torch
+
+    problem = candidate.problem
     binary = compiler.compile(candidate.source, candidate.entry, device.gpu.arch)
     kernel = device.load(binary, candidate.launch)
+    specs = task.buffers(problem)
     buffers = [Buffer(s.name, s.role, s.dtype, s.shape, "normal" if s.read else "poison") for s in specs] + [
         Buffer(w.name, "inout", "u8", (w.nbytes,), "zeros" if w.zeroed else "poison")
         for w in candidate.launch.workspaces
     ]
-    source = candidate.source
+    inputs = task.timing_tensors(problem, task.families.plain, seed, "cpu")
     result = emulate(
         kernel,
         candidate.launch,
         buffers,
         schedules or device.schedules,
-        source=source,
+        source=candidate.source,
         seed=seed,
-        nbytes=sum(spec.nbytes * (spec.read + spec.written) for spec in specs),
+        nbytes=task.nbytes(problem),
+        contents={name: x.contiguous().view(torch.uint8).numpy().tobytes() for name, x in inputs.items()},
     )
-    fitted = is_fitted(candidate.problem.task, candidate.template)
+    fitted = is_fitted(problem.task, candidate.template)
     return replace(result, estimate=result.estimate and replace(result.estimate, fitted=fitted))

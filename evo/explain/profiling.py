@@ -131,7 +131,8 @@ def profile(trial: Trial, spec: EvaluatorSpec, tool: Path | None, folder: Path, 
 
 def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
     """One launch on the emulator; None where it cannot run this kernel, or not in reasonable time."""
-    if load_task(spec.task, spec.folders).flop(candidate.problem) > MOST_EMULATED_FLOP:
+    task = load_task(spec.task, spec.folders)
+    if task.flop(candidate.problem) > MOST_EMULATED_FLOP:
         return None
     try:
         device = EmulatorDevice(spec.gpu, cache=spec.cache)
@@ -139,8 +140,7 @@ def _emulated(candidate: Candidate, spec: EvaluatorSpec) -> Emulation | None:
     except MachineError:
         return None
     try:
-        buffers = load_task(spec.task, spec.folders).buffers(candidate.problem)
-        found = emulate_candidate(candidate, buffers, device, compiler, device.schedules[:1])
+        found = emulate_candidate(candidate, task, device, compiler, device.schedules[:1])
     except CandidateError:
         return None
     finally:

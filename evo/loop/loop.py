@@ -204,11 +204,10 @@ class _Loop:
                 f"mend the template, then: evo resume {study.name}",
             )
         if not self._history.correct and stopped != "interrupted":
-            reasons = (
-                f"{f.count} × {f.outcome} {f.reason} (as {study.name}/{f.example})" for f in failures[:3]
-            )
+            reasons = [f"{f.count} × {f.outcome} {f.reason}" for f in failures[:3]]
+            where = [f"evo show {study.name}/{f.example} says where" for f in failures[:1]]
             raise NothingFound(
-                f"none of {len(self._rows)} candidates is a correct kernel", "; ".join(reasons)
+                f"none of {len(self._rows)} candidates is a correct kernel", "; ".join([*reasons, *where])
             )
         best = self._store.leaderboard(study=study.name, limit=10)
         dead = dead_parameters(self._rows.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,14 @@ def _result(trial: Trial) -> dict[str, Any]:
 _STORED = ("id", "study", "number", "created", "same_as")
 
 
+def _line_at(trial: Trial) -> str:
+    """The text of the line that `where` names; it has another number in the author's file."""
+    named = re.search(r"candidate\.cu:(\d+)", trial.where)
+    lines = trial.candidate.source.splitlines()
+    number = int(named[1]) if named else 0
+    return f"line {number}: {lines[number - 1].strip()}" if 0 < number <= len(lines) else ""
+
+
 def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     """The lines of a trial's page: label and text, empty where nothing is to be said."""
     candidate = trial.candidate
@@ -91,6 +100,7 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "point", point_text(candidate.point)
     yield "reason", trial.reason
     yield "where", trial.where
+    yield "source", _line_at(trial)
     yield "detail", trial.detail
     if trial.same_as is not None:
         yield "same as", f"trial {trial.study}/{trial.same_as}: same machine code, same launch"
