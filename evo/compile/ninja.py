@@ -16,6 +16,11 @@ from evo.compile.toolkit import host_compiler
 from evo.errors import MachineError
 from evo.trial import digest_of
 
+Edge = tuple[str, str, list[str], dict[str, str]]
+"""What is made, by which rule, of what, and the rule's variables."""
+MOST_CORES_THAT_SHARE = 4
+"""With more of them, all wait longer for the shared header than each would take to parse it."""
+
 
 def build_shared_library(
     name: str,
@@ -25,12 +30,15 @@ def build_shared_library(
     progress: Callable[[str], None] = lambda _: None,
     *,
     headers: Sequence[Path] = (),
+    shared: Path | None = None,
     jobs: int | None = None,
 ) -> Path:
     """`lib<name>.so` of C++ `sources`, built once by ninja with the host compiler; the path in the cache.
 
-    The key has the compiler, the flags and the content of `sources` and `headers`. `progress` gets one line
-    when a build begins and one when it ended. Raises MachineError without a C++ compiler, or if it says no.
+    The key has the compiler, the flags and the content of `sources` and `headers`. Where cores are few, the
+    header that most sources begin with, `shared`, is parsed once, before them, instead of once for each.
+    `progress` gets one line when a build begins and one when it ended. Raises MachineError without a C++
+    compiler, or if it says no.
     """
     compiler = str(host_compiler())
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
@@ -40,15 +48,27 @@ def build_shared_library(
     def build(folder: Path) -> None:
         progress(f"building {name} ({len(sources)} files, once)")
         begin = time.perf_counter()
-        compile_flags = [*flags, "-fPIC", "-MMD", "-MF"]
-        command = f"{shlex.quote(compiler)} {shlex.join(compile_flags)} $out.d -c $in -o $out"
-        link = f"{shlex.quote(compiler)} {shlex.join(flags)} -shared $in -o $out"
+        cores = jobs or os.cpu_count() or 1
+        parsed = folder / "shared.hpp.gch"
+        first = shared if cores <= MOST_CORES_THAT_SHARE else None
+        if first:
+            parsed.with_suffix("").write_text(f'#include "{first.resolve()}"\n')
+        compile_flags = shlex.join([compiler, *flags, "-fPIC"])
+        command = f"{compile_flags} {'-include shared.hpp ' if first else ''}-c $in -o $out"
+        rules = [("cxx", command), ("link", f"{shlex.join([compiler, *flags])} -shared $in -o $out")]
         objects = [f"{path.stem}.o" for path in sources]
-        edges: list[tuple[str, str, list[str], dict[str, str]]] = [
+        edges: list[Edge] = [
             (o, "cxx", [str(path.resolve())], {}) for o, path in zip(objects, sources, strict=True)
         ]
         edges.append((f"lib{name}.so", "link", objects, {}))
-        ninja_build(folder, [("cxx", command), ("link", link)], edges, jobs or os.cpu_count() or 1)
+        if first:
+            ninja_build(
+                folder,
+                [("header", f"{compile_flags} -x c++-header $in -o $out")],
+                [(parsed.name, "header", [parsed.stem], {})],
+                1,
+            )
+        ninja_build(folder, rules, edges, cores)
         for path in folder.iterdir():
             if path.suffix != ".so":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -63,7 +83,7 @@ def build_shared_library(
 def ninja_build(
     folder: Path,
     rules: Sequence[tuple[str, str]],
-    edges: Sequence[tuple[str, str, list[str], dict[str, str]]],
+    edges: Sequence[Edge],
     jobs: int,
 ) -> None:
     """Write `build.ninja` into `folder` and run it there; MachineError with the output if a step fails."""

@@ -104,6 +104,7 @@ def built_interpreter(
         Cache(cache or default_folder()),
         lambda line: print(line, file=sys.stderr),
         headers=headers,
+        shared=folder / "machine.hpp",
     )
 
 
