@@ -74,6 +74,20 @@ def row_warp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def four_points(row_warp: Path, tmp_path: Path) -> Path:
+    """The same template with four points, those that the emulator runs fastest."""
+    from command import altered
+
+    python = "row_warp.py"
+    words = altered(row_warp, tmp_path / "small", python, "(1, 2, 4, 8, 16), default=4", "(1, 2), default=2")
+    folder = Path(words[1])
+    text = (folder / "attention" / python).read_text()
+    assert "(1, 2, 4, 8), default=4" in text
+    (folder / "attention" / python).write_text(text.replace("(1, 2, 4, 8), default=4", "(4, 8), default=4"))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """URL of a fresh server's maintenance database; the server ends with the tests."""

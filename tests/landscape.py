@@ -110,7 +110,7 @@ def evaluate(candidate: Candidate) -> Trial:
 
 
 BEST_US = 5.0
-FATAL = ("rows", "columns", "stages")
+FATAL = ("rows", "columns", "stages", "wide")
 SIZE = 15 * 3 * 2 * 2 * 2  # feasible points
 
 
@@ -191,7 +191,7 @@ class LandscapeSpec:
     """What a real pool's processes do: the landscape, but for points with `fatal`, which end the process."""
 
     seconds: float = 0.0
-    fatal: tuple[int, int, int] = (-1, -1, -1)
+    fatal: tuple[int, int, int, bool] = (-1, -1, -1, False)
     """The values of `FATAL` of the points over which an evaluator dies."""
 
     def prepare(self) -> None: ...

@@ -54,12 +54,12 @@ def test_a_broken_template_is_told_with_file_and_line(
     assert "Traceback" not in said.err
 
 
-def test_a_template_that_never_compiles_ends_the_search(tmp_path: Path, row_warp: Path) -> None:
-    words = altered(row_warp, tmp_path, "row_warp.cu.jinja", "exp2f(", "exp3f(")
-    done = run_evo(tmp_path, "search", "--budget", "10m", *SMALL, *words)
-    assert done.returncode == 4
-    assert "UNCOMPILABLE" in done.stderr
-    assert "exp3f" in run_evo(tmp_path, "show", "attention-1/0").stdout
+def test_a_template_that_never_compiles_ends_the_search(tmp_path: Path, four_points: Path, evo: Evo) -> None:
+    words = altered(four_points, tmp_path, "row_warp.cu.jinja", "exp2f(", "exp3f(")
+    said = evo("search", "--budget", "10m", *SMALL, *words, "--workers", "1")
+    assert said.code == 4
+    assert "UNCOMPILABLE" in said.err
+    assert "exp3f" in evo("show", "attention-1/0").out
     assert {outcome for _, outcome in trials(tmp_path)} == {"UNCOMPILABLE"}
 
 
@@ -77,13 +77,13 @@ def test_no_compiler(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_made(tmp_path: Path, evo: Evo) -> None:
     (tmp_path / "file").touch()
-    done = run_evo(tmp_path, "search", "--budget", "2m", *SMALL, "--database", "file/evo.db")
-    assert done.returncode == 3, done.stderr
-    assert "error: " in done.stderr
-    assert "file/evo.db" in done.stderr
-    assert "hint: " in done.stderr
+    said = evo("search", "--budget", "2m", *SMALL, "--database", "file/evo.db")
+    assert said.code == 3, said.err
+    assert "error: " in said.err
+    assert "file/evo.db" in said.err
+    assert "hint: " in said.err
 
 
 @pytest.fixture
@@ -99,7 +99,9 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_keeps_what_was_recorded(tmp_path: Path, tiny_disk: Path) -> None:
-    done = run_evo(tmp_path, "search", "--budget", "3m", *SMALL, "--database", "tiny/evo.db")
+    done = run_evo(
+        tmp_path, "search", "--budget", "3m", *SMALL, "--workers", "1", "--database", "tiny/evo.db"
+    )
     assert done.returncode == 3, done.stderr
     assert "the disk is full" in done.stderr
     assert "evo resume" in done.stderr
@@ -112,16 +114,19 @@ def test_a_full_disk_keeps_what_was_recorded(tmp_path: Path, tiny_disk: Path) ->
     assert len(trials(tmp_path, "kept.db")) > 0
 
 
-def test_doctor_finds_what_is_there_and_what_is_not(tmp_path: Path) -> None:
-    done = run_evo(tmp_path, "doctor", "--json")
-    findings = {f["check"]: f for f in json.loads(done.stdout)}
-    assert done.returncode == 0, done.stdout
+def test_doctor_finds_what_is_there_and_what_is_not(
+    tmp_path: Path, evo: Evo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = evo("doctor", "--json")
+    findings = {f["check"]: f for f in json.loads(said.out)}
+    assert said.code == 0, said.out
     assert findings["compiler"]["status"] == "works"
     assert not (tmp_path / "runs").exists()
     (tmp_path / "file").touch()
-    broken = run_evo(tmp_path, "doctor", "--database", "file/evo.db", PATH="/nowhere")
-    assert broken.returncode == 3
-    for line in broken.stdout.splitlines():
+    monkeypatch.setenv("PATH", "/nowhere")
+    broken = evo("doctor", "--database", "file/evo.db")
+    assert broken.code == 3
+    for line in broken.out.splitlines():
         if re.search(r"^(host compiler|database) ", line):
             assert re.search(r"absent|broken", line)
 

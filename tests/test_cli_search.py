@@ -32,18 +32,6 @@ from evo.loop import GRACE_S
 pytestmark = pytest.mark.nvcc
 
 
-@pytest.fixture
-def four_points(row_warp: Path, tmp_path: Path) -> Path:
-    """The template of the tutorial with the four points that the emulator runs fastest."""
-    words = altered(
-        row_warp, tmp_path / "small", "row_warp.py", "(1, 2, 4, 8, 16), default=4", "(1, 2), default=2"
-    )
-    folder = Path(words[1])
-    path = folder / "attention" / "row_warp.py"
-    path.write_text(path.read_text().replace("(1, 2, 4, 8), default=4", "(4, 8), default=4"))
-    return folder
-
-
 # ---- the main job
 
 

@@ -57,16 +57,32 @@ def source(scale: int = 2, comment: str = "") -> str:
     return KERNEL.format(scale=scale, comment=comment)
 
 
+@pytest.fixture(scope="module")
+def started() -> Iterator[dict[str, Compiler]]:
+    """The compilers that have been started, by tool: a start takes as long as a test."""
+    found: dict[str, Compiler] = {}
+    yield found
+    for compiler in found.values():
+        compiler.close()
+
+
 @pytest.fixture(params=["nvrtc", "nvcc"])
-def compiler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compiler]:
-    kits = [kit for kit in toolkits() if getattr(kit, request.param)]
-    if not kits:
-        pytest.skip(f"there is no {request.param} here")
-    with Compiler(kits[0], request.param, Cache(tmp_path / "cache")) as compiler:
-        yield compiler
+def compiler(request: pytest.FixtureRequest, started: dict[str, Compiler], tmp_path: Path) -> Compiler:
+    """Either tool, with an empty cache."""
+    tool, cache = request.param, Cache(tmp_path / "cache")
+    if tool not in started:
+        kits = [kit for kit in toolkits() if getattr(kit, tool)]
+        if not kits:
+            pytest.skip(f"there is no {tool} here")
+        started[tool] = Compiler(kits[0], tool, cache)
+    started[tool].cache = cache
+    return started[tool]
 
 
 pytestmark = pytest.mark.nvcc
+
+either_will_do = pytest.mark.parametrize("compiler", ["nvrtc"], indirect=True)
+"""For what is done with a compiler's answer, whichever gave it."""
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_120"])
@@ -150,6 +166,7 @@ def test_machine_code_ignores_what_changes_nothing(compiler: Compiler) -> None:
     assert one.machine_code != other.machine_code
 
 
+@either_will_do
 @pytest.mark.parametrize("kind", ["__constant__ float", "__device__ const float"])
 def test_machine_code_sees_tables_that_are_read(compiler: Compiler, kind: str) -> None:
     kernel = ' extern "C" __global__ void k(float* x, int i) { x[0] = w[i]; }'
@@ -158,12 +175,14 @@ def test_machine_code_sees_tables_that_are_read(compiler: Compiler, kind: str) -
     assert len(codes) == 2
 
 
+@either_will_do
 def test_machine_code_ignores_constants_that_nobody_reads(compiler: Compiler) -> None:
     kernel = ' extern "C" __global__ void k(float* x) { x[0] = 1; }'
     texts = [f"constexpr int kDead = {value}; __constant__ int w = {value};{kernel}" for value in (4, 5)]
     assert len({compiler.compile(text, "k", "sm_89").machine_code for text in texts}) == 1
 
 
+@either_will_do
 def test_the_second_time_comes_from_the_cache(compiler: Compiler) -> None:
     first = compiler.compile(source(), "scale", "sm_89")
     begin = time.perf_counter()
@@ -173,6 +192,7 @@ def test_the_second_time_comes_from_the_cache(compiler: Compiler) -> None:
     assert compiler.compile(source(), "scale", "sm_80") != first
 
 
+@either_will_do
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
 def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None) -> None:
     first = compiler.compile(source(), "scale", "sm_89")
@@ -187,6 +207,7 @@ def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None
     assert compiler.compile(source(), "scale", "sm_89").seconds == again.seconds  # kept this time
 
 
+@either_will_do
 def test_an_entry_without_its_file_is_built_again(compiler: Compiler) -> None:
     compiler.compile(source(), "scale", "sm_89")
     (entry,) = compiler.cache.root.glob("??/*.entry")
@@ -200,7 +221,7 @@ def test_a_search_keeps_what_its_device_runs_and_lines_where_somebody_reads_them
     sizes = [sum(entry.stat().st_size for entry in cache.root.glob("??/*.entry"))]
 
     def having(*parts: Part) -> Compiler:
-        return Compiler(compiler.toolkit, compiler.tool, cache, parts=parts)
+        return Compiler(compiler.toolkit, compiler.tool, cache, parts=parts, version=compiler.version)
 
     with having("cubin") as of_gpu, having("ptx") as of_emulator:
         for needy in (of_gpu, of_emulator):
@@ -236,18 +257,19 @@ def test_a_pathological_source_times_out(
     scratch = tmp_path_factory.mktemp("scratch of a test")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
-    compiler.timeout_s = 1.0
-    begin = time.perf_counter()
-    with pytest.raises(Uncompilable, match="compile timeout") as caught:
-        compiler.compile(SLOW_TO_COMPILE, "slow", "sm_89")
-    assert ("1 s of CPU time" in caught.value.detail) == (compiler.tool == "nvrtc")
-    (in_batch,) = compiler.compile_many([(SLOW_TO_COMPILE, "slow", "sm_89")], jobs=1)
-    assert isinstance(in_batch, Uncompilable)
-    assert in_batch.reason == "compile timeout"
-    assert not list(scratch.iterdir()), "what a killed compiler left"
-    assert time.perf_counter() - begin < 10
-    compiler.timeout_s = 60.0
-    assert compiler.compile(source(), "scale", "sm_89").ptx  # and it goes on
+    kit, tool, version = compiler.toolkit, compiler.tool, compiler.version
+    with Compiler(kit, tool, compiler.cache, timeout_s=1.0, version=version) as hasty:
+        begin = time.perf_counter()
+        with pytest.raises(Uncompilable, match="compile timeout") as caught:
+            hasty.compile(SLOW_TO_COMPILE, "slow", "sm_89")
+        assert ("1 s of CPU time" in caught.value.detail) == (tool == "nvrtc")
+        (in_batch,) = hasty.compile_many([(SLOW_TO_COMPILE, "slow", "sm_89")], jobs=1)
+        assert isinstance(in_batch, Uncompilable)
+        assert in_batch.reason == "compile timeout"
+        assert not list(scratch.iterdir()), "what a killed compiler left"
+        assert time.perf_counter() - begin < 10
+        hasty.timeout_s = 60.0
+        assert hasty.compile(source(), "scale", "sm_89").ptx  # and it goes on
 
 
 def test_waiting_for_a_core_is_not_the_fault_of_a_source(tmp_path: Path) -> None:
@@ -349,6 +371,7 @@ def test_no_compiler_says_what_to_do(tmp_path: Path) -> None:
         find_compiler(broken, Cache(tmp_path))
 
 
+@either_will_do
 def test_a_cache_that_cannot_be_written(compiler: Compiler, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     compiler.cache = Cache(tmp_path / "file" / "cache")

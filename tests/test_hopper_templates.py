@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from evo.cache import Cache
+from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice, load_interpreter
@@ -29,9 +29,9 @@ HONEST = 1.5
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+def compiler() -> Iterator[Compiler]:
     try:
-        found = find_compiler(None, Cache(tmp_path_factory.mktemp("cache")))
+        found = find_compiler(None, Cache(default_folder()))
     except MachineError as error:
         pytest.skip(str(error))
     with found:
@@ -50,7 +50,8 @@ class Bench:
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         """Inputs and output of one launch, on buffers of exactly the problem's size."""
         problem = candidate.problem
-        binary = self.compiler.compile(candidate.source, candidate.entry, "sm_90a")
+        # without the head, which names the problem: one binary serves every length
+        binary = self.compiler.compile(body_of(candidate.source), candidate.entry, "sm_90a")
         inputs = TASK.inputs(problem, family, 0, "cpu")
         output = torch.full_like(inputs["q"], float("nan"))
         regions = {
@@ -155,7 +156,7 @@ def test_the_gate_sees_the_code_that_is_timed(name: str) -> None:
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampled_points_compile(name: str, compiler: Compiler) -> None:
-    check_compiled(TEMPLATES[name], compiler, problems()[::3], 2)
+    check_compiled(TEMPLATES[name], compiler, problems()[::3], 1)
 
 
 @pytest.mark.nvcc
@@ -251,7 +252,9 @@ def test_scores_beyond_what_was_subtracted_are_taken_back(changes: Point, family
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("changes", [{}, {"shift": "first"}, {"shift": "none"}], ids=["all", "first", "none"])
-@pytest.mark.parametrize(("length", "causal"), [(1, False), (512, True)])
+@pytest.mark.parametrize(
+    ("length", "causal"), [pytest.param(1, False, marks=pytest.mark.slow), (1, True), (512, True)]
+)
 def test_a_row_with_one_key_is_its_value(changes: Point, length: int, causal: bool, bench: Bench) -> None:
     """To the last bit: a rounded weight is divided by a sum of rounded weights. A query with one key alone is
     what tells, and where there is no other, the gate's limit is below one place of the output."""
@@ -331,7 +334,7 @@ def test_a_tile_that_adds_too_much_is_done_again(changes: Point, family: str, be
 @pytest.mark.parametrize("schedule", ["late_copies", "late_wgmma", "reversed"])
 def test_a_cta_that_stays_for_more_work_starts_clean(changes: Point, schedule: str, bench: Bench) -> None:
     """More query tiles than CTAs: what one piece of work leaves behind, the next one replaces."""
-    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,70,200,64", causal=True)
+    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,70,150,64", causal=True)
     point = {**template.space.default, **changes, "persistent": True, "longest_first": True}
     assert template.space.why_not(point, LIMITS, problem) is None
     assert bench.excess(template.candidate(point, problem), "normal", schedule) < HONEST

@@ -82,10 +82,10 @@ def test_a_survivor_is_compared_bit_for_bit(run: MutationRun) -> None:
 @pytest.mark.usefixtures("run")
 def test_most_of_a_sample_is_refused_and_the_record_adds_up() -> None:
     told: list[MutantResult] = []
-    tried = try_mutants(TARGET, 12, 1, told.append)
+    tried = try_mutants(TARGET, 6, 1, told.append)
     found = record(TARGET, tried)
-    assert len(told) == len(tried) == 12
-    assert found["executed"] + found["unchanged"] + found["no_program"] == 12
+    assert len(told) == len(tried) == 6
+    assert found["executed"] + found["unchanged"] + found["no_program"] == 6
     assert found["score"] == score(tried) >= 0.8
     assert found["score_of_different"] >= found["score"]
     assert len(found["survivors"]) == found["executed"] - found["refused"]

@@ -10,12 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache as once
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from evo.trial import Argument, BufferArg, LaunchConfig, TensorMapArg, digest_of
 from ptx.operands import LANES, TYPES, pool, unsigned
+
+Exact = tuple[npt.NDArray[np.unsignedinteger], frozenset[int]]
+"""Exact answers, and the lanes in which PTX defines none."""
 
 HEADER = ".version 8.6\n.target sm_90a\n.address_size 64\n"
 
@@ -25,8 +30,8 @@ class Slice:
     """Results of one instruction: `count` values of type `kind` at byte `offset` of `out`.
 
     `ulps`: 0 demands equal bits (any NaN equals any NaN), n > 0 allows n units in the last place, `absolute` and
-    `relative` are for instructions whose documented error is of that kind. `expected` holds exact answers, if
-    known, except for the lanes in `open`, where PTX defines none.
+    `relative` are for instructions whose documented error is of that kind. `exact` gives the exact answers, if
+    they are known; it takes long, and is asked only where nothing is recorded.
     """
 
     label: str
@@ -36,8 +41,16 @@ class Slice:
     ulps: float = 0
     absolute: float = 0
     relative: float = 0
-    expected: npt.NDArray[np.unsignedinteger] | None = field(default=None, compare=False)
-    open: frozenset[int] = frozenset()
+    exact: Callable[[], Exact] | None = field(default=None, compare=False)
+
+    @cached_property
+    def answers(self) -> Exact | None:
+        return self.exact() if self.exact else None
+
+    @property
+    def expected(self) -> npt.NDArray[np.unsignedinteger] | None:
+        """The exact answers, if they are known."""
+        return self.answers[0] if self.answers else None
 
 
 @dataclass(frozen=True)
@@ -76,9 +89,12 @@ def opcodes_of(ptx: str) -> list[str]:
 
 def row_matches(pattern: str, opcode: str) -> bool:
     """Whether `opcode` ("fma.rn.f32") is of a table row ("fma .rn|rz ?ftz .f32")."""
-    words = pattern.split()
-    regex = "".join(_word(word) for word in words)
-    return re.fullmatch(regex, opcode) is not None
+    return _expression(pattern).fullmatch(opcode) is not None
+
+
+@once
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile("".join(_word(word) for word in pattern.split()))
 
 
 def _word(word: str) -> str:
@@ -120,17 +136,9 @@ def lanewise(name: str, ops: Sequence[Op]) -> Program:
         result = "u32" if op.to == "pred" else op.to
         nbytes = TYPES[result][2]
         body.append(_scope(op, [inputs[k, s] for s, k in enumerate(op.of)], out))
-        expected, undefined = None, frozenset[int]()
-        if op.exact:
-            lanes = zip(*[pool(k, s).tolist() for s, k in enumerate(op.of)], strict=True)
-            mask = (1 << 8 * nbytes) - 1
-            answers = [op.exact(*lane) for lane in lanes]
-            expected = np.array([(x or 0) & mask for x in answers], dtype=unsigned(nbytes))
-            undefined = frozenset(i for i, x in enumerate(answers) if x is None)
         label = op.label or (op.text if "{" not in op.text else op.text.split("{")[0].strip())
-        slices.append(
-            Slice(label, result, out, LANES, op.ulps, op.absolute, op.relative, expected, undefined)
-        )
+        exact = partial(_exact_lanes, op, nbytes) if op.exact else None
+        slices.append(Slice(label, result, out, LANES, op.ulps, op.absolute, op.relative, exact))
         out += LANES * nbytes
         out += -out % 16
     ptx = entry(
@@ -147,6 +155,20 @@ def lanewise(name: str, ops: Sequence[Op]) -> Program:
     )
     launch = LaunchConfig((LANES // 128, 1, 1), (128, 1, 1), 0, (BufferArg("in"), BufferArg("out")))
     return Program(name, ptx, launch, raw, out, tuple(slices))
+
+
+def _exact_lanes(op: Op, nbytes: int) -> Exact:
+    assert op.exact
+    mask = (1 << 8 * nbytes) - 1
+    lanes = zip(*[pool(kind, slot).tolist() for slot, kind in enumerate(op.of)], strict=True)
+    answers = [op.exact(*lane) for lane in lanes]
+    undefined = frozenset(i for i, x in enumerate(answers) if x is None)
+    return np.array([(x or 0) & mask for x in answers], dtype=unsigned(nbytes)), undefined
+
+
+def _closed(expected: npt.NDArray[np.unsignedinteger] | None) -> Callable[[], Exact] | None:
+    """Answers for all lanes that are known already."""
+    return None if expected is None else lambda: (expected, frozenset())
 
 
 def entry(
@@ -177,7 +199,7 @@ def _scope(op: Op, sources: Sequence[int], out: int) -> str:
 
 def disagreements(part: Slice, got: bytes, wanted: npt.NDArray[np.unsignedinteger]) -> list[int]:
     """Lanes whose result is outside of what `part` allows, `got` being the program's whole output. Where
-    `wanted` is `part.expected`, open lanes are not judged."""
+    `wanted` is `part.expected`, lanes that PTX leaves open are not judged."""
     nbytes = TYPES[part.kind][2]
     mine = np.frombuffer(got, unsigned(nbytes), part.count, part.offset)
     exact = mine == wanted
@@ -198,7 +220,8 @@ def disagreements(part: Slice, got: bytes, wanted: npt.NDArray[np.unsignedintege
             same = (mine.view(np.uint16) == wanted.view(np.uint16)) | (np.isnan(x) & np.isnan(y))
             same |= np.abs(x - y) <= part.ulps * _ulp(half, y)
         exact = same.reshape(-1, 2).all(axis=1)
-    skipped = part.open if wanted is part.expected else frozenset()
+    judged_by_answers = "answers" in part.__dict__ and wanted is part.expected
+    skipped = part.answers[1] if judged_by_answers and part.answers else frozenset()
     return [int(i) for i in np.flatnonzero(~exact) if int(i) not in skipped]
 
 
@@ -267,7 +290,7 @@ class Writer:
         self.body.append(
             f"mad.wide.u32 %at, %g, {nbytes}, %out; st.global{store} [%at+{self.nbytes}], {register};"
         )
-        self.slices.append(Slice(label, kind, self.nbytes, self.threads, expected=expected))
+        self.slices.append(Slice(label, kind, self.nbytes, self.threads, exact=_closed(expected)))
         self.nbytes += -(-self.threads * nbytes // 16) * 16
 
     def reserve(self, label: str, kind: str, count: int, exact: Sequence[int] | None = None) -> int:
@@ -275,7 +298,7 @@ class Writer:
         nbytes = TYPES[kind][2]
         expected = None if exact is None else np.array(exact, dtype=unsigned(nbytes))
         offset = self.nbytes
-        self.slices.append(Slice(label, kind, offset, count, expected=expected))
+        self.slices.append(Slice(label, kind, offset, count, exact=_closed(expected)))
         self.nbytes += -(-count * nbytes // 16) * 16
         return offset
 
