@@ -46,10 +46,16 @@ DOORS = {
 """A third-party library -> the only modules of evo that import it."""
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """The top-level names of everything that a file imports, at any depth."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -76,7 +82,7 @@ def test_names_of_files_say_something() -> None:
 def test_names_of_classes_and_functions_say_something() -> None:
     bad = []
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 words = re.findall(r"[A-Z]?[a-z0-9]+", node.name)
                 if {word.lower() for word in words} & (UNUSED_WORDS - {"new", "old", "do", "process"}):
@@ -110,7 +116,7 @@ def test_only_the_command_line_prints() -> None:
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in MODULES
         if module_of(path) != "cli"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"
@@ -130,7 +136,7 @@ def test_importing_the_command_line_brings_nothing_heavy() -> None:
 def test_a_private_name_stays_in_its_module() -> None:
     bad = []
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("evo"):
                 bad += [
                     f"{path.name}:{node.lineno} {a.name}" for a in node.names if re.match(r"_[a-z]", a.name)
@@ -174,7 +180,7 @@ def test_a_device_is_asked_what_it_is_like_and_not_which_it_is() -> None:
         place = path.relative_to(PACKAGE).as_posix()
         if place.split("/")[0] in ("device", "testing"):
             continue
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         bad += [f"{place}:{node.lineno}" for node in switches_on_a_device(tree)]
         imported = {
             alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -298,7 +304,7 @@ def test_the_engine_knows_no_task() -> None:
     """`testing` is made of kernels and tasks of its own."""
     bad = []
     for path in MODULES:
-        place, tree = path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+        place, tree = path.relative_to(PACKAGE).as_posix(), tree_of(path)
         found = set(names_of_a_task_in(tree)) if module_of(path) != "testing" else set()
         bad += [f"{place}:{line} {name}" for line, name in sorted(found) if (place, name) not in NAMES_A_TASK]
         bad += [f"{place}:{line} a set of dtypes" for line in sets_of_dtypes(tree) if place != "dtype.py"]

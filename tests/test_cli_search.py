@@ -135,8 +135,9 @@ def test_the_live_view_on_a_terminal(tmp_path: Path, four_points: Path) -> None:
 # ---- interruptions
 
 
-def test_ctrl_c_once_finishes_and_says_how_to_go_on(tmp_path: Path) -> None:
-    with evo_running(tmp_path, "search", "--budget", "10m", *SMALL, "--workers", "2") as process:
+def test_ctrl_c_once_finishes_and_says_how_to_go_on(tmp_path: Path, row_warp: Path) -> None:
+    words = [*SMALL, *template_words(row_warp), "--workers", "2"]
+    with evo_running(tmp_path, "search", "--budget", "10m", *words) as process:
         wait_for_trials(tmp_path, 3, process)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
         out, err = process.communicate(timeout=60)
@@ -155,8 +156,9 @@ def test_ctrl_c_once_finishes_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert len({number for number, _ in after}) == len(after) > len(before)
 
 
-def test_ctrl_c_twice_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:
-    with evo_running(tmp_path, "search", "--budget", "10m", *SMALL, "--workers", "2") as process:
+def test_ctrl_c_twice_stops_at_once_and_loses_nothing(tmp_path: Path, row_warp: Path) -> None:
+    words = [*SMALL, *template_words(row_warp), "--workers", "2"]
+    with evo_running(tmp_path, "search", "--budget", "10m", *words) as process:
         wait_for_trials(tmp_path, 3, process)
         before = trials(tmp_path)
         os.killpg(process.pid, signal.SIGINT)

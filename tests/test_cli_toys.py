@@ -19,7 +19,11 @@ TOYS = {
 """Task -> its template, a small shape, flags."""
 
 
-@pytest.mark.parametrize("task", TOYS)
+@pytest.mark.parametrize(
+    "task",
+    # the suites of evo.testing see row_sum in each run
+    [pytest.param(task, marks=pytest.mark.slow) if task == "row_sum" else task for task in TOYS],
+)
 def test_every_command_serves_a_toy(evo: Evo, tmp_path: Path, task: str) -> None:
     template, shape, flags = TOYS[task]
     folder = tmp_path / "somewhere" / "kernels"

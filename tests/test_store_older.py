@@ -240,6 +240,9 @@ def test_its_view_of_the_leaderboard(store: Store, known: dict[str, Any]) -> Non
 # ---- what can be done with it
 
 
+@pytest.mark.parametrize(
+    "older", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
+)
 def test_its_search_is_resumed(store: Store, tmp_path: Path) -> None:
     study = store.study("land-1")
     before = sequence(store, study)

@@ -13,7 +13,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -99,6 +100,12 @@ def _root(
 app.callback(help=_paragraphs(_root.__doc__ or ""))(_root)
 
 
+@cache
+def _command() -> Any:
+    """All commands with their options, made once a process: it takes longer than a short command."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code. What is raised and is no EvoError is a bug: its traceback, and 1."""
     # NumPy, not loaded yet, has small matrices here: threads would wait for each other, many times longer on
@@ -109,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*given, os.environ.get("EVO_DATABASE", "")]
     try:
         with first_evaluator(given) as spare:
-            return int(app(args=given, prog_name="evo", standalone_mode=False, obj=spare) or 0)
+            return int(_command()(args=given, prog_name="evo", standalone_mode=False, obj=spare) or 0)
     except typer.TyperException as error:  # what typer itself found wrong with the words
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "evo"

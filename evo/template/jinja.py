@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +34,34 @@ class Program:
     @classmethod
     def of(cls, path: Path) -> Program:
         """The program of a .cu.jinja file. BadTemplate with file and line if it is broken."""
-        environment = jinja2.Environment(
-            undefined=jinja2.StrictUndefined,
-            line_statement_prefix="//%",
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=False,
-            autoescape=False,
-            finalize=_text,
-        )
-        environment.globals = {"range": range}  # a hole may have any other name
         with _blame_jinja(path):
-            text = path.read_text(encoding="utf-8")
-            tree = environment.parse(text, filename=str(path))
-            names = meta.find_undeclared_variables(tree) - environment.globals.keys()
-            lines = {n.name: n.lineno for n in sorted(tree.find_all(nodes.Name), key=lambda n: -n.lineno)}
-            code = environment.compile(text, filename=str(path))
-            compiled = jinja2.Template.from_code(environment, code, environment.make_globals(None))
-        return cls(path, {name: lines.get(name, 1) for name in sorted(names)}, compiled)
+            return _compiled(path, path.read_text(encoding="utf-8"))
 
     def render(self, values: Mapping[str, Value]) -> str:
         """The source with `values` in its holes; it ends with a newline. BadTemplate if that fails."""
         with _blame_jinja(self.path):
             return self._compiled.render(values) + "\n"
+
+
+@lru_cache(maxsize=100)
+def _compiled(path: Path, text: str) -> Program:
+    """One text once a process, however often its template is loaded."""
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        line_statement_prefix="//%",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+        autoescape=False,
+        finalize=_text,
+    )
+    environment.globals = {"range": range}  # a hole may have any other name
+    tree = environment.parse(text, filename=str(path))
+    names = meta.find_undeclared_variables(tree) - environment.globals.keys()
+    lines = {n.name: n.lineno for n in sorted(tree.find_all(nodes.Name), key=lambda n: -n.lineno)}
+    code = environment.compile(tree, filename=str(path))
+    compiled = jinja2.Template.from_code(environment, code, environment.make_globals(None))
+    return Program(path, {name: lines.get(name, 1) for name in sorted(names)}, compiled)
 
 
 def _text(value: Any) -> str:
