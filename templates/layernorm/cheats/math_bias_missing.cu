@@ -1,0 +1,4 @@
+// There is no bias
+// expect: row error
+#define BIAS(i) 0.f
+#include "include/row.cuh"

@@ -1,0 +1,4 @@
+// A copy of x
+// expect: row error
+#define RESULT(h, factor, w) (h)
+#include "include/row.cuh"

@@ -1,0 +1,39 @@
+"""What the gate's own test must know of the kernels in this folder: how they are compiled and launched.
+
+All are launched as include/row.cuh is, the honest kernel that most of them alter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from evo.task import load_module
+from evo.trial import LaunchConfig, Problem, Value
+
+_call = load_module(Path(__file__).parents[1] / "call.py")
+_row = load_module(Path(__file__).parents[2] / "include" / "row" / "planted.py")
+
+SHAPE = "5,1000"
+"""The problem of a file that names none."""
+TILES = (8, 128)
+HONEST = '#include "include/row.cuh"\n'
+CONTROLS: Mapping[str, tuple[str, str, Mapping[str, Value]]] = {
+    "bf16": ("5,1000", "bf16", {}),
+    "fp16 residual": ("5,1000", "fp16", {"residual": True}),
+    "fp32": ("5,1000", "fp32", {}),
+    "bf16 odd gap": ("5,999", "bf16", {"gap": 1}),
+    "bf16 short": ("40,24", "bf16", {"residual": True}),
+}
+"""Problems for which the honest kernel and the baselines must be GREEN: (shape, dtype, flags)."""
+
+
+def prelude(problem: Problem) -> str:
+    """What every file here finds defined."""
+    found: str = _row.prelude(problem, "residual")
+    return found
+
+
+def launch(problem: Problem) -> LaunchConfig:
+    found: LaunchConfig = _row.launch(_call.operation(problem), problem)
+    return found

@@ -1,0 +1,82 @@
+"""The zoos of the row kernels: every planted kernel is refused, for the reason it should be, and honest ones
+are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
+from evo.device.emulator import EmulatorDevice
+from evo.errors import MachineError
+from evo.gpu import target
+from evo.selftest.zoo import Planted, Zoo
+from evo.selftest.zoo_run import try_baselines, try_planted
+from evo.task import load_task
+
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+
+TASKS = {name: load_task(name) for name in ("rmsnorm", "layernorm", "softmax", "cross_entropy")}
+ZOOS = {name: Zoo.of(task) for name, task in TASKS.items()}
+EVERY = [(name, planted) for name, zoo in ZOOS.items() for planted in zoo.planted()]
+QUICK = {
+    "rmsnorm": ("math_last_column_dropped", "math_epsilon_ten_times", "memory_whole_chunks_written",
+                "residual_not_written", "race_no_barrier"),
+    "layernorm": ("math_variance_unbiased",),
+    "softmax": ("math_no_maximum", "math_minus_infinity"),
+    "cross_entropy": ("ignored_rows_have_a_loss",),
+}  # fmt: skip
+"""Some of each kind; the others, half a second each, are slow tests."""
+TRIED = [
+    pytest.param(
+        name,
+        planted,
+        id=f"{name}-{planted.name}",
+        marks=() if planted.name in QUICK[name] else pytest.mark.slow,
+    )
+    for name, planted in EVERY
+]
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    try:
+        found = find_compiler(None, Cache(default_folder()))
+    except MachineError as none:
+        pytest.skip(f"{none.message}")
+    with found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def emulator() -> EmulatorDevice:
+    try:
+        return EmulatorDevice(target("sm_89"))
+    except MachineError as none:
+        pytest.skip(f"{none.message}")
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("name", "planted"), TRIED)
+def test_the_gate_sees_through_it(
+    name: str, planted: Planted, compiler: Compiler, emulator: EmulatorDevice
+) -> None:
+    found = try_planted(planted, emulator, compiler, TASKS[name], seed=3)
+    assert found.right, f"{found.outcome} {found.reason} {found.where}"
+    assert found.reasoned, f"{found.outcome} {found.reason} {found.where}; expected {set(planted.expected)}"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_librarys_own_kernels_are_not_refused(name: str) -> None:
+    findings = list(try_baselines(ZOOS[name], "cpu", seed=5))
+    assert findings
+    assert {f.outcome for f in findings} == {"GREEN"}, [f for f in findings if f.outcome != "GREEN"]
+
+
+def test_the_zoos_are_as_large_as_promised_and_every_file_says_what_is_wrong() -> None:
+    cheats = [(name, planted) for name, planted in EVERY if not planted.honest]
+    assert len(cheats) >= 80
+    assert len({(name, planted.says) for name, planted in cheats}) == len(cheats)
