@@ -63,7 +63,8 @@ def test_the_default_point_is_feasible_at_the_example(
     gpu = next(t for t in ("sm_89", "sm_90a", "sm_120") if Limits.of(target(t)).allows(template.needs))
     limits = Limits.of(target(gpu))
     assert template.supports(task.example, limits) is None
-    assert template.space.why_not(template.space.default, limits, task.example) is None
+    for point in (template.space.default, template.space.default_for(task.example, limits)):
+        assert template.space.why_not(point, limits, task.example) is None
 
 
 @every_template

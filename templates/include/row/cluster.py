@@ -22,7 +22,7 @@ PARAMETERS = (
     Parameter("cluster", CLUSTERS, 1, layer="macro", off=1, meaning="CTAs that share a row",
               expected="as many as make room for two rows an SM"),
     COMMON["vector"],
-    Parameter("room", ROOMS, 32, layer="macro", meaning="KB of a CTA's part of a row",
+    Parameter("room", ROOMS, 8, layer="macro", meaning="KB of a CTA's part of a row",
               expected="the least that holds it"),
     Parameter("stages", (1, 2, 3), 1, layer="macro", off=1, meaning="rows in shared memory at once",
               expected="2 or 3 in a persistent grid: the next rows arrive while one is summed up"),
