@@ -209,6 +209,13 @@ def test_values_out_of_a_tasks_range_are_refused(tmp_path: Path) -> None:
     assert caught.value.hint == "pick takes at from 0 to 4"
 
 
+def test_a_call_whose_result_overflows_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.full(50, 60000, np.float16))
+    with pytest.raises(UsageError, match="x overflows in fp16") as caught:
+        chosen_calls(load_task("scale", TOYS), str(tmp_path / "a.npz"))
+    assert "scale the inputs" in caught.value.hint
+
+
 def test_without_the_package_safetensors_npz_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, plain = written(tmp_path / "a.safetensors", call()), written(tmp_path / "a.npz", call())
     monkeypatch.setitem(sys.modules, "safetensors", None)

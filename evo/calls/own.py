@@ -27,6 +27,8 @@ OWN_FAMILY = "own data"
 """The gate's families of recorded calls begin with this; then comes the call's number."""
 MOST_CALLS = 8
 """Each call takes time in the gate and in timing."""
+CHECKED_FLOP = 1e9
+"""Of calls up to so much work it is looked at once, on the host, whether a result overflows: about 0.2 s."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ def _refuse_too_many(path: Path, calls: Sequence[RecordedCall]) -> None:
 
 def _check_values(task: Task, problem: Problem, path: Path, call: RecordedCall) -> None:
     """Refuses values of which nothing is promised: NaN, infinity, and those that the task does not take."""
-    for name, tensor in read_tensors(path, call).items():
+    tensors = read_tensors(path, call)
+    for name, tensor in tensors.items():
         where = f"{path}, call {call.number}: {name}"
         plain = tensor.float() if tensor.element_size() == 1 else tensor  # torch counts no fp8
         if not bool(plain.isfinite().all()):
@@ -183,6 +186,12 @@ def _check_values(task: Task, problem: Problem, path: Path, call: RecordedCall) 
             if low < ends[0] or not inside:
                 hint = f"{task.name} takes {name} from {ends[0]} to {ends[1]}"
                 raise UsageError(f"{where} is between {low:g} and {high:g}", hint)
+    if task.flop(problem) > CHECKED_FLOP:  # else the gate says it, of each kernel
+        return
+    for name, output in task.honest(problem, tensors).items():
+        if output.is_floating_point() and not bool(output.double().isfinite().all()):
+            hint = "a result beyond the storage type cannot be checked: scale the inputs"
+            raise UsageError(f"{path}, call {call.number}: {name} overflows in {problem.dtype}", hint)
 
 
 def _by_problem(found: Mapping[Problem, Sequence[RecordedCall]]) -> str:
