@@ -5,6 +5,7 @@ the first evaluator starts while Optuna and SQLAlchemy are imported."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -89,7 +90,10 @@ def _created(
 
 def _search_spaces(setup: Setup, screen: Screen) -> dict[str, SearchSpace]:
     """The feasible points of the study's templates; shows what there is to search."""
-    from evo.loop import search_spaces
+    with warnings.catch_warnings():
+        # tqdm, which comes with Optuna, misses widgets in a notebook: nothing here shows one
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from evo.loop import search_spaces
     from evo.report.overview import space_table
 
     spaces = search_spaces(setup.templates, setup.limits, setup.study.problem)
