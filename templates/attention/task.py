@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, load_
 from evo.trial import Problem
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
 _call = load_module(Path(__file__).with_name("call.py"))
@@ -107,7 +107,7 @@ class Attention(Task):
         import torch
 
         shape = tuple(problem.sizes.values())
-        rng = _generator(torch_device).manual_seed(seed)
+        rng = torch.Generator(device=torch_device).manual_seed(seed)
         # in place, and all three at once: on a GPU each operation takes the host 8 µs
         drawn = torch.randn((3, *shape), generator=rng, device=torch_device)
         q, k, v = drawn.unbind()
@@ -218,13 +218,6 @@ class _Constants(NamedTuple):
     """Keys along u whose scores with 4u grow from 0 to 96: (L, D)."""
     sides: Tensor
     """±u by turns, so long that scores are ±80: (L, D); the first is +."""
-
-
-@cache
-def _generator(torch_device: str) -> Generator:
-    import torch
-
-    return torch.Generator(device=torch_device)
 
 
 @lru_cache(maxsize=1024)
