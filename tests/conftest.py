@@ -80,7 +80,7 @@ def four_points(row_warp: Path, tmp_path: Path) -> Path:
     from command import altered
 
     python = "row_warp.py"
-    words = altered(row_warp, tmp_path / "small", python, "(1, 2, 4, 8, 16), default=4", "(1, 2), default=2")
+    words = altered(row_warp, tmp_path / "small", python, "(1, 2, 4, 8, 16), default=4", "(1, 2), default=1")
     folder = Path(words[1])
     text = (folder / "attention" / python).read_text()
     assert "(1, 2, 4, 8), default=4" in text
