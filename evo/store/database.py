@@ -55,6 +55,21 @@ _REVISED = (
 )
 """The columns of a trial that another evaluation may change."""
 
+_WHOLE = (
+    sa.select(
+        *trials.c,
+        *environments.c["device", "compiler", "versions"],
+        studies.c.name.label("study"),
+        studies.c.ranking,
+        studies.c.problem_json.label("study_problem"),
+    )
+    .join(studies, studies.c.id == trials.c.study_id)
+    .join(environments, environments.c.id == trials.c.environment_id)
+)
+_IDENTIFIED = _WHOLE.where(trials.c.id == sa.bindparam("at"))
+_NUMBERED = _WHOLE.where((studies.c.name == sa.bindparam("of")) & (trials.c.number == sa.bindparam("at")))
+"""Whole trials, as queries that SQLAlchemy prepares once: a search asks for them often."""
+
 
 class Store:
     """A database of studies and trials. `url`: a path to an SQLite file, or a URL (sqlite, postgresql).
@@ -273,23 +288,11 @@ class Store:
         name, _, number = text.rpartition("/")
         if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) >= 1 << 31:
             raise UsageError(f"malformed trial: {text}", "STUDY/NUMBER as in night-1/12, or a trial's id")
-        which = trials.c.id == int(number)
-        if name:
-            which = (studies.c.name == name) & (trials.c.number == int(number))
-        query = (
-            sa.select(
-                *trials.c,
-                *environments.c["device", "compiler", "versions"],
-                studies.c.name.label("study"),
-                studies.c.ranking,
-                studies.c.problem_json.label("study_problem"),
-            )
-            .join(studies, studies.c.id == trials.c.study_id)
-            .join(environments, environments.c.id == trials.c.environment_id)
-            .where(which)
+        query, asked = (
+            (_NUMBERED, {"of": name, "at": int(number)}) if name else (_IDENTIFIED, {"at": int(number)})
         )
         with reading(f"trial {text}", self.name):
-            row = self._database.read(lambda c: c.execute(query).mappings().first())
+            row = self._database.read(lambda c: c.execute(query, asked).mappings().first())
         if row is None:
             if name:
                 self.study(name)  # the study may be what is unknown
