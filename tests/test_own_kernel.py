@@ -53,6 +53,11 @@ def test_a_source_says_its_arguments_tunables_and_formula(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert found.tunables == {"block_size_x": 128, "per_thread": 1}
     assert found.formula == {"y": '2.0 * x["x"] + x["y"]'}
+    for named in ("#define element __half", "using element = __half;", "typedef __half element;"):
+        typed = TRANSPOSE.replace("__half", "element")
+        assert [a.dtype for a in read_source(written(tmp_path, f"{named}\n{typed}")).arguments[:2]] == [
+            "fp16"
+        ] * 2
     other = read_source(written(tmp_path, TRANSPOSE))
     assert [(a.name, a.dtype, a.role) for a in other.arguments[:2]] == [
         ("from", "fp16", "in"), ("to", "fp16", "out")

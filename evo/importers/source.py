@@ -84,6 +84,7 @@ def read_source(path: Path) -> KernelSource:
         raise UsageError(f"{path} has {len(entries)} kernels", hint)
     code = without_comments(text)
     signature, body = _function(code, entries[0], path)
+    signature = _with_plain_types(signature, code)
     tunables = {name: int(value) for name, value in _MACRO.findall(text)}
     arguments = tuple(_argument(one.strip(), body, path) for one in signature.split(",") if one.strip())
     position = " ".join(line for line in body.split(";") if "blockIdx" in line or "threadIdx" in line)
@@ -106,6 +107,17 @@ def _function(code: str, entry: str, path: Path) -> tuple[str, str]:
         depth += {"{": 1, "}": -1}.get(code[at], 0)
         at += 1
     return found[1], code[found.end() : at - 1]
+
+
+def _with_plain_types(signature: str, code: str) -> str:
+    """The arguments, with the source's own names of types replaced: #define, using, typedef."""
+    own = dict(re.findall(r"#\s*define\s+(\w+)\s+([\w ]+?)\s*$", code, re.MULTILINE))
+    own |= dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w ]+?)\s*;", code))
+    own |= {name: kind for kind, name in re.findall(r"\btypedef\s+([\w ]+?)\s+(\w+)\s*;", code)}
+    for name, kind in own.items():
+        if kind in TYPES:
+            signature = re.sub(rf"\b{name}\b", kind, signature)
+    return signature
 
 
 def _argument(text: str, body: str, path: Path) -> KernelArgument:

@@ -14,7 +14,7 @@ import numpy as np
 
 from evo.errors import BadTemplate
 from evo.gpu import Limits
-from evo.task import Task, blame, find_file, load_module, load_task, template_folders
+from evo.task import Task, blame, find_file, folders_of, load_module, load_task
 from evo.template import Template, list_templates, load_template
 from evo.trial import LaunchConfig, Point, Problem
 
@@ -174,7 +174,7 @@ def rules_file(task: Task, folders: Sequence[Path]) -> Path | None:
     template, where it has planted kernels."""
     if written := find_file(f"{task.name}/cheats/{RULES}", folders):
         return written
-    own = next((f for f in template_folders(folders) if (f / task.name / "task.py").is_file()), None)
+    own = next((f for f in folders_of(task.name, folders) if (f / task.name / "task.py").is_file()), None)
     names = list_templates(task.name, folders)
     return own / task.name / f"{names[0]}.py" if own and names else None
 

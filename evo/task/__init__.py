@@ -1,7 +1,15 @@
 """What is to be computed: tasks, the tensors that they declare, and the files that define them."""
 
 from evo.task.families import Families
-from evo.task.loading import blame, find_file, list_tasks, load_module, load_task, template_folders
+from evo.task.loading import (
+    blame,
+    find_file,
+    folders_of,
+    list_tasks,
+    load_module,
+    load_task,
+    template_folders,
+)
 from evo.task.relations import Relation
 from evo.task.task import (
     DEFAULT_TILE,
@@ -32,6 +40,7 @@ __all__ = [
     "Tunable",
     "blame",
     "find_file",
+    "folders_of",
     "list_tasks",
     "load_module",
     "load_task",

@@ -29,9 +29,22 @@ def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
     return (*(Path(f) for f in extra), *own[:1])
 
 
+def folders_of(task: str, folders: Sequence[Path]) -> tuple[Path, ...]:
+    """The template folders that serve one task: the first that defines it hides those that define another of
+    that name. Those that have templates alone add to it."""
+    found: list[Path] = []
+    defined = False
+    for folder in template_folders(folders):
+        own = (folder / task / "task.py").is_file()
+        if not (own and defined):
+            found.append(folder)
+        defined = defined or own
+    return tuple(found)
+
+
 def find_file(relative: str, folders: Sequence[Path]) -> Path | None:
-    """The first file of that name below the template folders."""
-    found = (folder / relative for folder in template_folders(folders))
+    """The first file of that name, TASK/…, below the template folders that serve this task."""
+    found = (folder / relative for folder in folders_of(relative.split("/", 1)[0], folders))
     return next((path for path in found if path.is_file()), None)
 
 

@@ -35,7 +35,7 @@ from typing import Any, NoReturn, TypeVar
 from evo.errors import BadTemplate, UnknownName
 from evo.gpu import Gpu, Limits, arch_number, target
 from evo.space import Filling, ResourceModels, Space, hardware_rules
-from evo.task import Task, blame, find_file, load_module, template_folders
+from evo.task import Task, blame, find_file, folders_of, load_module
 from evo.template.include import Includes
 from evo.template.jinja import Program
 from evo.template.macros import Macros, only_kernel
@@ -232,7 +232,7 @@ def list_templates(task: str, folders: Sequence[Path] = ()) -> list[str]:
     """Names of all templates of a task, sorted. A .cu file without a Python file beside it is none."""
     found = set()
     for suffix in _SUFFIXES:
-        for path in (p for f in template_folders(folders) for p in f.glob(f"{task}/*{suffix}")):
+        for path in (p for f in folders_of(task, folders) for p in f.glob(f"{task}/*{suffix}")):
             name = path.name.removesuffix(suffix)
             if _NAME.fullmatch(name) and (suffix != ".cu" or path.with_suffix(".py").is_file()):
                 found.add(name)

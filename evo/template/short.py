@@ -195,8 +195,11 @@ class _Numbers:
         return {name: _plain(_value(number, p, problem)) for name, number in self.more.items()}
 
     def tiles(self, p: Any, problem: Problem) -> tuple[int, ...]:
-        """Every whole number that a boundary may lie at: the parameters, and how much of a size a CTA has."""
+        """Every whole number that a boundary may lie at: the parameters, the sides of the block and all its
+        threads, and how much of a size a CTA has."""
         found = {v for v in p.values() if isinstance(v, int) and not isinstance(v, bool)}
+        sides = [int(side) for side in _sides(self.block, p, problem)]
+        found |= {*sides, math.prod(sides)}
         for side in _sides(self.grid, p, problem):
             found |= {-(-size // int(side)) for size in problem.sizes.values() if int(side) > 1}
         return tuple(sorted(v for v in found if 1 < v <= LARGEST_TILE))
