@@ -26,7 +26,7 @@ ZOO = CHEATS.planted()
 COSTLY = (
     *("honest_bulk_output", "honest_static_tables", "honest_sums_scaled_up", "math_maximum_misses_a_key"),
     *("memory_input_cleared_when_done", "own_equal_keys", "own_growing_from_the_third_head"),
-    *("own_third_head", "pair_factor_twice", "pair_maximum_overlooks_late"),
+    *("own_third_head", "pair_factor_twice", "pair_maximum_overlooks_late", "far_offsets_in_an_int"),
 )
 """Kernels that take more than two seconds, where a cheaper one is refused for the same reason, or passes."""
 
@@ -48,7 +48,11 @@ def representatives() -> set[str]:
     them show as an error of rows. And the honest kernel on one problem; another one is a finalist below."""
     groups: dict[tuple[object, ...], str] = {}
     for one in ZOO:
-        if one.name not in COSTLY and (one.needs or not one.honest or one.name == "slow_honest"):
+        if (
+            one.name not in COSTLY
+            and "2^31" not in one.says
+            and (one.needs or not one.honest or one.name == "slow_honest")
+        ):
             groups.setdefault((one.name.split("_")[0], one.expected, one.needs, one.thorough), one.name)
     return {*groups.values(), *ARITHMETIC, "honest bf16 D=64 causal"}
 

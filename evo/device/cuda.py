@@ -341,6 +341,9 @@ class CudaKernel:
             raise self._refused(status, words_of(status))
         return _STARTED
 
+    def launch_end(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> None:
+        """None: a grid is launched whole."""
+
     def _prepared(self, launch: LaunchConfig, regions: Mapping[str, Region], stream: int) -> _Prepared:
         values = [self._argument(arg, regions) for arg in launch.args]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])

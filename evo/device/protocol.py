@@ -74,6 +74,11 @@ class Kernel(Protocol):
         `Device.finish` tells how it ended. The stream may be one that is being captured into a graph."""
         ...
 
+    def launch_end(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> LaunchReport | None:
+        """Like `launch`, but of the grid only the last CTA runs, or the last cluster. None where the device
+        launches whole grids alone."""
+        ...
+
 
 class Mark(Protocol):
     """A point in the work that was started on a device."""

@@ -86,3 +86,11 @@ class SynchronousKernel(Protocol):
     ) -> LaunchReport:
         """Has ended when it returns."""
         return self.launch(launch, regions, schedule)
+
+    def launch_end(
+        self,
+        launch: LaunchConfig,  # noqa: ARG002
+        regions: Mapping[str, Region],  # noqa: ARG002
+    ) -> LaunchReport | None:
+        """None: grids are launched whole."""
+        return None

@@ -22,7 +22,10 @@ CLASSES_INSTRUCTIONS = 2e8
 """What they may have cost before a case of the first half of a class. Past that the kernel is UNPROVEN."""
 OWN_INSTRUCTIONS = 1.2e7
 """What the study's own problem may cost with plain inputs (about 0.3 s of one core). One independent piece of
-it runs whatever it costs."""
+it runs if it costs more."""
+PIECE_INSTRUCTIONS = 1e9
+"""What one independent piece of it may cost (about 25 s of one core); with any other family a quarter of
+that. Past that the kernel is UNPROVEN."""
 FAMILY_INSTRUCTIONS = 1.5e5
 """The same with any other family: its inputs are another check of what plain ones have shown."""
 FINALIST_INSTRUCTIONS = 4e9
@@ -61,6 +64,10 @@ class Budget:
         self._planned[case.class_name] -= 1
         self._left_out[case.class_name, f"not served: {why}"] += 1
 
+    def not_met(self, case: Case, why: str) -> None:
+        """The case could not run."""
+        self._left_out[case.class_name, why] += 1
+
     def affords(self, case: Case, under: Sequence[str] = ()) -> bool:
         """Whether the case may run, or go on `under` more schedules; one of a small problem takes no more
         than a larger one did."""
@@ -89,6 +96,12 @@ class Budget:
             flop, instructions = max(self._prices, default=(1, 0.0))
             self._own_cost = instructions * self._task.flop(self._problem) / flop
         cost, plain = self._own_cost, case.family == self._task.families.plain
+        piece = cost * self._part(self._task.share(self._problem, 0.0))
+        most = FINALIST_INSTRUCTIONS if self._thorough else PIECE_INSTRUCTIONS / (1 if plain else 4)
+        if piece > most:
+            why = f"{case.family} one piece of it takes {piece:.1e} instructions, over {most:.1e}"
+            self._left_out[case.class_name, why] += 1
+            return None
         limit = OWN_INSTRUCTIONS if plain else FAMILY_INSTRUCTIONS
         limit = FINALIST_INSTRUCTIONS / self._own_cases if self._thorough else limit
         at = self._problem if cost <= limit else self._task.share(self._problem, limit / cost)

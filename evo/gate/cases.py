@@ -12,7 +12,8 @@ whole tiles, more independent pieces than a pair, a family on the study's own pr
    1), each with another family; on the emulator each under another schedule, and one under all of them; the
    ragged problems (each size that a last tile can have), others for each seed; for finalists all of them.
    Mutation testing asked for this: a mask that is wrong for one remainder is right at every boundary;
-4. the study's own problem, plain inputs last: their report counts.
+4. on the emulator, where some offset does not fit 32 bits: the last CTAs of the study's own problem;
+5. the study's own problem, plain inputs last: their report counts.
 
 A family whose role a task does not fill is left out of the plan.
 """
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from evo.device import Device
+from evo.gate.far import FAR_OFFSETS, is_far
 from evo.task import DEFAULT_TILE, LARGEST_TILE, Task
 from evo.trial import Problem
 
@@ -46,9 +48,10 @@ class Case:
     family: str
     seed: int
     schedules: tuple[str, ...]
-    kind: Literal["case", "relations", "own"] = "case"
+    kind: Literal["case", "relations", "own", "far"] = "case"
     """relations: the task's relations are checked on these inputs, and the same launch comes again, at once
-    and after the others; own: the problem is the study's, and may run on a share of it."""
+    and after the others; own: the problem is the study's, and may run on a share of it; far: only the last
+    CTAs of it run."""
     class_name: str = ""
     """What only such cases can show, in a few words. A kernel is GREEN if half of each class ran."""
     number: int | None = None
@@ -105,7 +108,7 @@ def plan(
     # a finalist has passed small problems before, with other seeds
     late = [*own, *rest] if thorough else [*rest, *own]
     relations = replace(first, kind="relations", class_name="relations")
-    return [first, relations, sharp, *early, *late, last]
+    return [first, relations, sharp, *early, *plan_far(task, problem, seed, device), *late, last]
 
 
 def plan_boundary(
@@ -284,6 +287,14 @@ def plan_own(
         )
         for f, number in placed
     ]
+
+
+def plan_far(task: Task, problem: Problem, seed: int, device: Device) -> list[Case]:
+    """Where launches are dear: the last piece of a problem whose offsets do not fit 32 bits."""
+    if device.launches_are_cheap or not is_far(task, problem):
+        return []
+    plain, at_first = task.families.plain, device.schedules[:1]
+    return [Case(problem, plain, case_seed(seed, problem, plain), at_first, "far", FAR_OFFSETS)]
 
 
 def _lone_seeds(task: Task, problem: Problem, tiles: Sequence[int]) -> int:

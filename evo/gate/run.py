@@ -19,6 +19,7 @@ from evo.device import Device, Kernel, LaunchReport, Mark
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate.budget import Budget
 from evo.gate.cases import Case, own_seed
+from evo.gate.far import NotMet, check_last_piece, served
 from evo.gate.graphs import CaseMemory, memories_of
 from evo.gate.memory import GuardedMemory
 from evo.gate.tolerance import (
@@ -88,13 +89,15 @@ class Run:
         report: LaunchReport | None = None
         for case in self.cases:
             if case.kind == "own":
-                report = self._run_own(case)
+                report = self._run_own(case) or report
             elif case.kind == "case":
-                self.run(case)
+                report = self.run(case) or report
+            elif case.kind == "far":
+                self._run_far(case)
             else:
                 self.relate(case if self._serves(case.problem) else replace(case, problem=self.problem))
         self.settle()
-        assert report is not None, "the study's own problem is never left out"
+        assert report is not None, "the first case is never left out"
         return self.budget.scaled(report), self.budget.extent()
 
     @cached_property
@@ -127,6 +130,20 @@ class Run:
         placed = replace(case, problem=at, seed=own_seed(self.seed, at, case.family, case.number))
         self.budget.ran_own(placed)
         return self.run(placed)
+
+    def _run_far(self, case: Case) -> None:
+        """The last CTAs of the study's own problem, where offsets are largest."""
+        self.settle()
+        self.device.expect(1)
+        try:
+            both = [served(self.kernel_for, at) for at in (case.problem, self.task.share(case.problem, 0.0))]
+            with self._blame(case, f"schedule={case.schedules[0]} the last CTAs"):
+                check_last_piece(self.task, both[0], both[1], case.seed, self.device.torch_device)
+        except NotMet as why:
+            self.budget.not_met(case, str(why))
+        else:
+            self.launches += 2
+            self.budget.ran(case)
 
     def _serves(self, problem: Problem) -> bool:
         try:

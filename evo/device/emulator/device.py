@@ -244,11 +244,11 @@ class EmulatorKernel(SynchronousKernel):
         self, launch: LaunchConfig, regions: Mapping[str, Region], schedule: str = "default"
     ) -> LaunchReport:
         """Run once. Raises Unlaunchable, Red (with the reason, and the source line in `where`) or Hung."""
-        execution = self.execute(launch, regions, schedule)
-        if execution.fault:
-            raise verdict(execution.fault)
-        name = "eager" if schedule == "default" else schedule
-        return LaunchReport(name, execution.seconds, execution.counters, execution.coverage)
+        return _report(self.execute(launch, regions, schedule), schedule)
+
+    def launch_end(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> LaunchReport:
+        """The last cluster of the grid alone, under the default schedule; raises what `launch` does."""
+        return _report(self.execute(launch, regions, last_clusters=1), "default")
 
     def execute(
         self,
@@ -256,6 +256,7 @@ class EmulatorKernel(SynchronousKernel):
         regions: Mapping[str, Region],
         schedule: str = "default",
         profile: bool = False,
+        last_clusters: int = 0,
     ) -> ptx.Execution:
         """Run once and return what happened, a fault included; with `profile` the work by line as well."""
         device = self.device
@@ -271,6 +272,7 @@ class EmulatorKernel(SynchronousKernel):
             registers=registers_at_entry(self._binary.resources),
             instruction_budget=device.budget(launch),
             profile=profile,
+            last_clusters=last_clusters,
         )
 
     def _parameters(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> bytes:
@@ -297,6 +299,13 @@ class EmulatorKernel(SynchronousKernel):
             return self.device.interpreter.encode_tensor_map(_tensor_map(arg, region))
         except ValueError as error:
             raise Unlaunchable("tensor map", f"{arg.buffer}: {error}") from error
+
+
+def _report(execution: ptx.Execution, schedule: str) -> LaunchReport:
+    if execution.fault:
+        raise verdict(execution.fault)
+    name = "eager" if schedule == "default" else schedule
+    return LaunchReport(name, execution.seconds, execution.counters, execution.coverage)
 
 
 def _tensor_map(arg: TensorMapArg, region: Region) -> abi.TensorMap:
