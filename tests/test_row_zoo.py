@@ -13,6 +13,8 @@ from evo.compile import Compiler, find_compiler
 from evo.device.emulator import EmulatorDevice
 from evo.errors import MachineError
 from evo.gpu import target
+from evo.selftest.mutant_results import MutationTarget
+from evo.selftest.mutants import MutationRun
 from evo.selftest.zoo import Planted, Zoo
 from evo.selftest.zoo_run import try_baselines, try_planted
 from evo.task import load_task
@@ -80,3 +82,23 @@ def test_the_zoos_are_as_large_as_promised_and_every_file_says_what_is_wrong() -
     cheats = [(name, planted) for name, planted in EVERY if not planted.honest]
     assert len(cheats) >= 80
     assert len({(name, planted.says) for name, planted in cheats}) == len(cheats)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow  # half a minute each
+@pytest.mark.parametrize(
+    ("name", "template", "shape"),
+    [
+        ("rmsnorm", "row_registers", "5,528"),
+        ("softmax", "row_registers", "5,528"),
+        ("rmsnorm", "row_cluster", "5,1040"),
+    ],
+)
+def test_mutants_that_change_a_bit_are_refused(name: str, template: str, shape: str) -> None:
+    problem = TASKS[name].problem(shape)
+    run = MutationRun(MutationTarget(template, problem, target("sm_90a"), default_folder()))
+    run.verify()
+    for mutant in run.some(12):
+        found = run.try_one(mutant)
+        green = [seed for seed, outcome in found.finalists.items() if outcome == "GREEN"]
+        assert found.fate != "survived" or not (found.differs and green), f"{found.text}: {found.after}"

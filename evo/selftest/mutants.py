@@ -251,6 +251,8 @@ class MutationRun:
         pieces = self.task.flop(problem) / self.task.flop(piece)
         cases = [(at, self.task.families.plain, 1.0) for at in self.task.gate_problems(problem, self.tiles)]
         cases += [(piece, family, pieces) for family in self.task.families.names]
+        many = self.task.piece_problems(problem, self.tiles)
+        cases += [(at, self.task.families.plain, 1.0) for at in many]
         for at, family, scale in cases:
             try:
                 launch = self._launch_for(at)
