@@ -21,8 +21,8 @@ run under fewer schedules or are left out; but half of each class runs all the s
 CLASSES_INSTRUCTIONS = 2e8
 """What they may have cost before a case of the first half of a class. Past that the kernel is UNPROVEN."""
 OWN_INSTRUCTIONS = 1.2e7
-"""What the study's own problem may cost with plain inputs (about 0.3 s of one core). One independent piece of
-it runs if it costs more."""
+"""What the study's own problem may cost with plain inputs, and with each recorded call (about 0.3 s of one
+core). One independent piece of it runs if it costs more."""
 PIECE_INSTRUCTIONS = 1e9
 """What one independent piece of it may cost (about 25 s of one core); with any other family a quarter of
 that. Past that the kernel is UNPROVEN."""
@@ -95,7 +95,8 @@ class Budget:
         if self._own_cost is None:
             flop, instructions = max(self._prices, default=(1, 0.0))
             self._own_cost = instructions * self._task.flop(self._problem) / flop
-        cost, plain = self._own_cost, case.family == self._task.families.plain
+        asked_for = (self._task.families.plain, *self._task.own_families(self._problem))
+        cost, plain = self._own_cost, case.family in asked_for
         piece = cost * self._part(self._task.share(self._problem, 0.0))
         most = FINALIST_INSTRUCTIONS if self._thorough else PIECE_INSTRUCTIONS / (1 if plain else 4)
         if piece > most:
