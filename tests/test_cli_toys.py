@@ -66,3 +66,16 @@ def test_every_command_serves_a_toy(evo: Evo, tmp_path: Path, task: str) -> None
     told("promote", best, code=2)
     told("champion", task, *templates, *problem, code=4)
     assert not (tmp_path / "kernels").exists()
+    folder.rename(
+        tmp_path / "moved"
+    )  # what the database holds is still told; what needs the task says its folder
+    for words in (["show", best], ["leaderboard", "--study", study], ["studies"]):
+        told(*words)
+    for words in (
+        ["resume", study, "--budget", "+1s"],
+        ["replay", best],
+        ["ablate", best],
+        ["profile", best],
+    ):
+        said = evo(*words)
+        assert (said.code, f"there is no folder {folder}" in said.err) == (2, True), f"{words}: {said.err}"

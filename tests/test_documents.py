@@ -21,7 +21,8 @@ from evo.cli.app import app
 from evo.store import Store
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md")])
+FOLDERS = ("", "docs/", "kernels/", "benchmarks/")
+DOCUMENTS = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}*.md"))
 MOST_WORDS = 10_000
 """Of docs/, all pages together."""
 
@@ -153,6 +154,19 @@ def test_the_kernels_of_the_tutorial_are_searched_and_correct(evo: Evo) -> None:
         told(*command.split()[1:])
     words = ["--shape", "1000", "--workers", "1", "--json"]
     assert len(json.loads(told(*commands[2].split()[1:], *words))) == 10
+
+
+@pytest.mark.nvcc
+def test_the_script_of_the_page_from_kernel_tuner_becomes_correct_kernels(evo: Evo, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "from-kernel-tuner.md").read_text()
+    (script,) = re.findall(r"^`scale.py` .*?\n\n```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "scale.py").write_text(script)
+    first, _search = re.findall(r"^(evo \w+ .*?)(?:  +#.*)?$", text, re.MULTILINE)
+    made = evo(*first.split()[1:])
+    assert made.code == 0, made.err
+    assert all(name in made.out for name in ("task.py", "scale.cu", "scale.py"))
+    tried = evo("try", "scale", "per_thread=4", "--shape", "700", "--device", "emulator", "--json")
+    assert (tried.code, json.loads(tried.out)["outcome"]) == (0, "GREEN"), tried.err
 
 
 def test_the_suites_of_the_page_on_extending_pass(rms_norm: Path) -> None:

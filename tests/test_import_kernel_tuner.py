@@ -243,6 +243,7 @@ def test_t1_files_that_cannot_be_taken_are_refused(
 
 
 @pytest.mark.nvcc
+@pytest.mark.slow  # the page's script goes to GREEN in each run (test_documents)
 def test_from_a_script_to_green_and_to_a_planted_fault(evo: Evo, tmp_path: Path) -> None:
     (tmp_path / "tune.py").write_text(SCRIPT)
     (tmp_path / "scale.cu").write_text(KERNEL)

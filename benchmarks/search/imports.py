@@ -26,7 +26,7 @@ from evo.store import Store
 PROTOCOL = """each file through evo import, then evo search on the emulator for some seconds at the shape that
 is named; outcomes of its trials"""
 GPU = False
-BUDGET_S = 5.0
+BUDGET_S = 8.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,15 @@ found[1:-1, 1:-1] = (old[1:-1, 1:-1] + around) / 5
 return found
 """
 SMALL_T1 = {"4096": "64", "25160256": "7056", "16777216": "4096"}
-MENDED_T1 = {'"temp",\n                "Type": "float",\n                "Size": 16777216': (
-    '"temp",\n                "Type": "float",\n                "Size": 7056'
-)}  # fmt: skip
+_SPACE = " " * 16
+MENDED_T1 = {
+    f'"temp",\n{_SPACE}"Type": "float",\n{_SPACE}"Size": 16777216': (
+        f'"temp",\n{_SPACE}"Type": "float",\n{_SPACE}"Size": 7056'
+    ),
+    f'"temporal_tiling_factor",\n{_SPACE}"Type": "int",\n{_SPACE}"Values": "[i for i in range(1, 11)]"': (
+        f'"temporal_tiling_factor",\n{_SPACE}"Type": "int",\n{_SPACE}"Values": "[1]"'
+    ),
+}
 SUM = 'return x["a"] + x["b"]'
 KERNEL_TUNER = (
     Wanted("kernel-tuner", "vector_add.py", "3000", SUM),
@@ -120,9 +126,10 @@ def t1_files(hub: Path) -> Iterator[Wanted]:
             continue
         file = path.relative_to(hub).as_posix()
         if path.stem == "hotspot_milo":
-            yield Wanted("T1", file, None, ONE_STEP, SMALL_T1, why="as it is")
-            mended = {**MENDED_T1, **SMALL_T1}
-            yield Wanted("T1", file, None, ONE_STEP, mended, why="with the length of `temp` that it reads")
+            why = "as it is: `temp` has fewer elements than the kernel reads, so `compute` fails"
+            yield Wanted("T1", file, None, ONE_STEP, SMALL_T1, why=why)
+            why = "with the length that the kernel reads, and one step: a tunable says how many there are"
+            yield Wanted("T1", file, None, ONE_STEP, {**MENDED_T1, **SMALL_T1}, why=why)
         else:
             yield Wanted("T1", file)
 

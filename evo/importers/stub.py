@@ -42,7 +42,7 @@ def kernel_text(
         output = next(b.name for b in buffers if b.written)
         count = " * ".join(["1LL", *elements])
         return f"""{begin}
-__global__ void {name}(
+__global__ void {name}_kernel(
     {arguments}) {{
   const long long count = {count};
   const long long i = (long long)blockIdx.x * block_size_x + threadIdx.x;
@@ -50,7 +50,7 @@ __global__ void {name}(
 }}
 """
     return f"""{begin}
-__global__ void {name}(
+__global__ void {name}_kernel(
     {arguments}) {{
   // Write the kernel here: until then no output is written, and the gate refuses it.
 }}
