@@ -366,26 +366,26 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
     In float64 this is the reference. In float32 P is rounded to the storage type on its way."""
     import torch
 
-    kind = getattr(torch, precision)
+    kind, rounded = getattr(torch, precision), precision == "float32"
     q, k, v = (inputs[name].to(kind) for name in "qkv")
     length, heads = problem["L"], problem["B"] * problem["H"]
     rows = max(1, REFERENCE_BYTES // (8 * heads * length))
-    out = torch.empty_like(q)
     keys = torch.arange(length, device=q.device)
+    blocks = []
     for top in range(0, length, rows):
         block = slice(top, min(top + rows, length))
-        scores = q[:, :, block] @ k.transpose(-1, -2) * (1 / math.sqrt(problem["D"]))
+        scores = (q[:, :, block] @ k.transpose(-1, -2)).mul_(1 / math.sqrt(problem["D"]))
         if problem["causal"]:
             scores.masked_fill_(keys > keys[block, None], -math.inf)
         highest = scores.amax(-1, keepdim=True)
-        if precision == "float32":
+        if rounded:
             highest -= math.log(2) * (keys[block, None] * 0.6180339887 % 1)
-        weights = (scores - highest).exp_()
+        weights = scores.sub_(highest).exp_()
         total = weights.sum(-1, keepdim=True)
-        if precision == "float32":
+        if rounded:
             weights = weights.to(dtype_named(problem.dtype).torch).float()
-        out[:, :, block] = (weights @ v) / total
-    return out
+        blocks.append((weights @ v).div_(total))
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 2)
 
 
 TASK = Attention()

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -327,7 +327,7 @@ class Module:
         call = self.interpreter._call
         count = c.c_uint32()
         raw = call("report_counters", report, c.byref(count))
-        counters = {_text(raw[i].name): float(raw[i].value) for i in range(count.value)}
+        counters = {_name(one.name): one.value for one in raw[: count.value]}
         instructions: tuple[Work, ...] = ()
         lines: tuple[Work, ...] = ()
         if profile:
@@ -344,6 +344,12 @@ class Module:
 
 def _text(raw: object) -> str:
     return raw.decode(errors="replace") if isinstance(raw, bytes) else ""
+
+
+@cache
+def _name(raw: bytes) -> str:
+    """A counter's name; they are the same in all reports."""
+    return _text(raw)
 
 
 def _fields(raw: c.Structure) -> list[Any]:

@@ -76,6 +76,20 @@ struct Read {
 constexpr u32 PC_BITS = (1u << 24) - 1, LANE_BITS = 63;
 enum Lane : u32 { ALL_LANES = 32, NO_LANE = 33, SEVERAL_LANES = 34, ANY_LANE = 35 };
 
+// Where the newest reads of an agent lie: those at `clock` in the cells from `first` up to `end`, all others
+// at `before` or earlier. It spares most writes to look at each cell that they overwrite.
+struct NewestReads {
+  u32 clock = 0, first = 0, end = 0, before = 0;
+  void add(u32 now, u32 cell, u32 cells) {
+    if (now != clock) before = clock > before ? clock : before, clock = now, first = cell, end = cell + cells;
+    else first = cell < first ? cell : first, end = cell + cells > end ? cell + cells : end;
+  }
+  // Whether one of the cells may have been read after the clock `seen`.
+  bool after(u32 seen, u32 cell, u32 cells) const {
+    return before > seen || (clock > seen && first < cell + cells && cell < end);
+  }
+};
+
 struct GlobalRegion {
   std::string name;
   u64 address = 0, nbytes = 0;
@@ -209,7 +223,8 @@ struct Cta {
   std::vector<std::vector<Read>> reads;    // per agent, empty until it reads here
   // Per agent and cell, by byte: the clock of an older read, of a byte that the last read left out.
   std::vector<std::vector<std::array<u32, 4>>> older_reads;
-  std::vector<u32> readers;  // agents with a non-empty list
+  std::vector<u32> readers;         // agents with a non-empty list
+  std::vector<NewestReads> newest;  // per agent
   std::vector<Warp> warps;
   u32 warps_done = 0;
   std::vector<Visit> visits;   // per agent of the cluster, once there are any

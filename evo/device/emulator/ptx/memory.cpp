@@ -1,6 +1,6 @@
-#include "memory.hpp"
-
 #include <algorithm>
+
+#include "own_shared.hpp"
 
 namespace ptx {
 
@@ -175,9 +175,10 @@ void share_cell(Cta& c, u32 i, Cell now) {
 void check_proxy(Warp& w, Cta& c, u32 offset, u32 n, const char* what) {
   const u32* fenced = w.clock + w.cta->cluster->shared_proxy;
   const u32 first = offset >> 2, end = (offset + n + 3) >> 2;
+  const Cell* const cells = c.cells.data();
   u32 bad = 0;
-  for (u32 i = first; i < end; i++) {
-    const Cell& cell = c.cells[i];
+  for (u32 i = first; i < (end - first == 4 && alike(cells + first, 4) ? first + 1 : end); i++) {
+    const Cell& cell = cells[i];
     bad |= static_cast<u32>(cell.clock > fenced[cell.agent] && !(cell.flags & CELL_ASYNC_PROXY)) |
            (cell.flags & CELL_PARTS);
   }
@@ -306,6 +307,47 @@ u8* local_at(Warp& w, u64 address, u32 n, bool write, u32 lane) {
 }
 
 // ---- counters
+namespace {
+
+// How many words the busiest bank has, of those that the lanes of `part` ask for, `each` of them in a row;
+// `words`: of all banks together.
+u32 passes(const u32* address, u32 part, u32 each, u32& words) {
+  u32 word[32], banks = 0;
+  bool conflict = false;
+  for (u32 m = part; m; m &= m - 1) {
+    const u32 a = address[std::countr_zero(m)] >> 2;
+    for (u32 x = a; x < a + each; x++) {
+      const u32 bank = x & 31;
+      conflict |= (banks >> bank & 1) && word[bank] != x;
+      word[bank] = x;
+      banks |= 1u << bank;
+    }
+  }
+  if (!conflict) {
+    words += static_cast<u32>(std::popcount(banks));
+    return 1;
+  }
+  u8 used[32] = {};
+  u32 distinct[32][8];  // words of a bank; more than 8 are counted but not compared
+  u32 most = 1;
+  for (u32 m = part; m; m &= m - 1) {
+    const u32 a = address[std::countr_zero(m)] >> 2;
+    for (u32 x = a; x < a + each; x++) {
+      const u32 bank = x & 31;
+      u32 i = 0;
+      while (i < used[bank] && i < 8 && distinct[bank][i] != x) i++;
+      if (i < used[bank] && i < 8) continue;
+      if (used[bank] < 8) distinct[bank][used[bank]] = x;
+      used[bank]++;
+      words++;
+      if (used[bank] > most) most = used[bank];
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
 void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
   Count& count = w.worker->counts[w.pc];
   const u32 total = static_cast<u32>(std::popcount(lanes)) * n;
@@ -329,27 +371,23 @@ void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
   // 16-byte accesses go a quarter of a warp at a time, 8-byte ones a half. Each pass takes as long as its
   // busiest bank.
   const u32 step = n >= 16 ? 8 : n == 8 ? 16 : 32;
+  if (lanes == FULL) {  // all lanes the same bytes: no conflict either
+    u32 differ = 0;
+    for (u32 l = 0; l < 32; l++) differ |= address[l] ^ address[0];
+    if (!differ) {
+      count.wavefronts += 32 / step;
+      count.ideal += (32 / step * std::max(1u, n / 4) + 31) / 32;
+      return;
+    }
+  }
   u32 wavefronts = 0, words_all = 0;
   for (u32 begin = 0; begin < 32; begin += step) {
     const u32 part = step == 32 ? lanes : lanes >> begin & ((1u << step) - 1);
     if (!part) continue;
-    u8 used[32] = {};
-    u32 word[32][8];  // distinct words of a bank; more than 8 are counted but not compared
-    u32 most = 1;
-    for (u32 m = part; m; m &= m - 1) {
-      const u32 a = address[begin + static_cast<u32>(std::countr_zero(m))] >> 2;
-      for (u32 k = 0; k < std::max(1u, n / 4); k++) {
-        const u32 x = a + k, bank = x & 31;
-        u32 i = 0;
-        while (i < used[bank] && i < 8 && word[bank][i] != x) i++;
-        if (i < used[bank] && i < 8) continue;
-        if (used[bank] < 8) word[bank][used[bank]] = x;
-        used[bank]++;
-        words_all++;
-        if (used[bank] > most) most = used[bank];
-      }
-    }
+    u32 words = 0;
+    const u32 most = passes(address + begin, part, std::max(1u, n / 4), words);
     wavefronts += most;
+    words_all += words;
   }
   count.wavefronts += wavefronts;
   count.ideal += (words_all + 31) / 32;

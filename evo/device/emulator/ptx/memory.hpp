@@ -94,16 +94,15 @@ void share_cell(Cta& c, u32 i, Cell now);
 inline void race_read(Warp& w, Cta& c, u32 offset, u32 n, u8 flags = 0, u32 lane = NO_LANE) {
   const u32 first = offset >> 2, cells = (n + 3) >> 2;
   const Cell* cell = &c.cells[first];
-  u32& own = w.clock[w.agent];
-  const u32 clock = own--;  // so that the warp's own writes since then are compared, too
+  const u32 own = w.agent, clock = w.clock[own];
   u32 bad = 0;
-  for (u32 i = 0; i < cells; i++)
+  for (u32 i = 0; i < cells; i++)  // the warp's own writes since its clock rose are looked at, too
     bad |= (cell[i].flags & (CELL_IN_FLIGHT | CELL_PARTS)) |
-           static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);
-  own = clock;
+           static_cast<u32>(cell[i].clock > w.clock[cell[i].agent] - (cell[i].agent == own));
   if (bad) [[unlikely]]
     explain_read(w, c, offset, n, flags, lane);
   Read* r = (c.rank == w.cta->rank && w.reads ? w.reads : open_reads(w, c)) + first;
+  c.newest[own].add(clock, first, cells);
   const u32 now = clock << 4, pc = w.pc;
   if (flags) {
     strong_read(w, c, r, offset, n, flags, lane);
@@ -125,14 +124,12 @@ inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 fla
   const u8 bytes = cell_bytes(offset, n);
   Cell* cell = &c.cells[first];
   u32 bad = 0;
-  u32& own = w.clock[w.agent];
-  own--;  // so that the warp's own reads since then are compared, too
   for (u32 u : c.readers) {
+    const u32 seen = w.clock[u] - (u == w.agent);  // the warp's own reads since then are looked at, too
+    if (!c.newest[u].after(seen, first, cells)) continue;
     const Read* r = c.reads[u].data() + first;
-    const u32 seen = (w.clock[u] << 4) | 15;
-    for (u32 i = 0; i < cells; i++) bad |= static_cast<u32>(r[i].clock > seen);
+    for (u32 i = 0; i < cells; i++) bad |= static_cast<u32>(r[i].clock > (seen << 4 | 15));
   }
-  own++;
   for (u32 i = 0; i < cells; i++)
     bad |= (cell[i].flags & (CELL_IN_FLIGHT | CELL_PARTS)) |
            static_cast<u32>(cell[i].clock > w.clock[cell[i].agent]);

@@ -1,6 +1,7 @@
 // cp.async and its groups; ldmatrix and stmatrix.
 #include "async.hpp"
 #include "lanes.hpp"
+#include "own_shared.hpp"
 #include "tensor.hpp"
 
 namespace ptx {
@@ -8,13 +9,15 @@ namespace ptx {
 void land_copies(Warp& w, u32 lanes, const u32* before) {
   const Launch& launch = *w.worker->launch;
   size_t kept = 0;
+  Cta& c = *w.cta;
+  Cell* const cells = c.cells.data();
+  const u32 base = c.base, clock = w.clock[w.agent], agent = w.agent;
   for (auto& q : w.copies) {
     u32 done = 0;
     each_lane(q.lanes & lanes, [&](u32 l) {
       if (q.group[l] >= before[l]) return;
       done |= 1u << l;
-      Cta& c = *w.cta;
-      const u32 o = q.to[l] - c.base;
+      const u32 o = q.to[l] - base;
       if (launch.late_copies) {
         // The source was checked at issue; it is read now.
         if (q.valid[l] == 16) std::memcpy(&c.shared[o], reinterpret_cast<const u8*>(q.from[l]), 16);
@@ -25,10 +28,10 @@ void land_copies(Warp& w, u32 lanes, const u32* before) {
         c.shared_init[o >> 4] |= static_cast<u16>(((1u << q.nbytes) - 1) << (o & 15));
       }
       if (launch.race)
-        for (u32 i = o >> 2; i < (o + q.nbytes) >> 2; i++) {
-          Cell& cell = c.cells[i];
+        for (u32 i = o >> 2, end = (o + q.nbytes) >> 2; i < end; i++) {
+          Cell& cell = cells[i];
           cell.flags &= static_cast<u8>(~CELL_IN_FLIGHT);
-          cell.clock = w.clock[w.agent], cell.agent = static_cast<u16>(w.agent);
+          cell.clock = clock, cell.agent = static_cast<u16>(agent);
         }
     });
     q.lanes &= ~done;
@@ -54,6 +57,7 @@ void copy(Warp& w, const Ins& I, u32 m) {
   u32 to[32];
   u64 from[32];
   u32 reading = 0;
+  OwnShared own(w);
   each_lane(m, [&](u32 l) {
     const u32 d = to[l] =
         (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
@@ -91,12 +95,17 @@ void copy(Warp& w, const Ins& I, u32 m) {
         }
     }
     const u16 mask = static_cast<u16>(((1u << I.n) - 1) << (o & 15));
-    if (launch.race) race_write(w, c, o, I.n, w.agent, w.clock[w.agent], CELL_IN_FLIGHT, l);
+    if (launch.race)
+      I.n == 16 ? own.replace(o, 16, CELL_IN_FLIGHT, l) : own.replace(o, I.n, CELL_IN_FLIGHT, l);
     if (launch.late_copies) {
       c.shared_init[o >> 4] &= static_cast<u16>(~mask);
     } else {
-      if (valid) std::memcpy(&c.shared[o], source, valid);
-      std::memset(&c.shared[o + valid], 0, I.n - valid);
+      if (valid == 16) {
+        std::memcpy(&c.shared[o], source, 16);
+      } else {
+        if (valid) std::memcpy(&c.shared[o], source, valid);
+        std::memset(&c.shared[o + valid], 0, I.n - valid);
+      }
       c.shared_init[o >> 4] |= mask;
     }
   });
@@ -186,9 +195,9 @@ void ldmatrix(Warp& w, const Ins& I, u32) {  // n: matrices; ext: destinations
   u32 at[32];
   row_addresses(w, I, I.n, at);
   count_rows(w, at, I.n, false);
+  OwnShared own(w);
   for (u32 i = 0; i < I.n; i++) {
-    for (u32 r = 0; r < 8; r++)
-      std::memcpy(&out[i][r * 4], shared_at<Access::READ>(w, at[i * 8 + r], 16, ANY_LANE), 16);
+    for (u32 r = 0; r < 8; r++) std::memcpy(&out[i][r * 4], own.read(at[i * 8 + r], 16, ANY_LANE), 16);
     if (TRANS) transpose8x8(out[i]);
   }
   for (u32 i = 0; i < I.n; i++) std::memcpy(w.u(w.ext[I.ext + i]), out[i], 128);
@@ -198,6 +207,7 @@ void stmatrix(Warp& w, const Ins& I, u32) {
   u32 at[32];
   row_addresses(w, I, I.n, at);
   count_rows(w, at, I.n, true);
+  OwnShared own(w);
   for (u32 i = 0; i < I.n; i++) {
     alignas(64) u32 rows[32];
     std::memcpy(rows, w.u(w.ext[I.ext + i]), 128);
@@ -208,8 +218,7 @@ void stmatrix(Warp& w, const Ins& I, u32) {
         for (u32 b = 0; b < 8; b++) t[b][a] = in[a][b];
       std::memcpy(rows, t, 128);
     }
-    for (u32 r = 0; r < 8; r++)
-      std::memcpy(shared_at<Access::WRITE>(w, at[i * 8 + r], 16, ALL_LANES), &rows[r * 4], 16);
+    for (u32 r = 0; r < 8; r++) std::memcpy(own.write(at[i * 8 + r], 16, ALL_LANES), &rows[r * 4], 16);
   }
 }
 void matrix(Lower& x) {

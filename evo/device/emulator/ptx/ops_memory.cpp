@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "lanes.hpp"
-#include "memory.hpp"
+#include "own_shared.hpp"
 
 namespace ptx {
 
@@ -92,6 +92,26 @@ inline u8* locate(Warp& w, u64 address, u32 n, u32 lane, Scope scope) {
   else return generic_at<A>(w, address, n, lane, scope);
 }
 
+// Where the lanes of one instruction find their bytes.
+template <Space S, Access A>
+struct Place {
+  Warp& w;
+  Scope scope;
+  u8* operator()(u64 address, u32 n, u32 lane) { return locate<S, A>(w, address, n, lane, scope); }
+};
+template <>
+struct Place<Space::SHARED, Access::READ> {
+  OwnShared own;
+  Place(Warp& w, Scope) : own(w) {}
+  u8* operator()(u64 address, u32 n, u32 lane) { return own.read(static_cast<u32>(address), n, lane); }
+};
+template <>
+struct Place<Space::SHARED, Access::WRITE> {
+  OwnShared own;
+  Place(Warp& w, Scope) : own(w) {}
+  u8* operator()(u64 address, u32 n, u32 lane) { return own.write(static_cast<u32>(address), n, lane); }
+};
+
 inline void addresses(Warp& w, const Ins& I, u64* out) {
   const i64 imm = I.imm;
   if (I.flags & ADDRESS_WIDE) {
@@ -135,8 +155,9 @@ void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; c: scope; 
   const u32 vn = w.ext[I.ext], es = I.n;
   const u32* r = w.ext + I.ext + 1;
   count<S>(w, at, m, es * vn, false);
-  each_lane(m, [&](u32 l) {
-    const u8* p = locate<S, A>(w, at[l], es * vn, l, scope);
+  Place<S, A> place{w, scope};
+  each_access(S == Space::SHARED, m, es * vn, [&](u32 l, auto n) __attribute__((always_inline)) {
+    const u8* p = place(at[l], n, l);
     if (strong(A) && (I.flags & POLLS))
       acquire(w, sync_key(w, at[l], is_shared(at[l], S)), {scope, (I.flags & ACQUIRES) != 0, false, false});
     for (u32 v = 0; v < vn; v++, p += es) {
@@ -163,8 +184,9 @@ void store(Warp& w, const Ins& I, u32 m) {
   const u32 vn = w.ext[I.ext], es = I.n;
   const u32* r = w.ext + I.ext + 1;
   count<S>(w, at, m, es * vn, true);
-  each_lane(m, [&](u32 l) {
-    u8* p = locate<S, A>(w, at[l], es * vn, l, scope);
+  Place<S, A> place{w, scope};
+  each_access(S == Space::SHARED, m, es * vn, [&](u32 l, auto n) __attribute__((always_inline)) {
+    u8* p = place(at[l], n, l);
     for (u32 v = 0; v < vn; v++, p += es) {
       if (I.flags & WIDE) std::memcpy(p, &w.w(r[v])[l], es);
       else std::memcpy(p, &w.u(r[v])[l], es);

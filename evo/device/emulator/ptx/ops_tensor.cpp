@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "lanes.hpp"
-#include "memory.hpp"
+#include "own_shared.hpp"
 #include "tensor.hpp"
 
 namespace ptx {
@@ -245,10 +245,11 @@ void wmma_move(Warp& w, const Ins& I, u32) {
   const bool shared = I.n == 1 || (I.n == 0 && (base & WINDOW_MASK) == SHARED_WINDOW);
   if ((ld * size) % 16)
     throw Fault(EVO_PTX_MISALIGNED, "wmma: the leading dimension must be a multiple of 16 bytes");
-  auto place = [&](u64 a, u32 bytes, u32 lane) {
-    if (shared)
-      return STORE ? shared_at<Access::WRITE>(w, static_cast<u32>(a), bytes, ALL_LANES)
-                   : shared_at<Access::READ>(w, static_cast<u32>(a), bytes, ANY_LANE);
+  OwnShared own(w);
+  auto place = [&](u64 a, u32 bytes, u32 lane) __attribute__((always_inline)) {
+    const u32 low = static_cast<u32>(a);
+    if (shared && bytes == 4) return STORE ? own.write(low, 4, ALL_LANES) : own.read(low, 4, ANY_LANE);
+    if (shared) return STORE ? own.write(low, bytes, ALL_LANES) : own.read(low, bytes, ANY_LANE);
     if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
     return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
   };

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "lanes.hpp"
+#include "own_shared.hpp"
 #include "tensor.hpp"
 #include "wgmma.hpp"
 
@@ -227,10 +228,11 @@ void wgmma(Warp& w, const Ins& I, u32 m) {
     op->clock.assign(w.clock, w.clock + w.cta->cluster->clock_words);
   }
   Cta& c = *w.cta;
-  each_piece(f, *op, (w.id & 3) * 16, [&](u32 address) {
+  OwnShared own(w);
+  each_piece(f, *op, (w.id & 3) * 16, [&](u32 address) __attribute__((always_inline)) {
     const u32 o = offset_of(w, address);
     if (L.race) {
-      race_read(w, c, o, 16);
+      own.remember(o, 16, NO_LANE);
       check_proxy(w, c, o, 16,
                   "wgmma (async proxy) reads what was written through the generic proxy without a "
                   "fence.proxy.async between");
@@ -245,8 +247,11 @@ void wgmma(Warp& w, const Ins& I, u32 m) {
 void wait_one(Warp& w, WgmmaOp& op) {
   const Launch& L = *w.worker->launch;
   const Form f = form_at(w.ext + op.ins->ext);
+  OwnShared own(w);
+  const Cell* const all = w.cta->cells.data();
+  const u32* const issued = op.clock.data();
   if (L.race)
-    each_piece(f, op, (w.id & 3) * 16, [&](u32 address) {
+    each_piece(f, op, (w.id & 3) * 16, [&](u32 address) __attribute__((always_inline)) {
       const u32 o = address - SHARED_BASE;
       const auto check = [&](const Cell& cell) {
         if (cell.clock <= op.clock[cell.agent]) return;
@@ -259,14 +264,13 @@ void wait_one(Warp& w, WgmmaOp& op) {
         throw fault.at(Space::SHARED, address, 16, "shared memory", o)
             .against(agent_name(*w.cta->cluster, cell.agent), cell.pc);
       };
+      const Cell* const cells = all + (o >> 2);
       u32 bad = 0;
-      for (u32 i = o >> 2; i < (o >> 2) + 4; i++) {
-        const Cell& cell = w.cta->cells[i];
-        bad |= static_cast<u32>(cell.clock > op.clock[cell.agent]) | (cell.flags & CELL_PARTS);
-      }
+      for (u32 i = 0; i < (alike(cells, 4) ? 1u : 4u); i++)
+        bad |= static_cast<u32>(cells[i].clock > issued[cells[i].agent]) | (cells[i].flags & CELL_PARTS);
       if (bad) [[unlikely]]
         for (u32 i = o >> 2; i < (o >> 2) + 4; i++) each_owner(*w.cta, i, 15, check);
-      race_read(w, *w.cta, o, 16);
+      own.remember(o, 16, NO_LANE);
     });
   if (!op.executed) execute(w, op);
 }

@@ -256,7 +256,7 @@ std::unique_ptr<Cluster> make_cluster(Worker& worker) {
     cta.shared_init.resize(rounded / 16);
     if (L.race) {
       cta.cells.resize(rounded / 4);
-      cta.reads.resize(c->agents), cta.older_reads.resize(c->agents);
+      cta.reads.resize(c->agents), cta.older_reads.resize(c->agents), cta.newest.resize(c->agents);
     }
     cta.mbarrier_at.resize(p.mbarriers ? rounded / 8 : 0);
     cta.warps.resize(nw);
@@ -331,6 +331,7 @@ void start_clocks(Cluster& c) {
       for (auto& r : cta.reads) std::fill(r.begin(), r.end(), Read{});
       cta.parts.clear();
       for (auto& r : cta.older_reads) r.clear();
+      std::fill(cta.newest.begin(), cta.newest.end(), NewestReads{});
     }
     c.base_clock = 1;
   }

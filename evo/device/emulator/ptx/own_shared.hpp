@@ -1,0 +1,159 @@
+// Many accesses of one instruction to the shared memory of the warp's own CTA, which nearly all are.
+//
+// They are checked as `shared_at` does, one after the other. What all of them need lies in locals here, so
+// that the compiler keeps it in registers: memory is read as several types, and it would load each pointer
+// anew after each store. For the same reason `n` should be known where these functions are called.
+#pragma once
+#include "memory.hpp"
+
+namespace ptx {
+
+// An access that is not as most are: to another CTA, of a part of a cell, or wrong.
+template <Access ACCESS>
+[[gnu::noinline]] u8* rare_shared_at(Warp& w, u32 address, u32 n, u32 lane) {
+  return shared_at<ACCESS>(w, address, n, lane);
+}
+
+[[gnu::noinline]] inline void rare_write(Warp& w, Cta& c, u32 offset, u32 n, u8 flags, u32 lane) {
+  race_write(w, c, offset, n, w.agent, w.clock[w.agent], flags, lane);
+}
+
+// Whether all were written at one time by one agent: then one of them stands for all.
+[[gnu::always_inline]] inline bool alike(const Cell* cell, u32 cells) {
+  u32 differ = 0, one, other;
+  std::memcpy(&one, &cell[0].agent, 4);
+  for (u32 i = 1; i < cells; i++) {
+    std::memcpy(&other, &cell[i].agent, 4);
+    differ |= (cell[i].clock ^ cell[0].clock) | (other ^ one);
+  }
+  return !differ;
+}
+
+class OwnShared {
+ public:
+  explicit OwnShared(Warp& w)
+      : w_(w),
+        c_(*w.cta),
+        bytes_(c_.shared.data()),
+        init_(c_.shared_init.data()),
+        cells_(c_.cells.data()),
+        seen_(w.clock),
+        base_(c_.base),
+        limit_(c_.shared_bytes),
+        own_(w.agent),
+        now_(w.clock[w.agent]),
+        pc_(w.pc & PC_BITS),
+        race_(w.worker->launch->race),
+        check_init_(w.worker->launch->init) {}
+  OwnShared(const OwnShared&) = delete;
+  ~OwnShared() {
+    if (end_) c_.newest[own_].add(now_, first_, end_ - first_);
+  }
+
+  // A weak read of `n` bytes.
+  [[gnu::always_inline]] u8* read(u32 address, u32 n, u32 lane) {
+    const u32 o = address - base_;
+    if (n < 4 || u64(o) + n > limit_ || (o & (n - 1)))
+      return rare_shared_at<Access::READ>(w_, address, n, lane);
+    if (race_) remember(o, n, lane);
+    const u32 mask = ((1u << n) - 1) << (o & 15);
+    if (check_init_ && (init_[o >> 4] & mask) != mask) uninitialised_shared(w_, address, n);
+    return bytes_ + o;
+  }
+
+  // The part of `read` that the race detector has in it: `n` bytes at an offset, both multiples of 4.
+  [[gnu::always_inline]] void remember(u32 offset, u32 n, u32 lane) {
+    const u32 first = offset >> 2, cells = n >> 2;
+    const Cell* cell = cells_ + first;
+    u32 bad = unordered(cell[0], lane != NO_LANE);
+    if (!alike(cell, cells))
+      for (u32 i = 1; i < cells; i++) bad |= unordered(cell[i], lane != NO_LANE);
+    if (bad) [[unlikely]]
+      explain_read(w_, c_, offset, n, 0, lane);
+    if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
+    for (u32 i = 0; i < cells; i++) reads_[first + i] = {now_ << 4 | 15, pc_, 0, 0, lane & LANE_BITS};
+    first_ = end_ && first_ < first ? first_ : first;
+    end_ = end_ > first + cells ? end_ : first + cells;
+  }
+
+  // A weak write of `n` bytes.
+  [[gnu::always_inline]] u8* write(u32 address, u32 n, u32 lane) {
+    const u32 o = address - base_;
+    if (n < 4 || u64(o) + n > limit_ || (o & (n - 1)))
+      return rare_shared_at<Access::WRITE>(w_, address, n, lane);
+    if (race_) replace(o, n, 0, lane);
+    init_[o >> 4] |= static_cast<u16>(((1u << n) - 1) << (o & 15));
+    return bytes_ + o;
+  }
+
+  // The part of `write` that the race detector has in it.
+  [[gnu::always_inline]] void replace(u32 offset, u32 n, u8 flags, u32 lane) {
+    if (!looked_) look_for_readers();
+    const u32 first = offset >> 2, cells = n >> 2;
+    Cell* cell = cells_ + first;
+    u32 bad = unordered(cell[0], false);
+    if (!alike(cell, cells))
+      for (u32 i = 1; i < cells; i++) bad |= unordered(cell[i], false);
+    for (u32 k = 0; k < late_; k++) bad |= static_cast<u32>(reader_[k].after(0, first, cells));
+    if (own_reads_)  // what this very lane has read it may overwrite
+      for (u32 i = 0; i < cells; i++) {
+        const Read& r = own_reads_[first + i];
+        bad |= static_cast<u32>(r.clock >> 4 == now_ && (r.lane != lane || lane >= ALL_LANES));
+      }
+    if (bad) [[unlikely]]
+      return rare_write(w_, c_, offset, n, flags, lane);
+    for (u32 i = 0; i < cells; i++)
+      cell[i] = {now_, pc_, lane & LANE_BITS, static_cast<u16>(own_), 15, flags};
+  }
+
+ private:
+  static constexpr u32 MOST_LATE = 8;
+
+  // Whether the last write of a cell may not be ordered before. Where lanes are told apart, the warp's own
+  // writes since its clock rose are looked at, too.
+  [[gnu::always_inline]] u32 unordered(const Cell& cell, bool by_lane) const {
+    const u32 seen = seen_[cell.agent] - (by_lane && cell.agent == own_);
+    return (cell.flags & (CELL_IN_FLIGHT | CELL_PARTS)) | static_cast<u32>(cell.clock > seen);
+  }
+  // The agents some of whose reads are not known to be over; if they are many, all cells count as theirs.
+  [[gnu::always_inline]] void look_for_readers() {
+    looked_ = true;
+    for (u32 u : c_.readers) {
+      const NewestReads& all = c_.newest[u];
+      const u32 seen = seen_[u];
+      if (u == own_ && all.clock == now_) own_reads_ = c_.reads[u].data();
+      if (all.before <= seen && all.clock <= seen) continue;
+      const bool anywhere = all.before > seen || late_ == MOST_LATE;
+      late_ = late_ < MOST_LATE ? late_ + 1 : late_;
+      reader_[late_ - 1] = anywhere ? NewestReads{1, 0, ~0u, 1} : NewestReads{1, all.first, all.end, 0};
+    }
+  }
+
+  Warp& w_;
+  Cta& c_;
+  u8* const bytes_;
+  u16* const init_;
+  Cell* const cells_;
+  const u32* const seen_;
+  const u32 base_, limit_, own_, now_, pc_;
+  const bool race_, check_init_;
+  Read* reads_ = nullptr;
+  const Read* own_reads_ = nullptr;  // if the warp has read since its clock rose
+  u32 first_ = 0, end_ = 0;          // the cells that were read
+  bool looked_ = false;
+  u32 late_ = 0;
+  NewestReads reader_[MOST_LATE];
+};
+
+// Calls f(lane, n) for the lanes, each of which accesses `n` bytes: if they are `shared`, for each `n` in
+// code of its own.
+template <class F>
+[[gnu::always_inline]] inline void each_access(bool shared, u32 lanes, u32 n, F f) {
+  const auto all = [&](auto known) { each_lane(lanes, [&](u32 l) { f(l, known); }); };
+  if (shared && n == 4) all(std::integral_constant<u32, 4>{});
+  else if (shared && n == 8) all(std::integral_constant<u32, 8>{});
+  else if (shared && n == 16) all(std::integral_constant<u32, 16>{});
+  else all(n);
+}
+
+}  // namespace ptx
