@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from evo.dtype import dtype_named
 from evo.gpu import Limits
 from evo.space import Parameter, Rule
@@ -46,8 +44,7 @@ class Registers(kernels.RowKernel):  # type: ignore[name-defined, misc]
         operation = self.operation_of(problem)
         when = self.value(p, "weights", "late")
         kept = operation.streams * (1 + p.ahead) + operation.weights * (when != "late")
-        places = np.where(p.vector < 4, 2 * p.steps, 0)  # narrow chunks: addresses are held, too
-        return p.steps * self.words(p, problem) * kept + places + 2 * p.vector + kernels.OTHER_REGISTERS
+        return p.steps * self.words(p, problem) * kept + 2 * p.vector + kernels.OTHER_REGISTERS
 
     def holds(self, p: Any, _limits: Limits, problem: Problem) -> Any:
         return self.step(p) * p.steps >= problem["columns"]
