@@ -16,9 +16,11 @@ from evo.cache import Cache
 from evo.cli import main
 from evo.compile import find_compiler
 from evo.confirm import confirm
-from evo.confirm.champions import Champion, champions, choose, kernels_folder, promote
+from evo.confirm.champions import Champion, champions, kernels_folder, promote
+from evo.confirm.choice import choose, consider
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice
+from evo.device.open import gpu_named
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.gpu import Limits, target
 from evo.loop import search
@@ -141,6 +143,54 @@ def test_who_serves_nobody_says_why(tmp_path: Path) -> None:
     assert "needs sm_90a" in (caught.value.hint or "")
     with pytest.raises(NothingFound, match="no champion serves"):
         choose(MISSION, L4, [])
+
+
+def test_of_two_for_a_problem_the_one_timed_on_the_very_gpu_comes_first(tmp_path: Path) -> None:
+    """A time on another GPU is no rival of a time on this one."""
+    own = kept(tmp_path / "a", "flash_mma", MISSION, "sm_89", 5.0)
+    other = kept(tmp_path / "b", "flash_mma", MISSION, "sm_89", 3.0)
+    other = replace(other, record=dict(other.record) | {"gpu": "RTX 4090"})
+    assert choose(MISSION, H200, [other, own]).champion == own
+    assert choose(MISSION, Limits.of(gpu_named("RTX 4090")), [own, other]).champion == other
+    first, second = consider(TASK.problem("1,8,600,64"), H200, [own, other])
+    assert (first.champion, second.champion) == (own, other)
+    assert first.launch
+    assert second.launch
+
+
+def test_a_champion_of_an_older_template_serves_others_while_its_launch_is_the_same(tmp_path: Path) -> None:
+    champion = kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0)
+    champion.path.write_text(champion.source + "// as an older template wrote it\nint added;\n")
+    (one,) = consider(TASK.problem("1,8,600,64"), H200, [champion])
+    assert one.launch
+    assert one.launch.grid != champion.launch.grid
+    record = dict(champion.record) | {"launch": dict(champion.record["launch"]) | {"smem_bytes": 1}}
+    (one,) = consider(TASK.problem("1,8,600,64"), H200, [replace(champion, record=record)])
+    assert one.launch is None
+    assert one.why == f"its code is made for {MISSION.key}"
+
+
+def test_all_champions_are_a_table_and_each_tells_why(evo: Evo) -> None:
+    """Those of the tree."""
+    listed = json.loads(evo("champion", "--all", "--json").out)
+    assert [one["name"] for one in listed] == [one.name for one in tree()]
+    assert "flash_wgmma_split" in evo("champion", "attention", "--all").out
+    assert "there are no champions" in evo("champion", "rmsnorm", "--all").out
+    assert "--all is about no problem" in evo("champion", "--all", "--shape", "1,8,512,64").err
+    told = json.loads(evo("champion", "--shape", "1,8,512,64", "--gpu", "L4", "--explain", "--json").out)
+    assert len(told) == len(listed)
+    assert told[0] | {"source": ""} == {
+        "name": "attention/sm_89/b1_h8_l512_d64_fp16",
+        "source": "",
+        "serves": True,
+        "doublings": 0.0,
+        "why": choose(MISSION, L4, tree()).why,
+    }
+    assert any("needs sm_90a" in one["why"] for one in told if not one["serves"])
+    none = evo("champion", "--shape", "1,1,100,32", "--explain")
+    assert none.code == 4
+    assert all(one.name in none.out for one in tree())
+    assert none.err.startswith("error: no champion serves attention B=1 H=1 L=100 D=32")
 
 
 def test_only_confirmed_finalists_become_champions(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,12 +18,16 @@ from evo.cli.options import (
     JsonOption,
     KernelsOption,
     ShapeOption,
-    TaskArgument,
     TemplatesOption,
     gpu_names,
     open_store,
+    task_names,
 )
-from evo.cli.parse import form_of, notice
+from evo.cli.parse import form_of, notice, put
+from evo.errors import NothingFound, UsageError
+
+if TYPE_CHECKING:
+    from evo.confirm.choice import Choice
 
 
 def promote(
@@ -62,13 +66,19 @@ def promote(
 
 def champion(
     *,
-    task: TaskArgument = DEFAULT_TASK,
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", autocompletion=task_names, help="What to compute.")
+    ] = None,
     shape: ShapeOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
     templates: TemplatesOption = None,
     gpu: Annotated[str, typer.Option(autocompletion=gpu_names, help="For which GPU.")] = "H200",
     kernels: KernelsOption = None,
+    all: Annotated[bool, typer.Option("--all", help="List all champions, or those of TASK.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell of every champion whether it serves, and why.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Say which champion serves a problem on a GPU, how it is launched, and why this one.
@@ -76,25 +86,48 @@ def champion(
     \b
       evo champion --shape 1,8,512,64 --gpu H200
       evo champion --shape 1,8,600,64 --gpu L4 --json | jq .launch
+      evo champion --shape 1,8,600,64 --explain   # and why not the others
+      evo champion --all
     """
-    from evo.confirm.champions import champions, choose, kernels_folders
+    from evo.confirm.champions import champions, kernels_folders
+    from evo.confirm.choice import consider, first_of
     from evo.device.open import gpu_named
     from evo.gpu import Limits
     from evo.report import as_json
+    from evo.report.champions import champions_table, considered_table
     from evo.task import load_task
 
-    folders = task_folders(templates)
-    problem = parse_problem(load_task(task, folders), shape, dtype, flag or ())
-    choice = choose(problem, Limits.of(gpu_named(gpu)), champions(*kernels_folders(kernels)), folders)
+    folders, kept = task_folders(templates), champions(*kernels_folders(kernels))
+    if all:
+        if shape or flag or dtype or explain:
+            raise UsageError("--all is about no problem", "leave out --shape, --flag, --dtype and --explain")
+        named = load_task(task, folders).name if task else None
+        listed = [one for one in kept if named in (None, one.problem.task)]
+        put([champions_table(listed)], form_of(json))
+        return
+    problem = parse_problem(load_task(task or DEFAULT_TASK, folders), shape, dtype, flag or ())
+    limits = Limits.of(gpu_named(gpu))
+    considered = consider(problem, limits, kept, folders)
+    if explain:
+        put([considered_table(problem, limits.gpu.name, considered)], form_of(json))
+        if any(one.launch for one in considered):
+            return
+        hint = "search it, confirm, and `evo promote` the best"
+        raise NothingFound(f"no champion serves {problem.key} on {limits.instructions}", hint)
+    choice = first_of(problem, limits, considered)
     if form_of(json) == "json":
-        found = {
-            "source": str(choice.champion.path),
-            "why": choice.why,
-            "exact": choice.exact,
-            "entry": choice.champion.record["entry"],
-            "launch": asdict(choice.launch),
-        }
-        sys.stdout.write(as_json(found))
+        sys.stdout.write(as_json(_record(choice)))
         return
     print(choice.champion.path)
     notice(choice.why)
+
+
+def _record(choice: Choice) -> dict[str, object]:
+    """All of a choice, for a script."""
+    return {
+        "source": str(choice.champion.path),
+        "why": choice.why,
+        "exact": choice.exact,
+        "entry": choice.champion.record["entry"],
+        "launch": asdict(choice.launch),
+    }

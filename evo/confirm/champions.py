@@ -1,29 +1,24 @@
-"""Champions: CONFIRMED kernels that were kept, and which of them serves a problem.
+"""Champions: CONFIRMED kernels that were kept.
 
     promote    a finalist of a finished confirmation -> kernels/<task>/<arch>/<problem>.cu and .json
     champions  what a folder holds
-    choose     the champion for a problem within limits, how to launch it there, and why this one
+    unkept     a trial as if it were a champion, for a call of a study's best kernel
 
-A champion is made for one problem. It serves others of the same flags and storage type where
-its template renders the very same code for them: then the nearest one is chosen, and the reason says so.
+`choice.py` says which of them serves a problem.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
-from evo.gpu import Limits
-from evo.task import load_task
-from evo.template import Template, load_template
-from evo.trial import PLAIN, Candidate, LaunchConfig, Problem, Trial, body_of, varies
+from evo.errors import UsageError
+from evo.trial import PLAIN, LaunchConfig, Problem, Trial
 
 if TYPE_CHECKING:
     from evo.store import Confirmation, Finalist
@@ -54,10 +49,12 @@ def kernels_folders(asked: Path | None = None) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class Champion:
-    """A kept kernel: its source at `path`, and the record beside it."""
+    """A kept kernel: its source at `path`, and the record beside it. `text` is the source of one that is in
+    no folder; then `path` is its name."""
 
     path: Path
     record: Mapping[str, Any]
+    text: str = ""
 
     @property
     def problem(self) -> Problem:
@@ -69,12 +66,17 @@ class Champion:
         return str(self.record["arch"])
 
     @property
+    def gpu(self) -> str:
+        """The GPU that it was found and timed on."""
+        return str(self.record["gpu"])
+
+    @property
     def name(self) -> str:
         return "/".join(self.path.with_suffix("").parts[-3:])
 
     @property
     def source(self) -> str:
-        return self.path.read_text(encoding="utf-8")
+        return self.text or self.path.read_text(encoding="utf-8")
 
     @property
     def launch(self) -> LaunchConfig:
@@ -83,40 +85,22 @@ class Champion:
 
     @property
     def warm(self) -> Mapping[str, Any]:
-        """Its standing with a warm L2."""
-        found: Mapping[str, Any] = self.record["confirmed"]["standings"]["warm"]
+        """Its standing with a warm L2; empty for a trial that is not CONFIRMED."""
+        found: Mapping[str, Any] = self.record["confirmed"]["standings"]["warm"] if self.confirmed else {}
         return found
 
     @property
-    def median_us(self) -> float:
-        return float(self.warm["median_us"])
+    def confirmed(self) -> bool:
+        return "confirmed" in self.record
+
+    @property
+    def median_us(self) -> float | None:
+        return float(self.warm["median_us"]) if self.confirmed else None
 
     @property
     def ranking(self) -> str:
         """Which of its times that is; older records have one on plain inputs alone."""
         return str(self.warm.get("ranking", PLAIN))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A champion for a problem: how it is launched there, and why it is the one."""
-
-    champion: Champion
-    launch: LaunchConfig
-    exact: bool
-    why: str
-
-    def candidate(self, problem: Problem) -> Candidate:
-        """The champion's very source, as it is launched for `problem`."""
-        record = self.champion.record
-        return Candidate(
-            problem,
-            str(record["template"]),
-            record["point"],
-            self.champion.source,
-            str(record["entry"]),
-            self.launch,
-        )
 
 
 def promote(
@@ -145,10 +129,10 @@ def promote(
                 f"{trial.name} by {champion.ranking}",
                 "say --replace to keep this one instead",
             )
-        if incumbent.median_us <= champion.median_us:
+        own_us, its_us = champion.warm["median_us"], incumbent.warm["median_us"]
+        if its_us <= own_us:
             raise UsageError(
-                f"{trial.name} takes {champion.median_us:.2f} µs, "
-                f"the champion {incumbent.name} {incumbent.median_us:.2f} µs",
+                f"{trial.name} takes {own_us:.2f} µs, the champion {incumbent.name} {its_us:.2f} µs",
                 "promote a faster one, or say --replace",
             )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,11 +166,14 @@ def _confirmed(trial: Trial, confirmation: Confirmation | None) -> Finalist:
     return found[0]
 
 
-def _record(
-    trial: Trial, study: Study, confirmation: Confirmation, finalist: Finalist, arch: str
-) -> dict[str, Any]:
+def unkept(trial: Trial, study: Study, arch: str) -> Champion:
+    """A correct trial of which no folder has the files, CONFIRMED or not."""
+    return Champion(Path(trial.name), _origin(trial, study, arch), trial.candidate.source)
+
+
+def _origin(trial: Trial, study: Study, arch: str) -> dict[str, Any]:
+    """What a record says of a kernel and where it comes from."""
     problem = trial.candidate.problem
-    worst = max((e.part_of_limit for e in trial.errors), default=None)
     return {
         "format": FORMAT,
         "problem": {
@@ -211,6 +198,15 @@ def _record(
             "created": trial.created,
             "median_us": trial.timing.median_us if trial.timing else None,
         },
+    }
+
+
+def _record(
+    trial: Trial, study: Study, confirmation: Confirmation, finalist: Finalist, arch: str
+) -> dict[str, Any]:
+    worst = max((e.part_of_limit for e in trial.errors), default=None)
+    return {
+        **_origin(trial, study, arch),
         "gate": {
             "cases": len(trial.errors),
             "worst_of_limit": worst,
@@ -246,7 +242,7 @@ def _read(path: Path) -> Champion:
         champion = Champion(path.with_suffix(".cu"), record)
         if record["format"] != FORMAT or not champion.path.is_file():
             raise ValueError("its source is missing" if record["format"] == FORMAT else "another format")
-        _ = champion.problem, champion.launch, champion.median_us
+        _ = champion.problem, champion.launch, champion.gpu, record["confirmed"], champion.median_us
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no champion's record: {error}", "promote the trial again") from error
     return champion
@@ -255,90 +251,3 @@ def _read(path: Path) -> Champion:
 def champions(*folders: Path) -> list[Champion]:
     """All champions of the folders, by name in each. UsageError where a record is broken."""
     return [_read(path) for folder in folders for path in sorted(folder.glob("*/*/*.json"))]
-
-
-def choose(
-    problem: Problem, limits: Limits, found: Sequence[Champion], folders: Sequence[Path] = ()
-) -> Choice:
-    """The champion for `problem` within `limits`: its own, else the nearest whose code serves it. Its task
-    and template are looked for in `folders` first.
-
-    Among champions of the same problem the faster one wins, but one that was timed on plain inputs alone is
-    behind those that were timed on all. NothingFound, with each one's reason, if there is
-    none."""
-    refused: list[str] = []
-    fit: list[tuple[float, bool, float, Choice]] = []
-    for champion in found:
-        if champion.problem.task != problem.task:
-            continue
-        launch = _launch(champion, problem, limits, folders)
-        if isinstance(launch, str):
-            refused.append(f"{champion.name}: {launch}")
-            continue
-        far = distance(champion.problem, problem)
-        choice = Choice(champion, launch, far == 0, _why(champion, problem))
-        fit.append((far, champion.ranking == PLAIN, champion.median_us, choice))
-    if not fit:
-        raise NothingFound(
-            f"no champion serves {problem.key} on {limits.instructions}",
-            "; ".join(refused) or "there are no champions: search, confirm, and `evo promote` the best",
-        )
-    return min(fit, key=lambda f: f[:3])[3]
-
-
-def distance(a: Problem, b: Problem) -> float:
-    """How far two problems' sizes are apart, in doublings."""
-    return sum(abs(math.log2(a.sizes[name] / b.sizes[name])) for name in a.sizes)
-
-
-def _why(champion: Champion, problem: Problem) -> str:
-    warm = champion.warm
-    figures = f"CONFIRMED at {champion.median_us:.2f} µs on {champion.record['gpu']}, {_inputs_text(warm)}"
-    if warm.get("speedup"):
-        figures += f", {warm['speedup']:.2f}x of {warm['versus']}"
-    if champion.problem.key == problem.key:
-        return f"made for this very problem; {figures}"
-    far = distance(champion.problem, problem)
-    made = f"made for {champion.problem.key}, {figures}"
-    return f"the nearest whose code serves it, {far:.1f} doublings away: {made}"
-
-
-def _inputs_text(warm: Mapping[str, Any]) -> str:
-    """What the time is of, and whether it depends on the data."""
-    medians = {on: float(time["median_us"]) for on, time in warm.get("times", {}).items()}
-    if len(medians) < 2:
-        return f"on {next(iter(medians))} inputs" if medians else "on plain inputs alone"
-    of = f"{warm['ranking']} of {', '.join(medians)}"
-    low, high = min(medians.values()), max(medians.values())
-    return f"{of} (data-dependent {low:.2f} to {high:.2f})" if varies([low, high]) else of
-
-
-def _launch(
-    champion: Champion, problem: Problem, limits: Limits, folders: Sequence[Path]
-) -> LaunchConfig | str:
-    """How `champion` is launched for `problem`, or why it cannot serve it."""
-    own, launch = champion.problem, champion.launch
-    if own.dtype != problem.dtype or own.flags != problem.flags:
-        return "other flags or another storage type"
-    try:
-        name = str(champion.record["template"])
-        template = load_template(load_task(problem.task, folders), name, folders, limits.gpu)
-    except UnknownName as error:
-        return error.message
-    reason = template.supports(problem, limits)
-    if reason is None and launch.smem_bytes > limits.smem_bytes:
-        reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
-    if reason is not None or own.key == problem.key:
-        return reason or launch
-    sibling = _rendered(champion, problem, template)
-    if sibling is None or body_of(sibling.source) != body_of(champion.source):
-        return f"its code is made for {own.key}"
-    return sibling.launch
-
-
-def _rendered(champion: Champion, problem: Problem, template: Template) -> Candidate | None:
-    """The champion's point for another problem, by today's template; None if that has changed too much."""
-    try:
-        return template.candidate(template.space.parse(champion.record["point"]), problem)
-    except (BadTemplate, UsageError):
-        return None

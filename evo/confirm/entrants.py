@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evo.confirm.bench import Entrant, rendered
-from evo.confirm.champions import Champion, choose
+from evo.confirm.champions import Champion
+from evo.confirm.choice import choose
 from evo.errors import Infeasible, NothingFound
 from evo.gpu import Gpu, Limits
 from evo.store import Store
