@@ -146,6 +146,7 @@ def expected(one: dict[str, Any]) -> Any:
     green = trial["counters"].pop("green_visits", 0)
     if trial["timing"] is not None:
         trial["timing"] = timing_today(trial["timing"])
+    trial["candidate"]["launch"]["cooperative"] = False  # no launch was
     added = {name: one[name] for name in ("id", "study", "number", "created", "same_as", "source_digest")}
     return trial | added | {"evaluations": timed + green, "extent": None, "reads": []}
 

@@ -45,6 +45,23 @@ void land_copies(Warp& w, u32 lanes, const u32* before) {
 
 namespace {
 
+// Where `valid` of the `nbytes` bytes that lane `l` copies lie. All of the source must be readable where all
+// of it is copied; with zero fill only the copied part must.
+const u8* source_of_copy(Warp& w, u64 from, u32 valid, u32 nbytes, u32 l) {
+  if (from & (nbytes - 1u)) {
+    Fault f(EVO_PTX_MISALIGNED,
+            "cp.async: source address " + hex(from) + " is not aligned to the copy's " +
+                std::to_string(nbytes) + " bytes",
+            static_cast<int>(l));
+    throw f.at(Space::GLOBAL, from, valid, "", 0);
+  }
+  const bool partial = valid & (valid - 1);
+  if (!partial) return global_at(w, from, valid, Access::READ, l);
+  const u8* source = global_at(w, from, 1, Access::READ, l);
+  for (u32 k = 1; k < valid; k++) global_at(w, from + k, 1, Access::READ, l);
+  return source;
+}
+
 // a: to, b: from, c: slot of the source size or ~0; n: bytes; ext: flags (1: `to` is 64 bits wide), offset of
 // `from`, predicate of ignore-src + 1
 void copy(Warp& w, const Ins& I, u32 m) {
@@ -76,24 +93,7 @@ void copy(Warp& w, const Ins& I, u32 m) {
     const u32 o = shared_offset(w, c, d, I.n);
     q.to[l] = d, q.from[l] = from[l], q.valid[l] = valid, q.group[l] = w.group[l];
     const u8* source = nullptr;
-    if (valid) {
-      if (from[l] & (I.n - 1u)) {
-        Fault f(EVO_PTX_MISALIGNED,
-                "cp.async: source address " + hex(from[l]) + " is not aligned to the copy's " +
-                    std::to_string(I.n) + " bytes",
-                static_cast<int>(l));
-        throw f.at(Space::GLOBAL, from[l], valid, "", 0);
-      }
-      // All of the source must be readable where all of it is copied. With zero fill only the copied part
-      // must.
-      const bool partial = valid & (valid - 1);
-      source = partial ? nullptr : global_at(w, from[l], valid, Access::READ, l);
-      if (partial)
-        for (u32 k = 0; k < valid; k++) {
-          u8* p = global_at(w, from[l] + k, 1, Access::READ, l);
-          if (k == 0) source = p;
-        }
-    }
+    if (valid) source = source_of_copy(w, from[l], valid, I.n, l);
     const u16 mask = static_cast<u16>(((1u << I.n) - 1) << (o & 15));
     if (launch.race)
       I.n == 16 ? own.replace(o, 16, CELL_IN_FLIGHT, l) : own.replace(o, I.n, CELL_IN_FLIGHT, l);
