@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from evo.version import __version__
 
 if TYPE_CHECKING:
+    from evo.api.kernels import kernel
     from evo.api.search import search
     from evo.api.study import Study, load_study
     from evo.api.trial import Trial
@@ -35,6 +36,7 @@ __all__ = [
     "Trial",
     "__version__",
     "capture",
+    "kernel",
     "load_study",
     "search",
     "tune",
@@ -45,6 +47,7 @@ _FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
     "Study": "evo.api.study",
     "Trial": "evo.api.trial",
     "capture": "evo.calls.capture",
+    "kernel": "evo.api.kernels",
     "load_study": "evo.api.study",
     "search": "evo.api.search",
     "tune": "evo.api.tune",

@@ -122,6 +122,21 @@ def test_the_kernel_of_a_trial_runs_on_tensors_and_arrays(study: evo.Study) -> N
 
 
 @pytest.mark.nvcc
+def test_the_best_kernel_of_a_study_is_a_call(study: evo.Study) -> None:
+    saxpy = evo.kernel(study, device="emulator")
+    x, y = torch.randn(50), torch.randn(50)
+    expected = 2 * x + y
+    assert saxpy(x, y) is y
+    assert torch.equal(y, expected)
+    (decision,) = saxpy.table()
+    assert study.best
+    assert decision.kernel == study.best.name
+    assert "made for saxpy N=1000 fp32, found on L4" in decision.why
+    again = evo.kernel("mine", database=study.database)
+    assert again.explain(x, y, gpu="L4").decision.kernel == decision.kernel
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("given", "said"),
     [

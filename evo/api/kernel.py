@@ -1,4 +1,6 @@
-"""A trial's kernel, called with tensors: on the GPU that they lie on, else on the emulator."""
+"""A trial's kernel, called with tensors: on the GPU that they lie on, else on the emulator.
+
+What tensors are in a task, `callable.py` asks here too."""
 
 from __future__ import annotations
 
@@ -6,12 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from evo.api.declared import dtype_of
+from evo.api.launching import Launcher, launcher_at
 from evo.calls import Entry, RecordedCall, problem_of
-from evo.device import Device, Kernel, Region
-from evo.device.open import is_gpu, open_device, prepare_device, real_gpu
+from evo.device import Kernel
+from evo.device.open import is_gpu, real_gpu
 from evo.dtype import dtype_named
 from evo.errors import UsageError
-from evo.evaluate import EvaluatorSpec
+from evo.evaluate.program import Program
 from evo.study import Setup, recorded_gpu
 from evo.task import BufferSpec, Task
 from evo.trial import Candidate, LaunchConfig, Problem
@@ -26,8 +29,7 @@ class TrialKernel:
     def __init__(self, candidate: Candidate, setup: Callable[[], Setup]) -> None:
         self._candidate, self._made = candidate, setup
         self._setup: Setup | None = None
-        self._devices: dict[str, tuple[EvaluatorSpec, Device]] = {}
-        self._loaded: dict[tuple[str, str], tuple[Kernel, LaunchConfig]] = {}
+        self._loaded: dict[tuple[str, str], tuple[Launcher, Kernel, LaunchConfig]] = {}
 
     def __call__(self, *inputs: Any, **buffers: Any) -> Any:
         """Runs it once; see `evo.Trial.kernel`."""
@@ -35,7 +37,7 @@ class TrialKernel:
 
         task = self._task
         specs = task.buffers(self._candidate.problem)
-        given = _named(specs, inputs, buffers)
+        given = named_buffers(specs, inputs, buffers)
         arrays = not any(isinstance(value, torch.Tensor) for value in given.values())
         tensors = {name: _tensor(value, name) for name, value in given.items()}
         places = {str(tensor.device) for tensor in tensors.values()}
@@ -50,7 +52,8 @@ class TrialKernel:
             else:
                 kind = dtype_named(spec.dtype).torch
                 tensors[spec.name] = torch.empty(spec.shape, dtype=kind, device=place)
-        self._launch(place, problem, specs, given, tensors)
+        launcher, kernel, launch = self._load(place, problem)
+        launcher.start(kernel, launch, specs, tensors, given)
         written = {spec.name: tensors[spec.name] for spec in specs if spec.written}
         found = {name: one.numpy() if arrays else given.get(name, one) for name, one in written.items()}
         return next(iter(found.values())) if len(found) == 1 else found
@@ -60,64 +63,34 @@ class TrialKernel:
         self._setup = self._setup or self._made()
         return self._setup.task
 
-    def _launch(
-        self,
-        place: str,
-        problem: Problem,
-        specs: tuple[BufferSpec, ...],
-        given: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-    ) -> None:
-        """Starts it on torch's current stream; the emulator waits."""
-        import torch
-
-        kernel, launch = self._load(place if is_gpu(place) else "emulator", problem)
-        regions = {
-            spec.name: Region(
-                spec.name,
-                tensors[spec.name].data_ptr(),
-                spec.nbytes,
-                spec.written,
-                initialised=spec.read or spec.name in given,
-            )
-            for spec in specs
-        }
-        scratch = [torch.zeros(max(1, w.nbytes), dtype=torch.uint8, device=place) for w in launch.workspaces]
-        for space, memory in zip(launch.workspaces, scratch, strict=True):
-            regions[space.name] = Region(space.name, memory.data_ptr(), space.nbytes, True, space.zeroed)
-        kernel.start(launch, regions)
-
-    def _load(self, place: str, problem: Problem) -> tuple[Kernel, LaunchConfig]:
-        """The loaded kernel and its launch for `problem` on a device ("cuda:0", "emulator")."""
+    def _load(self, place: str, problem: Problem) -> tuple[Launcher, Kernel, LaunchConfig]:
+        """The loaded kernel and its launch for `problem` where tensors on `place` run."""
         if (place, problem.key) not in self._loaded:
-            spec, device = self._device(place)
-            candidate = spec.program().sibling(self._candidate, problem)
-            with spec.compiler() as compiler:
-                binary = compiler.compile(candidate.source, candidate.entry, spec.arch)
-            self._loaded[place, problem.key] = device.load(binary, candidate.launch), candidate.launch
-        return self._loaded[place, problem.key]
-
-    def _device(self, place: str) -> tuple[EvaluatorSpec, Device]:
-        if place not in self._devices:
             assert self._setup is not None
             setup = self._setup
             gpu = real_gpu(place) if is_gpu(place) else recorded_gpu(setup.study)
-            spec = EvaluatorSpec(
-                setup.task.name, place, gpu, setup.limits, setup.cache, folders=setup.folders, nvcc=setup.nvcc
-            )
-            prepare_device(place, setup.cache)
-            self._devices[place] = spec, open_device(place, gpu, cache=setup.cache)
-        return self._devices[place]
+            at = launcher_at(place if is_gpu(place) else "emulator", gpu, setup.cache, setup.nvcc)
+            program = Program(setup.task, setup.folders, gpu, setup.limits)
+            candidate = program.sibling(self._candidate, problem)
+            self._loaded[place, problem.key] = at, at.load(candidate), candidate.launch
+        return self._loaded[place, problem.key]
 
 
 def _problem(task: Task, own: Problem, tensors: Mapping[str, Tensor]) -> Problem:
     """The problem whose inputs `tensors` are; what their shapes do not say is as in `own`."""
-    read = [spec.name for spec in task.buffers(own) if spec.read]
-    entries = {name: Entry(name, tuple(tensors[name].shape), dtype_of(tensors[name])) for name in read}
-    return problem_of(task, RecordedCall(0, entries), own.flags, own.sizes)
+    read = {spec.name: tensors[spec.name] for spec in task.buffers(own) if spec.read}
+    return problem_of_tensors(task, read, own.flags, own.sizes)
 
 
-def _named(
+def problem_of_tensors(
+    task: Task, read: Mapping[str, Tensor], flags: Mapping[str, object], sizes: Mapping[str, int]
+) -> Problem:
+    """The problem whose inputs are `read`. UsageError where they are none of the task's."""
+    entries = {name: Entry(name, tuple(tensor.shape), dtype_of(tensor)) for name, tensor in read.items()}
+    return problem_of(task, RecordedCall(0, entries), flags, sizes)
+
+
+def named_buffers(
     specs: tuple[BufferSpec, ...], inputs: tuple[Any, ...], buffers: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What was given, by the names of buffers; UsageError where one is missing or not known."""

@@ -4,7 +4,7 @@
 
 from evo.calls.file import MOST_BYTES, Entry, RecordedCall, read_calls, read_tensors, write_calls
 from evo.calls.own import MOST_CALLS, OWN_FAMILY, OwnCalls, chosen_calls, only_problem, with_calls
-from evo.calls.problem import problem_of
+from evo.calls.problem import dimensions_of, problem_of
 
 __all__ = [
     "MOST_BYTES",
@@ -14,6 +14,7 @@ __all__ = [
     "OwnCalls",
     "RecordedCall",
     "chosen_calls",
+    "dimensions_of",
     "only_problem",
     "problem_of",
     "read_calls",

@@ -61,17 +61,19 @@ def _sizes(
 ) -> dict[str, int]:
     """Every size of the problem, each by the first tensor that has it."""
     found: dict[str, tuple[int, str]] = {}
-    for name, dimensions in _dimensions(task, flags).items():
+    for name, dimensions in dimensions_of(task, flags).items():
+        if name not in call.entries:
+            continue  # an output
         shape = call.entries[name].shape
         if len(shape) != len(dimensions):
-            wanted = ", ".join(dimension or "…" for dimension in dimensions)
+            wanted = ", ".join(d if isinstance(d, str) else "…" for d in dimensions)
             raise UsageError(
                 f"{name} has {len(shape)} dimensions ({_by(shape)}), not {len(dimensions)}: {wanted}"
             )
         for size, length in zip(dimensions, shape, strict=True):
             if length < 1:
                 raise UsageError(f"{name} is empty: {_by(shape)}")
-            if size is None:
+            if not isinstance(size, str):
                 continue
             known, where = found.setdefault(size, (length, name))
             if known != length:
@@ -82,8 +84,8 @@ def _sizes(
     return {size: found[size][0] if size in found else said[size] for size in task.sizes}
 
 
-def _dimensions(task: Task, flags: Mapping[str, Value]) -> dict[str, tuple[str | None, ...]]:
-    """Which size each dimension of each buffer that is read is; None: none that can be told."""
+def dimensions_of(task: Task, flags: Mapping[str, Value]) -> dict[str, tuple[str | int | None, ...]]:
+    """Which size each dimension of each buffer is, or which whole number; None: it is made of sizes."""
     asked = [dict(zip(task.sizes, _PRIMES[0], strict=False)), dict(zip(task.sizes, _PRIMES[1], strict=False))]
     try:
         first, second = (task.buffers(Problem(task.name, s, task.dtypes[0], flags)) for s in asked)
@@ -95,11 +97,10 @@ def _dimensions(task: Task, flags: Mapping[str, Value]) -> dict[str, tuple[str |
     named = [{length: size for size, length in sizes.items()} for sizes in asked]
     return {
         one.name: tuple(
-            size if (size := named[0].get(a)) == named[1].get(b) else None
+            size if (size := named[0].get(a, a)) == named[1].get(b, b) else None
             for a, b in zip(one.shape, other.shape, strict=True)
         )
         for one, other in zip(first, second, strict=True)
-        if one.read
     }
 
 

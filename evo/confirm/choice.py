@@ -113,7 +113,7 @@ def distance(a: Problem, b: Problem) -> float:
 
 
 def _why(champion: Champion, problem: Problem) -> str:
-    warm, figures = champion.warm, f"not CONFIRMED, found on {champion.gpu}"
+    warm, figures = champion.warm, f"found on {champion.gpu}"
     if champion.median_us is not None:
         figures = f"CONFIRMED at {champion.median_us:.2f} µs on {champion.gpu}, {_inputs_text(warm)}"
     if warm.get("speedup"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -71,6 +72,7 @@ class CudaDevice:
         self._lock = lock_of(self.uuid)
         self._dirty: tuple[CudaKernel, LaunchConfig] | None = None
         self._busy: Any = None
+        self._threads = threading.local()
         self.idle_events: list[Any] = []
         """Events that no mark holds: to make one takes longer than to record it."""
 
@@ -172,6 +174,19 @@ class CudaDevice:
     def give_way(self, finish: Callable[[], None], wait: Wait = nullcontext) -> None:
         self._lock.give_way(finish, wait)
 
+    def entered(self) -> AbstractContextManager[object]:
+        """A thread that has called nothing of CUDA has no context yet, and torch makes one current only when
+        it changes the GPU."""
+        import torch
+
+        if torch._C._cuda_getDevice() != self.index:
+            guard: AbstractContextManager[object] = torch.cuda.device(self.index)
+            return guard
+        if not getattr(self._threads, "entered", False):
+            ask(self.driver.cuCtxSetCurrent(ask(self.driver.cuDevicePrimaryCtxRetain(self._device))))
+            self._threads.entered = True
+        return _HERE
+
     def close(self) -> None:
         """Drop what is held on the GPU; the context is torch's."""
         self._dirty = self._busy = None
@@ -209,6 +224,7 @@ class _Prepared:
     pointers: Any
 
 
+_HERE = nullcontext()
 _NO_BUFFERS: Mapping[str, Region] = {}
 _STARTED = LaunchReport("default", 0.0)
 

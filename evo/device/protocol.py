@@ -197,6 +197,11 @@ class Device(Protocol):
         None where times are measured."""
         ...
 
+    def entered(self) -> AbstractContextManager[object]:
+        """Inside, this thread may load and start, whichever thread opened the device and whichever GPU is
+        torch's current one."""
+        ...
+
     def close(self) -> None:
         """Give back what is held on the device."""
         ...

@@ -49,6 +49,10 @@ class SynchronousDevice:
     ) -> float | None:
         """No estimate."""
 
+    def entered(self) -> AbstractContextManager[object]:
+        """Any thread may."""
+        return nullcontext()
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -49,6 +49,14 @@ Baseline = Callable[[Tensors], Any]
 """An implementation to beat: it takes the inputs by name and returns the output."""
 
 
+@dataclass(frozen=True)
+class Fallback:
+    """What computes a problem that no kernel serves: its name for a person, and a call like a baseline's."""
+
+    name: str
+    run: Baseline
+
+
 class Tunable:
     """A baseline with settings, of which none is the fastest everywhere: all `variants` compute the same.
     evo.timing times them all, because the libraries' own tuning is luck where a call takes a few µs. Then it
@@ -296,6 +304,13 @@ class Task:
             tuned = {"dynamic": False, "mode": "max-autotune-no-cudagraphs"}  # timing captures graphs itself
             found["compiled"] = torch.compile(partial(self.compute, problem), **tuned)
         return found
+
+    def fallback(self, problem: Problem) -> Fallback | None:
+        """What `evo.kernel` calls where no champion serves: differentiable by torch. By default `compute`."""
+        if type(self).compute is Task.compute:
+            return None
+        name = f"{self.name}.compute, in fp32"
+        return Fallback(name, lambda inputs: self.compute(problem, precise(inputs, "fp32")))
 
     def flop(self, problem: Problem) -> int:
         """Floating-point operations of the definition. By default one for each element of all buffers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -106,6 +107,19 @@ class DeviceTests:
         for turn in range(3):
             opened.disturb(turn)
             kernel.start(self.launch(), regions)
+        opened.finish()
+        assert self.right(tensors)
+
+    def test_another_thread_may_launch(self, opened: Device, compiler: Compiler) -> None:
+        tensors, regions = self.buffers(opened)
+        kernel = self.loaded(opened, compiler, self.launch())
+
+        def work() -> None:
+            with opened.entered():
+                kernel.start(self.launch(), regions)
+
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(work).result()
         opened.finish()
         assert self.right(tensors)
 

@@ -98,15 +98,25 @@ def _explained(run: Baseline) -> Baseline:
     return explained
 
 
-def _sdpa(backend: str | None, causal: bool) -> Baseline:
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+SDPA = "torch.nn.functional.scaled_dot_product_attention"
 
-    def default(inputs: Mapping[str, Tensor]) -> Any:
+
+def sdpa(causal: bool) -> Baseline:
+    """torch's attention, by the backend that torch chooses."""
+    import torch
+
+    def run(inputs: Mapping[str, Tensor]) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(
             inputs["q"], inputs["k"], inputs["v"], is_causal=causal
         )
 
+    return run
+
+
+def _sdpa(backend: str | None, causal: bool) -> Baseline:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    default = sdpa(causal)
     if backend is None:
         return default
     chosen = getattr(SDPBackend, backend)

@@ -1,0 +1,151 @@
+"""What a task's kernel is called with: buffers by place or name, flags and sizes by name, and outputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evo.api.kernel import named_buffers
+from evo.dtype import dtype_named
+from evo.errors import UsageError
+from evo.task import BufferSpec, Task
+from evo.trial import Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALIGNMENT = 16
+"""Bytes: where the gate lets the buffers of a kernel begin."""
+
+Outputs = Mapping[str, "Tensor"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: the tensors that are read, the outputs that were given, and what the shapes do not say.
+    `place` is where all the tensors lie."""
+
+    read: Mapping[str, Tensor]
+    outputs: Outputs
+    flags: Mapping[str, Value]
+    sizes: Mapping[str, int]
+    place: str
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for calls of one problem in one place."""
+        form = tuple((tensor.shape, tensor.dtype) for tensor in self.read.values())
+        return self.place, form, tuple(self.flags.items()), tuple(self.sizes.items())
+
+    @property
+    def obstacle(self) -> str:
+        """Why no kernel may take these tensors, whatever their problem; "" where one may."""
+        import torch
+
+        if torch.is_grad_enabled():
+            for name, tensor in self.read.items():
+                if tensor.requires_grad:
+                    return f"{name} requires a gradient"
+        for name, tensor in (*self.read.items(), *self.outputs.items()):
+            if tensor.layout != torch.strided or not tensor.is_contiguous():
+                return f"{name} is not contiguous"
+            if tensor.data_ptr() % ALIGNMENT:
+                return f"{name} does not begin at a multiple of {ALIGNMENT} bytes"
+        return ""
+
+
+class Reader:
+    """Reads the arguments of a task's calls. torch.compile traces it: nothing here changes with a call."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        every = itertools.product(*(flag.values for flag in task.flags.values()))
+        self._specs = {
+            values: task.buffers(task.example.replace(**dict(zip(task.flags, values, strict=True))))
+            for values in every
+        }
+        names = {spec.name for specs in self._specs.values() for spec in specs}
+        self._own = names - set(task.flags)
+
+    def read(self, places: tuple[Any, ...], out: Tensor | Outputs | None, named: Mapping[str, Any]) -> Call:
+        """The call. UsageError where something is missing, unknown or no tensor, or lies elsewhere."""
+        import torch
+
+        buffers = {
+            name: value
+            for name, value in named.items()
+            if name in self._own or isinstance(value, torch.Tensor)
+        }
+        told = {name: value for name, value in named.items() if name not in buffers}
+        flags, sizes = self._told(told, buffers)
+        specs = self.buffers(flags)
+        given = named_buffers(specs, places, buffers)
+        read = {spec.name: given[spec.name] for spec in specs if spec.read}
+        outputs = {name: tensor for name, tensor in given.items() if name not in read}
+        outputs |= _outputs(specs, out)
+        found = {}
+        for name, tensor in (*read.items(), *outputs.items()):
+            if not isinstance(tensor, torch.Tensor):
+                raise UsageError(f"{name} is a {type(tensor).__name__}", "a torch tensor")
+            found[str(tensor.device)] = name
+        if len(found) > 1:
+            raise UsageError(f"tensors lie on {', '.join(sorted(found))}", "one device for all")
+        return Call(read, outputs, flags, sizes, next(iter(found), "cpu"))
+
+    def _told(
+        self, told: Mapping[str, Any], buffers: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Value], dict[str, int]]:
+        task = self._task
+        known = [*task.flags, *task.sizes]
+        for name, value in told.items():
+            if name not in known:
+                hint = f"buffers: {', '.join(sorted(self._own))}; besides: {', '.join(known)}"
+                raise UsageError(f"{task.name} has no {name}", hint)
+            if name not in task.flags and not isinstance(value, int):
+                raise UsageError(f"{name} is a {type(value).__name__}", "a size is a whole number")
+        said = {name: told[name] for name in task.flags if name in told}
+        for name in buffers:  # a tensor that depends on a flag sets it
+            if name in task.tensors and (flag := task.tensors[name].when):
+                said.setdefault(flag, True)
+        flags = {
+            name: flag.parse(name, said[name]) if name in said else flag.default
+            for name, flag in task.flags.items()
+        }
+        return flags, {name: told[name] for name in task.sizes if name in told}
+
+    def buffers(self, flags: Mapping[str, Value]) -> tuple[BufferSpec, ...]:
+        """The task's buffers for these flags, of some problem: only names and roles count."""
+        return self._specs[tuple(flags.values())]
+
+
+def _outputs(specs: Sequence[BufferSpec], out: Tensor | Outputs | None) -> dict[str, Tensor]:
+    """What `out=` gives, by name."""
+    if out is None:
+        return {}
+    names = [spec.name for spec in specs if spec.role == "out"]
+    if not isinstance(out, Mapping):
+        if len(names) != 1:
+            raise UsageError(f"out= is one tensor, and there are {len(names)} outputs", f"by name: {names}")
+        return {names[0]: out}
+    if unknown := [name for name in out if name not in names]:
+        raise UsageError(f"there is no output {unknown[0]}", f"outputs: {', '.join(names) or 'none'}")
+    return dict(out)
+
+
+def check_outputs(call: Call, specs: Sequence[BufferSpec]) -> None:
+    """UsageError where a given output is not the problem's, or shares memory with what is read."""
+    for spec in specs:
+        tensor = call.outputs.get(spec.name)
+        if tensor is None:
+            continue
+        wanted = dtype_named(spec.dtype).torch
+        if tuple(tensor.shape) != spec.shape or tensor.dtype != wanted:
+            is_now = f"{spec.name} is {tuple(tensor.shape)} of {tensor.dtype}"
+            raise UsageError(is_now, f"it is {spec.shape} of {wanted} here")
+        begin, end = tensor.data_ptr(), tensor.data_ptr() + spec.nbytes
+        for name, other in call.read.items():
+            first = other.data_ptr()
+            if first < end and begin < first + other.numel() * other.element_size():
+                raise UsageError(f"{spec.name} shares memory with {name}", "give it memory of its own")

@@ -1,0 +1,144 @@
+"""A task's call as operators of torch (`torch.ops.evo`), so that torch.compile traces it as one node.
+
+There is an operator for each choice of the task's flags: `attention`, `attention_causal`. It takes the
+tensors that the task reads, in its order; it gives the outputs, and changes in place what the task does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evo.api.declared import dtype_of
+from evo.calls import dimensions_of
+from evo.dtype import dtype_named
+from evo.errors import UsageError
+from evo.task import Task
+from evo.trial import Problem, Value
+
+_LIBRARY = torch.library.Library("evo", "FRAGMENT")
+_COUNTS: dict[str, itertools.count[int]] = {}
+
+Flags = Mapping[str, Value]
+Run = Callable[[Mapping[str, Tensor], Flags], Mapping[str, Tensor]]
+"""Computes the outputs by name from the tensors that are read."""
+Backward = Callable[[Mapping[str, Tensor], Flags, Sequence[Tensor]], list[Tensor]]
+"""The gradients of what is read, from those of the outputs."""
+
+
+def operators(task: Task, run: Run, backward: Backward) -> dict[tuple[Value, ...], Any]:
+    """An operator for each choice of flags, by their values in the task's order."""
+    every = itertools.product(*(flag.values for flag in task.flags.values()))
+    return {
+        values: _Operator(task, dict(zip(task.flags, values, strict=True)), run, backward).defined()
+        for values in every
+    }
+
+
+class _Operator:
+    """The operator of a task for one choice of its flags."""
+
+    def __init__(self, task: Task, flags: Flags, run: Run, backward: Backward) -> None:
+        self._task, self._flags, self._run, self._backward = task, flags, run, backward
+        specs = task.buffers(task.example.replace(**flags))
+        self._read = [spec for spec in specs if spec.read]
+        self._given = [spec for spec in specs if spec.role == "out"]
+        self._dimensions = dimensions_of(task, flags)
+        self._name = self._free_name()
+
+    def defined(self) -> Any:
+        """Registered: schema, what computes it, what it gives for tensors without a content, gradients."""
+        changed = any(spec.written for spec in self._read)
+        reads = ", ".join(
+            f"Tensor({chr(97 + at)}!) {spec.name}" if spec.written else f"Tensor {spec.name}"
+            for at, spec in enumerate(self._read)
+        )
+        outputs = ", ".join(["Tensor"] * len(self._given))
+        gives = outputs if len(self._given) == 1 else f"({outputs})"
+        name = f"evo::{self._name}"
+        _define(name, f"({reads}) -> {gives}", self._compute, self._fake)
+        if not changed:
+            _define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", self._grads, _like)
+            torch.library.register_autograd(name, self._pull, setup_context=_keep, lib=_LIBRARY)
+        return getattr(torch.ops.evo, self._name).default
+
+    def _free_name(self) -> str:
+        """Of several kernels of one task the later ones have a number."""
+        said = [
+            f"_{name}" if value is True else f"_{name}_{value}"
+            for name, value in self._flags.items()
+            if value != self._task.flags[name].default
+        ]
+        name = "".join(c if c.isalnum() else "_" for c in self._task.name + "".join(said))
+        number = next(_COUNTS.setdefault(name, itertools.count()))
+        return f"{name}_{number}" if number else name
+
+    def _named(self, tensors: Sequence[Tensor]) -> dict[str, Tensor]:
+        return dict(zip((spec.name for spec in self._read), tensors, strict=True))
+
+    def _compute(self, *tensors: Tensor) -> Any:
+        with torch.no_grad():
+            found = self._run(self._named(tensors), self._flags)
+        return _several([found[spec.name].contiguous() for spec in self._given])
+
+    def _fake(self, *tensors: Tensor) -> Any:
+        """Outputs of the right shapes, which may be symbols, and types."""
+        sizes: dict[str, Any] = {}
+        for spec, tensor in zip(self._read, tensors, strict=True):
+            for size, length in zip(self._dimensions[spec.name], tensor.shape, strict=True):
+                if isinstance(size, str):
+                    sizes.setdefault(size, length)
+        types = self._types(tensors)
+        made = []
+        for spec in self._given:
+            shape = [
+                sizes.get(size) if isinstance(size, str) else size for size in self._dimensions[spec.name]
+            ]
+            if None in shape:
+                hint = "its dimensions are to be sizes that an input has"
+                raise UsageError(f"torch.compile cannot tell the shape of {spec.name}", hint)
+            made.append(tensors[0].new_empty(shape, dtype=types[spec.name]))
+        return _several(made)
+
+    def _types(self, tensors: Sequence[Tensor]) -> dict[str, torch.dtype]:
+        """Of the outputs, for inputs of these types."""
+        given = [dtype_of(tensor) for tensor in tensors]
+        example = self._task.example.replace(**self._flags)
+        for dtype in self._task.dtypes:
+            problem = Problem(example.task, example.sizes, dtype, example.flags)
+            specs = self._task.buffers(problem)
+            if [spec.dtype for spec in specs if spec.read] == given:
+                return {spec.name: dtype_named(spec.dtype).torch for spec in specs}
+        raise UsageError(f"{self._task.name} takes no {', '.join(given)}", f"{', '.join(self._task.dtypes)}")
+
+    def _grads(self, grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:
+        return self._backward(self._named(read), self._flags, grads)
+
+    def _pull(self, context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        read = context.saved_tensors
+        backward = getattr(torch.ops.evo, f"{self._name}_backward").default
+        found = backward([grad.contiguous() for grad in grads], list(read))
+        return tuple(one if x.is_floating_point() else None for one, x in zip(found, read, strict=True))
+
+
+def _define(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    torch.library.define(name, schema, lib=_LIBRARY, tags=(torch.Tag.pt2_compliant_tag,))
+    torch.library.impl(name, "CompositeExplicitAutograd", compute, lib=_LIBRARY)
+    torch.library.register_fake(name, fake, lib=_LIBRARY)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:  # noqa: ARG001
+    """Torch gives these by name."""
+    ctx.save_for_backward(*inputs)
+
+
+def _like(grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:  # noqa: ARG001
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in read]
+
+
+def _several(tensors: list[Tensor]) -> Any:
+    return tensors[0] if len(tensors) == 1 else tuple(tensors) or None

@@ -1,0 +1,83 @@
+"""torch.compile and `evo.kernel`: the operators, on the CPU by the fallback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.testing
+from test_callable import SDPA, qkv
+
+import evo
+from evo.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def attention() -> Any:
+    return evo.kernel("attention")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+
+
+def compiled(function: Any, dynamic: bool | None = None) -> Any:
+    """Traced whole, with functionalization and gradients, but without a C++ compiler."""
+    return torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+
+
+def test_it_is_traced_without_a_break(attention: Any) -> None:
+    def block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(attention(q + 1, k=k, v=v, causal=True)) * 2
+
+    q, k, v = qkv(1, 2, 16, 64)
+    expected = torch.tanh(SDPA(q + 1, k, v, is_causal=True)) * 2
+    assert torch.equal(compiled(block)(q, k, v), expected)
+    graph = torch._dynamo.export(block)(q, k, v).graph_module.code
+    assert "torch.ops.evo.attention_causal" in graph
+
+
+def test_a_dynamic_batch_is_one_graph(attention: Any) -> None:
+    count = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    run = torch.compile(lambda q, k, v: attention(q, k, v) + 1, fullgraph=True, backend=count, dynamic=True)
+    for batch in (5, 3, 7):
+        q, k, v = qkv(batch, 2, 16, 64)
+        assert torch.equal(run(q, k, v), SDPA(q, k, v) + 1)
+    assert count.frame_count == 1
+
+
+def test_gradients_are_the_fallbacks(attention: Any) -> None:
+    given = [x.requires_grad_() for x in qkv(1, 2, 16, 64, kind=torch.bfloat16)]
+    expected = torch.autograd.grad(SDPA(*given).square().sum(), given)
+    found = torch.autograd.grad(compiled(lambda *x: attention(*x).square())(*given).sum(), given)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.allclose(ours, theirs)
+
+
+def test_out_and_what_is_changed_in_place_are_written(attention: Any) -> None:
+    q, k, v = qkv(1, 2, 16, 64)
+    o = torch.empty_like(q)
+    compiled(lambda *x: attention(*x, out=o))(q, k, v)
+    assert torch.equal(o, SDPA(q, k, v))
+    rmsnorm = evo.kernel("rmsnorm")
+    x, residual, weight = torch.randn(4, 64).half(), torch.ones(4, 64).half(), torch.ones(64).half()
+    expected = rmsnorm(x, residual.clone(), weight, residual=True)
+    found = compiled(lambda *given: rmsnorm(*given, residual=True))(x, residual, weight)
+    assert torch.equal(found["y"], expected["y"])
+    assert torch.equal(residual, expected["residual"])
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_torch_finds_no_fault_with_an_operator(attention: Any, gradient: bool) -> None:
+    given = [x.requires_grad_(gradient) for x in qkv(1, 2, 16, 64, kind=torch.float16)]
+    torch.library.opcheck(attention._operators[(True,)], tuple(given))
+
+
+def test_what_cannot_be_is_said_while_it_is_traced(attention: Any) -> None:
+    q, k, v = qkv(1, 2, 16, 64)
+    with pytest.raises(Exception, match="attention takes no fp32"):
+        compiled(attention)(q.float(), k.float(), v.float())
+    with pytest.raises(UsageError):
+        attention(q.float(), k.float(), v.float())
