@@ -14,8 +14,6 @@ from evo.cli.app import app
 
 pytestmark = pytest.mark.nvcc
 
-QUICK = "histogram"
-"""The one that is tried by default: it has whole numbers, atomics, and an output that is also an input."""
 FOUR_POINTS = """
 from dataclasses import replace
 
@@ -39,9 +37,8 @@ def test_every_command_is_known_here() -> None:
     assert {name.rstrip("_") for name in named} <= {*COMMANDS, *ELSEWHERE}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in TINY]
-)
+@pytest.mark.slow  # test_cli_toys tells the same of a task with two outputs, and of one in place, in each run
+@pytest.mark.parametrize("name", TINY)
 def test_every_command_serves_an_example(evo: Evo, tmp_path: Path, name: str) -> None:
     problem, used = ["--shape", TINY[name]], set()
     shutil.copytree(ROOT / "examples" / name, tmp_path / "few" / name)

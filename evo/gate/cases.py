@@ -183,7 +183,7 @@ def plan_ragged(
     """Ragged problems, schedules in turn: a few, drawn by the seed; for finalists all. Half of them, the
     smaller or the larger ones, have inputs in which a mask that is wrong anywhere shows, the others families
     in turn; for finalists all have both, and longer ones the first."""
-    every = task.ragged_problems(problem, tiles)
+    every = task.ragged_problems(problem, tiles) if thorough else ()
     effort = Effort.of(device)
     chosen = every if thorough else task.some_ragged(problem, tiles, effort.ragged, seed, effort.pieces)
     placed: list[tuple[Problem, str, int, str]] = []

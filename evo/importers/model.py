@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -65,6 +67,20 @@ class ModelTask(Task):
         self, problem: Problem, tiles: Sequence[int], far: bool = False
     ) -> tuple[Problem, ...]:
         return tuple(filter(self._works, super().ragged_problems(problem, tiles, far)))
+
+    def some_ragged(
+        self,
+        problem: Problem,
+        tiles: Sequence[int],
+        count: int,
+        seed: int,
+        deep: bool,  # noqa: ARG002
+    ) -> tuple[Problem, ...]:
+        """Only what is drawn is tried: a model takes milliseconds to say whether it takes a problem."""
+        every = super().ragged_problems(problem, tiles)
+        drawn = random.Random(seed).sample(range(len(every)), len(every))
+        works = (index for index in drawn if self._works(every[index]))
+        return tuple(every[index] for index in sorted(islice(works, count)))
 
     def _small(self, problem: Problem, largest: int) -> tuple[Problem, list[str]]:
         free = sum(name not in self.fixed for name in problem.sizes)
