@@ -74,7 +74,9 @@ def _found(source: str | os.PathLike[str] | Study, folders: Sequence[Path], data
 
 def _of_folder(folder: Path, folders: Sequence[Path]) -> Found:
     """Of kernels/, or of kernels/TASK."""
-    found = champions(folder) or [one for one in champions(folder.parent) if folder in one.path.parents]
+    found = champions(folder)
+    if not found and any(folder.glob("*/*.json")):
+        found = [one for one in champions(folder.parent) if folder in one.path.parents]
     names = sorted({one.problem.task for one in found})
     if len(names) != 1:
         hint = f"name one of its folders: {', '.join(names)}" if names else "`evo promote` keeps some"
