@@ -27,7 +27,7 @@ IMAGE_BYTES = 256 << 20
 """Memory for copies of what launches left, before they are looked at; always enough for one."""
 KEPT_BYTES, KEPT_PART = 1 << 30, 32
 """Memory that kept memories may take, or one part in so many of the GPU's if that is more; then the oldest
-give way. A search draws new lengths for a thousand trials, and to capture a look anew takes 3 ms."""
+give way, and a look that is captured anew takes 2 ms."""
 LARGEST_FLOP = 1e10
 """Problems with more work keep a GPU busy by themselves: their memories are not kept."""
 

@@ -8,7 +8,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -239,8 +239,3 @@ def _constant(node: ast.AST) -> Any:
         inner = _constant(node.operand)
         return None if inner is None else -inner
     return None
-
-
-def with_dtype(array: Array, dtype: str) -> Array:
-    """The array as another type."""
-    return replace(array, dtype=dtype)
