@@ -6,7 +6,7 @@ Rounds, samples, level and verdicts are evo's own.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from evo.confirm.rounds import SAMPLES
 from evo.timing.inputs import InputSets
 from evo.timing.statistics import LEVEL, standings
 from evo.timing.stopwatch import Call, Replay, Stopwatch, TimingSettings, launches_per_replay
-from evo.trial import Round
+from evo.trial import Round, Standing
 
 FINALISTS = 5
 LAUNCHES_WITH_EXTRA = 72
@@ -73,31 +73,36 @@ class Pairs:
         return Round("warm", seed, samples, {"base": base})
 
 
-def comparisons_of(bench: Bench, extra: Call | None = None, count: int = 300) -> dict[str, Any]:
-    """One kernel against itself, or against itself with extra work."""
+def comparisons_of(bench: Bench, extra: Call | None = None, count: int = 300) -> Iterator[dict[str, Any]]:
+    """One kernel against itself, or against itself with extra work: the score after each confirmation."""
     pairs = Pairs(bench, extra)
     names = [f"s/{i}" for i in range(FINALISTS)]
-    verdicts, ratios, widths = [], [], []
-    inputs: tuple[str, ...] = ()
+    found: list[Standing] = []
     for seed in range(count // FINALISTS):
         rounds = pairs.confirmation(seed + 1, ROUNDS["warm"])
-        inputs = rounds[0].inputs
-        for standing in (standings(rounds, names, ["base"])[name] for name in names):
-            assert standing.speedup is not None
-            assert standing.speedup_interval is not None
-            verdicts.append(standing.verdict)
-            ratios.append(standing.speedup)
-            widths.append(standing.speedup_interval.high - standing.speedup_interval.low)
+        every = standings(rounds, names, ["base"])
+        found += [every[name] for name in names]
+        yield {
+            "rounds": ROUNDS["warm"],
+            "samples": SAMPLES,
+            "level": LEVEL,
+            "inputs": list(rounds[0].inputs),
+            **score(found),
+        }
+
+
+def score(found: Sequence[Standing]) -> dict[str, Any]:
+    """How often the finalist was faster or slower, and how far the ratios lie apart."""
+    verdicts = [standing.verdict for standing in found]
+    ratios = [standing.speedup for standing in found if standing.speedup is not None]
+    intervals = [one.speedup_interval for one in found if one.speedup_interval is not None]
+    assert len(ratios) == len(intervals) == len(found)
     return {
-        "rounds": ROUNDS["warm"],
-        "samples": SAMPLES,
-        "level": LEVEL,
-        "inputs": list(inputs),
-        "comparisons": len(verdicts),
+        "comparisons": len(found),
         "faster": verdicts.count("faster"),
         "lost": verdicts.count("slower"),
         "median_ratio": float(np.median(ratios)),
         "lowest_ratio": min(ratios),
         "highest_ratio": max(ratios),
-        "median_interval_width": float(np.median(widths)),
+        "median_interval_width": float(np.median([one.high - one.low for one in intervals])),
     }

@@ -36,8 +36,9 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         cycles = max(1, round(c1 + (PLANTED - r1) * (c1 - c0) / (r1 - r0))) if r1 != r0 else c1
         tried.append((cycles, slowdown(bench, cycles)))
     cycles = min(tried, key=lambda one: abs(one[1] - PLANTED))[0]
-    found = comparisons_of(bench, spinner(bench, cycles), asked.comparisons)
-    yield {"planted": PLANTED, "cycles": cycles, "calibration": tried} | found
+    said = {"planted": PLANTED, "cycles": cycles, "calibration": tried}
+    for found in comparisons_of(bench, spinner(bench, cycles), asked.comparisons):
+        yield said | found
 
 
 def spinner(bench: Bench, cycles: int) -> Call:

@@ -18,4 +18,4 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    yield comparisons_of(Bench(), count=asked.comparisons)
+    yield from comparisons_of(Bench(), count=asked.comparisons)
