@@ -40,7 +40,7 @@ def test_a_task_of_a_persons_folder_is_served_on_a_gpu(evo: Evo, tmp_path: Path,
     ranked = json.loads(told("search", name, *templates, *problem, *words))
     assert ranked[0]["kind"] == "measured"
     best = f"s/{ranked[0]['number']}"
-    assert "GREEN" in told("show", best)
+    assert "· TIMED" in told("show", best)
     confirmed = json.loads(told("confirm", "s", "--top", "2", "--json"))
     assert confirmed
     (sheet,) = json.loads(told("bench", name, *templates, "--trial", best, *problem, "--json"))

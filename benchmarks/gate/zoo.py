@@ -16,7 +16,7 @@ from typing import Any
 
 from evo.device.open import choose_device
 from evo.report.checks import zoo_line, zoo_summary
-from evo.selftest.zoo import FLAWLESS, Zoo
+from evo.selftest.zoo import Zoo
 from evo.selftest.zoo_run import Finding, try_zoo
 from evo.task import load_task
 
@@ -47,8 +47,8 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def counted(findings: Sequence[Finding]) -> dict[str, Any]:
     """The counts, then each finding."""
-    honest = [f for f in findings if f.says == FLAWLESS]
-    planted = [f for f in findings if f.says != FLAWLESS]
+    honest = [f for f in findings if f.honest]
+    planted = [f for f in findings if not f.honest]
     return {
         "planted": len(planted),
         "refused": sum(f.right for f in planted),

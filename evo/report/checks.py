@@ -9,7 +9,6 @@ from rich.console import Console
 
 from evo.device.open import is_gpu
 from evo.report import Column, Facts, Table, cases_text, duration
-from evo.selftest.zoo import FLAWLESS
 
 if TYPE_CHECKING:
     from evo.selftest.mutant_results import MutantResult
@@ -27,8 +26,8 @@ def zoo_line(finding: ZooFinding) -> str:
 
 def zoo_summary(findings: Sequence[ZooFinding]) -> str:
     """The catch rate and the false alarms."""
-    honest = [f for f in findings if f.says == FLAWLESS]
-    planted = [f for f in findings if f.says != FLAWLESS]
+    honest = [f for f in findings if f.honest]
+    planted = [f for f in findings if not f.honest]
     caught, passed = sum(f.right for f in planted), sum(f.right for f in honest)
     reasoned = sum(f.reasoned for f in planted)
     late = sum(f.right and f.stage == "finalists" for f in planted)

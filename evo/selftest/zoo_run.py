@@ -55,6 +55,11 @@ class Finding:
     cases_planned: int | None = None
     stage: Stage = "candidates"
 
+    @property
+    def honest(self) -> bool:
+        """Whether the kernel should be GREEN."""
+        return self.right == (self.outcome == Outcome.GREEN)
+
 
 def try_zoo(
     zoo: Zoo,
