@@ -152,6 +152,8 @@ class Child:
         self.ready = False
         """Whether the program is made; known when `receive` or `ask` heard of it."""
         self._ended = False
+        self._unheard = 0
+        """Answers on their way to questions of `tell`."""
         spare = spare or Spare(alone=alone, file_bytes=file_bytes, env=env)
         self._process, self._connection, self._log = spare.process, spare.connection, spare.log
         with contextlib.suppress(OSError):  # it died already: `death` will tell
@@ -180,6 +182,11 @@ class Child:
         with contextlib.suppress(OSError):  # as above
             self._connection.send((method, args))
 
+    def tell(self, method: str, *args: object) -> None:
+        """Asks without waiting; the next `ask` passes over the answer."""
+        self.send(method, *args)
+        self._unheard += 1
+
     def receive(self) -> Iterator[Answer | Said]:
         """What has arrived. Raises what the program raised: an EvoError as it is, else ChildError."""
         while not self._ended:
@@ -205,8 +212,9 @@ class Child:
         while True:
             dead = self.dead  # asked first: its answer may be on the way when it dies
             for message in self.receive():
-                if isinstance(message, Answer):
+                if isinstance(message, Answer) and not self._unheard:
                     return message.value
+                self._unheard -= isinstance(message, Answer)
             if dead:
                 error = self.death()
                 self.close()

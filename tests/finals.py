@@ -48,6 +48,8 @@ class SimulatedWorker:
     versions: Mapping[str, str] = field(default_factory=lambda: {"x": "1"})
     finalists: dict[str, Candidate] = field(default_factory=dict)
     expected: list[str] = field(default_factory=list)
+    seeds: dict[str, list[int]] = field(default_factory=dict)
+    """Of the thorough gates that it was told of, and then asked for, by finalist."""
     asked: list[str] = field(default_factory=list)
     held: int = 0
 
@@ -60,10 +62,14 @@ class SimulatedWorker:
 
     def expect(self, coming: Sequence[GateRequest]) -> None:
         self.expected += [name for name, _, _ in coming]
+        for name, _, seed in coming:
+            self.seeds.setdefault(name, []).append(seed)
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         time.sleep(self.seconds)
         self.asked.append(f"gate {name} {'thoroughly' if thorough else 'quickly'}")
+        if thorough:
+            self.seeds.setdefault(name, []).append(seed)
         if name in self.red:
             raise Red("row error", "wrong at L = 7", "o[3, 1]")
         self.finalists[name] = candidate

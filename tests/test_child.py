@@ -161,6 +161,15 @@ def test_two_questions_at_hand_and_reports_in_between(child: Child) -> None:
     assert child.ready
 
 
+def test_nobody_waits_for_what_is_only_told(child: Child) -> None:
+    began = time.monotonic()
+    child.tell("sleep", 0.2)
+    child.tell("twice", 1)
+    assert time.monotonic() - began < 0.2
+    assert child.ask("twice", 3, deadline=10) == 6
+    assert child.ask("twice", 4, deadline=10) == 8
+
+
 def test_a_program_that_is_used_up_ends_after_its_answer(child: Child) -> None:
     child.send("retire")
     child.send("twice", 1)

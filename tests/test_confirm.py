@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -310,6 +311,7 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
 
         def appear(left_s: float) -> SimulatedWorker:
             given.append(left_s)
+            assert "confirming" not in {p.phase for p in seen}, "it prepares itself while the search goes on"
             return worker
 
         workers = LandscapeWorkers(seconds=0.02)
@@ -320,6 +322,8 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
     assert result.stopped == "budget"
     assert result.confirmation is not None
     assert result.best[0].kind == "confirmed"
+    assert worker.expected
+    assert all(len(set(seeds)) == 1 for seeds in worker.seeds.values()), "what was checked ahead is asked for"
     steps = [p.step for p in seen if p.phase == "confirming"]
     assert steps[0].startswith("gating finalist 1 of 5")
     assert any(step.startswith("warm round") for step in steps)
@@ -359,6 +363,18 @@ def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidat
         with pytest.raises(Hung):
             ask(worker, "hang")
         assert not worker.loaded
+
+
+def test_a_worker_that_died_before_it_was_asked_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
+    worker, candidate = wild
+    with closing(worker):
+        worker.expect([("s/1", candidate, 1)])
+        assert worker._child is not None
+        os.kill(worker._child.pid, signal.SIGKILL)
+        while not worker._child.dead:
+            time.sleep(0.01)
+        worker.gate("s/1", candidate, 1, True)
+        assert worker.loaded == ("s/1",)
 
 
 def test_a_bug_of_ours_is_none_of_a_finalist(wild: tuple[WorkerProcess, Candidate]) -> None:

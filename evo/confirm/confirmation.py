@@ -57,6 +57,22 @@ class Step:
     text: str
 
 
+def fresh_seed() -> int:
+    """A seed that nothing follows from: what the search used is not used again."""
+    return random.SystemRandom().randrange(1 << 31)
+
+
+def gate_request(store: Store, study: str, number: int, seed: int) -> GateRequest:
+    """What the worker is asked for a finalist of the confirmation with this seed."""
+    name = f"{study}/{number}"
+    return name, store.trial(name).candidate, _seed(seed, "gate", number)
+
+
+def _seed(seed: int, what: str, number: int) -> int:
+    """Seeds of a confirmation follow from its own, which is stored."""
+    return random.Random(f"{seed} {what} {number}").randrange(1 << 31)
+
+
 def never(_needs_s: float) -> bool:
     """Nothing ends this confirmation early."""
     return False
@@ -71,13 +87,15 @@ def confirm(
     afresh: bool = False,
     over: Callable[[float], bool] = never,
     watch: Callable[[Step], None] = lambda _: None,
+    seed: int | None = None,
 ) -> Confirmation | None:
     """Confirms the `top` trials of `study`, or goes on with the confirmation that was begun.
 
     A finished one of the very same trials is given back as it is, unless `afresh`. `over` is asked between
     steps whether there is no time for the seconds that the next one needs; where that ends the work before
-    FEWEST_ROUNDS, the confirmation stays unfinished. None if the study
-    has no timed trial. Raises MachineError where the process dies again and again and no kernel is to blame.
+    FEWEST_ROUNDS, the confirmation stays unfinished. `seed`: of a new one (default: a fresh one). None if
+    the study has no timed trial. Raises MachineError where the process dies again and again and no kernel is
+    to blame.
     """
     contenders = store.confirmations.contenders(study, SUBSTITUTES * top)
     if not contenders:
@@ -94,8 +112,7 @@ def confirm(
     )
     if found is None or not resumable:
         environment = store.environment(around.device, around.compiler, around.versions)
-        seed = random.SystemRandom().randrange(1 << 31)  # fresh: what the search used is not used again
-        found = store.confirmations.begin(study, top, seed, environment)
+        found = store.confirmations.begin(study, top, fresh_seed() if seed is None else seed, environment)
     return _Confirming(found, study.ranking, store, worker, over, watch).run(contenders)
 
 
@@ -151,8 +168,7 @@ class _Confirming:
                 self._add(number)
 
     def _request(self, number: int) -> GateRequest:
-        name = f"{self._of.study}/{number}"
-        return name, self._store.trial(name).candidate, self._seed("gate", number)
+        return gate_request(self._store, self._of.study, number, self._of.seed)
 
     def _add(self, number: int) -> None:
         confirmations = self._store.confirmations
@@ -233,5 +249,4 @@ class _Confirming:
         return confirmations.conclude(self._of, found, skipped, kernels)
 
     def _seed(self, what: str, number: int) -> int:
-        """Seeds of a confirmation follow from its own, which is stored."""
-        return random.Random(f"{self._of.seed} {what} {number}").randrange(1 << 31)
+        return _seed(self._of.seed, what, number)

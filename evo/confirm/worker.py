@@ -7,6 +7,7 @@ After a hang or a death the next question goes to a new process, in which no fin
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -172,16 +173,16 @@ class Emulators:
     def __init__(self, spec: EvaluatorSpec) -> None:
         # a GPU has run the whole plan: what is too slow for all of it here is judged by what runs
         self._spec = replace(spec, device="emulator", problem=None, accept_unproven=True)
-        self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2))
-        self._said: dict[str, Future[str]] = {}
+        self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), initializer=_give_way)
+        self._said: dict[tuple[str, int], Future[str]] = {}
         self._idle: SimpleQueue[Evaluator] = SimpleQueue()
 
     def ask(self, name: str, candidate: Candidate, seed: int) -> Future[str]:
         """What the emulator says of a finalist that is clean, or why it was not asked; the CandidateError
-        of one that is not. Asked once."""
-        if name not in self._said:
-            self._said[name] = self._threads.submit(self._emulate, candidate, seed)
-        return self._said[name]
+        of one that is not. Asked once of each seed."""
+        if (name, seed) not in self._said:
+            self._said[name, seed] = self._threads.submit(self._emulate, candidate, seed)
+        return self._said[name, seed]
 
     def _emulate(self, candidate: Candidate, seed: int) -> str:
         try:
@@ -200,6 +201,11 @@ class Emulators:
         self._threads.shutdown(cancel_futures=True)
         while not self._idle.empty():
             self._idle.get().close()
+
+
+def _give_way() -> None:
+    """For a thread: whatever else the machine does comes first. A search may still be going on."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 class EmulatorAhead:
@@ -305,7 +311,9 @@ class WorkerProcess:
         return found
 
     def expect(self, coming: Sequence[GateRequest]) -> None:
-        self._ask("expect", tuple(coming))
+        """Does not wait, not even for the process to start."""
+        self._child = self._child or Child(_worker, self._spec)
+        self._child.tell("expect", tuple(coming))
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         found: tuple[CaseError, ...] = self._ask("gate", name, candidate, seed, thorough)
@@ -341,6 +349,8 @@ class WorkerProcess:
             self._child = None
 
     def _ask(self, method: str, *words: object) -> Any:
+        if self._child is not None and self._child.dead and not self._loaded:
+            self.close()  # it died while nothing was asked of it but to prepare
         if self._child is None:
             self._child = Child(_worker, self._spec)
         try:

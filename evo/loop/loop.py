@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from evo.confirm import Step, confirm, reserve_s
+from evo.confirm import Ahead, Step, confirm, reserve_s
 from evo.errors import BadTemplate, NothingFound, StoreError, Unrenderable
 from evo.evaluate import failed
 from evo.loop.dead_parameters import DeadParameter, dead_parameters
@@ -109,18 +109,18 @@ def search(
     database cannot be written (what is stored stays), UsageError when another process searches this study,
     BadTemplate when templates failed at UNRENDERABLE_IN_A_ROW points in a row.
     """
-    with _closing(workers), interrupts() as interrupted:
+    with _closing(workers), Ahead(study, store, confirm_with) as ahead, interrupts() as interrupted:
         clock = Clock(
             store.claim(study, workers.capacity, study.budget_s, study.rate),
             reserve_s(study.budget_s) if confirm_with else 0.0,
         )
         status = "failed"
         try:
-            loop = _Loop(clock, store, spaces, workers, on_progress, patience)
+            loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience)
             stopped = loop.run(interrupted)
             if confirm_with and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
-                stopped = loop.confirm(confirm_with, interrupted) or stopped
+                stopped = loop.confirm(interrupted) or stopped
             status = _STATUS.get(stopped, stopped)
         except KeyboardInterrupt:
             status = "interrupted"
@@ -144,11 +144,12 @@ class _Loop:
         store: Store,
         spaces: Mapping[str, SearchSpace],
         workers: Workers,
+        ahead: Ahead,
         on_progress: Callable[[Progress], None],
         patience: int,
     ) -> None:
         study = clock.study
-        self._clock, self._study = clock, study
+        self._clock, self._study, self._ahead = clock, study, ahead
         self._store, self._spaces, self._workers, self._on_progress = store, spaces, workers, on_progress
         self._history = History(store.rows(study), self._stored)
         self._rows = self._history.rows
@@ -174,10 +175,9 @@ class _Loop:
                 return self._finish(stopped)
             self._submit(interrupted)
             self._gather(TICK_S)
+            self._ahead.look(self._clock.left_s)
 
-    def confirm(
-        self, confirm_with: Callable[[float], ConfirmWorker], interrupted: Callable[[], bool]
-    ) -> Stopped | None:
+    def confirm(self, interrupted: Callable[[], bool]) -> Stopped | None:
         """Confirms the best trials within what is left of the budget; "interrupted" where a person did so."""
         clock = self._clock
 
@@ -188,8 +188,8 @@ class _Loop:
         def over(needs_s: float) -> bool:
             return interrupted() or clock.left_s <= needs_s
 
-        with closing(confirm_with(clock.left_s)) as worker:
-            self._confirmation = confirm(self._study, self._store, worker, over=over, watch=watch)
+        worker, seed = self._ahead.worker(clock.left_s), self._ahead.seed
+        self._confirmation = confirm(self._study, self._store, worker, over=over, watch=watch, seed=seed)
         return "interrupted" if interrupted() else None
 
     def result(self, stopped: Stopped) -> SearchResult:

@@ -1,0 +1,63 @@
+"""A confirmation's worker that starts while the search still goes on.
+
+Two parts of a confirmation need no quiet GPU: its process imports torch and sets itself up, and the emulator
+checks the finalists. On an H200 they took 8 s and more of the seconds that a search of a minute keeps for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from evo.confirm.confirmation import TOP, fresh_seed, gate_request, reserve_s
+from evo.store import Store
+from evo.study import Study
+
+if TYPE_CHECKING:
+    from evo.confirm.worker import ConfirmWorker
+
+LEAD_S = 15.0
+"""So long before its search ends the worker starts."""
+LOOK_S = 1.0
+"""How often it is looked who leads."""
+
+
+class Ahead:
+    """The worker of a confirmation that is to come. `make` makes it of the seconds that it will have; None
+    where nothing will be confirmed. Closes what it made."""
+
+    def __init__(self, study: Study, store: Store, make: Callable[[float], ConfirmWorker] | None) -> None:
+        self._study, self._store, self._make = study, store, make
+        self.seed = fresh_seed()
+        """Of the confirmation: what is checked ahead is what it will ask for."""
+        self._expected: set[int] = set()
+        self._looked = float("-inf")
+        self._worker: ConfirmWorker | None = None
+
+    def look(self, left_s: float) -> None:
+        """Has those checked that lead the study, which has `left_s` seconds left. Does not wait."""
+        reserve = reserve_s(self._study.budget_s)
+        if self._make is None or left_s > reserve + LEAD_S or time.monotonic() < self._looked + LOOK_S:
+            return
+        self._looked = time.monotonic()
+        leading = self._store.confirmations.contenders(self._study, TOP)
+        coming = [number for number in leading if number not in self._expected]
+        if coming:
+            self._expected |= {*coming}
+            requests = [gate_request(self._store, self._study.name, number, self.seed) for number in coming]
+            self.worker(reserve).expect(requests)
+
+    def worker(self, left_s: float) -> ConfirmWorker:
+        """The worker; it is made now, of `left_s`, where it has not been made before."""
+        if self._worker is None:
+            assert self._make is not None
+            self._worker = self._make(left_s)
+        return self._worker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
