@@ -1,0 +1,122 @@
+"""Row kernels over shapes: the best of a short search from nothing, beside the baselines and a copy.
+
+For each shape a search of its own database; then its best kernel and the baselines in turns in one process,
+by `evo bench`; then `copy_` of so many bytes that it moves as many as the operator must. `default_us` is what
+the search took of the point that the best one's template begins with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import evo_json
+from benchmarks.record import ROOT
+from evo.device.open import real_gpu
+from evo.gpu import Limits
+from evo.store import Store
+from evo.task import load_module, load_task
+from evo.template import load_template
+from evo.trial import Problem
+
+PROTOCOL = """evo search of each shape from an empty store; evo bench of its best kernel: warm L2, graph
+replays, rounds in turns with every baseline on every timing input, medians; copy: torch's copy_ of as many
+bytes in graph replays, the median, right after"""
+GPU = True
+SHAPES = (
+    "rmsnorm 2048,16384 bf16", "rmsnorm 32768,4096 bf16", "rmsnorm 32768,16384 bf16",
+    "rmsnorm 16384,131072 bf16", "rmsnorm 1,16384 bf16", "rmsnorm 1,4096 bf16",
+    "rmsnorm 2048,4096 bf16 residual", "layernorm 2048,4096 fp16", "softmax 8192,262144 bf16",
+    "softmax 16384,131072 bf16", "softmax 32768,1024 bf16", "cross_entropy 32768,65536 bf16",
+    "cross_entropy 8192,262144 bf16",
+)  # fmt: skip
+"""Task, rows and columns, storage type, flags."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--budget", default="60s", help="of each search")
+    parser.add_argument("--rounds", type=int, default=10, help="of evo bench")
+    parser.add_argument("--quick", action="store_true", help="without baselines that are compiled first")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="SHAPE", help=f"of: {'; '.join(SHAPES)}"
+    )
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    found: dict[str, Any] = {}
+    for shape in asked.only or SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                found[shape] = measured(shape, asked, Path(folder) / "evo.db")
+            except SystemExit as failed:  # a command's; its own words are on stderr
+                found[shape] = {"failed": str(failed)}
+        yield {"shapes": found}
+
+
+def measured(shape: str, asked: argparse.Namespace, database: Path) -> dict[str, Any]:
+    """One shape; what could not be had is missing."""
+    task, sizes, dtype, *flags = shape.split()
+    problem = load_task(task).problem(sizes, dtype, **dict.fromkeys(flags, True))
+    words = ["--shape", sizes, "--dtype", dtype, *(w for flag in flags for w in ("--flag", flag))]
+    words += ["--database", str(database)]
+    search = ["--study", "s", "--budget", asked.budget]
+    best = evo_json("search", task, *words, *search)[0]
+    name = f"{best['study']}/{best['number']}"
+    quick = ["--quick"] if asked.quick else []
+    (sheet,) = evo_json("bench", task, *words, "--trial", name, "--rounds", str(asked.rounds), *quick)
+    nbytes = load_task(task).nbytes(problem)
+    return {
+        "best": {key: best[key] for key in ("template", "point", "kind", "median_us", "number")},
+        "trials": count(database),
+        "default_us": default_us(database, best["template"], problem),
+        "us": {entrant: worst(standing) for entrant, standing in sheet["standings"].items()},
+        "standing": sheet["standings"].get(name),
+        "absent": sheet["absent"],
+        "bytes": nbytes,
+        "copy_us": copy_us(nbytes),
+    }
+
+
+def worst(standing: Mapping[str, Any]) -> float:
+    """The median on the slowest timing input, µs."""
+    return float(max(time["median_us"] for time in standing["times"].values()))
+
+
+def count(database: Path) -> int:
+    with Store(database) as store:
+        return sum(store.count(store.study("s")).values())
+
+
+def default_us(database: Path, name: str, problem: Problem) -> float | None:
+    """What the search took of the point that a template begins with."""
+    template = load_template(load_task(problem.task), name)
+    default = template.space.default_for(problem, Limits.of(real_gpu("cuda:0")))
+    with Store(database) as store:
+        rows = store.rows(store.study("s"))
+    times = [row.median_us for row in rows if row.template == name and dict(row.point) == dict(default)]
+    return next((time for time in times if time is not None), None)
+
+
+def copy_us(nbytes: int) -> float:
+    """Median of torch's copy of `nbytes` / 2 bytes, which moves `nbytes`."""
+    import numpy as np
+    import torch
+
+    from evo.device.cuda import CudaDevice
+    from evo.timing.stopwatch import Stopwatch, TimingSettings, launches_per_replay
+
+    clone = load_module(ROOT / "templates" / "include" / "row" / "baselines.py").clone
+    device, settings = CudaDevice(), TimingSettings()
+    with torch.no_grad(), device.alone():
+        watch = Stopwatch(device, settings)
+        calls = [clone(nbytes)]
+        replay = watch.capture(calls, launches_per_replay(watch.estimate(calls), settings))
+        watch.settle()
+        watch.sample([replay], 5)
+        (samples,) = watch.sample([replay], 20)
+    del calls, replay
+    torch.cuda.empty_cache()
+    return float(np.median(samples))
