@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from finals import SimulatedWorker, WildSpec
+from finals import SimulatedWorker
 from landscape import PROBLEM, LandscapeWorkers, new_study, spaces_of
 from rich.console import Console
 from test_timing_gpu import needs_gpu
@@ -23,16 +22,16 @@ from test_timing_gpu import needs_gpu
 import evo.confirm
 from evo.cli.explain import ended
 from evo.confirm import confirm, reserve_s
-from evo.confirm.rounds import IMPATIENT, Fallen
+from evo.confirm.rounds import IMPATIENT
 from evo.confirm.worker import WorkerProcess
-from evo.errors import Crashed, Hung, MachineError, Red
+from evo.errors import MachineError
 from evo.loop import Progress, search
 from evo.report.confirmed import confirmation_tables, unconfirmed_lines
 from evo.report.trial import trial_page
 from evo.store import Confirmation, Store
 from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, LEVEL
-from evo.trial import Candidate, Round
+from evo.trial import Round
 
 
 @pytest.fixture(scope="module")
@@ -327,60 +326,6 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
     steps = [p.step for p in seen if p.phase == "confirming"]
     assert steps[0].startswith("gating finalist 1 of 5")
     assert any(step.startswith("warm round") for step in steps)
-
-
-# ---- the process
-
-
-def ask(worker: WorkerProcess, protocol: str, name: str = "s/1") -> Round:
-    return worker.round(protocol, 1, [name])
-
-
-@pytest.fixture
-def wild(searched: Path) -> tuple[WorkerProcess, Candidate]:
-    with Store(searched) as store:
-        candidate = store.trial("land-1/0").candidate
-    return WorkerProcess(WildSpec(), answer_s=20), candidate
-
-
-def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
-    worker, candidate = wild
-    with closing(worker):
-        worker.gate("s/1", candidate, 1, True)
-        assert worker.loaded == ("s/1",)
-        assert ask(worker, "warm").samples_us["s/1"]
-        with pytest.raises(Fallen) as fallen:
-            ask(worker, "fall")
-        assert fallen.value.name == "s/1"
-        assert isinstance(fallen.value.error, Red)
-        assert worker.loaded == ("s/1",), "the process lives"
-        with pytest.raises(Crashed, match="SIGKILL") as crashed:
-            ask(worker, "die")
-        assert "last words" in crashed.value.detail
-        assert not worker.loaded
-        worker.gate("s/1", candidate, 1, False)
-        worker._answer_s = 0.5
-        with pytest.raises(Hung):
-            ask(worker, "hang")
-        assert not worker.loaded
-
-
-def test_a_worker_that_died_before_it_was_asked_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
-    worker, candidate = wild
-    with closing(worker):
-        worker.expect([("s/1", candidate, 1)])
-        assert worker._child is not None
-        os.kill(worker._child.pid, signal.SIGKILL)
-        while not worker._child.dead:
-            time.sleep(0.01)
-        worker.gate("s/1", candidate, 1, True)
-        assert worker.loaded == ("s/1",)
-
-
-def test_a_bug_of_ours_is_none_of_a_finalist(wild: tuple[WorkerProcess, Candidate]) -> None:
-    worker, _ = wild
-    with closing(worker), pytest.raises(Exception, match="ZeroDivisionError"):
-        ask(worker, "bug")
 
 
 # ---- on a GPU

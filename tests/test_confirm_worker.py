@@ -1,24 +1,30 @@
-"""What only the emulator can say of a finalist, and that none is loaded without it."""
+"""The confirm worker: what the emulator says of a finalist, and a process that hangs or dies."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from finals import WildSpec
 
 from evo.cache import default_folder
-from evo.confirm.worker import EmulatorAhead, GpuWorker, emulate
+from evo.confirm.rounds import Fallen
+from evo.confirm.worker import EmulatorAhead, GpuWorker, WorkerProcess, emulate
 from evo.device.synchronous import SynchronousDevice
-from evo.errors import MachineError, Red
+from evo.errors import Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
 from evo.task import Task, load_task
 from evo.template import load_template
-from evo.trial import Candidate
+from evo.trial import Candidate, Round
 
 TASK = load_task("attention")
 GPU = target("sm_89")
@@ -139,3 +145,55 @@ def test_an_emulator_ahead_is_one_process_that_ends_with_it() -> None:
     (child,) = set(psutil.Process().children()) - before
     ahead.close()
     assert not child.is_running()
+
+
+# ---- the process
+
+
+def ask(worker: WorkerProcess, protocol: str, name: str = "s/1") -> Round:
+    return worker.round(protocol, 1, [name])
+
+
+@pytest.fixture
+def wild() -> tuple[WorkerProcess, Candidate]:
+    return WorkerProcess(WildSpec(), answer_s=20), finalist()
+
+
+def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
+    worker, candidate = wild
+    with closing(worker):
+        worker.gate("s/1", candidate, 1, True)
+        assert worker.loaded == ("s/1",)
+        assert ask(worker, "warm").samples_us["s/1"]
+        with pytest.raises(Fallen) as fallen:
+            ask(worker, "fall")
+        assert fallen.value.name == "s/1"
+        assert isinstance(fallen.value.error, Red)
+        assert worker.loaded == ("s/1",), "the process lives"
+        with pytest.raises(Crashed, match="SIGKILL") as crashed:
+            ask(worker, "die")
+        assert "last words" in crashed.value.detail
+        assert not worker.loaded
+        worker.gate("s/1", candidate, 1, False)
+        worker._answer_s = 0.5
+        with pytest.raises(Hung):
+            ask(worker, "hang")
+        assert not worker.loaded
+
+
+def test_a_worker_that_died_before_it_was_asked_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
+    worker, candidate = wild
+    with closing(worker):
+        worker.expect([("s/1", candidate, 1)])
+        assert worker._child is not None
+        os.kill(worker._child.pid, signal.SIGKILL)
+        while not worker._child.dead:
+            time.sleep(0.01)
+        worker.gate("s/1", candidate, 1, True)
+        assert worker.loaded == ("s/1",)
+
+
+def test_a_bug_of_ours_is_none_of_a_finalist(wild: tuple[WorkerProcess, Candidate]) -> None:
+    worker, _ = wild
+    with closing(worker), pytest.raises(Exception, match="ZeroDivisionError"):
+        ask(worker, "bug")

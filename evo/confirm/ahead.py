@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LEAD_S = 15.0
 """So long before its search ends the worker starts."""
 LOOK_S = 1.0
-"""How often it is looked who leads."""
+"""The least time between two looks at the best trials."""
 
 
 class Ahead:
