@@ -156,7 +156,8 @@ def ask(worker: WorkerProcess, protocol: str, name: str = "s/1") -> Round:
 
 @pytest.fixture
 def wild() -> tuple[WorkerProcess, Candidate]:
-    return WorkerProcess(WildSpec(), answer_s=20), finalist()
+    candidate = replace(finalist(), point={"rows": 64, "columns": 64, "stages": 2, "wide": True})
+    return WorkerProcess(WildSpec(), answer_s=20), candidate
 
 
 def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
