@@ -210,7 +210,7 @@ TASK_FOLDERS = [ROOT / "tests/toys"]
 WORDS_OF_THE_FIELD = {
     *("at", "bias", "columns", "eager", "efficient", "gap", "low", "math", "rows", "scale", "small", "total"),
     *("equal", "labels", "log", "loss", "normal", "ones", "seeds", "uniform", "weight", "zeros"),
-    *("batch", "growing", "huge", "integers", "layout", "matmul", "offset", "out", "square"),
+    *("batch", "growing", "huge", "integers", "layout", "matmul", "offset", "out", "scales", "square"),
 }
 """What tasks call something, and the engine something else: looked for where a problem or tensors are asked
 for it, and not elsewhere."""

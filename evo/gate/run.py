@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -275,13 +275,18 @@ class Run:
         exact, seed, where = self.deterministic, case.seed + 1, self.device.torch_device
         yield Relation("the same launch again", dict, dict, exact)
         for relation in self.task.relations(case.problem):
-            yield replace(relation, exact=relation.exact and exact)
+            change = partial(self._changed, case.problem, relation)
+            yield replace(relation, change=change, exact=relation.exact and exact)
         yield Relation(
             "other inputs",
             lambda _: self.task.inputs(case.problem, case.family, seed, where),
             lambda _: {},
         )
         yield Relation("the same launch after others", dict, dict, exact)
+
+    def _changed(self, problem: Problem, relation: Relation, inputs: Tensors) -> dict[str, Tensor]:
+        """What a relation makes of inputs, packed anew."""
+        return self.task.packed(problem, relation.change(inputs))
 
     def _refuse_unrelated(
         self,

@@ -1,5 +1,6 @@
 """What is to be computed: tasks, the tensors that they declare, and the files that define them."""
 
+from evo.task.baselines import Baseline, Fallback, Tunable
 from evo.task.families import Families
 from evo.task.loading import (
     blame,
@@ -10,16 +11,14 @@ from evo.task.loading import (
     load_task,
     template_folders,
 )
+from evo.task.packing import Packing
 from evo.task.relations import Relation
 from evo.task.task import (
     DEFAULT_TILE,
     LARGEST_TILE,
-    Baseline,
-    Fallback,
     Flag,
     Task,
     Tolerance,
-    Tunable,
 )
 from evo.task.tensors import BufferSpec, DeclaredTensor, In, InOut, Out, Tensors
 
@@ -35,6 +34,7 @@ __all__ = [
     "In",
     "InOut",
     "Out",
+    "Packing",
     "Relation",
     "Task",
     "Tensors",

@@ -277,6 +277,10 @@ def check_tensors(task: Task, path: Path) -> None:
         inputs = _inputs(author, problem, family)
         again = _inputs(author, problem, family)
         _check_named(author, "inputs", inputs, read, family)
+        for name, packing in task.packings.items():
+            hint = f"unpack of {name} gives back, bit for bit, what pack was given"
+            if wrong := author.ask("packings", partial(packing.broken, problem, inputs), hint):
+                author.refuse("packings", f"{name} does not hold {wrong} as it was ({family})", hint)
         for name, tensor in inputs.items():
             if not _same(tensor, again[name]):
                 hint = "draw from torch.Generator(device=torch_device).manual_seed(seed)"

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from evo.dtype import dtype_named
 from evo.errors import UsageError
+from evo.task.baselines import Baseline, Fallback
 from evo.task.families import Families
+from evo.task.packing import Packing
 from evo.task.relations import Relation, rows_apart
 from evo.task.tensors import (
     BufferSpec,
@@ -45,35 +47,6 @@ DEFAULT_TILE = 32
 ROUNDED_DRAWS = {True: 8, False: 4}
 """Computations that the honest one is chosen from, where sums are long and where not: the error of one may be
 small by luck."""
-Baseline = Callable[[Tensors], Any]
-"""An implementation to beat: it takes the inputs by name and returns the output."""
-
-
-@dataclass(frozen=True)
-class Fallback:
-    """What computes a problem that no kernel serves: its name for a person, and a call like a baseline's."""
-
-    name: str
-    run: Baseline
-
-
-class Tunable:
-    """A baseline with settings, of which none is the fastest everywhere: all `variants` compute the same.
-    evo.timing times them all, because the libraries' own tuning is luck where a call takes a few µs. Then it
-    says by `choose` which one the baseline is from now on. Until then it is the first."""
-
-    def __init__(self, variants: Mapping[str, Baseline]) -> None:
-        self.variants = dict(variants)
-        self.chosen: str | None = None
-        """The name of the variant that was chosen."""
-
-    def choose(self, name: str) -> None:
-        if name not in self.variants:
-            raise KeyError(name)
-        self.chosen = name
-
-    def __call__(self, inputs: Tensors) -> Any:
-        return self.variants[self.chosen or next(iter(self.variants))](inputs)
 
 
 @dataclass(frozen=True)
@@ -144,6 +117,8 @@ class Task:
     """Named sets of problems; the first problem of the first set is the task's example."""
     tensors: ClassVar[Mapping[str, DeclaredTensor]] = {}
     """What a kernel reads and writes, in the order of its arguments; or define `buffers`."""
+    packings: ClassVar[Mapping[str, Packing]] = {}
+    """More tensors that a kernel may read: what others hold, in an order that suits it (evo.task.packing)."""
     summed: ClassVar[tuple[str, ...]] = ()
     """Sizes along which kernels add up, besides those that inputs have and outputs have not."""
     fixed: ClassVar[tuple[str, ...]] = ()
@@ -222,8 +197,13 @@ class Task:
         raise NotImplementedError(f"task {self.name} defines neither compute nor reference")
 
     def buffers(self, problem: Problem) -> tuple[BufferSpec, ...]:
-        """Inputs and outputs, in the order of the kernel's arguments."""
-        return tuple(tensor.buffer(name, problem) for name, tensor in self.declared(problem).items())
+        """Inputs and outputs, in the order of the kernel's arguments; then what is packed."""
+        declared = tuple(tensor.buffer(name, problem) for name, tensor in self.declared(problem).items())
+        return declared + tuple(packing.buffer(name, problem) for name, packing in self.packings.items())
+
+    def packed(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
+        """The inputs with all of `packings`, made of them: an own `inputs` ends with this."""
+        return {**inputs, **{name: packing.pack(problem, inputs) for name, packing in self.packings.items()}}
 
     def declared(self, problem: Problem) -> dict[str, DeclaredTensor]:
         """Those of `tensors` that `problem` has."""
@@ -232,7 +212,7 @@ class Task:
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
         same values on one kind of device. By default those of evo.task.tensors."""
-        return draw(self.declared(problem), problem, family, seed, torch_device)
+        return self.packed(problem, draw(self.declared(problem), problem, family, seed, torch_device))
 
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
@@ -317,8 +297,9 @@ class Task:
         return sum(math.prod(buffer.shape) for buffer in self.buffers(problem))
 
     def nbytes(self, problem: Problem) -> int:
-        """Compulsory traffic: every input is read once, every output written once."""
-        return sum(b.nbytes * (b.read + b.written) for b in self.buffers(problem))
+        """Compulsory traffic: every input is read once, packed or not, every output written once."""
+        buffers = (b for b in self.buffers(problem) if b.name not in self.packings)
+        return sum(b.nbytes * (b.read + b.written) for b in buffers)
 
     # ---- what kernels are timed on
 
@@ -333,7 +314,8 @@ class Task:
         `timing_inputs`. By default its names are those of families; where `inputs` is the default too, no
         row has a trait of its own, for those are there to show mistakes."""
         if type(self).inputs is Task.inputs:
-            return draw(self.declared(problem), problem, name, seed, torch_device, mixed=False)
+            drawn = draw(self.declared(problem), problem, name, seed, torch_device, mixed=False)
+            return self.packed(problem, drawn)
         return self.inputs(problem, name, seed, torch_device)
 
     # ---- what the gate tries

@@ -84,6 +84,13 @@ class TaskTests:
                     assert tensor.is_contiguous()
                     assert torch.equal(tensor, same[name]), f"{family} is not a function of the seed"
 
+    def test_packed_inputs_hold_what_they_are_made_of(self, loaded: Task) -> None:
+        for problem in self.small_problems(loaded):
+            for family in loaded.families.names:
+                inputs = loaded.inputs(problem, family, 3, "cpu")
+                for name, packing in loaded.packings.items():
+                    assert packing.broken(problem, inputs) is None, f"{name} of {family} at {problem.key}"
+
     def test_inputs_are_finite_and_within_the_ranges_of_their_family(self, loaded: Task) -> None:
         assert set(loaded.ranges) <= set(loaded.families.names)
         for problem in self.small_problems(loaded):

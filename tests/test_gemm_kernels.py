@@ -1,0 +1,171 @@
+"""The templates of matrix products for few rows and for mma.sync: default points, code within its models,
+renders that do not move, and results that are right on the emulator.
+
+Golden renders live in tests/golden/; after an intended change write them anew with
+`python tests/test_gemm_kernels.py` and read the diff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
+from evo.errors import CandidateError, MachineError
+from evo.evaluate import EvaluatorSpec
+from evo.gpu import Limits, target
+from evo.space import Filling
+from evo.task import load_task
+from evo.template import Template, load_template
+from evo.testing import TaskTests, TemplateTests
+from evo.trial import Point, Problem, body_of
+
+GOLDEN = Path(__file__).parent / "golden"
+PROBLEMS: dict[tuple[str, str], tuple[tuple[str, dict[str, Any]], ...]] = {
+    ("gemm_w4a16", "w4a16"): (
+        ("1,8192,8192", {}), ("3,100,256", {"zeros": True}), ("24,8192,8192", {}),
+        ("64,7168,20480", {"zeros": True}), ("1,1,128", {}), ("8,8192,81920", {}),
+    ),
+}  # fmt: skip
+"""Problems of each kind that a template has code of its own for."""
+TEMPLATES = {(task, name): load_template(load_task(task), name) for task, name in PROBLEMS}
+GOLDENS: dict[str, tuple[str, str, str, dict[str, Any], Point]] = {
+    "gemm_w4a16_default": ("gemm_w4a16", "w4a16", "1,8192,8192", {}, {}),
+    "gemm_w4a16_split": (
+        "gemm_w4a16", "w4a16", "16,8192,8192", {"zeros": True},
+        {"split": 4, "strips": 2, "x_path": "ring", "scaled": "weights"},
+    ),
+}  # fmt: skip
+REACH = 40
+"""Registers beyond the model that ptxas takes at most where it is free to."""
+
+
+class TestGemmW4A16(TaskTests):
+    task, tiles = "gemm_w4a16", (16, 256)
+
+
+@pytest.mark.nvcc
+class TestW4A16(TemplateTests):
+    task, template, problems, points = "gemm_w4a16", "w4a16", ("1,64,512", "20,80,512"), 1
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    try:
+        found = find_compiler(None, Cache(default_folder()))
+    except MachineError as error:
+        pytest.skip(str(error))
+    with found:
+        yield found
+
+
+def problems_of(template: Template) -> list[Problem]:
+    task = template.task
+    return [task.problem(shape, **flags) for shape, flags in PROBLEMS[task.name, template.name]]
+
+
+@pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
+def test_there_is_a_point_to_begin_with_for_every_size(key: tuple[str, str]) -> None:
+    template = TEMPLATES[key]
+    for arch in ("sm_80", "sm_89", "sm_90a"):
+        limits = Limits.of(target(arch))
+        for problem in problems_of(template):
+            point = template.space.default_for(problem, limits)
+            refused = template.space.why_not(point, limits, problem)
+            assert refused is None, f"{arch} {problem.key} {dict(point)}: {refused}"
+
+
+@pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
+def test_every_value_of_every_parameter_is_feasible_somewhere(key: tuple[str, str]) -> None:
+    template, limits = TEMPLATES[key], Limits.of(target("sm_90a"))
+    left = {(p.name, value) for p in template.space.parameters for value in p.values}
+    for problem in problems_of(template):
+        feasible = template.space.feasible(limits, problem)
+        for i, parameter in enumerate(template.space.parameters):
+            left -= {(parameter.name, parameter.values[j]) for j in np.unique(feasible.indices[:, i])}
+    assert not left
+
+
+def check_compiled(template: Template, arch: str, compiler: Compiler, problem: Problem, count: int) -> None:
+    """Drawn points compile without warnings and static shared memory; none spills where there is room."""
+    feasible, rng = template.space.feasible(Limits.of(target(arch)), problem), np.random.default_rng(7)
+    for _ in range(count):
+        point = feasible.sample(rng)
+        candidate = template.candidate(point, problem)
+        found = compiler.compile(candidate.source, candidate.entry, arch).resources
+        cap = int(np.asarray(template._module.register_cap(Filling(point), problem)))
+        where = f"{arch} {problem.key} {dict(point)}: {found}"
+        assert not found.warnings, where
+        assert found.static_smem_bytes == 0, where
+        assert found.registers <= cap, where
+        model = float(np.asarray(template._module.registers(Filling(point), problem)))
+        if model + REACH <= cap:
+            assert found.spill_bytes == 0, f"model {model} {where}"
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
+def test_drawn_points_compile_within_their_models(key: tuple[str, str], compiler: Compiler) -> None:
+    check_compiled(TEMPLATES[key], "sm_89", compiler, problems_of(TEMPLATES[key])[0], 1)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
+def test_many_points_compile_within_their_models(key: tuple[str, str], compiler: Compiler) -> None:
+    for arch in ("sm_80", "sm_89", "sm_90a"):
+        for problem in problems_of(TEMPLATES[key]):
+            check_compiled(TEMPLATES[key], arch, compiler, problem, 6)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
+def test_many_points_are_green(key: tuple[str, str]) -> None:
+    """Drawn points of small problems of each kind, through the whole gate."""
+    template, limits, rng = TEMPLATES[key], Limits.of(target("sm_90a")), np.random.default_rng(11)
+    spec = EvaluatorSpec(key[0], "emulator", limits.gpu, limits, default_folder())
+    evaluator = spec.build()
+    try:
+        for problem in problems_of(template):
+            small = problem.replace(
+                **{n: min(problem[n], most) for n, most in SMALL.items() if n in problem.sizes}
+            )
+            feasible = template.space.feasible(limits, small)
+            for seed in range(6):
+                point = feasible.sample(rng)
+                try:
+                    evaluator.gate(template.candidate(point, small), seed, thorough=False)
+                except CandidateError as error:
+                    where = f"{small.key} {dict(point)} at {error.where}"
+                    pytest.fail(f"{error.outcome} {error.reason}: {error.detail}; {where}")
+    finally:
+        evaluator.close()
+
+
+SMALL = {"M": 96, "N": 160, "K": 1024}
+"""Sizes that one core takes through the gate in a few seconds."""
+
+
+def render(task: str, name: str, shape: str, flags: dict[str, Any], changes: Point) -> str:
+    template = TEMPLATES[task, name]
+    problem = template.task.problem(shape, **flags)
+    default = template.space.default_for(problem, Limits.of(target("sm_90a")))
+    return body_of(template.candidate({**default, **changes}, problem).source)
+
+
+@pytest.mark.parametrize("stem", GOLDENS)
+def test_renders_do_not_move(stem: str) -> None:
+    golden = GOLDEN / f"{stem}.cu"
+    assert golden.is_file(), "write it with: python tests/test_gemm_kernels.py"
+    assert render(*GOLDENS[stem]) == golden.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for stem, golden in GOLDENS.items():
+        (GOLDEN / f"{stem}.cu").write_text(render(*golden), encoding="utf-8")
