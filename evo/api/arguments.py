@@ -68,6 +68,8 @@ class Reader:
         }
         names = {spec.name for specs in self._specs.values() for spec in specs}
         self._own = names - set(task.flags)
+        self.names = tuple(sorted(names | set(task.flags)))
+        """Of all buffers and flags."""
 
     def read(self, places: tuple[Any, ...], out: Tensor | Outputs | None, named: Mapping[str, Any]) -> Call:
         """The call. UsageError where something is missing, unknown or no tensor, or lies elsewhere."""

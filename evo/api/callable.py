@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from evo.api.arguments import Call, Outputs, Reader, check_outputs
 from evo.api.kernel import problem_of_tensors
+from evo.api.known_calls import KnownCalls
 from evo.api.launching import Launcher, launcher_at
 from evo.api.operator import operators
 from evo.confirm.champions import Champion
@@ -95,6 +97,7 @@ class TaskKernel:
         self.champions = tuple(one for one in found if one.problem.task == task.name)
         self._folders, self._cache, self._nvcc, self._emulated = tuple(folders), cache, nvcc, emulated
         self._reader = Reader(task)
+        self._known = KnownCalls(self._reader.names, cache)
         self._served: dict[tuple[object, ...], _Served] = {}
         self._lock = threading.RLock()
         self._said: set[str] = set()
@@ -114,9 +117,16 @@ class TaskKernel:
 
         UsageError where the tensors are not the task's, and the first time within a CUDA graph's capture;
         NothingFound where there is no fallback."""
-        call = self._reader.read(tensors, out, named)
-        written = self._traced(call) if torch.compiler.is_compiling() else self._written(call)
-        return next(iter(written.values())) if len(written) == 1 else written
+        if is_compiling():
+            written = self._traced(self._reader.read(tensors, out, named))
+        else:
+            known = self._known.call(tensors, out, named)
+            if known is not None:
+                return known
+            call = self._reader.read(tensors, out, named)
+            written = self._written(call)
+            self._learn(call, tensors, out, named)
+        return _one_or_all(written)
 
     def explain(self, *tensors: Any, gpu: str | None = None, **named: Any) -> Explanation:
         """What would serve such a call and why, and why not the other champions; nothing is computed. `gpu`:
@@ -247,6 +257,13 @@ class TaskKernel:
             written[name] = value if given is None else given.copy_(value)
         return written
 
+    def _learn(self, call: Call, tensors: tuple[Any, ...], out: Any, named: dict[str, Any]) -> None:
+        """The next such call is known, if a champion served this one on a GPU."""
+        served = self._serve(call)
+        if served.loaded and not call.obstacle:
+            _, kernel, choice = served.loaded
+            self._known.add(kernel, choice.launch, served.specs, call, (tensors, out, named))
+
     def _say(self, why: str, fallback: str) -> None:
         """One line for each reason."""
         with self._lock:
@@ -268,9 +285,17 @@ class TaskKernel:
             made[name] = given.copy_(made[name])
         return {spec.name: made.get(spec.name, call.read.get(spec.name)) for spec in specs if spec.written}
 
-    def _run(self, read: Mapping[str, Tensor], flags: Mapping[str, Value]) -> Mapping[str, Tensor]:
-        """For an operator."""
-        return self._written(Call(read, {}, flags, {}, str(next(iter(read.values())).device)))
+    def _run(self, tensors: tuple[Tensor, ...], flags: dict[str, Value]) -> Any:
+        """For an operator, what `__call__` gives."""
+        known = self._known.call(tensors, None, flags)
+        if known is not None:
+            return known
+        names = [spec.name for spec in self._reader.buffers(flags) if spec.read]
+        read = dict(zip(names, tensors, strict=True))
+        call = Call(read, {}, flags, {}, str(tensors[0].device))
+        written = self._written(call)
+        self._learn(call, tensors, None, flags)
+        return _one_or_all(written)
 
     def _backward(
         self, read: Mapping[str, Tensor], flags: Mapping[str, Value], grads: Sequence[Tensor]
@@ -291,6 +316,10 @@ class TaskKernel:
             torch.zeros_like(x) if grad is None else grad.contiguous()
             for grad, x in zip(pulled, read.values(), strict=True)
         ]
+
+
+def _one_or_all(written: dict[str, Tensor]) -> Any:
+    return next(iter(written.values())) if len(written) == 1 else written
 
 
 def outputs_of(

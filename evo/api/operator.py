@@ -23,9 +23,9 @@ from evo.trial import Problem, Value
 _LIBRARY = torch.library.Library("evo", "FRAGMENT")
 _COUNTS: dict[str, itertools.count[int]] = {}
 
-Flags = Mapping[str, Value]
-Run = Callable[[Mapping[str, Tensor], Flags], Mapping[str, Tensor]]
-"""Computes the outputs by name from the tensors that are read."""
+Flags = dict[str, Value]
+Run = Callable[[tuple[Tensor, ...], Flags], Any]
+"""Computes what is written from the tensors that are read: one tensor, or several by name."""
 Backward = Callable[[Mapping[str, Tensor], Flags, Sequence[Tensor]], list[Tensor]]
 """The gradients of what is read, from those of the outputs."""
 
@@ -81,8 +81,15 @@ class _Operator:
         return dict(zip((spec.name for spec in self._read), tensors, strict=True))
 
     def _compute(self, *tensors: Tensor) -> Any:
+        if not torch.is_grad_enabled():
+            return self._computed(tensors)
         with torch.no_grad():
-            found = self._run(self._named(tensors), self._flags)
+            return self._computed(tensors)
+
+    def _computed(self, tensors: tuple[Tensor, ...]) -> Any:
+        found = self._run(tensors, self._flags)
+        if isinstance(found, Tensor):
+            return found.contiguous() if self._given else None
         return _several([found[spec.name].contiguous() for spec in self._given])
 
     def _fake(self, *tensors: Tensor) -> Any:

@@ -1,6 +1,7 @@
 """Compilers: CUDA source to cubin and PTX, what ptxas says of it, C++ to a library; and NVIDIA's tools."""
 
 from evo.compile.compiler import PARTS, Compiler, Part, find_compiler
+from evo.compile.extension import build_table_library
 from evo.compile.ninja import build_shared_library
 from evo.compile.places import places_read, undeclared
 from evo.compile.ptxas import assemble, disassemble, machine_code
@@ -14,6 +15,7 @@ __all__ = [
     "Toolkit",
     "assemble",
     "build_shared_library",
+    "build_table_library",
     "disassemble",
     "find_compiler",
     "find_tool",

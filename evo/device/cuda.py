@@ -67,6 +67,8 @@ class CudaDevice:
                 "install a torch built for CUDA: pip install torch",
             ) from error
         self._device = ask(self.driver.cuDeviceGet(index))
+        self.context = int(ask(self.driver.cuCtxGetCurrent()))
+        """The driver's handle of torch's context."""
         self.uuid = self._uuid()
         self.clocks = Nvml(self.uuid)
         self._lock = lock_of(self.uuid)
@@ -249,6 +251,10 @@ class CudaKernel:
     @property
     def binary(self) -> Binary:
         return self._binary
+
+    @property
+    def handles(self) -> tuple[int, int]:
+        return int(self._function), self.device.context
 
     def _refused(self, status: Any, reason: str) -> CandidateError | MachineError:
         """What an error of a call that does not wait means."""

@@ -54,6 +54,11 @@ class Kernel(Protocol):
         """Registers a thread: of the loaded code on a GPU, else what ptxas said."""
         ...
 
+    @property
+    def handles(self) -> tuple[int, int] | None:
+        """The driver's CUfunction and CUcontext; None where there is no driver."""
+        ...
+
     def ctas_resident(self, launch: LaunchConfig) -> int | None:
         """CTAs of `launch` that an SM holds at once, as the driver says; None where there is no driver."""
         ...

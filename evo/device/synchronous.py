@@ -81,6 +81,11 @@ class SynchronousKernel(Protocol):
         """What ptxas said."""
         return self.binary.resources.registers
 
+    @property
+    def handles(self) -> tuple[int, int] | None:
+        """There is no driver."""
+        return None
+
     def ctas_resident(self, launch: LaunchConfig) -> int | None:  # noqa: ARG002
         """There is no driver to ask."""
         return None

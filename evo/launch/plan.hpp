@@ -1,0 +1,156 @@
+// A call as it is seen, the plan of what is launched for it, and the table that finds the one by the other.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "abi.hpp"
+
+namespace evo {
+
+constexpr int kMostArguments = 24;
+constexpr int kMostWords = 192;
+constexpr int kMostParameters = 32;
+constexpr int kMostMaps = 6;
+constexpr int kMostOutputs = 8;
+constexpr Py_ssize_t kMostPlans = 4096;
+constexpr size_t kSlots = 8192;  // a power of two, twice as many as there are plans
+
+// ---- what a call is
+
+struct Seen {
+  PyObject* values[kMostArguments];  // borrowed of the caller
+  DLTensor tensors[kMostArguments];
+  bool is_tensor[kMostArguments];
+  bool aligned;
+  Py_ssize_t count;
+  DLDevice device;  // of the last tensor; a plan is for tensors on one
+  int words;
+  int64_t signature[kMostWords];
+
+  bool add(int64_t word) {
+    if (words == kMostWords) return false;
+    signature[words++] = word;
+    return true;
+  }
+};
+
+inline char* address_of(const DLTensor& tensor) {
+  return static_cast<char*>(tensor.data) + tensor.byte_offset;
+}
+
+inline int64_t bytes_of(const DLTensor& tensor) {
+  int64_t elements = 1;
+  for (int at = 0; at < tensor.ndim; ++at) elements *= tensor.shape[at];
+  return elements * ((tensor.dtype.bits * tensor.dtype.lanes + 7) / 8);
+}
+
+// Dense, not empty, and at a multiple of 16 bytes.
+inline bool is_plain(const DLTensor& tensor) {
+  int64_t stride = 1;
+  for (int at = tensor.ndim - 1; at >= 0; --at) {
+    if (tensor.shape[at] < 1) return false;
+    if (tensor.shape[at] != 1 && tensor.strides && tensor.strides[at] != stride) return false;
+    stride *= tensor.shape[at];
+  }
+  return reinterpret_cast<uintptr_t>(address_of(tensor)) % 16 == 0;
+}
+
+inline bool overlap(const DLTensor& a, const DLTensor& b) {
+  const char *first = address_of(a), *second = address_of(b);
+  return first < second + bytes_of(b) && second < first + bytes_of(a);
+}
+
+inline uint64_t hash_of(const int64_t* words, int count) {
+  uint64_t hash = 0x9E3779B97F4A7C15u;
+  for (int at = 0; at < count; ++at) {
+    hash = (hash ^ static_cast<uint64_t>(words[at])) * 0xFF51AFD7ED558CCDu;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+// ---- what is launched for it
+
+struct Parameter {
+  enum Kind { kPointer, kBytes, kMap } kind;
+  int source;  // of a pointer: an argument of the call, or, below 0, output -1 - source
+  unsigned char bytes[16];
+  TensorMap map;
+};
+
+struct Output {
+  int given;         // the argument that it is, or -1
+  int like;          // an argument of its shape and type, or -1
+  PyObject* kwargs;  // for torch.empty where there is none
+};
+
+struct Plan {
+  int references;
+  uint64_t hash;
+  int words;
+  int64_t* signature;
+  PyObject* keep;     // what must live as long as this may be launched
+  PyObject* results;  // ((name, source), ...)
+  void* function;
+  void* context;
+  LaunchConfig config;
+  LaunchAttribute attributes[2];
+  int parameters_count;
+  Parameter parameters[kMostParameters];
+  int outputs_count;
+  Output outputs[kMostOutputs];
+};
+
+inline void release(Plan* plan) {
+  if (!plan || --plan->references) return;
+  Py_XDECREF(plan->keep);
+  Py_XDECREF(plan->results);
+  for (int at = 0; at < plan->outputs_count; ++at) Py_XDECREF(plan->outputs[at].kwargs);
+  std::free(plan->signature);
+  std::free(plan);
+}
+
+struct Table {
+  PyObject_HEAD;
+  PyObject *tensor_type, *parameter_type, *empty, *empty_like, *is_grad_enabled, *names, *requires_grad,
+      *nothing;
+  const DLPackExchangeAPI* exchange;
+  Driver driver;
+  Plan** slots;
+  Py_ssize_t plans;
+};
+
+inline void forget(Table* table) {
+  if (table->slots)
+    for (size_t at = 0; at < kSlots; ++at) {
+      Plan* plan = table->slots[at];
+      table->slots[at] = nullptr;
+      release(plan);
+    }
+  table->plans = 0;
+}
+
+inline Plan* find(const Table* table, const Seen& seen) {
+  if (!table->slots) return nullptr;
+  const uint64_t hash = hash_of(seen.signature, seen.words);
+  for (size_t at = hash & (kSlots - 1);; at = (at + 1) & (kSlots - 1)) {
+    Plan* plan = table->slots[at];
+    if (!plan) return nullptr;
+    if (plan->hash == hash && plan->words == seen.words &&
+        !std::memcmp(plan->signature, seen.signature, sizeof(int64_t) * seen.words))
+      return plan;
+  }
+}
+
+inline void insert(Table* table, Plan* plan) {
+  size_t at = plan->hash & (kSlots - 1);
+  while (table->slots[at]) at = (at + 1) & (kSlots - 1);
+  table->slots[at] = plan;
+  ++table->plans;
+}
+
+}  // namespace evo

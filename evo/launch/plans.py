@@ -1,0 +1,90 @@
+"""What a table of known calls is told of a launch. Nothing here imports evo: a launch is the mapping that
+`LaunchConfig.to_json` writes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evo.launch.fast import Loaded
+
+_POINTER, _BYTES, _MAP = 0, 1, 2
+CODES = {
+    "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
+    "bool": "?", "fp16": "e", "f16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d",
+}  # fmt: skip
+"""The type of a number among a kernel's arguments -> its letter in `struct`. bf16 has none."""
+ELEMENTS = {
+    "u8": 0, "i8": 0, "bool": 0, "fp8": 0, "u16": 1, "i16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5,
+    "fp16": 6, "fp32": 7, "fp64": 8, "bf16": 9,
+}  # fmt: skip
+"""The type of a tensor map's elements -> CUtensorMapDataType."""
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Bytes -> CUtensorMapSwizzle."""
+_PROMOTION_256 = 3
+_RANKS = 5
+
+
+class Output(NamedTuple):
+    """An output of a call: the argument that it is, else the argument that has its shape and type (each by
+    its place in the call), else (-1, -1) what torch.empty is told of it, by name."""
+
+    given: int
+    like: int
+    empty: Mapping[str, Any]
+
+
+def plan_of(
+    launch: Mapping[str, Any],
+    loaded: Loaded,
+    sources: Mapping[str, int],
+    outputs: Sequence[Output],
+    results: Sequence[tuple[str, int]],
+) -> tuple[Any, ...]:
+    """The plan of `launch`. `sources`: where each buffer comes from: an argument by its place in the call,
+    or below 0 output -1 - source. `results`: what the call gives, by name, each from its source.
+    ValueError where the launch has workspaces or a type that a table does not pack."""
+    if launch["workspaces"]:
+        raise ValueError("a launch with workspaces")
+    return (
+        loaded.keep,
+        loaded.function,
+        loaded.context,
+        (*launch["grid"], *launch["block"], launch["smem_bytes"]),
+        tuple(launch["cluster"]),
+        bool(launch.get("cooperative", False)),
+        tuple(_parameter(arg, sources) for arg in launch["args"]),
+        tuple((one.given, one.like, dict(one.empty)) for one in outputs),
+        tuple(results),
+    )
+
+
+def scalar_bytes(value: float, kind: str) -> bytes:
+    """A number as a kernel gets it, little-endian; ValueError if it does not fit."""
+    if kind not in CODES:
+        raise ValueError(f"a number of type {kind}")
+    try:
+        return struct.pack(f"<{CODES[kind]}", value)
+    except (struct.error, OverflowError) as error:
+        raise ValueError(f"{value} does not fit {kind}") from error
+
+
+def map_bytes(arg: Mapping[str, Any]) -> bytes:
+    """`TensorMap` of abi.hpp."""
+    shape, strides, box = arg["shape"], arg["strides"], arg["box"]
+    rank = len(shape)
+    head = (ELEMENTS[arg["dtype"]], rank, SWIZZLES[arg["swizzle"]], _PROMOTION_256)
+    wide = (*_filled(shape), *_filled(strides))
+    return struct.pack("<4I10Q10I", *head, *wide, *_filled(box), *_filled([1] * rank))
+
+
+def _parameter(arg: Mapping[str, Any], sources: Mapping[str, int]) -> tuple[int, int, bytes]:
+    if arg["kind"] == "scalar":
+        return _BYTES, 0, scalar_bytes(arg["value"], arg["type"])
+    source = sources[arg["buffer"]]
+    return (_POINTER, source, b"") if arg["kind"] == "buffer" else (_MAP, source, map_bytes(arg))
+
+
+def _filled(numbers: Sequence[int]) -> list[int]:
+    return [*numbers, *[0] * (_RANKS - len(numbers))]

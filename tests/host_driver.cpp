@@ -1,0 +1,58 @@
+// Stands in for NVIDIA's driver where there is no GPU: a kernel is a function of this process, which gets the
+// launch and its parameters; contexts are numbers, and what is asked of them is written down.
+#include <cstdint>
+#include <cstring>
+
+#include "abi.hpp"
+
+using evo::LaunchConfig;
+
+static void* current_context = nullptr;
+static int64_t pushes = 0, pops = 0, answer = 0;
+static LaunchConfig last;
+static evo::LaunchAttribute last_attributes[2];
+
+extern "C" {
+int launch(const LaunchConfig* config, void* function, void** parameters, void**) {
+    if (answer) return static_cast<int>(answer);
+    last = *config;
+    for (unsigned at = 0; at < config->attributes_count; ++at) last_attributes[at] = config->attributes[at];
+    reinterpret_cast<void (*)(void**)>(function)(parameters);
+    return 0;
+}
+int current(void** context) { return *context = current_context, 0; }
+int make_current(void* context) { return current_context = context, 0; }
+int push(void* context) { return ++pushes, current_context = context, 0; }
+int pop(void** context) { return ++pops, current_context = *context, 0; }
+int encode(void* map, uint32_t dtype, uint32_t rank, void* address, const uint64_t* shape,
+           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, uint32_t, uint32_t swizzle,
+           uint32_t promotion, uint32_t) {
+    const uint64_t said[] = {dtype,  rank,   reinterpret_cast<uintptr_t>(address), shape[0], shape[1], strides[0],
+                             box[0], box[1], steps[1],                             swizzle,  promotion};
+    std::memcpy(map, said, sizeof said);
+    return 0;
+}
+
+// out = scale * x, n elements of fp32
+void scaled(void** parameters) {
+    const float* x = *static_cast<float**>(parameters[0]);
+    float* out = *static_cast<float**>(parameters[1]);
+    const float scale = *static_cast<float*>(parameters[2]);
+    const int n = *static_cast<int*>(parameters[3]);
+    for (int at = 0; at < n; ++at) out[at] = scale * x[at];
+}
+// out = what a tensor map of x says of it
+void told(void** parameters) { std::memcpy(*static_cast<void**>(parameters[1]), parameters[0], 88); }
+
+void answer_with(int64_t status) { answer = status; }
+void* context_now() { return current_context; }
+int64_t pushes_and_pops() { return pushes * 1000 + pops; }
+unsigned last_number(int at) {
+    const unsigned said[] = {last.grid[0],           last.grid[1],
+                             last.grid[2],           last.block[0],
+                             last.smem_bytes,        last.attributes_count,
+                             last_attributes[0].id,  last_attributes[0].value[0],
+                             last_attributes[1].id,  last_attributes[1].value[0]};
+    return said[at];
+}
+}
