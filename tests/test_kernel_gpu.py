@@ -34,9 +34,12 @@ def attention() -> Any:
     return evo.kernel("attention")
 
 
-def qkv(shape: tuple[int, ...], seed: int = 0, device: str = "cuda") -> tuple[torch.Tensor, ...]:
-    drawn = torch.randn((3, *shape), generator=torch.Generator().manual_seed(seed))
-    return drawn.half().to(device).unbind()
+Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def qkv(shape: tuple[int, ...], seed: int = 0, device: str = "cuda") -> Three:
+    drawn = torch.randn((3, *shape), generator=torch.Generator().manual_seed(seed)).half().to(device)
+    return drawn[0], drawn[1], drawn[2]
 
 
 def near(found: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> bool:
