@@ -44,7 +44,7 @@ def leading(problem: Problem) -> tuple[int, int]:
 def vectors(problem: Problem) -> tuple[int, int, int]:
     """How many elements at once every row of A, B and C may be read or written by: the largest power of two,
     at most ALIGNED, that divides the length of a row and its leading dimension. The gate's other problems
-    keep these numbers, or multiples of them: a kernel may have them in its code."""
+    have the same numbers: a kernel may have them in its code."""
     (_, of_a), (_, of_b) = stored(problem)
     gap = int(problem["gap"])
     return math.gcd(of_a, gap, ALIGNED), math.gcd(of_b, gap, ALIGNED), math.gcd(problem["N"], ALIGNED)

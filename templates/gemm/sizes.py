@@ -1,7 +1,7 @@
 """Which sizes the gate tries a kernel of the product at: around its tiles, many tiles, every remainder.
 
 A kernel may have in its code what power of two, up to 8, divides the rows of A, B and C (`vectors` of
-call.py): TMA and wide loads ask for whole 16 bytes. So the sizes below are multiples of the same powers.
+call.py): TMA and wide loads ask for whole 16 bytes. So the sizes below are divided by the same powers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ PIECE = 256
 """Rows and columns of an independent piece: no tile of a CTA is larger."""
 DEEP = 9
 """Shortest tiles that K has in the deep problem: more than a ring has stages: each is filled again."""
-MANY = 140
-"""More matrices than a GPU has SMs: a persistent grid takes a second tile."""
+MANY = 280
+"""More matrices than a GPU has SMs, twice: a persistent grid takes a second tile, and a third."""
 FAR_DEPTHS = 24
 """Whole shortest tiles of K that finalists are tried at, one by one."""
 
 
 def steps(problem: Problem) -> tuple[int, int, int]:
-    """What M, N and K of the gate's problems are multiples of: the power of two, up to 8, that divides those
-    of the problem where they are the length of a row."""
+    """The power of two, up to 8, that divides M, N and K where they are the length of a row."""
     layout = problem["layout"]
     m, n, k = (math.gcd(problem[name], 8) for name in ("M", "N", "K"))
     return (m if layout[0] == "T" else 1), n, (k if layout != "TN" else 1)
@@ -41,11 +40,19 @@ def tiles_of(tiles: Sequence[int]) -> tuple[int, int]:
 
 
 def _at(problem: Problem, m: float, n: float, k: float, batch: int = 1) -> Problem:
-    """The sizes, each rounded up to what it must be a multiple of."""
+    """The sizes, each rounded up until the same power of two divides it as divides the problem's."""
+    free = (problem["layout"][0] == "N", False, problem["layout"] == "TN")
     sizes = (
-        max(step, math.ceil(size / step) * step) for size, step in zip((m, n, k), steps(problem), strict=True)
+        max(1, math.ceil(size)) if anything else _rounded(size, step)
+        for size, step, anything in zip((m, n, k), steps(problem), free, strict=True)
     )
     return problem.replace(**dict(zip(("M", "N", "K"), sizes, strict=True)), batch=batch)
+
+
+def _rounded(size: float, step: int) -> int:
+    """The least multiple of `step` from `size` on; of a step below 8 an odd one."""
+    times = max(1, math.ceil(size / step))
+    return step * (times if step == 8 else times | 1)
 
 
 def around_tiles(problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:

@@ -1,0 +1,379 @@
+"""The product on Hopper: TMA, wgmma, a producer and 1 to 3 consumers that share a tile or take turns.
+
+After CUTLASS's "warp-specialised persistent" kernels, cooperative and ping-pong (github.com/NVIDIA/cutlass,
+its documentation of efficient GEMM): a ring of tiles between one producer and its consumers, an epilogue by
+TMA store that runs beside the next tile's copies (and, in turns, beside the other consumer's products).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evo.gpu import Gpu, Limits
+from evo.space import Filling, Parameter, Space, rule, where
+from evo.task import load_module
+from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, TensorMapArg, Value, Workspace
+
+call = load_module(Path(__file__).with_name("call.py"))
+
+NEEDS = "sm_90a"
+ENTRY = "gemm_wgmma"
+
+GROUP_ROWS = 64
+"""Rows of a wgmma."""
+QUARTER_FILE = 16384
+"""Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
+REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
+"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: in
+eights, together no more than the CTA was launched with."""
+OVERHEAD = 40
+"""Registers a consumer needs besides the sums. Against ptxas 13.0: with less it serialises the wgmmas."""
+REGISTER_FILE, OPERANDS = 65536, 26
+"""Registers of an SM; what a wgmma needs besides its sums: ptxas refuses one for which those that the CTA is
+launched with are too few, whatever the consumer takes later."""
+BLOCK_BYTES = 128
+"""Of a row of a swizzled box."""
+BLOCK_COLUMNS = BLOCK_BYTES // 2
+
+
+def bm(p: Any) -> Any:
+    """Rows of a CTA's tile."""
+    return GROUP_ROWS * p.rows * where(p.schedule == "pingpong", 1, p.consumers)
+
+
+def cluster(p: Any, _problem: Problem) -> Any:
+    return where(p.multicast == "none", 1, 2)
+
+
+def smem_bytes(p: Any, problem: Problem) -> Any:
+    """sizeof(SharedStorage): the rings of A and B, 64 rows of C for each consumer, barriers."""
+    ring = p.stages * 2 * p.bk * (bm(p) + p.bn)
+    out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * p.bn * call.out_bytes(problem), 0)
+    words = where(p.splits > 1, call.ceil_div(4 * p.consumers, 8) * 8, 0)
+    return call.ceil_div(ring + out + 16 * p.stages + words, 1024) * 1024
+
+
+def threads(p: Any, _problem: Problem) -> Any:
+    return 128 * p.consumers + where(p.producer == "warp", 32, 128)
+
+
+def register_cap(p: Any, problem: Problem) -> Any:
+    """Registers a thread that a consumer can have."""
+    warps = call.ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
+    even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
+    split = where(p.consumers == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[2][1])
+    return where(p.producer == "warpgroup", split, even)
+
+
+def clusters(p: Any, problem: Problem) -> Any:
+    """Tiles of all matrices, those that a cluster takes together counted once, times the parts of K."""
+    down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
+    across = call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
+    return down * across * problem["batch"] * p.splits
+
+
+def resident(p: Any, gpu: Gpu) -> Any:
+    """Clusters that the GPU runs at once, if registers and shared memory allow what `min_ctas` asks for."""
+    return gpu.sms * p.min_ctas // where(p.multicast == "none", 1, 2)
+
+
+def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
+    """A CTA for each tile and part of K: the most that is launched."""
+    return clusters(p, problem) * cluster(p, problem), 1, 1
+
+
+def ctas(p: Any, problem: Problem, gpu: Gpu) -> int:
+    """CTAs of the launch: with `persistent` no more than the GPU runs at once."""
+    every = clusters(p, problem)
+    launched = np.minimum(every, resident(p, gpu)) if p.persistent else every
+    return int(launched * cluster(p, problem))
+
+
+@rule("turns are taken by 2 or 3 consumers, with tiles of their own to take")
+def turns(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.schedule == "cooperative") | ((p.consumers >= 2) & p.persistent)
+
+
+@rule("a register split is made for 2 or 3 consumers and one CTA an SM")
+def register_split(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.producer == "warp") | ((p.consumers >= 2) & (p.min_ctas == 1))
+
+
+@rule("tiles of more than 256 rows")
+def boxes_of_rows(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return bm(p) <= 256
+
+
+@rule("columns of B side by side come in blocks of 64")
+def whole_blocks(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (problem["layout"] == "NT") | (p.bn % BLOCK_COLUMNS == 0)
+
+
+@rule("a CTA's half of the shared operand is not whole blocks or swizzle patterns")
+def whole_halves(p: Any, _limits: Limits, problem: Problem) -> Any:
+    of_b = 16 if problem["layout"] == "NT" else 2 * BLOCK_COLUMNS
+    of_a = 2 * BLOCK_COLUMNS if problem["layout"] == "TN" else 16
+    halves_of_b = (p.multicast != "b") | (p.bn % of_b == 0)
+    return halves_of_b & ((p.multicast != "a") | (bm(p) % of_a == 0))
+
+
+@rule("a cluster's second tile would be empty")
+def busy_clusters(p: Any, _limits: Limits, problem: Problem) -> Any:
+    below = (p.multicast != "b") | (problem["M"] > bm(p))
+    return below & ((p.multicast != "a") | (problem["N"] > p.bn))
+
+
+@rule("the TMA epilogue stores boxes of 128 bytes, from rows of whole 16 bytes")
+def boxes_of_c(p: Any, _limits: Limits, problem: Problem) -> Any:
+    columns = BLOCK_BYTES // call.out_bytes(problem)
+    aligned = call.vectors(problem)[2] * call.out_bytes(problem) >= 16
+    return (p.epilogue == "direct") | ((p.bn % columns == 0) & aligned)
+
+
+@rule("most of a tile is outside of C")
+def busy_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
+    tall = (bm(p) == GROUP_ROWS) | (bm(p) < 2 * problem["M"])
+    return tall & ((p.bn <= BLOCK_COLUMNS) | (p.bn < 2 * problem["N"]))
+
+
+@rule("more stages than K has tiles")
+def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
+    deep = call.ceil_div(problem["K"], p.bk)
+    return (p.stages == 2) | (p.stages <= deep) | p.persistent
+
+
+@rule("parts of K of less than two tiles")
+def busy_splits(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (p.splits == 1) | (2 * p.splits <= call.ceil_div(problem["K"], p.bk))
+
+
+@rule("K is split although tiles fill the GPU twice")
+def needed_splits(p: Any, limits: Limits, problem: Problem) -> Any:
+    return (p.splits == 1) | (clusters(p, problem) // p.splits < 2 * resident(p, limits.gpu))
+
+
+@rule("tiles of 64 terms are twice as many")
+def deep_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return (p.bk == 64) | (problem["K"] > 64)
+
+
+@rule("as many CTAs fit as there are tiles: nothing to persist for")
+def enough_to_persist(p: Any, limits: Limits, problem: Problem) -> Any:
+    return ~p.persistent | (clusters(p, problem) > resident(p, limits.gpu))
+
+
+@rule("a panel as wide as C, in either direction, is the same order")
+def narrow_panels(p: Any, _limits: Limits, problem: Problem) -> Any:
+    down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
+    across = call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
+    width = where(p.raster == "m", down, across)
+    return (p.panel == 1) | (p.panel < 2 * width)
+
+
+@rule("sums need more registers than a consumer has")
+def sums_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
+    fits = p.rows * p.bn // 2 + OVERHEAD <= register_cap(p, problem)
+    at_entry = REGISTER_FILE // threads(p, problem) // 8 * 8
+    return fits & ((p.producer == "warp") | (p.bn // 2 + OPERANDS <= at_entry))
+
+
+@rule("shared memory holds fewer CTAs than registers are capped for")
+def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
+    return p.min_ctas * (smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
+
+
+PARAMETERS = (
+    Parameter(
+        "schedule", ("cooperative", "pingpong"), "cooperative", "macro", off="cooperative",
+        meaning="consumers share a tile's rows, or take tiles in turns",
+        expected="pingpong hides the epilogue: a few percent, most where K is short",
+    ),
+    Parameter(
+        "consumers", (1, 2, 3), 1, "macro", meaning="warpgroups that multiply",
+        expected="2; 1 where tiles are few",
+    ),
+    Parameter(
+        "rows", (1, 2, 3), 1, "macro", meaning="times 64 rows of a tile that a consumer has",
+        expected="2 with 128 columns; 3 for very large products",
+    ),
+    Parameter("bn", (32, 64, 96, 128, 192, 256), 64, "macro", meaning="columns of a tile"),
+    Parameter("bk", (64, 128), 64, "macro", meaning="terms of a stage", expected="128 halves the waits"),
+    Parameter(
+        "stages", (2, 3, 4, 5, 6, 8), 2, "macro", meaning="tiles of A and B, copied ahead",
+        expected="as many as fit",
+    ),
+    Parameter(
+        "producer", ("warp", "warpgroup"), "warp", "macro", off="warp",
+        meaning="what copies: a warp, or a warpgroup that gives consumers its registers",
+    ),
+    Parameter(
+        "multicast", ("none", "a", "b"), "none", "macro", off="none",
+        meaning="the operand that two CTAs of neighbouring tiles copy once for both",
+        expected="less traffic from L2, and CTAs that wait for each other",
+    ),
+    Parameter(
+        "persistent", (False, True), False, "macro", off=False,
+        meaning="one wave of CTAs that take tile after tile",
+        expected="hides barrier set-up, the first copies and the epilogue",
+    ),
+    Parameter(
+        "raster", ("m", "n"), "m", meaning="whether panels of tiles are so many rows or columns of tiles",
+        expected="little; that along which operands are smaller",
+    ),
+    Parameter(
+        "panel", (1, 4, 8, 16), 1, off=1, meaning="tiles of a panel's side: those run together and share L2",
+        expected="8: A and B of a wave stay in L2",
+    ),
+    Parameter(
+        "epilogue", ("direct", "tma"), "direct", off="direct",
+        meaning="stores of 4 or 8 bytes a lane, or by TMA from shared memory",
+        expected="tma: whole lines, and it runs beside the next tile",
+    ),
+    Parameter(
+        "splits", (1, 2, 4, 8), 1, "macro", off=1,
+        meaning="parts of K; the last one that is ready joins them, in their order",
+        expected="where tiles are fewer than SMs",
+    ),
+    Parameter("min_ctas", (1, 2), 1, "macro", off=1, meaning="CTAs an SM that registers are capped for"),
+)  # fmt: skip
+
+
+def supports(problem: Problem) -> str | None:
+    """Why a problem is out of reach, if it is: TMA wants rows of whole 16 bytes."""
+    if min(call.vectors(problem)[:2]) < call.ALIGNED:
+        return "rows of A or B that are no multiples of 16 bytes"
+    reason: str | None = call.serves(problem)
+    return reason
+
+
+# ---- what is sensible for a size
+
+FLOP_PER_CLOCK, BYTES_PER_CLOCK = 4096, 64
+"""Of an SM: dense 16-bit products, and what L2 gives it."""
+TILE_CLOCKS = 1500
+"""What a tile takes besides, where nothing hides it."""
+LARGE, VERY_LARGE = 3e10, 1e12
+"""FLOP from which on tiles are 128 × 128 in turns, and 192 × 128."""
+SMALL_TILES = ((2, 1, 256), (2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 128), (1, 1, 64), (1, 1, 32))
+"""Consumers, rows and columns of smaller ones."""
+
+
+def suited(problem: Problem, limits: Limits) -> Point:
+    """The point to begin with. Large products take what was best for them on an H200: tiles of 128 × 128 in
+    turns, 6 stages, panels of 8, TMA store; very large ones 192 × 128 with 4 stages. Others the tile that
+    fills the GPU best by a model of its clocks; K is split where tiles are few."""
+    flop = 2.0 * problem["M"] * problem["N"] * problem["K"] * problem["batch"]
+    chosen: list[dict[str, Value]] = []
+    if flop >= LARGE and problem["M"] > 64:
+        turns = {"schedule": "pingpong", "consumers": 2, "bn": 128, "producer": "warpgroup",
+                 "persistent": True, "panel": 8}  # fmt: skip
+        chosen += [{**turns, "rows": 3}] if flop >= VERY_LARGE else []
+        chosen += [{**turns, "rows": 2}]
+    by_time = sorted(SMALL_TILES, key=lambda tile: _clocks(problem, limits.gpu, *tile))
+    for consumers, rows, bn in by_time:
+        chosen.append(
+            {
+                "consumers": consumers,
+                "rows": rows,
+                "bn": bn,
+                "splits": _splits(problem, limits.gpu, consumers * rows * 64, bn),
+            }
+        )
+    default = {parameter.name: parameter.default for parameter in PARAMETERS}
+    for values in chosen:
+        for epilogue in ("tma", "direct"):
+            for stages in (6, 5, 4, 3, 2):
+                point = {**default, **values, "epilogue": epilogue, "stages": stages}
+                if _feasible(point, limits, problem):
+                    return point
+    return default
+
+
+def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
+    """Whether all rules, and the shared memory, allow the point."""
+    if smem_bytes(Filling(point), problem) > limits.smem_bytes:
+        return False
+    return Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
+
+
+def _splits(problem: Problem, gpu: Gpu, height: int, bn: int) -> int:
+    """As many parts of K as fill the SMs, none shorter than 8 tiles."""
+    tiles = call.ceil_div(problem["M"], height) * call.ceil_div(problem["N"], bn) * problem["batch"]
+    most = min(gpu.sms // tiles, problem["K"] // (64 * 8)) if tiles else 1
+    return max(splits for splits in (1, 2, 4, 8) if splits <= max(1, most))
+
+
+def _clocks(problem: Problem, gpu: Gpu, consumers: int, rows: int, bn: int) -> float:
+    """Clocks of the product by tiles of that size: waves times what a tile takes."""
+    height = consumers * rows * 64
+    splits = _splits(problem, gpu, height, bn)
+    tiles = call.ceil_div(problem["M"], height) * call.ceil_div(problem["N"], bn) * problem["batch"] * splits
+    deep = call.ceil_div(problem["K"], 64 * splits)
+    step = max(2 * 64 * height * bn / FLOP_PER_CLOCK, 128 * (height + bn) / BYTES_PER_CLOCK)
+    return float(call.ceil_div(tiles, gpu.sms) * (deep * step + TILE_CLOCKS * (3 if splits > 1 else 1)))
+
+
+RULES = (
+    turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters, boxes_of_c, busy_tiles,
+    busy_stages, busy_splits, needed_splits, deep_tiles, enough_to_persist, narrow_panels, sums_in_registers,
+    resident_ctas,
+)  # fmt: skip
+SPACE = Space(PARAMETERS, RULES, suited=suited)
+
+
+def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
+    return int(bm(p)), p.bn, p.bk
+
+
+def derived(p: Any, problem: Problem) -> dict[str, Value]:
+    given, taken = REGISTER_SPLITS.get(p.consumers, (0, 0))
+    return {
+        "producer_registers": given,
+        "consumer_registers": taken,
+        "even_rows": problem["N"] % 2 == 0,
+        **call.holes(problem, int(smem_bytes(p, problem))),
+    }
+
+
+def operand_map(p: Any, problem: Problem, name: str) -> TensorMapArg:
+    """Boxes of 64 columns of A or B as they are stored: the terms, or the rows of A or columns of B, of a
+    tile; half of them where two CTAs copy for each other."""
+    which = "ab".index(name)
+    (rows, columns), leading = call.stored(problem)[which], call.leading(problem)[which]
+    along_k = problem["layout"][which] == "NT"[which]
+    across = (bm(p), p.bn)[which] // (2 if p.multicast == name else 1)
+    box = (BLOCK_COLUMNS, int(across if along_k else p.bk), 1)
+    strides = (2 * leading, 2 * leading * rows)
+    return TensorMapArg(name, problem.dtype, (columns, rows, problem["batch"]), strides, box, swizzle=128)
+
+
+def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
+    m, n, batch, nbytes = problem["M"], problem["N"], problem["batch"], call.out_bytes(problem)
+    out: BufferArg | TensorMapArg = BufferArg("c")
+    if p.epilogue == "tma":
+        kind = problem.dtype if nbytes == 2 else "fp32"
+        box = (BLOCK_BYTES // nbytes, GROUP_ROWS, 1)
+        out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=128)
+    extra = call.operand(problem)
+    tiles_of_c = int(clusters(p, problem) * cluster(p, problem)) // p.splits
+    partials = Workspace("partials", tiles_of_c * p.splits * int(bm(p)) * p.bn * 4)
+    tickets = Workspace("tickets", 4 * tiles_of_c * p.consumers, zeroed=True)
+    joined = (partials, tickets) if p.splits > 1 else ()
+    return LaunchConfig(
+        grid=(ctas(p, problem, gpu), 1, 1),
+        block=(int(threads(p, problem)), 1, 1),
+        smem_bytes=int(smem_bytes(p, problem)),
+        cluster=(int(cluster(p, problem)), 1, 1),
+        args=(
+            operand_map(p, problem, "a"),
+            operand_map(p, problem, "b"),
+            out,
+            *((BufferArg(extra),) if extra else ()),
+            *(BufferArg(workspace.name) for workspace in joined),
+            *(ScalarArg(number, "i32") for number in (m, n, problem["K"], batch)),
+        ),
+        workspaces=joined,
+    )

@@ -1,0 +1,237 @@
+"""The Hopper template of the product: a point to begin with for every size, code that compiles within its
+models, parameters that all change it, renders that do not move, and results that are right on the emulator.
+
+Golden renders live in tests/golden/; after an intended change write them anew with
+`python tests/test_gemm_wgmma.py` and read the diff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from evo.cache import Cache, default_folder
+from evo.compile import Compiler, find_compiler
+from evo.errors import CandidateError, MachineError
+from evo.evaluate import EvaluatorSpec
+from evo.gpu import Limits, target
+from evo.space import Filling
+from evo.task import load_task
+from evo.template import load_template
+from evo.testing import TemplateTests
+from evo.trial import Point, Problem, Value, body_of
+
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+
+GEMM = load_task("gemm")
+WGMMA = load_template(GEMM, "gemm_wgmma")
+LIMITS = Limits.of(target("sm_90a"))
+GOLDEN = Path(__file__).parent / "golden"
+TURNS: Point = {
+    "schedule": "pingpong", "consumers": 2, "persistent": True, "epilogue": "tma", "producer": "warpgroup"
+}  # fmt: skip
+"""Consumers that take turns: for small problems the rules refuse it, as their tiles are fewer than SMs; the
+gate has a problem of 280 matrices for it."""
+SHAPES = (
+    "1,8,8,1", "3,16,8,100", "64,64,64,1", "512,512,512,1", "1024,1024,1024,1", "2048,2048,2048,1",
+    "8192,8192,8192,1", "4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "96,2112,7168,1",
+    "16,7168,57344,1", "16384,16384,64,1", "100,24,16384,3",
+)  # fmt: skip
+CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
+    "one consumer": ("100,72,136,1", {}, {"stages": 3}),
+    "cooperative": (
+        "256,256,256,1", {"epilogue": "bias_gelu"},
+        {"consumers": 2, "bn": 128, "stages": 4, "epilogue": "tma", "panel": 4},
+    ),
+    "in turns": ("256,256,256,1", {}, {**TURNS, "rows": 2, "bn": 128, "stages": 6, "panel": 8}),
+    "in turns, 192 rows": (
+        "256,256,256,1", {"layout": "NN", "epilogue": "bias"},
+        {**TURNS, "rows": 3, "bn": 128, "stages": 4, "raster": "n"},
+    ),
+    "three in turns": (
+        "256,256,256,1", {"layout": "TN", "out": "fp32", "epilogue": "residual"},
+        {**TURNS, "consumers": 3, "producer": "warp", "bn": 64, "stages": 3},
+    ),
+    "B for both": (
+        "300,264,520,1", {"epilogue": "scale"},
+        {**TURNS, "schedule": "cooperative", "persistent": False, "bn": 128, "stages": 3, "multicast": "b"},
+    ),
+    "A for both": (
+        "72,136,136,1", {"epilogue": "bias_silu"}, {"multicast": "a", "persistent": True, "epilogue": "tma"}
+    ),
+    "A across, for both": (
+        "136,136,264,1", {"layout": "TN"},
+        {**TURNS, "schedule": "cooperative", "bn": 128, "bk": 128, "multicast": "a"},
+    ),
+    "B for both, in turns": (
+        "300,264,520,1", {"layout": "NN"}, {**TURNS, "rows": 2, "bn": 128, "stages": 3, "multicast": "b"}
+    ),
+    "split": ("100,72,520,1", {}, {"stages": 3, "splits": 4}),
+    "split, in turns": (
+        "300,264,520,1", {"out": "fp32"}, {**TURNS, "bn": 128, "stages": 3, "splits": 2, "multicast": "a"}
+    ),
+    "odd rows": (
+        "77,101,200,2", {"epilogue": "residual", "gap": 8}, {"consumers": 3, "bn": 96, "persistent": True}
+    ),
+    "wide": ("77,104,200,2", {"epilogue": "bias", "gap": 64, "out": "fp32"}, {"bn": 256, "bk": 128}),
+}  # fmt: skip
+"""What is tried on the emulator: a problem, and what its point has that is not the default."""
+QUICK = ("in turns", "split", "A for both")
+GOLDENS: dict[str, tuple[str, dict[str, Any], Point]] = {
+    "gemm_wgmma_large": ("4096,7168,16384,1", {}, {}),
+    "gemm_wgmma_split": (
+        "96,2112,7168,1", {"layout": "NN", "epilogue": "bias_gelu", "out": "fp32"}, {"multicast": "a"}
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    try:
+        found = find_compiler(None, Cache(default_folder()))
+    except MachineError as error:
+        pytest.skip(str(error))
+    with found:
+        yield found
+
+
+@pytest.mark.nvcc
+class TestWgmma(TemplateTests):
+    task, template, problems, points = "gemm", "gemm_wgmma", ("130,136,72,1",), 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_there_is_a_point_to_begin_with_for_every_size(shape: str) -> None:
+    for flags in ({}, {"layout": "NN"}, {"layout": "TN", "gap": 8}, {"out": "fp32", "epilogue": "residual"}):
+        problem = GEMM.problem(shape, **flags)
+        if WGMMA.supports(problem, LIMITS) is not None:
+            continue
+        for limits in (LIMITS, Limits.of(target("sm_90a"), 48 << 10)):
+            for point in (WGMMA.space.default_for(problem, limits), WGMMA.space.default):
+                assert WGMMA.space.why_not(point, limits, problem) is None, f"{problem.key} {dict(point)}"
+
+
+def test_large_products_begin_with_what_was_best_for_them() -> None:
+    def first(shape: str) -> Point:
+        return WGMMA.space.default_for(GEMM.problem(shape), LIMITS)
+
+    in_turns = {
+        "schedule": "pingpong",
+        "bn": 128,
+        "bk": 64,
+        "multicast": "none",
+        "panel": 8,
+        "epilogue": "tma",
+    }
+    for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1"):
+        assert {**in_turns, "rows": 2, "stages": 6, "persistent": True}.items() <= first(shape).items()
+    assert {**in_turns, "rows": 3, "stages": 4, "persistent": True}.items() <= first(
+        "8192,8192,8192,1"
+    ).items()
+    assert first("96,2112,7168,1")["splits"] != 1
+
+
+def test_rows_that_tma_cannot_copy_are_refused() -> None:
+    for shape, layout in (("64,64,33,1", "NT"), ("64,33,64,1", "NN"), ("33,64,64,1", "TN")):
+        assert WGMMA.supports(GEMM.problem(shape, layout=layout), LIMITS)
+    assert WGMMA.supports(GEMM.problem("64,64,64,1", gap=1), LIMITS)
+    assert WGMMA.supports(GEMM.problem("33,35,64,1"), LIMITS) is None
+
+
+@pytest.mark.parametrize("shape", ["8192,8192,8192,1", "1024,1024,1024,1"])
+def test_spaces_are_worth_searching(shape: str) -> None:
+    feasible = WGMMA.space.feasible(LIMITS, GEMM.problem(shape))
+    assert feasible.exact
+    assert feasible.count > 10_000
+
+
+def gated(problem: Problem, changes: Point) -> None:
+    """The default point with `changes` through the gate on the emulator."""
+    evaluator = EvaluatorSpec("gemm", "emulator", LIMITS.gpu, LIMITS, default_folder()).build()
+    candidate = WGMMA.candidate({**WGMMA.space.default, **changes}, problem)
+    try:
+        evaluator.gate(candidate, 0, thorough=False)
+    except CandidateError as error:
+        pytest.fail(f"{error.outcome} {error.reason}: {error.detail} at {error.where}")
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
+)
+def test_it_is_right_on_the_emulator(name: str) -> None:
+    shape, flags, changes = CASES[name]
+    gated(GEMM.problem(shape, **flags), changes)
+
+
+def fits_easily(point: Point, problem: Problem) -> bool:
+    """Whether there are registers beyond the model."""
+    p = Filling(point)
+    module = WGMMA._module
+    return bool(int(p.rows) * int(p.bn) // 2 + 64 < int(module.register_cap(p, problem)))
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow  # a second a point
+@pytest.mark.parametrize("shape", ["8192,8192,8192,1", "1024,1032,1024,1"])
+@pytest.mark.parametrize("layout", ["NT", "NN", "TN"])
+def test_sampled_points_compile_within_their_models(shape: str, layout: str, compiler: Compiler) -> None:
+    """None serialises its wgmmas, and none spills where there is room beyond the model of registers."""
+    problem, rng = GEMM.problem(shape, layout=layout, epilogue="bias_gelu"), np.random.default_rng(3)
+    feasible = WGMMA.space.feasible(LIMITS, problem)
+    for point in (feasible.sample(rng) for _ in range(12)):
+        candidate = WGMMA.candidate(point, problem)
+        resources = compiler.compile(candidate.source, candidate.entry, "sm_90a").resources
+        assert not resources.warnings, dict(point)
+        if fits_easily(point, problem) and point["splits"] == 1:
+            assert resources.spill_bytes == 0, dict(point)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow  # a second a parameter
+def test_no_parameter_is_dead(compiler: Compiler) -> None:
+    """Each value of each parameter gives another program than its neighbour, all else equal."""
+    problem = GEMM.problem("1024,1024,8192,1")
+    feasible, rng = WGMMA.space.feasible(LIMITS, problem), np.random.default_rng(1)
+
+    def code(point: Point) -> object:
+        candidate = WGMMA.candidate(point, problem)
+        machine_code = compiler.compile(candidate.source, candidate.entry, "sm_90a").machine_code
+        return machine_code, candidate.launch
+
+    for parameter in WGMMA.space.parameters:
+        for point in (feasible.sample(rng) for _ in range(2000)):
+            others: list[dict[str, Value]] = [
+                {**point, parameter.name: value} for value in parameter.neighbours(point[parameter.name])
+            ]
+            if others := [other for other in others if feasible.contains(other)]:
+                assert code(point) != code(others[0]), f"{parameter.name} changes nothing at {dict(point)}"
+                break
+        else:
+            pytest.fail(f"no two feasible points differ in {parameter.name} alone")
+
+
+def render(stem: str) -> str:
+    shape, flags, changes = GOLDENS[stem]
+    problem = GEMM.problem(shape, **flags)
+    point = {**WGMMA.space.default_for(problem, LIMITS), **changes}
+    return body_of(WGMMA.candidate(point, problem).source)
+
+
+@pytest.mark.parametrize("stem", GOLDENS)
+def test_renders_do_not_move(stem: str) -> None:
+    golden = GOLDEN / f"{stem}.cu"
+    assert golden.is_file(), "write it with: python tests/test_gemm_wgmma.py"
+    assert render(stem) == golden.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for stem in GOLDENS:
+        (GOLDEN / f"{stem}.cu").write_text(render(stem), encoding="utf-8")
