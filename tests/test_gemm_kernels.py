@@ -31,6 +31,22 @@ PROBLEMS: dict[tuple[str, str], tuple[tuple[str, dict[str, Any]], ...]] = {
         ("1,8192,8192", {}), ("3,100,256", {"zeros": True}), ("24,8192,8192", {}),
         ("64,7168,20480", {"zeros": True}), ("1,1,128", {}), ("8,8192,81920", {}),
     ),
+    ("gemm", "gemm_mma"): (
+        ("4096,4096,4096,1", {}), ("100,96,264,2", {"layout": "NN", "epilogue": "bias_gelu", "gap": 8}),
+        ("33,70,100,1", {"layout": "TN", "epilogue": "residual", "out": "fp32", "dtype": "fp16"}),
+        ("1,1,1,1", {"gap": 1, "epilogue": "scale"}), ("96,2112,7168,1", {"epilogue": "bias_silu"}),
+        ("160,24,1000,1", {"epilogue": "bias", "layout": "TN", "out": "fp32"}),
+    ),
+    ("gemm", "gemm_skinny"): (
+        ("1,7168,57344,1", {"dtype": "fp16"}), ("16,7168,57344,1", {"dtype": "fp16"}), ("1,2112,7168,1", {}),
+        ("5,72,264,3", {"epilogue": "residual", "gap": 8}), ("1,1,8,1", {"epilogue": "scale", "out": "fp32"}),
+        ("12,100,1024,1", {"epilogue": "bias_gelu"}),
+    ),
+    ("gemm", "gemv"): (
+        ("1,7168,57344,1", {"dtype": "fp16"}), ("8,7168,7168,1", {}), ("1,2112,7168,1", {}),
+        ("5,72,263,3", {"epilogue": "residual", "gap": 1}), ("1,1,1,1", {"epilogue": "scale", "out": "fp32"}),
+        ("3,100,1022,1", {"epilogue": "bias_gelu"}),
+    ),
 }  # fmt: skip
 """Problems of each kind that a template has code of its own for."""
 TEMPLATES = {(task, name): load_template(load_task(task), name) for task, name in PROBLEMS}
@@ -40,6 +56,18 @@ GOLDENS: dict[str, tuple[str, str, str, dict[str, Any], Point]] = {
         "gemm_w4a16", "w4a16", "16,8192,8192", {"zeros": True},
         {"split": 4, "strips": 2, "x_path": "ring", "scaled": "weights"},
     ),
+    "gemm_mma_default": ("gemm", "gemm_mma", "4096,4096,4096,1", {}, {}),
+    "gemm_mma_stream": (
+        "gemm", "gemm_mma", "1024,1024,1024,1", {"layout": "TN", "epilogue": "bias_gelu", "dtype": "fp16"},
+        {"work": "stream", "split": 1, "store": "shared", "swizzle": "pad"},
+    ),
+    "gemm_skinny_default": ("gemm", "gemm_skinny", "1,7168,57344,1", {"dtype": "fp16"}, {}),
+    "gemm_skinny_split": (
+        "gemm", "gemm_skinny", "16,2112,7168,1", {"epilogue": "residual"},
+        {"split": 4, "strips": 2, "a_path": "ring"},
+    ),
+    "gemv_default": ("gemm", "gemv", "1,2112,7168,1", {}, {}),
+    "gemv_odd": ("gemm", "gemv", "3,100,1021,1", {"epilogue": "bias_silu"}, {"loads": "usual"}),
 }  # fmt: skip
 REACH = 40
 """Registers beyond the model that ptxas takes at most where it is free to."""
@@ -52,6 +80,21 @@ class TestGemmW4A16(TaskTests):
 @pytest.mark.nvcc
 class TestW4A16(TemplateTests):
     task, template, problems, points = "gemm_w4a16", "w4a16", ("1,64,512", "20,80,512"), 1
+
+
+@pytest.mark.nvcc
+class TestGemmMma(TemplateTests):
+    task, template, problems, points = "gemm", "gemm_mma", ("70,72,200,1",), 1
+
+
+@pytest.mark.nvcc
+class TestGemmSkinny(TemplateTests):
+    task, template, problems, points = "gemm", "gemm_skinny", ("3,40,520,1",), 1
+
+
+@pytest.mark.nvcc
+class TestGemv(TemplateTests):
+    task, template, problems, points = "gemm", "gemv", ("2,40,1000,1",), 1
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +115,8 @@ def problems_of(template: Template) -> list[Problem]:
 @pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
 def test_there_is_a_point_to_begin_with_for_every_size(key: tuple[str, str]) -> None:
     template = TEMPLATES[key]
-    for arch in ("sm_80", "sm_89", "sm_90a"):
-        limits = Limits.of(target(arch))
+    for arch, smem in (("sm_80", None), ("sm_89", 48 << 10), ("sm_89", None), ("sm_90a", None)):
+        limits = Limits.of(target(arch), smem)
         for problem in problems_of(template):
             point = template.space.default_for(problem, limits)
             refused = template.space.why_not(point, limits, problem)
@@ -85,6 +128,8 @@ def test_every_value_of_every_parameter_is_feasible_somewhere(key: tuple[str, st
     template, limits = TEMPLATES[key], Limits.of(target("sm_90a"))
     left = {(p.name, value) for p in template.space.parameters for value in p.values}
     for problem in problems_of(template):
+        if not left:
+            break
         feasible = template.space.feasible(limits, problem)
         for i, parameter in enumerate(template.space.parameters):
             left -= {(parameter.name, parameter.values[j]) for j in np.unique(feasible.indices[:, i])}

@@ -105,13 +105,13 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """Two waves of CTAs of 8 warps at most: K is shared where there are too few strips."""
+    """CTAs of up to 8 warps that share K; where there are too few strips, more CTAs do."""
     strips = -(-problem["N"] // 16)
     groups, many = problem["K"] // GROUP, problem["M"] > 16
+    depth = min(4 if many else 8, 1 << (groups.bit_length() - 1))
     split = 1
-    while split < 8 and 8 * split * 2 <= groups and strips * split * 2 <= 4 * limits.gpu.sms:
+    while split < 8 and depth * split * 2 <= groups and strips * split * 2 <= 4 * limits.gpu.sms:
         split *= 2
-    depth = min(8, 1 << (groups.bit_length() - 1))
     return {
         "strips": 2 if many else 1,
         "side_warps": 1,

@@ -190,6 +190,21 @@ struct PartialSums {
     static constexpr int kPitch = kColumns + 4;
     float part[kParts][kRows][kPitch];
 
+    // Leaves the accumulators of a warp, whose 16 rows are columns here: kStrips strips from `column` on, kBlocks
+    // blocks of 8 of their columns, which are rows here.
+    template <int kStrips, int kBlocks>
+    __device__ __forceinline__ void leave(int of, int column, const float (&sums)[kStrips][kBlocks][4]) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int strip = 0; strip < kStrips; ++strip)
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    part[of][8 * block + 2 * (lane % 4) + e % 2][column + 16 * strip + lane / 4 + 8 * (e / 2)] =
+                        sums[strip][block][e];
+    }
+
     __device__ __forceinline__ float total(int row, int column) const {
         float sum = part[0][row][column];
 #pragma unroll
@@ -509,21 +524,6 @@ struct Lane {
             for (int i = 0; i < 4; ++i) a[i] = mul_f16x2(a[i], scales[i % 2]);
         }
     }
-
-    // Leaves the warp's sums where all of the CTA's meet.
-    __device__ __forceinline__ void leave(Sums& shared, const Accumulator& sums) const {
-        const int warp = threadIdx.x / 32, side = warp % kSideWarps;
-#pragma unroll
-        for (int strip = 0; strip < kStrips; ++strip)
-#pragma unroll
-            for (int block = 0; block < kBlocks; ++block)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    const int row = 8 * block + 2 * (lane % 4) + e % 2;
-                    const int column = 16 * (side * kStrips + strip) + lane / 4 + 8 * (e / 2);
-                    shared.part[warp / kSideWarps][row][column] = sums[strip][block][e];
-                }
-    }
 };
 
 __device__ __forceinline__ void product(SharedStorage& shared, const Lane& at, Fp16* y, float* partials, u32* tickets,
@@ -539,7 +539,8 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Lane& at, F
     }
     cp_async_wait<0>();
     __syncthreads();  // all rings are read
-    at.leave(shared.sums, sums);
+    const int warp = threadIdx.x / 32;
+    shared.sums.leave(warp / kSideWarps, warp % kSideWarps * (16 * kStrips), sums);
     __syncthreads();
     const int first_column = blockIdx.x * kColumns;
     const auto store = [&](int row, int column, float sum) {

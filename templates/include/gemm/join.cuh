@@ -12,6 +12,21 @@ struct PartialSums {
     static constexpr int kPitch = kColumns + 4;
     float part[kParts][kRows][kPitch];
 
+    // Leaves the accumulators of a warp, whose 16 rows are columns here: kStrips strips from `column` on, kBlocks
+    // blocks of 8 of their columns, which are rows here.
+    template <int kStrips, int kBlocks>
+    __device__ __forceinline__ void leave(int of, int column, const float (&sums)[kStrips][kBlocks][4]) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int strip = 0; strip < kStrips; ++strip)
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    part[of][8 * block + 2 * (lane % 4) + e % 2][column + 16 * strip + lane / 4 + 8 * (e / 2)] =
+                        sums[strip][block][e];
+    }
+
     __device__ __forceinline__ float total(int row, int column) const {
         float sum = part[0][row][column];
 #pragma unroll

@@ -1,0 +1,490 @@
+// C = A B for few rows of A, K along both in memory: a stream of B that passes through each warp's registers once.
+// Columns of C, rows of B in memory, are the 16 rows of mma.sync's m16n8k16, rows of A its 8 columns. A warp takes
+// kStrips strips of 16 columns over its share of K. Its ring in shared memory is private to each lane: a lane
+// copies what it will read itself. kDepthWarps warps and kSplit CTAs share K and join at the end.
+// finish.cuh
+// What becomes of a sum of the product before it is rounded, and the type that it is rounded to.
+// element.cuh
+// The two 16-bit storage types, as types: what differs between fp16 and bf16 is here and nowhere else.
+// ptx.cuh
+// One function per PTX instruction (ISA names in the comments), and nothing else.
+
+namespace evo {
+
+using u16 = unsigned short;
+using u32 = unsigned int;
+
+// cvta.to.shared: the 32-bit address that shared-memory instructions take.
+__device__ __forceinline__ u32 shared_address(const void* pointer) {
+    return static_cast<u32>(__cvta_generic_to_shared(pointer));
+}
+
+// cp.async.cg, 16 bytes, past L1. Where `real` is false nothing is read and 16 zero bytes are written.
+__device__ __forceinline__ void cp_async_16(u32 to, const void* from, bool real) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(real ? 16 : 0) : "memory");
+}
+
+// cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// cp.async.wait_group: at most `kPending` of this thread's latest groups are still in flight afterwards.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" :: "n"(kPending) : "memory");
+}
+
+// barrier.sync over `threads` threads (a multiple of 32) of the CTA; barrier 0 is __syncthreads's own.
+__device__ __forceinline__ void barrier_sync(u32 barrier, u32 threads) {
+    asm volatile("barrier.sync %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
+
+// barrier.arrive: counts the calling warp at a barrier whose others wait, without waiting itself.
+__device__ __forceinline__ void barrier_arrive(u32 barrier, u32 threads) {
+    asm volatile("barrier.arrive %0, %1;" :: "r"(barrier), "r"(threads) : "memory");
+}
+
+// barrier.red.or: barrier_sync that also tells whether `predicate` holds in any of the threads.
+__device__ __forceinline__ bool barrier_any(u32 barrier, u32 threads, bool predicate) {
+    u32 any;
+    asm volatile("{\n"
+                 ".reg .pred mine, any;\n"
+                 "setp.ne.u32 mine, %3, 0;\n"
+                 "barrier.red.or.pred any, %1, %2, mine;\n"
+                 "selp.u32 %0, 1, 0, any;\n"
+                 "}" : "=r"(any) : "r"(barrier), "r"(threads), "r"(static_cast<u32>(predicate)) : "memory");
+    return any;
+}
+
+// barrier.cluster.arrive.relaxed: tells the cluster that this thread has come here; orders no memory.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+// barrier.cluster.arrive.release: what this thread wrote is seen by those that wait.
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+// barrier.cluster.wait.acquire: until every thread of the cluster has arrived.
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// mapa: the cluster-wide address of what lies at `address` in the shared memory of CTA `rank`.
+__device__ __forceinline__ u32 map_to_rank(u32 address, u32 rank) {
+    u32 mapped;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+    return mapped;
+}
+
+// st.shared::cluster.v4.f32
+__device__ __forceinline__ void store_cluster(u32 to, float4 x) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], { %1, %2, %3, %4 };"
+                 :: "r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+}
+
+// st.shared::cluster.v2.f32
+__device__ __forceinline__ void store_cluster(u32 to, float2 x) {
+    asm volatile("st.shared::cluster.v2.f32 [%0], { %1, %2 };" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+
+// st.global.v4.b32: one store, where the compiler may split one of a uint4 under a condition into four.
+__device__ __forceinline__ void store_global(void* to, uint4 x) {
+    asm volatile("st.global.v4.b32 [%0], { %1, %2, %3, %4 };"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+// ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&to)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row) : "memory");
+}
+
+// ldmatrix.x4.trans: as above, each matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&to)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(row) : "memory");
+}
+
+// mma.m16n8k16, fp16 operands: d += a b, fp32 accumulation.
+__device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{ %0, %1, %2, %3 }, { %4, %5, %6, %7 }, { %8, %9 }, { %0, %1, %2, %3 };"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// mma.m16n8k16, bf16 operands: d += a b, fp32 accumulation.
+__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{ %0, %1, %2, %3 }, { %4, %5, %6, %7 }, { %8, %9 }, { %0, %1, %2, %3 };"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// ex2.approx.ftz: 2^x, exact at integers, 2^-inf = 0.
+__device__ __forceinline__ float ex2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// rcp.approx.ftz: 1/x within 1 ulp.
+__device__ __forceinline__ float rcp(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// cvt.rn.f16x2.f32: `low` in the low half.
+__device__ __forceinline__ u32 cvt_f16x2(float low, float high) {
+    u32 packed;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+// cvt.rn.bf16x2.f32: `low` in the low half.
+__device__ __forceinline__ u32 cvt_bf16x2(float low, float high) {
+    u32 packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+// cvt.f32.f16
+__device__ __forceinline__ float cvt_f32_f16(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+}  // namespace evo
+
+
+namespace evo {
+
+struct Fp16 {
+    u16 bits;
+    static __device__ __forceinline__ u32 pack(float low, float high) { return cvt_f16x2(low, high); }
+    static __device__ __forceinline__ float low(u32 pair) { return cvt_f32_f16(static_cast<u16>(pair)); }
+    static __device__ __forceinline__ float high(u32 pair) { return cvt_f32_f16(static_cast<u16>(pair >> 16)); }
+    static __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+        mma_m16n8k16_f16(d, a, b0, b1);
+    }
+};
+
+struct Bf16 {
+    u16 bits;
+    static __device__ __forceinline__ u32 pack(float low, float high) { return cvt_bf16x2(low, high); }
+    // bf16 is the upper half of an fp32
+    static __device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
+    static __device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+    static __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+        mma_m16n8k16_bf16(d, a, b0, b1);
+    }
+};
+
+}  // namespace evo
+
+
+namespace evo {
+
+enum class Finish { none_, bias_, bias_gelu_, bias_silu_, residual_, scale_ };
+
+// What the epilogue takes: elements of a bias or a residual, or one float.
+template <class Element, Finish kFinish>
+struct OperandOf {
+    using type = Element;
+};
+template <class Element>
+struct OperandOf<Element, Finish::scale_> {
+    using type = float;
+};
+
+template <class Element>
+__device__ __forceinline__ float widened(Element x) { return Element::low(x.bits); }
+__device__ __forceinline__ float widened(float x) { return x; }
+
+// 1 / (1 + e^-x)
+__device__ __forceinline__ float logistic(float x) { return rcp(1.f + ex2(x * -1.4426950408889634f)); }
+
+// The epilogue of one sum. `other` is the element of bias or residual that belongs to it, or the scale.
+template <Finish kFinish>
+__device__ __forceinline__ float finished(float sum, [[maybe_unused]] float other) {
+    if constexpr (kFinish == Finish::none_) {
+        return sum;
+    } else if constexpr (kFinish == Finish::scale_) {
+        return sum * other;
+    } else {
+        const float x = sum + other;
+        if constexpr (kFinish == Finish::bias_silu_) return x * logistic(x);
+        // GELU by tanh: (1 + tanh y) / 2 is the logistic function of 2 y
+        if constexpr (kFinish == Finish::bias_gelu_)
+            return x * logistic(1.5957691216057308f * fmaf(0.044715f * x * x, x, x));
+        return x;
+    }
+}
+
+// Where the operand of element (row, column) of matrix `matrix` lies; `rows` and `columns` are those of C.
+template <Finish kFinish>
+__device__ __forceinline__ long long operand_offset(int matrix, int row, int column, int rows, int columns) {
+    if constexpr (kFinish == Finish::scale_ || kFinish == Finish::none_) return 0;
+    else if constexpr (kFinish == Finish::residual_) return (static_cast<long long>(matrix) * rows + row) * columns + column;
+    else return column;
+}
+
+template <class Element>
+__device__ __forceinline__ void put(Element* to, float x) { to->bits = static_cast<u16>(Element::pack(x, 0.f)); }
+__device__ __forceinline__ void put(float* to, float x) { *to = x; }
+
+}  // namespace evo
+
+// join.cuh
+// Sums over K that several warps, and several CTAs, hold parts of: joined in one order, whoever comes last, so
+// that the same inputs have the same bits.
+// last_cta.cuh
+// The last of several CTAs to arrive finishes what all of them have left in global memory.
+
+
+namespace evo {
+
+// Called by all threads of a CTA after their stores. True in the CTA that is the last of `count` at this ticket:
+// it sees what the others stored. The ticket is 0 before the first arrival and after the last one. `last` is
+// shared memory that nothing else uses meanwhile.
+__device__ __forceinline__ bool arrives_last(u32* ticket, u32 count, u32& last) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == count - 1;
+    __syncthreads();
+    if (!last) return false;
+    __threadfence();
+    if (threadIdx.x == 0) *ticket = 0;
+    return true;
+}
+
+}  // namespace evo
+
+
+namespace evo {
+
+// Parts of a tile of kRows x kColumns sums, one for each of kParts (groups of) warps, in shared memory.
+// Rows lie so far apart that the lanes of an accumulator, which hold two rows each, meet other banks.
+template <int kParts, int kRows, int kColumns>
+struct PartialSums {
+    static constexpr int kPitch = kColumns + 4;
+    float part[kParts][kRows][kPitch];
+
+    // Leaves the accumulators of a warp, whose 16 rows are columns here: kStrips strips from `column` on, kBlocks
+    // blocks of 8 of their columns, which are rows here.
+    template <int kStrips, int kBlocks>
+    __device__ __forceinline__ void leave(int of, int column, const float (&sums)[kStrips][kBlocks][4]) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int strip = 0; strip < kStrips; ++strip)
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    part[of][8 * block + 2 * (lane % 4) + e % 2][column + 16 * strip + lane / 4 + 8 * (e / 2)] =
+                        sums[strip][block][e];
+    }
+
+    __device__ __forceinline__ float total(int row, int column) const {
+        float sum = part[0][row][column];
+#pragma unroll
+        for (int i = 1; i < kParts; ++i) sum += part[i][row][column];
+        return sum;
+    }
+};
+
+// Called by all kThreads threads once the parts are there, after a barrier: `store(row, column, sum)` gets the
+// sums of the first `rows` rows. With kSplit CTAs a tile, each leaves its own in `partials`, [tile][split][row]
+// [column], and the last one to come adds them up in the order of the splits.
+template <int kSplit, int kThreads, int kParts, int kRows, int kColumns, class Store>
+__device__ __forceinline__ void join(const PartialSums<kParts, kRows, kColumns>& sums, int rows, int tile, int split,
+                                     float* partials, u32* tickets, u32& last, Store store) {
+    if constexpr (kSplit == 1) {
+        for (int i = threadIdx.x; i < rows * kColumns; i += kThreads)
+            store(i / kColumns, i % kColumns, sums.total(i / kColumns, i % kColumns));
+    } else {
+        constexpr int kTile = kRows * kColumns;
+        float* const of_tile = partials + static_cast<long long>(tile) * (kSplit * kTile);
+        for (int i = threadIdx.x; i < rows * kColumns; i += kThreads)
+            of_tile[split * kTile + i] = sums.total(i / kColumns, i % kColumns);
+        if (!arrives_last(tickets + tile, kSplit, last)) return;
+        for (int i = threadIdx.x; i < rows * kColumns; i += kThreads) {
+            float sum = of_tile[i];
+#pragma unroll
+            for (int other = 1; other < kSplit; ++other) sum += of_tile[other * kTile + i];
+            store(i / kColumns, i % kColumns, sum);
+        }
+    }
+}
+
+}  // namespace evo
+
+
+namespace evo {
+
+// ---- knobs ----
+using Element = Fp16;
+constexpr Finish kFinish = Finish::none_;
+constexpr bool kWideOut = false;      // C is fp32
+constexpr int kBlocks = 1;          // blocks of 8 rows of A a CTA
+constexpr int kStrips = 1;          // strips of 16 columns a warp
+constexpr int kSideWarps = 1;   // warps next to each other along N
+constexpr int kDepthWarps = 8;  // warps that share K
+constexpr int kSplit = 1;            // CTAs that share K
+constexpr int kTiles = 1;    // times 64 elements of K a stage
+constexpr int kStages = 4;
+constexpr bool kRingOfA = 0;  // A comes through the ring, too
+constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
+constexpr int kSmemBytes = 65552;
+// ---- end of knobs ----
+
+constexpr int kStep = 64 * kTiles;
+constexpr int kRows = 8 * kBlocks;
+constexpr int kWarps = kSideWarps * kDepthWarps;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kColumns = 16 * kStrips * kSideWarps;
+
+template <bool kWide> struct OutOf { using type = Element; };
+template <> struct OutOf<true> { using type = float; };
+using Out = OutOf<kWideOut>::type;
+using Other = OperandOf<Element, kFinish>::type;
+
+// What the lanes of a warp copy of one step. A lane has of each 64 elements two pieces of 8: neighbouring lanes
+// read neighbouring pieces.
+struct Stage {
+    uint4 b[kStrips][2][kTiles][2][32];  // of rows lane / 4 and lane / 4 + 8 of a strip
+};
+
+using Sums = PartialSums<kDepthWarps, kRows, kColumns>;
+
+struct SharedStorage {
+    union {  // sums take the rings' place
+        Stage ring[kWarps][kStages];
+        Sums sums;
+    };
+    alignas(16) u32 last;
+};
+static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
+
+using Accumulator = float[kStrips][kBlocks][4];
+
+// One lane of a warp: which part of the problem is its own, and what it copies and multiplies.
+struct Lane {
+    const Element* a;  // of the CTA's first row
+    const Element* b;  // of the warp's first column
+    Stage* ring;
+    int lane, lda, ldb, depth;
+    int rows_left, columns_left;
+    int first, count;  // steps of K that the warp takes
+
+    __device__ __forceinline__ Lane(SharedStorage& shared, const Element* a_matrix, const Element* b_matrix, int m, int n,
+                                    int k, int lda, int ldb, int row)
+        : lda(lda), ldb(ldb), depth(k) {
+        const int warp = threadIdx.x / 32, part = blockIdx.y * kDepthWarps + warp / kSideWarps;
+        const int column = (blockIdx.x * kSideWarps + warp % kSideWarps) * (16 * kStrips);
+        const long long steps = (k + kStep - 1) / kStep;
+        lane = threadIdx.x % 32;
+        ring = shared.ring[warp];
+        rows_left = m - row, columns_left = n - column;
+        a = a_matrix + static_cast<long long>(row) * lda;
+        b = b_matrix + static_cast<long long>(column) * ldb;
+        first = static_cast<int>(steps * part / (kSplit * kDepthWarps));
+        count = static_cast<int>(steps * (part + 1) / (kSplit * kDepthWarps)) - first;
+    }
+
+    // Where the lane's piece `half` of 64 elements begins, along K.
+    __device__ __forceinline__ int place(int step, int tile, int half) const {
+        return step * kStep + 64 * tile + 32 * half + 8 * (lane % 4);
+    }
+
+    // Starts copying step number `index` of the warp's. Commits even if there is none, so that waits can count.
+    __device__ __forceinline__ void copy(int index) const {
+        if (index < count) {
+            Stage& stage = ring[index % kStages];
+#pragma unroll
+            for (int piece = 0; piece < 2 * kTiles; ++piece) {
+                const int tile = piece / 2, half = piece % 2, at = place(first + index, tile, half);
+#pragma unroll
+                for (int row = 0; row < 2 * kStrips; ++row) {
+                    const int column = 8 * row + lane / 4;
+                    const bool real = column < columns_left && at < depth;
+                    const Element* from = real ? b + static_cast<long long>(column) * ldb + at : b;
+                    cp_async_16(shared_address(&stage.b[row / 2][row % 2][tile][half][lane]), from, real);
+                }
+            }
+        }
+        cp_async_commit();
+    }
+
+    __device__ __forceinline__ uint4 eight_of_a(const Stage& stage, int block, int step, int tile, int half) const {
+        const int row = 8 * block + lane / 4, at = place(step, tile, half);
+        if (row >= rows_left || at >= depth) return make_uint4(0u, 0u, 0u, 0u);
+        return __ldg(reinterpret_cast<const uint4*>(a + static_cast<long long>(row) * lda + at));
+    }
+
+    // Adds the products of step number `index`, which has come.
+    __device__ __forceinline__ void multiply(Accumulator& sums, int index) const {
+        const Stage& stage = ring[index % kStages];
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                uint4 a8[kBlocks];
+#pragma unroll
+                for (int block = 0; block < kBlocks; ++block) a8[block] = eight_of_a(stage, block, first + index, tile, half);
+#pragma unroll
+                for (int strip = 0; strip < kStrips; ++strip) {
+                    const uint4 upper = stage.b[strip][0][tile][half][lane], lower = stage.b[strip][1][tile][half][lane];
+                    const u32 early[4] = {upper.x, lower.x, upper.y, lower.y}, late[4] = {upper.z, lower.z, upper.w, lower.w};
+#pragma unroll
+                    for (int block = 0; block < kBlocks; ++block) {
+                        Element::mma(sums[strip][block], early, a8[block].x, a8[block].y);
+                        Element::mma(sums[strip][block], late, a8[block].z, a8[block].w);
+                    }
+                }
+            }
+    }
+};
+
+}  // namespace evo
+
+// Grid: tiles of columns x parts of K x blocks of rows of all matrices. With kSplit > 1 `partials` and `tickets` have
+// room for all tiles.
+extern "C" __global__ void __launch_bounds__(evo::kThreads, evo::kMinCtas)
+gemm_skinny(const evo::Element* a, const evo::Element* b,
+            evo::Out* c,
+            int m, int n, int k, int lda, int ldb, [[maybe_unused]] int batch) {
+    using namespace evo;
+    extern __shared__ __align__(128) unsigned char shared_memory[];
+    SharedStorage& shared = *reinterpret_cast<SharedStorage*>(shared_memory);
+    float* const partials = nullptr;
+    u32* const tickets = nullptr;
+    const int blocks = (m + kRows - 1) / kRows, matrix = blockIdx.z / blocks, first_row = blockIdx.z % blocks * kRows;
+    const Lane at(shared, a + static_cast<long long>(matrix) * m * lda, b + static_cast<long long>(matrix) * n * ldb, m, n,
+                  k, lda, ldb, first_row);
+    Accumulator sums = {};
+#pragma unroll
+    for (int index = 0; index < kStages - 1; ++index) at.copy(index);
+    for (int index = 0; index < at.count; ++index) {
+        cp_async_wait<kStages - 2>();
+        at.copy(index + kStages - 1);  // where step `index` - 1 was, which the lane has read
+        at.multiply(sums, index);
+    }
+    cp_async_wait<0>();
+    __syncthreads();  // all rings are read
+    const int warp = threadIdx.x / 32;
+    shared.sums.leave(warp / kSideWarps, warp % kSideWarps * (16 * kStrips), sums);
+    __syncthreads();
+    const auto store = [&](int down, int across, float sum) {
+        const int row = first_row + down, column = blockIdx.x * kColumns + across;
+        if (column >= n) return;
+        float more = 0.f;
+        put(c + (static_cast<long long>(matrix) * m + row) * n + column, finished<kFinish>(sum, more));
+    };
+    join<kSplit, kThreads>(shared.sums, min(kRows, m - first_row), blockIdx.z * gridDim.x + blockIdx.x, blockIdx.y,
+                           partials, tickets, shared.last, store);
+}
