@@ -66,6 +66,15 @@ class Recorder:
         return getattr(self._runner, name)
 
 
+def forget_neighbours(searchspace: Any) -> None:
+    """Empties the space's caches of neighbours, from which strategies draw: with what earlier runs left in
+    them, the runs of one process were no independent repeats (the same few points in most of 20 seeds)."""
+    for name, cache in vars(searchspace).items():
+        if name.endswith(("__neighbor_cache", "__neighbor_partial_cache")):
+            for neighbours in cache.values():
+                neighbours.clear()
+
+
 class Runs:
     """Given to Kernel Tuner as a strategy of the user's, so that the space is built once for all runs."""
 
@@ -92,6 +101,7 @@ class Runs:
                 random.seed(seed)
                 np.random.seed(seed)
                 runner.visited_results.clear()
+                forget_neighbours(searchspace)
                 recorder = Recorder(runner)
                 options = Options(tuning_options)
                 vars(options).update(vars(tuning_options))  # it keeps some options as items, others so

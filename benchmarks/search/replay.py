@@ -9,6 +9,9 @@ Spaces: see recorded.py; public ones are at https://github.com/AutoTuningAssocia
 0 random search, 1 the optimum at once; a trial costs its recorded seconds and the strategy's own time. A
 search lasts until random search would have closed 95 % of the gap between the median and the optimum.
 
+`evo@8` is `evo` with eight points under way. `after`: by how much the best found is slower than the optimum
+after 10, 20, 50, 100 and 200 evaluations.
+
 `tpe-plain` is Optuna's TPE as people use it: over the plain product, told PRUNED for what is not recorded.
 Kernel Tuner's simulation refuses points that fail before they are tried: they cost it nothing.
 """
@@ -31,9 +34,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import ROOT, commit_and_clean
+from benchmarks.search.budgets import best_after, places, slowdowns
 from benchmarks.search.methodology import Trajectory
 from benchmarks.search.run_log import RunLog
-from benchmarks.search.runs import PLAIN, THEIRS, Run, opened
+from benchmarks.search.runs import PLAIN, THEIRS, UNDER_WAY, Run, opened
 from evo.strategy import STRATEGIES
 
 PROTOCOL = "searches over recorded spaces; score P of Willemsen et al., FGCS 159 (2024), see methodology.py"
@@ -97,8 +101,20 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         "seeds": seeds,
         "spaces": spaces,
         "means": means(results, list(spaces)),
+        **after({n: e for n, e in runs.items() if set(results[n]) == set(spaces)}),
         "by_strategy": results,
     }
+
+
+def after(runs: dict[str, dict[str, list[Run]]]) -> dict[str, Any]:
+    """How slow the best found is after each of BUDGETS, of strategies that were run in all spaces."""
+    found = {
+        name: slowdowns(
+            {p: best_after([run.values(opened(p)[0]) for run in some]) for p, some in each.items()}
+        )
+        for name, each in runs.items()
+    }
+    return {"after": found, "first_after": places({n: f for n, f in found.items() if UNDER_WAY not in n})}
 
 
 def summary(path: str, runs: Sequence[Run]) -> dict[str, Any]:

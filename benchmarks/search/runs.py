@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.methodology import RandomBaseline, Trajectory
+from benchmarks.search.methodology import Floats, RandomBaseline, Trajectory
 from benchmarks.search.recorded import Recorded, key_of, load
-from evo.strategy import Observation, make_strategy
+from evo.strategy import Observation, Proposal, make_strategy
 
 PLAIN = "tpe-plain"
 THEIRS = "kernel tuner "
+UNDER_WAY = "@"
+"""`evo@8` is `evo` with eight points under way, all of one length."""
+AT_LEAST = 200
+"""A search lasts for so many evaluations, or longer where its score needs that."""
 PROPOSALS = 20
 """Proposals an evaluation after which a run that only wastes them is given up."""
 
@@ -42,26 +47,39 @@ class Run:
     def proposals(self) -> int:
         return len(self.rows) + self.infeasible + self.repeated
 
+    def values(self, space: Recorded) -> Floats:
+        """What each evaluation gave, as a multiple of the optimum; nan for a failure."""
+        return space.time_ms[self.rows] / space.optimum_ms
+
     def trajectory(self, space: Recorded) -> Trajectory:
         own = self.seconds / max(1, len(self.rows)) * np.arange(1, len(self.rows) + 1)
         return Trajectory(np.cumsum(space.cost_s[self.rows]) + own, space.time_ms[self.rows])
 
 
 class Ask:
-    """What a replay asks of a strategy: the next point, told what the earlier ones gave."""
+    """What a replay asks of a strategy: the point that ends next, told what the earlier ones gave. There are
+    no more points under way than are known, as in a search (`Proposals.may_propose`)."""
 
     def __init__(self, name: str, space: Recorded, seed: int) -> None:
+        name, _, under_way = name.partition(UNDER_WAY)
         self._strategy = make_strategy(name, {space.name: space.feasible}, seed)
         self._space = space
         self._told: list[Observation] = []
+        self._hands = int(under_way or 1)
+        self._under_way: deque[Proposal] = deque()
 
     def next(self) -> tuple[Any, ...] | None:
-        proposal = self._strategy.ask(self._told, [], len(self._told))
-        self._point = proposal.point if proposal else {}
-        return key_of(self._point) if proposal else None
+        told, under_way = self._told, self._under_way
+        while len(under_way) < min(self._hands, max(1, len(told))):
+            proposal = self._strategy.ask(told, tuple(under_way), len(told) + len(under_way))
+            if proposal is None:
+                break
+            under_way.append(proposal)
+        return key_of(under_way[0].point) if under_way else None
 
     def tell(self, row: int) -> None:
-        self._told.append(Observation(self._space.name, self._point, self._space.score_us(row)))
+        ended = self._under_way.popleft()
+        self._told.append(Observation(ended.template, ended.point, self._space.score_us(row)))
 
 
 class AskPlainTpe:
@@ -114,7 +132,7 @@ def replay(job: Job) -> list[tuple[Job, Run, str]]:
     space, baseline, rows = opened(path)
     run, spent, seen = Run(), 0.0, set[int]()
     ask = AskPlainTpe(space, seed) if name == PLAIN else Ask(name, space, seed)
-    while spent < baseline.times_s[-1] and len(seen) < len(space):
+    while (spent < baseline.times_s[-1] or len(seen) < AT_LEAST) and len(seen) < len(space):
         if run.proposals > PROPOSALS * (baseline.evaluations + 50):
             break
         began = time.process_time()
@@ -151,7 +169,7 @@ def kernel_tuner_runs(batch: Batch) -> list[tuple[Job, Run, str]]:
             "cache": str(cache),
             "strategies": [strategy.removeprefix(THEIRS)],
             "seeds": seeds,
-            "evaluations": min(len(space), math.ceil(1.2 * baseline.evaluations)),
+            "evaluations": min(len(space), max(AT_LEAST, math.ceil(1.2 * baseline.evaluations))),
         }
         answer = subprocess.run(
             [python, str(Path(__file__).with_name("kernel_tuner_runs.py").resolve())],
