@@ -8,7 +8,7 @@ search, its resumption and a replay work with the same things.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -32,7 +32,9 @@ class Study:
     takes what is UNPROVEN (`accept_unproven`), such kernels are GREEN, and marked. `ranking` says which of a
     kernel's times on the timing inputs counts: "worst", "mean" or the name of one. `calls` are recorded
     inputs of its problem that kernels are checked and timed on beside those of the task. `given` is what is
-    kept of a task that was given in Python: a digest and source text; "" for one that is in a file.
+    kept of a task that was given in Python: a digest and source text; "" for one that is in a file. `gpus`
+    are the devices that evaluate at once ("cuda:0", "cuda:1"; "emulator:0"), the first of them `device` if
+    that is a GPU; () for `device` alone.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Study:
     seed: int = 0
     workers: int = 1
     lookahead: int = 0
+    gpus: tuple[str, ...] = ()
     target: str = ""
     smem_limit: int | None = None
     rate: float | None = None
@@ -60,6 +63,15 @@ class Study:
     baselines_us: Mapping[str, float] = field(default_factory=dict)
     created: str = ""
     id: int = 0
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that evaluate."""
+        return self.gpus or (self.device,)
+
+    def on_gpus(self, devices: tuple[str, ...]) -> Study:
+        """The study, evaluated by those devices; finalists are confirmed on the first."""
+        return replace(self, gpus=devices, device=devices[0] if is_gpu(devices[0]) else self.device)
 
     @property
     def left_s(self) -> float:

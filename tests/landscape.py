@@ -129,6 +129,18 @@ def evaluate_again(candidate: Candidate, earlier: int) -> Trial:
     return replace(trial, timing=again)
 
 
+def slower(trial: Trial, factor: float, earlier: int) -> Trial:
+    """What another GPU would say: everything takes `factor` times as long, and a bit more each time."""
+    if trial.timing is None or factor == 1.0:
+        return trial
+    known = trial.timing.times["normal"]
+    us = known.median_us * factor * (1 + earlier / 1e4)
+    beside = {name: factor * one for name, one in known.baselines_us.items()}
+    near = Interval(us - 0.01, us + 0.01)
+    again = timing((us,) * 20, us, near, beside, known.speedup, known.speedup_interval)
+    return replace(trial, timing=again)
+
+
 class LandscapeWorkers:
     """`count` workers in this process, each of which takes `seconds` a candidate; more are queued. `waits`:
     a worker without a candidate says that it is idle."""
@@ -193,6 +205,8 @@ class LandscapeSpec:
     seconds: float = 0.0
     fatal: tuple[int, int, int, bool] = (-1, -1, -1, False)
     """The values of `FATAL` of the points over which an evaluator dies."""
+    slower: float = 1.0
+    """By what factor all takes longer on this GPU."""
 
     def prepare(self) -> None: ...
 
@@ -212,12 +226,12 @@ class LandscapeEvaluator:
     def __init__(self, spec: LandscapeSpec) -> None:
         self._spec = spec
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:  # noqa: ARG002
+    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
         watch("gate")
         time.sleep(self._spec.seconds)
         if tuple(candidate.point[name] for name in FATAL) == self._spec.fatal:
             os.kill(os.getpid(), signal.SIGSEGV)
-        return evaluate(candidate)
+        return slower(evaluate(candidate), self._spec.slower, earlier)
 
     def meanwhile(self) -> bool:
         return False

@@ -111,7 +111,7 @@ def views(connection: sa.Connection) -> dict[str, set[str]]:
 
 def test_its_studies(store: Store, known: dict[str, Any]) -> None:
     # what came later is as it was when nobody could ask for it
-    later = {"accept_unproven": False, "ranking": "plain", "calls": None, "given": ""}
+    later = {"accept_unproven": False, "ranking": "plain", "calls": None, "given": "", "gpus": []}
     assert [plain(study) for study in store.studies()] == [one | later for one in known["studies"]]
     planted = store.study("planted-1")
     assert planted.folders == ("/tmp/more-kernels", "/tmp/no-kernels")
@@ -148,7 +148,8 @@ def expected(one: dict[str, Any]) -> Any:
         trial["timing"] = timing_today(trial["timing"])
     trial["candidate"]["launch"]["cooperative"] = False  # no launch was
     added = {name: one[name] for name in ("id", "study", "number", "created", "same_as", "source_digest")}
-    return trial | added | {"evaluations": timed + green, "extent": None, "reads": []}
+    later = {"evaluations": timed + green, "extent": None, "reads": [], "gpu": "", "divisor": 1.0}
+    return trial | added | later
 
 
 def one_input(then: dict[str, Any], versus: str, **more: Any) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def test_its_confirmations_with_every_sample(store: Store, known: dict[str, Any]
         for named in one["baselines"].values():
             named |= {name: standing_today(standing) for name, standing in named.items()}
         found = store.confirmations.get(one["id"])
-        assert plain(found) == one
+        assert plain(found) == one | {"gpu": ""}
         finalists = {finalist.name for finalist in found.finalists}
         for protocol, then in rounds.items():
             taken = store.confirmations.rounds(found, protocol)

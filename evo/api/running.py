@@ -17,7 +17,7 @@ from evo.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from evo.child import Spare
     from evo.evaluate.pool import Pool
-    from evo.loop import Progress, SearchResult, SearchSpace
+    from evo.loop import Progress, SearchResult, SearchSpace, Workers
     from evo.report.screen import Screen
     from evo.store import Store
     from evo.study import Setup, Study
@@ -71,7 +71,18 @@ def _pool(setup: Setup, spare: Spare | None) -> Pool:
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
 
-    return Pool(EvaluatorSpec.of(setup), setup.study.workers, spare=spare)
+    spec, study = EvaluatorSpec.of(setup), setup.study
+    return Pool(spec, study.workers, spare=spare, groups=spec.groups(study.devices))
+
+
+def _compared(pool: Pool, study: Study, store: Store, screen: Screen) -> Workers:
+    """The pool, or around it what compares its GPUs: where it has several, or another one than before."""
+    from evo.loop.gpus import ComparedWorkers
+
+    known = store.offsets.first_gpu(study)
+    if len(pool.gpus) == 1 and known in ("", *pool.gpus):
+        return pool
+    return ComparedWorkers(pool, study, store, screen.notice)
 
 
 def _created(
@@ -103,7 +114,7 @@ def _search_spaces(setup: Setup, screen: Screen) -> dict[str, SearchSpace]:
 
 
 def _run(
-    setup: Setup, store: Store, spaces: dict[str, SearchSpace], workers: Pool, screen: Screen
+    setup: Setup, store: Store, spaces: dict[str, SearchSpace], pool: Pool, screen: Screen
 ) -> SearchResult:
     """Searches, and shows how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
@@ -114,6 +125,7 @@ def _run(
 
     study = setup.study
     screen.notice(study_line(study))
+    workers = _compared(pool, study, store, screen)
 
     def confirm_worker(left_s: float) -> WorkerProcess:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with

@@ -24,7 +24,8 @@ from evo.api.values import (
 )
 from evo.cache import default_folder
 from evo.calls import with_calls
-from evo.device.open import choose_device
+from evo.device.open import choose_device, choose_gpus, is_gpu, require_one_model
+from evo.errors import UsageError
 from evo.report.screen import screen
 from evo.study import Setup
 from evo.study import Study as Record
@@ -60,6 +61,7 @@ def search(
     workers: int | None = None,
     device: str = "auto",
     gpu: str | None = None,
+    gpus: str | None = None,
     target: str | None = None,
     smem_limit: str | int | None = None,
     database: str | os.PathLike[str] = DATABASE,
@@ -70,11 +72,10 @@ def search(
 ) -> Study:
     """Searches for the fastest correct kernel of `task`; the study with what was found.
 
-    `task`: a name, the folder that has its task.py, or a Task (its `study` goes on, where there is one). The
-    other names and defaults are those of the options of `evo search`, which its --help explains; no
-    environment variable is read. `budget`: "90m", seconds, or "$7" at `rate` dollars an hour. `shape`:
-    "1,8,512", numbers in that order, or a mapping by name. `flag`: a mapping, or "NAME=VALUE" texts.
-    `progress=False` is silent. `spare`: a process that becomes the first evaluator.
+    `task`: a name, the folder that has its task.py, or a Task (its `study` goes on, where there is one). All
+    other names are those of the options of `evo search`, which its --help explains. `budget`: "90m", seconds,
+    or "$7" at `rate` dollars an hour. `shape`: "1,8,512", numbers in that order, or a mapping by name.
+    `flag`: a mapping, or "NAME=VALUE" texts. `spare`: a process that becomes the first evaluator.
 
     Ctrl-C (a notebook's interrupt) ends the search, keeps every trial and gives the study; a second one is a
     KeyboardInterrupt. Raises EvoErrors: UsageError for what cannot be, MachineError for what this machine
@@ -82,11 +83,10 @@ def search(
     loaded, folders, text = _found(task, task_folders(templates))
     problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
     asked = replace(
-        _study_on(problem, device, gpu, target, parse_budget(budget, rate)),
-        **_chosen(strategy, seed, workers, smem_limit),
+        _study_on(problem, (device, gpu, gpus, target), parse_budget(budget, rate)),
+        **_chosen(strategy, seed, workers, smem_limit, rate),
         name=study or "",
         templates=_several(template),
-        rate=rate,
         accept_unproven=accept_unproven,
         ranking=ranking_named(rank, with_calls(loaded, problem, calls)),
         calls=calls,
@@ -97,7 +97,9 @@ def search(
     place = os.fspath(database)
     if text and (again := _gone_on(asked, place, tools, progress)):
         return again
-    result = begin(Setup.of(asked, *tools), place, _several(warm_start), screen(progress), spare)
+    result = begin(
+        Setup.of(_with_workers(asked), *tools), place, _several(warm_start), screen(progress), spare
+    )
     return Study(result.study.name, place, *tools, result)
 
 
@@ -111,21 +113,49 @@ def _gone_on(asked: Record, database: str, tools: tuple[Path, Path | None], prog
     return found if over else found.resume(asked.budget_s, progress=progress)
 
 
-def _study_on(problem: Problem, device: str, gpu: str | None, target: str | None, budget_s: float) -> Record:
-    """A study of `problem` on a device, without a name and as a study is by default."""
+def _devices(
+    device: str, gpu: str | None, gpus: str | None, target: str | None
+) -> tuple[str, tuple[str, ...], str]:
+    """The device, the devices that evaluate at once, and the name of their GPU."""
+    if gpus is not None and device not in ("auto", "cuda", "emulator"):
+        raise UsageError(f"--gpus says which GPUs, and so does --device {device}", "leave out one of them")
     chosen, stands_for = choose_device(device, gpu, target)
-    versions = {"evo": __version__}
-    return Record("", problem, chosen, stands_for.name, (), budget_s, target=target or "", versions=versions)
+    named = choose_gpus(gpus, chosen)
+    require_one_model(named)
+    if named and is_gpu(chosen):
+        chosen, stands_for = choose_device(named[0], gpu, target)
+    return chosen, named, stands_for.name
 
 
-def _chosen(strategy: str, seed: int, workers: int | None, smem_limit: str | int | None) -> dict[str, Any]:
+def _study_on(
+    problem: Problem, where: tuple[str, str | None, str | None, str | None], budget_s: float
+) -> Record:
+    """A study of `problem`, without a name and as a study is by default. `where`: what --device, --gpu,
+    --gpus and --target say."""
+    target, (device, gpus, gpu) = where[-1], _devices(*where)
+    wanted, versions = target or "", {"evo": __version__}
+    return Record("", problem, device, gpu, (), budget_s, gpus=gpus, target=wanted, versions=versions)
+
+
+def _chosen(
+    strategy: str, seed: int, workers: int | None, smem_limit: str | int | None, rate: float | None
+) -> dict[str, Any]:
     """Fields of a study whose values have limits."""
     return {
         "strategy": strategy,
+        "rate": rate,
         "seed": whole("seed", seed, 0, LARGEST_SEED),
         "workers": whole("workers", workers or os.cpu_count() or 1, 1, MOST_WORKERS),
         "smem_limit": parse_bytes(smem_limit) if smem_limit else None,
     }
+
+
+def _with_workers(study: Record) -> Record:
+    """The study; UsageError where it has fewer workers than GPUs."""
+    if study.workers < len(study.gpus):
+        message = f"{len(study.gpus)} GPUs need as many workers, and there are {study.workers}"
+        raise UsageError(message, "more --workers, or fewer --gpus")
+    return study
 
 
 def _found(

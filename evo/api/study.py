@@ -15,6 +15,7 @@ from evo.api.running import go_on, open_store
 from evo.api.trial import Trial, parameter_columns
 from evo.api.values import DATABASE, parse_budget
 from evo.cache import default_folder
+from evo.device.open import choose_gpus, require_one_model
 from evo.errors import UsageError
 from evo.report import duration
 from evo.report.leaderboard import leaderboard_records
@@ -101,17 +102,22 @@ class Study:
         *,
         rate: float | None = None,
         inputs: str | os.PathLike[str] | None = None,
+        gpus: str | None = None,
         progress: bool = True,
         spare: Spare | None = None,
     ) -> Study:
         """Goes on searching; gives itself. No finished trial is lost and none is repeated.
 
         `budget`: more time ("+2h"), or another total ("3h", or seconds); None: what is left of the budget.
-        `inputs`: where the file of the study's own tensors is now, if it has moved.
+        `inputs`: where the file of the study's own tensors is now, if it has moved. `gpus`: other GPUs than
+        before, "all" or "0,1".
         `rate`, `progress`, `spare`, Ctrl-C and errors are as in `evo.search`. UsageError where the budget is
         spent, or where another process searches this study."""
         record = located(self._record(), inputs)
         rate = rate or record.rate
+        if gpus is not None:
+            record = record.on_gpus(choose_gpus(gpus, record.device))
+            require_one_model(record.gpus)
         if budget is not None:
             added = isinstance(budget, str) and budget.startswith("+")
             seconds = parse_budget(budget.removeprefix("+") if isinstance(budget, str) else budget, rate)

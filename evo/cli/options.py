@@ -189,6 +189,15 @@ GpuOption = Annotated[
         help="The GPU that the emulator stands for: L4, A100, 'RTX 4090', H200 … (default: L4)",
     ),
 ]
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="all|0,1",
+        rich_help_panel=WHERE,
+        help="Search on several GPUs of one model at once (default: one).",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from evo.api.values import DATABASE, parse_bytes, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
     HOW,
+    WHERE,
     BudgetOption,
     CacheOption,
     DatabaseOption,
@@ -20,6 +20,7 @@ from evo.cli.options import (
     DtypeOption,
     FlagOption,
     GpuOption,
+    GpusOption,
     InputsOption,
     JsonOption,
     NvccOption,
@@ -71,6 +72,7 @@ def search(
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
+    gpus: GpusOption = None,
     target: TargetOption = None,
     smem_limit: SmemOption = None,
     database: DatabaseOption = DATABASE,
@@ -109,6 +111,7 @@ def resume(
     ] = None,
     rate: RateOption = None,
     inputs: PlaceOption = None,
+    gpus: GpusOption = None,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
     nvcc: NvccOption = None,
@@ -126,13 +129,22 @@ def resume(
 
     root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
     found = load_study(study, database=database, cache=root, nvcc=compiler)
-    _conclude(found.resume(budget, rate=rate, inputs=inputs, spare=context.obj), json)
+    _conclude(found.resume(budget, rate=rate, inputs=inputs, gpus=gpus, spare=context.obj), json)
 
 
 def confirm(
     *,
     study: Annotated[str, typer.Argument(metavar="STUDY", autocompletion=study_names, help="Its name.")],
     top: Annotated[int, typer.Option(min=1, max=50, help="How many of its best trials.")] = 5,
+    confirm_on: Annotated[
+        str | None,
+        typer.Option(
+            "--confirm-on",
+            metavar="all|0,1",
+            rich_help_panel=WHERE,
+            help="On each of these GPUs, the study's own last (default: on that alone).",
+        ),
+    ] = None,
     inputs: PlaceOption = None,
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
@@ -148,34 +160,30 @@ def confirm(
 
     \b
       evo confirm attention-1 --top 5
+      evo confirm attention-1 --confirm-on all
     """
-    from evo.confirm import confirm as run
-    from evo.confirm.worker import WorkerProcess, WorkerSpec
+    from evo.confirm.on_gpus import confirm_on_each, worker_on
     from evo.device.open import is_gpu
     from evo.report import as_json
     from evo.report.confirmed import confirmation_record, confirmation_tables
-    from evo.study import Setup
 
     with open_store(database) as store:
         found = located(store.study(study), inputs)
         if not is_gpu(found.device):
             hint = "search on a machine with a GPU"
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
-        spec = WorkerSpec.of(Setup.of(found, open_cache(cache).root, nvcc_or_environment(nvcc)))
-        spec.evaluator.prepare()
-        store.claim(found, found.lookahead)  # no other process searches or confirms it meanwhile
-        try:
-            with closing(WorkerProcess(spec)) as worker:
-                result = run(found, store, worker, top=top, afresh=True, watch=lambda s: notice(s.text))
-        finally:
-            status = "interrupted" if found.status == "running" else found.status  # a kill left it so
-            store.release(found, status, found.spent_s)
-    if result is None or not result.green:
+        workers = worker_on(open_cache(cache).root, nvcc_or_environment(nvcc))
+        results = confirm_on_each(found, store, workers, confirm_on, top, lambda s: notice(s.text))
+    if not any(result.green for result in results.values()):
         hint = f"give it more time: evo resume {study} --budget +10m"
         raise NothingFound(f"study {study} has no timed trial that is correct", hint)
     if form_of(json) == "json":
-        sys.stdout.write(as_json(confirmation_record(result)))
-    else:
+        records = [confirmation_record(result) for result in results.values()]
+        sys.stdout.write(as_json(records[0] if confirm_on is None else records))
+        return 0
+    for device, result in results.items():
+        if confirm_on is not None:
+            notice(f"on {device} {result.gpu}:".replace(" :", ":"))
         put(confirmation_tables(result), "text")
     return 0
 

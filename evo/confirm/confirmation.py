@@ -107,12 +107,14 @@ def confirm(
     resumable = (
         found is not None
         and (found.status, found.top, found.device) == ("running", top, around.device)
-        and found.versions == around.versions
+        and (found.versions, found.gpu) == (around.versions, around.gpu)
         and _head(found, contenders)
     )
     if found is None or not resumable:
         environment = store.environment(around.device, around.compiler, around.versions)
-        found = store.confirmations.begin(study, top, fresh_seed() if seed is None else seed, environment)
+        found = store.confirmations.begin(
+            study, top, fresh_seed() if seed is None else seed, environment, around.gpu
+        )
     return _Confirming(found, study.ranking, store, worker, over, watch).run(contenders)
 
 

@@ -19,6 +19,7 @@ from evo.calls import OwnCalls
 from evo.child import Child, Report
 from evo.confirm.rounds import Fallen, Rounds
 from evo.device.emulator import built_interpreter
+from evo.device.open import gpu_id
 from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
@@ -42,6 +43,8 @@ class Surroundings:
     device: str
     compiler: str
     versions: Mapping[str, str]
+    gpu: str = ""
+    """The id of the GPU; "" where it has none."""
 
 
 GateRequest = tuple[str, Candidate, int]
@@ -104,7 +107,8 @@ class GpuWorker:
 
     def surroundings(self) -> Surroundings:
         evaluator = self._evaluator
-        return Surroundings(evaluator.device.name, evaluator.compiler.version, evaluator.versions)
+        device, gpu = evaluator.device, gpu_id(evaluator.spec.device)
+        return Surroundings(device.name, evaluator.compiler.version, evaluator.versions, gpu)
 
     def expect(self, coming: Sequence[GateRequest]) -> None:
         for asked in coming:

@@ -19,7 +19,7 @@ from typing import Any
 
 from evo.compile import Compiler
 from evo.device.arguments import scalar_bytes
-from evo.device.driver import STICKY, ask, driver_api, gpu_at, name_of, words_of
+from evo.device.driver import STICKY, ask, driver_api, gpu_at, name_of, uuid_of, words_of
 from evo.device.gpu_lock import lock_of
 from evo.device.nvml import Nvml
 from evo.device.protocol import LaunchReport, Region, Wait
@@ -89,8 +89,7 @@ class CudaDevice:
         return f"{number // 1000}.{number % 1000 // 10}"
 
     def _uuid(self) -> str:
-        raw = bytes(ask(self.driver.cuDeviceGetUuid(self._device)).bytes)[:16].hex()
-        return f"GPU-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+        return uuid_of(self.driver, self._device)
 
     def load(self, binary: Binary, launch: LaunchConfig) -> CudaKernel:
         """Load the cubin and have the driver grant `launch`; Unlaunchable if it does not."""

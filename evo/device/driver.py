@@ -91,6 +91,17 @@ def gpu_at(index: int) -> Gpu:
     )
 
 
+def uuid_at(index: int) -> str:
+    """The UUID of GPU number `index`, as nvidia-smi writes it."""
+    driver = driver_api()
+    return uuid_of(driver, ask(driver.cuDeviceGet(index)))
+
+
+def uuid_of(driver: Any, device: Any) -> str:
+    raw = bytes(ask(driver.cuDeviceGetUuid(device)).bytes)[:16].hex()
+    return f"GPU-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+
+
 def driver_api() -> Any:
     """`cuda.bindings.driver`, initialised. MachineError where there is no driver or no GPU."""
     hint = "run without a GPU: --device emulator"

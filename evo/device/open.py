@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,47 @@ def real_gpu(device: str) -> Gpu:
     from evo.device.driver import gpu_at
 
     return gpu_at(int(device.removeprefix("cuda:")))
+
+
+def choose_gpus(asked: str | None, device: str) -> tuple[str, ...]:
+    """The devices that `--gpus` means, "all" or "0,1": of the kind of `device` ("cuda:0", "emulator"), which
+    is the first of them where it is a GPU; () where nothing is asked. On the emulator each number is one
+    more emulated GPU. UsageError for what is malformed, MachineError where there is no such GPU."""
+    if asked is None:
+        return ()
+    hint = "--gpus all, or numbers as nvidia-smi has them: --gpus 0,1"
+    if asked.strip() == "all":
+        if not is_gpu(device):
+            raise UsageError("the emulator has as many GPUs as it is told", "--gpus 0,1")
+        return tuple(f"cuda:{number}" for number in range(len(_gpu_names())))
+    if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", asked.replace(" ", "")):
+        raise UsageError(f"malformed list of GPUs: {asked!r}", hint)
+    numbers = [int(number) for number in asked.split(",")]
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"a GPU is named twice: {asked}", hint)
+    return tuple(f"{'cuda' if is_gpu(device) else 'emulator'}:{number}" for number in numbers)
+
+
+def require_one_model(devices: Sequence[str]) -> None:
+    """UsageError where GPUs are of several models: their times say nothing of each other."""
+    models = {device: real_gpu(device).name for device in devices if is_gpu(device)}
+    if len(set(models.values())) > 1:
+        listed = ", ".join(f"{device} is {name}" for device, name in models.items())
+        raise UsageError(
+            f"GPUs of several models cannot share a study: {listed}",
+            "a study for each model, which begins with what the other knows: --device cuda:0, then "
+            "--device cuda:1 --warm-start auto, at once or one after the other",
+        )
+
+
+def gpu_id(device: str) -> str:
+    """What tells a GPU from all others, on this machine and elsewhere: the UUID of "cuda:0". An emulated one
+    is known by its name ("emulator:1"); "" for "emulator", of which there is no other."""
+    if not is_gpu(device):
+        return "" if device == "emulator" else device
+    from evo.device.driver import uuid_at
+
+    return uuid_at(int(device.removeprefix("cuda:")))
 
 
 def gpu_that_runs(needs: str) -> Gpu:

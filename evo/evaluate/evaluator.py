@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +17,7 @@ from evo.cache import Cache
 from evo.calls import OwnCalls, with_calls
 from evo.compile import PARTS, Compiler, find_compiler
 from evo.device import Device, Kernel
-from evo.device.open import is_gpu, open_device, part_for, prepare_device
+from evo.device.open import gpu_id, is_gpu, open_device, part_for, prepare_device
 from evo.errors import CandidateError
 from evo.evaluate.journey import Journey, Watch, unwatched
 from evo.evaluate.program import Precompiler, Program, failed
@@ -273,6 +273,10 @@ class EvaluatorSpec:
             calls=study.calls,
             of_calls=study.problem,
         )
+
+    def groups(self, devices: Sequence[str]) -> dict[str, EvaluatorSpec]:
+        """What evaluates on each of the devices, by the ids of their GPUs."""
+        return {gpu_id(device): replace(self, device=device) for device in devices}
 
     @property
     def on_gpu(self) -> bool:

@@ -126,8 +126,9 @@ def study_line(study: Study) -> str:
     unproven = " · UNPROVEN kernels are ranked" if study.accept_unproven else ""
     own = f" and on {', '.join(study.calls.names)}" if study.calls else ""
     ranked = "" if study.ranking == WORST else f", ranked by {study.ranking}"
+    where = ", ".join(study.gpus) or study.device
     return for_terminal(
-        f"{study.name} · {study.problem.key}{own} · {study.device} ({study.gpu}{target}){limits} · "
+        f"{study.name} · {study.problem.key}{own} · {where} ({study.gpu}{target}){limits} · "
         f"strategy {study.strategy}, seed {study.seed}{ranked}{unproven}",
         lines=False,
     )

@@ -47,7 +47,8 @@ class Finalist:
 @dataclass(frozen=True)
 class Confirmation:
     """One CONFIRM of a study. `baselines`: standings by protocol and name; `skipped`: baselines that were not
-    timed, and why; `kernels`: which kernels each baseline ran. `status`: running, finished, or given up."""
+    timed, and why; `kernels`: which kernels each baseline ran. `status`: running, finished, or given up.
+    `gpu`: the id of the GPU that it was held on; "": not known."""
 
     id: int
     study: str
@@ -63,6 +64,7 @@ class Confirmation:
     kernels: Mapping[str, Sequence[str]]
     created: str
     ended: str
+    gpu: str = ""
 
     @property
     def green(self) -> tuple[Finalist, ...]:
@@ -143,10 +145,11 @@ class Confirmations:
         found = self.get(number)
         return found, next(f for f in found.finalists if f.trial == trial)
 
-    def begin(self, study: Study, top: int, seed: int, environment_id: int) -> Confirmation:
+    def begin(self, study: Study, top: int, seed: int, environment_id: int, gpu: str = "") -> Confirmation:
         """A confirmation of `study`; one of it that is unfinished is given up."""
         values = {
             **{"study_id": study.id, "problem": study.problem.key, "environment_id": environment_id},
+            "gpu": gpu,
             **{"status": "running", "top": top, "seed": seed, "created": now(), "ended": ""},
             **{"baselines": {}, "skipped": {}, "kernels": {}},
         }

@@ -24,6 +24,7 @@ from evo.store.confirmations import Confirmations
 from evo.store.damage import reading, require_types
 from evo.store.engine import Database, insert_once
 from evo.store.leaderboard import Filter, best_rows
+from evo.store.offsets import Offsets
 from evo.store.owner import STALE_S, Owner
 from evo.store.records import (
     Failure,
@@ -84,6 +85,7 @@ class Store:
         self._database = Database(str(url), create, notice)
         self._notice = notice
         self.confirmations = Confirmations(self._database)
+        self.offsets = Offsets(self._database)
         self._sources = Sources()
         self._environments: dict[str, int] = {}
 
@@ -148,8 +150,8 @@ class Store:
     def claim(
         self, study: Study, lookahead: int, budget_s: float | None = None, rate: float | None = None
     ) -> Study:
-        """Marks `study` as running in this process, and gives it back as it stands now; with `lookahead`
-        where it has none yet, and with another budget and rate where they are given.
+        """Marks `study` as running in this process, on its device and GPUs, and gives it back as it stands
+        now; with `lookahead` where it has none yet, and with another budget and rate where they are given.
 
         UsageError if another live process runs it: two searches may share a database, not a study.
         """
@@ -164,6 +166,7 @@ class Store:
                     f"(from another machine or container it is free {STALE_S:.0f} s after it died)",
                 )
             mine = owner_columns(me) | {"heartbeat": time.time(), "status": "running"}
+            mine |= {"device": study.device, "gpus": list(study.gpus)}
             mine["lookahead"] = row["lookahead"] or lookahead
             mine |= {} if budget_s is None else {"budget_s": budget_s}
             mine |= {} if rate is None else {"rate": rate}

@@ -171,6 +171,7 @@ def study_columns(study: Study) -> dict[str, Any]:
         "calls": asdict(study.calls) if study.calls else None,
         "own_data": study.calls.label if study.calls else "",
         "folders": list(study.folders),
+        "gpus": list(study.gpus),
         "warm_start": dict(study.warm_start),
         "versions": dict(study.versions),
         "baselines": dict(study.baselines_us),
@@ -186,6 +187,7 @@ def study_of(row: Mapping[str, Any]) -> Study:
         "templates": tuple(row["templates"]),
         "calls": _calls_of(row["calls"]),
         "folders": tuple(row["folders"]),
+        "gpus": tuple(row["gpus"]),
         "baselines_us": row["baselines"],
     }
     study = Study(**kept)
@@ -245,6 +247,8 @@ def trial_columns(trial: Trial, study_problem: Problem) -> dict[str, Any]:
         "counters": {k: _short(v) for k, v in trial.counters.items()},
         "seconds": {k: round(v, 4) for k, v in trial.seconds.items()},
         "evaluations": trial.evaluations,
+        "gpu": trial.gpu,
+        "divisor": trial.divisor,
         **_extent_columns(trial.extent),
         "reads": " ".join(trial.reads),
         "created": now(),
@@ -326,7 +330,7 @@ def trial_of(row: Mapping[str, Any], source: str) -> Trial:
 
 _SAME_NAME = (
     *("reason", "detail", "machine_code", "compiler", "estimate_us", "estimate_gpu", "counters", "seconds"),
-    *("evaluations", "device", "versions", "study", "number", "same_as", "created", "id"),
+    *("evaluations", "device", "gpu", "divisor", "versions", "study", "number", "same_as", "created", "id"),
 )
 """Fields of a trial that columns are named after."""
 

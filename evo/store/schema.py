@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0010"
+HEAD = "0011"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic. Another table, column or view is another revision."""
 
@@ -31,6 +31,7 @@ studies = sa.Table(
     sa.Column("gpu", sa.String, nullable=False),
     sa.Column("target", sa.String, nullable=False),
     sa.Column("smem_limit", sa.Integer),
+    sa.Column("gpus", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("templates", sa.JSON, nullable=False),
     sa.Column("strategy", sa.String, nullable=False),
     sa.Column("seed", sa.BigInteger, nullable=False),
@@ -131,6 +132,8 @@ trials = sa.Table(
     sa.Column("own_share", sa.Float),
     sa.Column("extent", sa.JSON(none_as_null=True)),
     sa.Column("reads", sa.String, nullable=False, server_default=""),
+    sa.Column("gpu", sa.String, nullable=False, server_default=""),
+    sa.Column("divisor", sa.Float, nullable=False, server_default="1"),
     sa.Column("times", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("timing_inputs", sa.Integer, nullable=False, server_default="0"),
     sa.Column("created", sa.String, nullable=False),
@@ -153,6 +156,7 @@ confirmations = sa.Table(
     sa.Column("top", sa.Integer, nullable=False),
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("environment_id", sa.Integer, sa.ForeignKey("environments.id"), nullable=False),
+    sa.Column("gpu", sa.String, nullable=False, server_default=""),
     sa.Column("baselines", sa.JSON, nullable=False),
     sa.Column("skipped", sa.JSON, nullable=False),
     sa.Column("kernels", sa.JSON, nullable=False),
@@ -208,4 +212,23 @@ rounds = sa.Table(
     sa.Column("throttled", sa.Integer, nullable=False),
     sa.Column("created", sa.String, nullable=False),
     sa.UniqueConstraint("confirmation_id", "protocol", "number", name="one_round_a_number"),
+)
+
+offsets = sa.Table(
+    "offsets",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("study_id", sa.Integer, sa.ForeignKey("studies.id"), nullable=False),
+    sa.Column("gpu", sa.String, nullable=False),
+    sa.Column("reference", sa.String, nullable=False),
+    sa.Column("kernel", sa.String, nullable=False),
+    sa.Column("program", sa.String, nullable=False),
+    sa.Column("turns", sa.Integer, nullable=False),
+    sa.Column("ratio", sa.Float, nullable=False),
+    sa.Column("low", sa.Float, nullable=False),
+    sa.Column("high", sa.Float, nullable=False),
+    sa.Column("level", sa.Float, nullable=False),
+    sa.Column("created", sa.String, nullable=False),
+    sa.CheckConstraint("ratio > 0 AND ratio < 1e3", name="ratio_is_positive"),
+    sa.Index("offsets_by_study", "study_id"),
 )

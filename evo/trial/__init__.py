@@ -1,5 +1,6 @@
 """The values that travel between the stages: frozen, picklable, JSON-able."""
 
+from evo.trial.offset import OFF, Offset
 from evo.trial.times import (
     MEAN,
     PLAIN,
@@ -37,6 +38,7 @@ from evo.trial.trial import (
 
 __all__ = [
     "MEAN",
+    "OFF",
     "PLAIN",
     "WORST",
     "Argument",
@@ -48,6 +50,7 @@ __all__ = [
     "InputTime",
     "Interval",
     "LaunchConfig",
+    "Offset",
     "Outcome",
     "Point",
     "Problem",

@@ -309,6 +309,8 @@ class Trial:
     before were GREEN. `counters` are numbers of a run. `extent`: how much of the gate's plan ran; None where
     that is not known. `reads`: the clocks and places ("%smid") that the kernel reads although its template
     does not declare them: such a kernel is ranked with a mark, and makes no champion.
+    `gpu` is the id of the GPU that evaluated it first, "" where that is not known. Where a study is searched
+    on several, its times were divided by `divisor`, so that they are those of the study's first GPU.
     `seconds` says where the time went: in the evaluator by stage (compile, load, gate, timing; idle: how long
     it had nothing to do before); elsewhere (strategy: the proposal; ahead: compiled before it came there).
 
@@ -335,6 +337,8 @@ class Trial:
     extent: Extent | None = None
     reads: tuple[str, ...] = ()
     device: str = ""
+    gpu: str = ""
+    divisor: float = 1.0
     versions: Mapping[str, str] = field(default_factory=dict)
     study: str = field(default="", compare=False)
     number: int = field(default=0, compare=False)

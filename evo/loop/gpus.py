@@ -1,0 +1,212 @@
+"""Workers on several GPUs of one model, whose times are compared only when it is known by what these differ.
+
+    evaluators ── trial of GPU k ──> is the offset of k known?  yes ──> as timed on the first GPU ──> search
+                                                                no  ──> kept back until it is
+
+The first correct kernel becomes the reference kernel: every GPU times it in turn with the study's first GPU.
+Now and then the best kernel so far takes its place, for what GPUs differ by depends on what a kernel does.
+Where the first GPU is gone, what it had measured stands for it. Each offset is stored when it is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from evo.errors import MachineError
+from evo.loop.loop import Workers
+from evo.store import Store
+from evo.study import Study
+from evo.timing.offset import measured_offset, on_reference
+from evo.trial import Candidate, Offset, Trial
+
+TURNS = 10
+"""Turns of a measured offset: the interval of their median leaves out the least and the largest."""
+AGAIN_S = 60.0
+"""After so many seconds the GPUs are compared by the best kernel, if that is another one by now."""
+UNFIT_KERNELS = 3
+"""Kernels in a row that could not be timed on every GPU, after which the GPUs cannot be compared."""
+
+
+class GpuWorkers(Workers, Protocol):
+    """Workers with evaluators on several GPUs: evo.evaluate.pool.Pool, or a cluster."""
+
+    @property
+    def gpus(self) -> Sequence[str]:
+        """The ids of the GPUs that evaluate now."""
+        ...
+
+    def remeasure_on(self, gpu: str, number: int, candidate: Candidate, earlier: int) -> None:
+        """Gates and times a candidate on one of the GPUs, as soon as may be."""
+        ...
+
+
+@dataclass
+class _Turns:
+    """A kernel that GPUs time in turn. `stored_us`: what the first GPU measured, where it is not at hand."""
+
+    kernel: str
+    candidate: Candidate
+    gpus: Sequence[str]
+    stored_us: float | None
+    taken: list[dict[str, float]] = field(default_factory=list)
+    turn: dict[str, float] = field(default_factory=dict)
+    """What the GPUs said in this turn."""
+
+
+class ComparedWorkers:
+    """`workers` whose trials all have times of the study's first GPU. `notice` hears of a GPU that is off."""
+
+    def __init__(
+        self, workers: GpuWorkers, study: Study, store: Store, notice: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._workers, self._study, self._store, self._notice = workers, study, store, notice
+        self._first = store.offsets.first_gpu(study) or workers.gpus[0]
+        self._known = {one.gpu: one for one in store.offsets.of(study)}
+        self._back: list[tuple[int, Trial]] = []
+        """Trials that are kept back."""
+        best = store.leaderboard(study=study.name, limit=1)
+        self._best: Trial | None = store.trial(best[0].trial) if best else None
+        self._turns: _Turns | None = None
+        self._asked: dict[int, str] = {}
+        """GPUs that are to answer, by the numbers that their answers will have."""
+        self._numbers = 0
+        self._compared = float("-inf"), ""
+        """When, and by which program."""
+        self._unfit: set[str] = set()
+
+    @property
+    def capacity(self) -> int:
+        return self._workers.capacity + len(self._back)
+
+    @property
+    def idle(self) -> int:
+        return self._workers.idle
+
+    def submit(self, number: int, candidate: Candidate) -> None:
+        self._workers.submit(number, candidate)
+
+    def remeasure(self, number: int, candidate: Candidate, earlier: int) -> None:
+        self._workers.remeasure(number, candidate, earlier)
+
+    def activity(self) -> list[str]:
+        return self._workers.activity()
+
+    def close(self) -> None:
+        self._workers.close()
+
+    def wait(self, timeout: float) -> list[tuple[int, Trial]]:
+        """What has finished and can be compared; the rest is kept back. MachineError where the GPUs cannot be
+        compared by any kernel."""
+        for number, trial in self._workers.wait(timeout):
+            if number in self._asked:
+                self._answer(self._asked.pop(number), trial)
+            else:
+                self._back.append((number, trial))
+        self._compare()
+        known = [(number, trial) for number, trial in self._back if self._is_known(trial)]
+        self._back = [one for one in self._back if not self._is_known(one[1])]
+        return [(number, self._on_first(trial)) for number, trial in known]
+
+    # ---- times of the first GPU
+
+    def _is_known(self, trial: Trial) -> bool:
+        return trial.score_us is None or trial.gpu == self._first or trial.gpu in self._known
+
+    def _on_first(self, trial: Trial) -> Trial:
+        offset = self._known.get(trial.gpu)
+        if trial.score_us is not None and offset is not None and trial.gpu != self._first:
+            trial = on_reference(trial, offset)
+        us, best = trial.score_us, self._best
+        if us is not None and (best is None or us < (best.score_us or 0.0)):
+            self._best = trial
+        return trial
+
+    # ---- what the GPUs differ by
+
+    def _compare(self) -> None:
+        """Begins a comparison that is due, unless one is under way."""
+        others = [gpu for gpu in self._workers.gpus if gpu != self._first]
+        if self._turns is not None or not others:
+            return
+        correct = [trial for _, trial in self._back if trial.score_us is not None]
+        candidates = [trial for trial in (self._best, *correct) if trial is not None]
+        fit = [trial for trial in candidates if trial.candidate.program not in self._unfit]
+        if not fit:
+            return
+        chosen = fit[0]
+        unknown = [gpu for gpu in others if gpu not in self._known]
+        when, program = self._compared
+        better = chosen is self._best and chosen.candidate.program != program
+        if not unknown and not (better and time.monotonic() > when + AGAIN_S):
+            return
+        at_hand = self._first in self._workers.gpus
+        if not at_hand and (chosen is not self._best or not unknown):
+            return  # there is nothing to compare with, or what is known is as good
+        stored_us = None if at_hand else chosen.score_us
+        gpus = [*([self._first] if at_hand else []), *(others if at_hand else unknown)]
+        self._turns = _Turns("reference" if unknown else "best", chosen.candidate, gpus, stored_us)
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        assert self._turns is not None
+        self._turns.turn = {}
+        for gpu in self._turns.gpus:
+            self._numbers -= 1  # no trial has such a number
+            self._asked[self._numbers] = gpu
+            self._workers.remeasure_on(gpu, self._numbers, self._turns.candidate, len(self._turns.taken) + 1)
+
+    def _answer(self, gpu: str, trial: Trial) -> None:
+        turns = self._turns
+        if turns is None or trial.candidate.program != turns.candidate.program:
+            return  # of a comparison that was given up
+        if trial.score_us is None:
+            self._give_up(turns, trial)
+            return
+        turns.turn[gpu] = trial.score_us
+        if len(turns.turn) < len(turns.gpus):
+            return
+        turns.taken.append(turns.turn)
+        if len(turns.taken) < (TURNS if trial.timing else 1):  # an estimate has no noise
+            self._take_turn()
+        else:
+            self._conclude(turns)
+
+    def _give_up(self, turns: _Turns, trial: Trial) -> None:
+        """Another kernel must show what the GPUs differ by: this one was not correct on all of them."""
+        self._turns = None
+        self._unfit.add(turns.candidate.program)
+        if len(self._unfit) >= UNFIT_KERNELS:
+            raise MachineError(
+                f"{trial.gpu} cannot be compared with {self._first}: {trial.outcome} {trial.reason}",
+                f"search on one GPU: evo resume {self._study.name} --gpus 0",
+            )
+
+    def _conclude(self, turns: _Turns) -> None:
+        self._turns = None
+        self._unfit.clear()
+        program = turns.candidate.program
+        self._compared = time.monotonic(), program
+        for gpu in turns.gpus:
+            if gpu == self._first:
+                continue
+            times = [(turn[gpu], turns.stored_us or turn[self._first]) for turn in turns.taken]
+            offset = measured_offset(gpu, self._first, turns.kernel, program, times)
+            self._store.offsets.add(self._study, offset)
+            was = self._known.get(gpu)
+            self._known[gpu] = offset
+            if offset.is_off and not (was and was.is_off):
+                self._notice(offset_text(offset))
+
+
+def offset_text(offset: Offset) -> str:
+    """`GPU-1 is 3.1 % slower than GPU-0 (2.8 to 3.4 %, at 98 %): its times are divided by 1.031`."""
+    slower = offset.ratio >= 1
+    low, high = sorted(abs(end - 1) * 100 for end in (offset.low, offset.high))
+    return (
+        f"{offset.gpu} is {abs(offset.ratio - 1) * 100:.1f} % {'slower' if slower else 'faster'} than "
+        f"{offset.reference} ({low:.1f} to {high:.1f} %, at {offset.level * 100:.0f} %): "
+        f"its times are divided by {offset.ratio:.3f}"
+    )
