@@ -14,8 +14,9 @@ wrong with it; comments below may say more:
     // launch: threads=256 smem=300000 grid_y=70000 arch=sm_120 cooperative=1 cluster=2
     // workspace: NAME BYTES [zeroed]       one more argument
     // check: thorough                      what only the check for finalists sees
-    // needs: sm_90                         an architecture below which it does not compile
+    // needs: sm_90                         an architecture below which it does not compile; sm_90a: that one
 
+    // template: gemm_wgmma                 the template that it alters, where that is not the first
     // point: per_thread=4                  parameters of the template that are not the default
 
 Where the folder has no `zoo.py`, the honest kernel is the task's first template at its default. A file then
@@ -54,7 +55,7 @@ from evo.trial import BufferArg, LaunchConfig, Point, Problem, Workspace
 FLAWLESS = "nothing is wrong"
 """What is said of an honest kernel."""
 _COMMENT = re.compile(
-    r"^// (expect|on a GPU|only|problem|point|launch|workspace|check|needs): (.*)$", re.MULTILINE
+    r"^// (expect|on a GPU|only|problem|template|point|launch|workspace|check|needs): (.*)$", re.MULTILINE
 )
 
 
@@ -81,10 +82,12 @@ class Planted:
     workspaces: tuple[Workspace, ...] = ()
     thorough: bool = False
     needs: str = ""
-    """The architecture below which it does not compile ("sm_90"), if any."""
+    """The architecture below which it does not compile ("sm_90"), or the only one ("sm_90a"), if any."""
 
     def runs_on(self, arch: str) -> bool:
         """Whether a GPU of `arch` has what it needs."""
+        if self.needs.endswith("a"):
+            return arch == self.needs
         return not self.needs or arch_number(arch) >= arch_number(self.needs)
 
     @property
@@ -174,16 +177,17 @@ class Zoo:
             raise BadTemplate(f"{path}:1: a cheat says what is wrong and what to expect", hint)
         with blame(path):
             problem = self._problem(said.get("problem", ""))
+            rules = self._altered(said["template"], path) if "template" in said else self.rules
             expected = self._names(said["expect"])
             overrides, point = (_pairs(said.get(what, "")) for what in ("launch", "point"))
             return Planted(
                 name,
                 text.splitlines()[0][3:],
-                self._rules.source(text, problem, point, path),
+                rules_of(rules).source(text, problem, point, path),
                 problem,
                 expected,
                 self._names(said["on a GPU"]) if "on a GPU" in said else expected,
-                self.rules,
+                rules,
                 point,
                 emulator_only=said.get("only", "").startswith("emulator"),
                 arch=overrides.pop("arch", None),
@@ -192,6 +196,14 @@ class Zoo:
                 thorough=said.get("check") == "thorough",
                 needs=said.get("needs", ""),
             )
+
+    def _altered(self, template: str, path: Path) -> Path:
+        """The Python file of the template that a file names."""
+        folder = self.rules.parents[1] if self.rules.name == RULES else self.rules.parent
+        found = folder / f"{template}.py"
+        if not found.is_file():
+            raise BadTemplate(f"{path}:1: there is no template {template}", f"templates are in {folder}")
+        return found
 
     def _problem(self, text: str) -> Problem:
         """The problem of a comment: a shape, a storage type and flags, none of which is needed."""

@@ -50,7 +50,7 @@ class Gemm(Task):
     dtypes = ("bf16", "fp16")
     flags: Mapping[str, Flag] = FLAGS
     problems: Mapping[str, tuple[Problem, ...]] = {
-        "square": tuple(_problem(n, n, n) for n in (4096, 512, 1024, 2048, 8192)),
+        "square": tuple(_problem(n, n, n) for n in (512, 1024, 2048, 4096, 8192)),
         "deepseek": (_problem(4096, 7168, 16384), _problem(4096, 4096, 7168), _problem(4096, 7168, 2048)),
         "decoding": (
             *(_problem(m, 7168, 57344, dtype="fp16") for m in (1, 2, 4, 8, 16)),

@@ -1,0 +1,8 @@
+// Nothing is wrong: tiles are taken from the last to the first
+// expect: GREEN
+// problem: 72,136,200,1
+// template: gemm_wgmma
+// point: consumers=2 rows=1 bn=64 stages=3 persistent=true epilogue=tma panel=4
+// needs: sm_90a
+// instead of: Work(item, args, rank), done);
+// there is: Work(items - 1 - item, args, rank), done);

@@ -1,0 +1,7 @@
+// Nothing is wrong: each product ends before the next begins
+// expect: GREEN
+// problem: 72,136,520,1
+// template: gemm_wgmma
+// needs: sm_90a
+// instead of: wgmma_wait<1>();
+// there is: wgmma_wait<0>();

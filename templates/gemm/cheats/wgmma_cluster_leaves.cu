@@ -1,0 +1,9 @@
+// A CTA ends while the other still copies into it
+// expect: race
+// on a GPU: a symptom, emulator: race, CRASHED
+// problem: 136,136,200,1
+// template: gemm_wgmma
+// point: multicast=b bn=64 stages=3
+// needs: sm_90a
+// instead of: if constexpr (kCtas > 1) cluster_arrive(), cluster_wait();
+// there is:

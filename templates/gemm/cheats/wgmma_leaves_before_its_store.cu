@@ -1,0 +1,9 @@
+// A CTA ends while TMA may still read its shared memory
+// expect: race
+// on a GPU: a symptom, emulator: race
+// problem: 72,136,200,1
+// template: gemm_wgmma
+// point: consumers=2 rows=1 bn=64 stages=3 epilogue=tma
+// needs: sm_90a
+// instead of: if (kStoreBoxes && consumer.thread == 0) await_boxes_read();
+// there is:

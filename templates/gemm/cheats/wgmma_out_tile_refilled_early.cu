@@ -1,0 +1,9 @@
+// Rows of C are overwritten in shared memory before they have left
+// expect: race
+// on a GPU: a symptom, emulator: race
+// problem: 136,136,200,1
+// template: gemm_wgmma
+// point: rows=2 epilogue=tma stages=3
+// needs: sm_90a
+// instead of: if (thread == 0) await_boxes_read();
+// there is:

@@ -1,0 +1,7 @@
+// The scale is applied twice
+// expect: row error
+// problem: 72,136,200,1 epilogue=scale
+// template: gemm_wgmma
+// needs: sm_90a
+// instead of: return sum * other;
+// there is: return sum * other * other;

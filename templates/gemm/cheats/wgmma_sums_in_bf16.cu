@@ -1,0 +1,9 @@
+// Sums are rounded to bf16 after each stage
+// expect: row error, element error
+// on a GPU: row error, element error
+// problem: 72,136,520,1
+// template: gemm_wgmma
+// point: stages=3
+// needs: sm_90a
+// instead of: wgmma_wait<1>();
+// there is: wgmma_wait<0>(); for (auto& part : sums) { pin(part); for (auto& block : part) for (float& x : block) x = Bf16::low(Bf16::pack(x, 0.f)); pin(part); }

@@ -1,0 +1,8 @@
+// Rows of C leave by the swizzle pattern of the next row
+// expect: row error
+// problem: 72,136,200,1
+// template: gemm_wgmma
+// point: consumers=2 rows=1 bn=64 stages=3 epilogue=tma
+// needs: sm_90a
+// instead of: (chunk % 8 ^ (row & 7))
+// there is: (chunk % 8 ^ ((row + 1) & 7))
