@@ -1,8 +1,9 @@
-"""The zoo of the product: every planted kernel is refused, for the reason it should be, and honest ones are
-not."""
+"""The zoos of the product and of 4-bit weights: every planted kernel is refused, for the reason it should be,
+and honest ones are not."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,11 +23,15 @@ torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 GEMM = load_task("gemm")
 ZOO = Zoo.of(GEMM)
-NAMES = sorted(path.stem for path in ZOO.folder.glob("*.cu"))
+ZOOS = {"gemm": ZOO, "gemm_w4a16": Zoo.of(load_task("gemm_w4a16"))}
+NAMES = [(task, path.stem) for task, zoo in ZOOS.items() for path in sorted(zoo.folder.glob("*.cu"))]
 QUICK = (
     "wgmma_k_tail_lost", "wgmma_sums_of_the_tile_before", "wgmma_stage_read_early", "wgmma_n_mask",
     "wgmma_split_no_fence", "wgmma_split_ticket_left", "wgmma_no_fence_before_the_store",
     "wgmma_turn_not_awaited", "wgmma_sums_in_half", "wgmma_cluster_leaves", "honest_wgmma_joins_backwards",
+    "mma_k_tail_counts", "mma_n_mask", "mma_stream_remainder_lost", "mma_no_barrier_in_the_loop",
+    "skinny_tickets_of_the_first_matrix", "gemv_half_of_the_lanes", "codes_of_twos_complement",
+    "scale_of_the_group_before", "group_read_early", "split_without_a_fence", "honest_groups_backwards",
 )  # fmt: skip
 """One of each kind; the others, half a second each, are slow tests."""
 
@@ -49,26 +54,30 @@ def emulator() -> EmulatorDevice:
         pytest.skip(f"{none.message}")
 
 
-def planted(name: str) -> Planted:
-    return ZOO.read(name)
+def planted(task: str, name: str) -> Planted:
+    return ZOOS[task].read(name)
 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NAMES]
+    ("task", "name"),
+    [pytest.param(*one, marks=() if one[1] in QUICK else pytest.mark.slow) for one in NAMES],
 )
-def test_the_gate_sees_through_it(name: str, compiler: Compiler, emulator: EmulatorDevice) -> None:
-    one = planted(name)
-    found = try_planted(one, emulator, compiler, GEMM, seed=3)
+def test_the_gate_sees_through_it(task: str, name: str, compiler: Compiler, emulator: EmulatorDevice) -> None:
+    one = planted(task, name)
+    found = try_planted(one, emulator, compiler, ZOOS[task].task, seed=3)
     assert found.right, f"{found.outcome} {found.reason} {found.where}"
     assert found.reasoned, f"{found.outcome} {found.reason} {found.where}; expected {set(one.expected)}"
 
 
 def test_every_file_says_what_is_wrong_and_alters_its_template() -> None:
-    cheats = [planted(name) for name in NAMES if name.startswith("wgmma_")]
-    assert len(cheats) >= 40
-    assert len({one.says for one in cheats}) == len(cheats)
-    assert {one.entry for one in cheats} == {"gemm_wgmma"}
+    cheats = [planted(*one) for one in NAMES if not one[1].startswith("honest_")]
+    counts = Counter(one.entry for one in cheats)
+    least = {"gemm_wgmma": 40, "gemm_mma": 20, "gemm_skinny": 7, "gemv": 4, "w4a16": 20}
+    assert all(counts[entry] >= count for entry, count in least.items()), counts
+    for entry in least:
+        said = [one.says for one in cheats if one.entry == entry]
+        assert len(set(said)) == len(said), entry
 
 
 def test_a_file_that_alters_no_template_is_refused(tmp_path: Path) -> None:

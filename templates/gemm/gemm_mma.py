@@ -26,6 +26,9 @@ ENTRY = "gemm_mma"
 REGISTER_FILE = 65536
 REACH = 48
 """Registers beyond the model that ptxas takes at most where it is free to."""
+STEPS_OF_A_STREAM = 4
+"""Steps that each CTA of a stream has: a part of fewer costs more to join than to compute. It also gives CTAs
+of small problems parts of two tiles, which the gate must see."""
 MOST_SUMS = 128
 """Sums a thread; with more there is no room for operands."""
 
@@ -63,8 +66,9 @@ def tiles_of(p: Any, problem: Problem) -> Any:
 
 
 def ctas(p: Any, problem: Problem, gpu: Gpu) -> Any:
-    """CTAs of a launch: a stream has as many as run at once, but not more than steps."""
-    streams = np.minimum(gpu.sms * p.min_ctas, tiles_of(p, problem) * call.ceil_div(problem["K"], p.bk))
+    """CTAs of a launch: a stream has as many as run at once, but each has some steps."""
+    steps = tiles_of(p, problem) * call.ceil_div(problem["K"], p.bk)
+    streams = np.minimum(gpu.sms * p.min_ctas, np.maximum(1, steps // STEPS_OF_A_STREAM))
     return where(p.work == "stream", streams, tiles_of(p, problem) * p.split)
 
 

@@ -1,0 +1,7 @@
+// Sums of the upper half of a warp are lost
+// expect: row error
+// problem: 3,20,1001,1
+// template: gemv
+// point: depth_warps=2 unroll=1
+// instead of: for (int lanes = 16; lanes; lanes /= 2)
+// there is: for (int lanes = 8; lanes; lanes /= 2)

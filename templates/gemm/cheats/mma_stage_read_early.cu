@@ -1,0 +1,8 @@
+// Tiles are multiplied while they are still on their way
+// expect: race
+// on a GPU: a symptom, emulator: race
+// problem: 72,136,200,1
+// template: gemm_mma
+// point: bm=32 bn=32 panel=1 stages=3
+// instead of: cp_async_wait<kStages - 2>();
+// there is: cp_async_wait<kStages - 1>();

@@ -1,0 +1,7 @@
+// A lane has the other half of A than of B
+// expect: row error
+// problem: 5,72,520,1
+// template: gemm_skinny
+// point: depth_warps=2 stages=3
+// instead of: a8[block] = eight_of_a(stage, block, first + index, tile, half);
+// there is: a8[block] = eight_of_a(stage, block, first + index, tile, 1 - half);

@@ -1,0 +1,6 @@
+// Nothing is wrong: each group has come before the next is asked for
+// expect: GREEN
+// problem: 5,72,512
+// point: depth_warps=2 stages=3
+// instead of: cp_async_wait<kStages - 2>();
+// there is: cp_async_wait<0>();
