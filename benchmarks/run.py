@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks import record
 
-FOLDERS = ("search", "gate", "timing", "emulator", "attention", "rows", "leaving")
+FOLDERS = ("search", "gate", "timing", "emulator", "attention", "rows", "gemm", "leaving")
 
 
 class Benchmark(Protocol):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.gemm import shapes
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
 from evo.errors import CandidateError, MachineError
@@ -24,7 +25,7 @@ from evo.space import Filling
 from evo.task import load_task
 from evo.template import load_template
 from evo.testing import TemplateTests
-from evo.trial import Point, Problem, Value, body_of
+from evo.trial import InputTime, Interval, Point, Problem, Timing, Value, body_of
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
@@ -216,6 +217,26 @@ def test_no_parameter_is_dead(compiler: Compiler) -> None:
                 break
         else:
             pytest.fail(f"no two feasible points differ in {parameter.name} alone")
+
+
+def test_the_benchmark_has_points_for_its_shapes() -> None:
+    for text in shapes.SHAPES:
+        problem = shapes.problem_of(GEMM, text)
+        points = shapes.points_of(WGMMA, problem, LIMITS, quick=False)
+        assert len(points) >= 5, text
+        assert points[:1] == shapes.points_of(WGMMA, problem, LIMITS, quick=True)
+    large = shapes.points_of(WGMMA, shapes.problem_of(GEMM, shapes.SHAPES[0]), LIMITS, quick=False)
+    assert len(large) >= 8
+
+
+def test_the_benchmark_says_the_least_ratio() -> None:
+    def time(us: float, library: float) -> InputTime:
+        return InputTime(us, Interval(us, us), baselines_us={"matmul": library})
+
+    timing = Timing.ranked({"normal": time(10, 11), "wide": time(12, 12.6)})
+    found = shapes.summary(GEMM, GEMM.problem("1000,1000,1000,1"), timing)
+    assert found["ratio"] == {"matmul": 1.05}
+    assert found["tflops"] == {"normal": 200.0, "wide": 166.7}
 
 
 def render(stem: str) -> str:

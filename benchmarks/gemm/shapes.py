@@ -1,0 +1,158 @@
+"""Products of matrices beside cuBLAS: points of a template, gated and timed in one process.
+
+No search: each shape has the point that its template begins with, and those of POINTS that its rules allow.
+Every point passes the gate; then all are timed on all timing inputs, the fastest baseline in turns with each.
+About 20 s a shape on an H200, 8 s with --quick; `--compiled` adds torch.compile and Triton, a minute a shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evo.device.open import real_gpu
+from evo.errors import CandidateError
+from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
+from evo.gpu import Limits
+from evo.task import Baseline, Task, load_task
+from evo.template import Template, load_template
+from evo.trial import Point, Problem, Timing
+
+PROTOCOL = """the first point of the template and those of POINTS that its rules allow, gated, then timed in
+one process: warm L2, graph replays, medians, the fastest baseline in turns with each point, on every timing
+input. `ratio` is how many times as long as ours a baseline takes on the input where that is least; cublaslt
+is the fastest of up to 32 algorithms of its heuristics, by evo's own times"""
+GPU = True
+SHAPES = (
+    "4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1",
+    "512,512,512,1", "1024,1024,1024,1", "2048,2048,2048,1",
+    "2048,2048,2048,1 epilogue=bias_gelu", "2048,2048,2048,1 layout=NN", "2048,2048,2048,1 layout=TN",
+)  # fmt: skip
+"""A shape text, and flags."""
+TURNS: Point = {
+    "schedule": "pingpong", "consumers": 2, "producer": "warpgroup", "persistent": True, "epilogue": "tma",
+    "bn": 128, "panel": 8,
+}  # fmt: skip
+POINTS: tuple[Point, ...] = (
+    {**TURNS, "rows": 2, "stages": 6},
+    {**TURNS, "rows": 3, "stages": 4},
+    {**TURNS, "rows": 2, "stages": 6, "panel": 16},
+    {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
+    {**TURNS, "rows": 1, "stages": 6, "bn": 256, "producer": "warpgroup"},
+    {**TURNS, "schedule": "cooperative", "rows": 2, "stages": 4},
+    {**TURNS, "schedule": "cooperative", "rows": 2, "stages": 4, "multicast": "b"},
+    {**TURNS, "schedule": "cooperative", "rows": 1, "bn": 256, "stages": 3},
+    {"consumers": 2, "rows": 1, "bn": 128, "stages": 5, "epilogue": "tma"},
+    {"consumers": 2, "rows": 1, "bn": 64, "stages": 6, "epilogue": "tma"},
+    {"consumers": 1, "rows": 1, "bn": 128, "stages": 6, "epilogue": "tma"},
+    {"consumers": 1, "rows": 1, "bn": 64, "stages": 8, "epilogue": "tma"},
+    {"consumers": 1, "rows": 1, "bn": 64, "stages": 6, "epilogue": "tma", "min_ctas": 2},
+    {"consumers": 1, "rows": 1, "bn": 32, "stages": 8, "splits": 2},
+    {"consumers": 2, "rows": 1, "bn": 128, "stages": 5, "splits": 2},
+)
+"""What each has that is not its template's default."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--template", default="gemm_wgmma", help="of the task gemm (default: gemm_wgmma)")
+    parser.add_argument("--quick", action="store_true", help="the first point of each shape alone")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile and Triton, too")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="SHAPE", help=f"of: {'; '.join(SHAPES)}, or any other"
+    )
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    gpu = real_gpu("cuda:0")
+    with tempfile.TemporaryDirectory() as folder:
+        evaluator = EvaluatorSpec("gemm", "cuda:0", gpu, Limits.of(gpu), Path(folder)).build()
+        try:
+            found: dict[str, Any] = {}
+            for shape in asked.only or SHAPES:
+                found[shape] = measured(shape, asked, evaluator)
+                yield {"template": asked.template, "shapes": found}
+        finally:
+            evaluator.close()
+
+
+def problem_of(task: Task, text: str) -> Problem:
+    """The problem of a shape text, a storage type if one is named, and flags NAME=VALUE."""
+    shape, *words = text.split()
+    dtype = next((word for word in words if word in task.dtypes), None)
+    flags: dict[str, Any] = dict(word.split("=") for word in words if "=" in word)
+    return task.problem(shape, dtype, **flags)
+
+
+def points_of(template: Template, problem: Problem, limits: Limits, quick: bool) -> list[Point]:
+    """The point to begin with, and those of POINTS that the rules allow."""
+    first = template.space.default_for(problem, limits)
+    known = {parameter.name for parameter in template.space.parameters}
+    others = [{**template.space.default, **point} for point in POINTS if set(point) <= known and not quick]
+    allowed = [point for point in others if template.space.why_not(point, limits, problem) is None]
+    return [first, *(point for point in allowed if point != first)]
+
+
+class WithPatient:
+    """A task whose baselines are also those that choose among algorithms, or are compiled, in their first
+    call. Everything else is the task's."""
+
+    def __init__(self, task: Task, left_out: tuple[str, ...]) -> None:
+        self._task, self._left_out = task, left_out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def baselines(self, problem: Problem, torch_device: str = "cuda") -> Mapping[str, Baseline]:
+        every = self._task.baselines(problem, torch_device, patient=True)
+        return {name: run for name, run in every.items() if name not in self._left_out}
+
+
+def measured(text: str, asked: argparse.Namespace, evaluator: Evaluator) -> dict[str, Any]:
+    """One shape: what each point took, by timing input, and the best of them beside the baselines."""
+    from evo.timing.session import TimingSession
+
+    task, limits = load_task("gemm"), evaluator.spec.limits
+    problem = problem_of(task, text)
+    template = load_template(task, asked.template, gpu=evaluator.spec.gpu)
+    left_out = () if asked.compiled else ("compiled", "triton")
+    baselines: Any = WithPatient(task, left_out)
+    session = TimingSession(evaluator.device, baselines, problem, seed=0)
+    tried: list[dict[str, Any]] = []
+    best: tuple[float, Timing] | None = None
+    for point in points_of(template, problem, limits, asked.quick):
+        candidate = template.candidate(point, problem)
+        entry: dict[str, Any] = {"point": {k: v for k, v in point.items() if v != template.space.default[k]}}
+        tried.append(entry)
+        try:
+            green = evaluator.gate(candidate, trial_seed(0, candidate), thorough=False)
+            timing = session.measure(green, whole=True)
+        except CandidateError as failed:
+            entry["failed"] = f"{failed.outcome} {failed.reason}: {failed.detail} {failed.where}"
+            continue
+        entry["us"] = {name: round(time.median_us, 3) for name, time in timing.times.items()}
+        if best is None or timing.median_us < best[0]:
+            best = timing.median_us, timing
+    found = {"points": tried, "absent": session.skipped_baselines}
+    return found if best is None else {**summary(task, problem, best[1]), **found}
+
+
+def summary(task: Task, problem: Problem, timing: Timing) -> dict[str, Any]:
+    """The best point's times and the baselines' by timing input, and what follows."""
+    times = timing.times
+    names = sorted({name for time in times.values() for name in time.baselines_us})
+    ratio = {
+        name: round(min(time.baselines_us[name] / time.median_us for time in times.values()), 4)
+        for name in names
+        if all(name in time.baselines_us for time in times.values())
+    }
+    return {
+        "us": {name: round(time.median_us, 3) for name, time in times.items()},
+        "baselines_us": {
+            name: {k: round(v, 3) for k, v in time.baselines_us.items()} for name, time in times.items()
+        },
+        "ratio": ratio,
+        "tflops": {n: round(task.flop(problem) / time.median_us / 1e6, 1) for n, time in times.items()},
+    }
