@@ -94,9 +94,9 @@ def _created(
 
     if asked.strategy not in STRATEGIES:
         raise UnknownName.among("strategy", asked.strategy, list(STRATEGIES))
-    name = asked.name or store.unused_name(asked.problem.task)
-    named = replace(asked, name=name, templates=tuple(spaces))
-    return store.create(replace(named, warm_start=warm_start_sources(store, named, warm_start)))
+    named = replace(asked, name=asked.name or asked.problem.task, templates=tuple(spaces))
+    wanted = replace(named, warm_start=warm_start_sources(store, named, warm_start))
+    return store.create(wanted) if asked.name else store.create_numbered(wanted)
 
 
 def _search_spaces(setup: Setup, screen: Screen) -> dict[str, SearchSpace]:

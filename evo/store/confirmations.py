@@ -160,7 +160,10 @@ class Confirmations:
             made = connection.execute(sa.insert(confirmations).values(**values).returning(confirmations.c.id))
             return int(made.scalar_one())
 
-        return self.get(self._database.write(change))
+        running = confirmations.c.study_id, confirmations.c.seed, confirmations.c.created
+        same = sa.and_(*(column == values[column.name] for column in running))
+        begun = sa.select(confirmations.c.id).where(same)
+        return self.get(self._database.write(change, written=lambda c: c.execute(begun).scalar()))
 
     def add_finalist(
         self, of: Confirmation, number: int, verdict: CandidateError | Sequence[CaseError]
@@ -174,7 +177,8 @@ class Confirmations:
             green = {"outcome": "GREEN", "reason": "", "detail": "", "location": ""}
             values = green | {"errors": case_errors(verdict)}
         values |= {"confirmation_id": of.id, "trial_id": mine.scalar_subquery(), "sanitizer": ""}
-        self._database.write(lambda c: c.execute(sa.insert(finalists).values(**values)))
+        same = (finalists.c.confirmation_id == of.id) & (finalists.c.trial_id == mine.scalar_subquery())
+        self._insert_once(finalists, values, same)
         return self.get(of.id)
 
     def sanitized(self, of: Confirmation, finalist: Finalist, said: str) -> Confirmation:
@@ -199,7 +203,18 @@ class Confirmations:
             "throttled": taken.throttled,
             "created": now(),
         }
-        self._database.write(lambda c: c.execute(sa.insert(rounds).values(**values)))
+        same = (rounds.c.confirmation_id == of.id) & (rounds.c.protocol == taken.protocol)
+        self._insert_once(rounds, values, same & (rounds.c.number == number))
+
+    def _insert_once(self, table: sa.Table, values: Mapping[str, Any], same: sa.ColumnElement[bool]) -> None:
+        """Inserts a row; `same` finds it where a lost connection left unsure whether it is there."""
+
+        def insert(connection: Connection) -> bool:
+            connection.execute(sa.insert(table).values(**values))
+            return True
+
+        there = sa.select(table.c.id).where(same)
+        self._database.write(insert, written=lambda c: c.execute(there).first() and True)
 
     def rounds(self, of: Confirmation, protocol: str) -> list[Round]:
         """The rounds of one protocol, in their order."""

@@ -45,6 +45,8 @@ from evo.trial import InputTime, Outcome, Trial, digest_of
 
 LONGEST_NAME = 200
 """Characters of a study's name."""
+NAMES_TRIED = 200
+"""Numbers that are tried for a new study, where other searches that begin now take them first."""
 _GOOD = ("TIMED", "GREEN")
 
 _REVISED = (
@@ -111,9 +113,15 @@ class Store:
         odd = name.strip() != name or name.isdecimal() or len(name) > LONGEST_NAME or not name.isprintable()
         if not name or "/" in name or odd:
             raise UsageError(f"unusable study name: {study.name!r}", "a word, such as night-1, without /")
-        insert = sa.insert(studies).values(**study_columns(study))
+        columns = study_columns(study)
+        mine = sa.select(studies.c.id).where(studies.c.name == name, studies.c.created == columns["created"])
+
+        def insert(connection: Connection) -> int:
+            made = connection.execute(sa.insert(studies).values(**columns).returning(studies.c.id))
+            return int(made.scalar_one())
+
         try:
-            self._database.write(lambda c: c.execute(insert))
+            self._database.write(insert, written=lambda c: c.execute(mine).scalar())
         except StoreError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
@@ -121,6 +129,16 @@ class Store:
                 f"there is a study {study.name} already", f"evo resume {study.name}, or another --study"
             ) from None
         return self.study(study.name)
+
+    def create_numbered(self, study: Study) -> Study:
+        """The new study, by its name and the first number that is free: others may be made meanwhile."""
+        for attempt in range(NAMES_TRIED):
+            try:
+                return self.create(replace(study, name=self.unused_name(study.name)))
+            except UsageError:
+                if attempt == NAMES_TRIED - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def study(self, name: str) -> Study:
         """The study of that name, or UnknownName."""
@@ -216,7 +234,7 @@ class Store:
             "same_as": same_as,
         }
 
-        def record(connection: Connection) -> None:
+        def record(connection: Connection) -> bool:
             columns["environment_id"] = self._environment(
                 connection, trial.device, trial.compiler, trial.versions
             )
@@ -226,8 +244,10 @@ class Store:
             if spent_s is not None:
                 alive = {"study": study.id, "spent": spent_s, "now": time.time()}
                 connection.execute(_IS_ALIVE, alive)
+            return True
 
-        self._database.write(record, undo=self._forget)
+        mine = sa.select(trials.c.id).where(trials.c.study_id == study.id, trials.c.number == number)
+        self._database.write(record, self._forget, lambda c: c.execute(mine).first() and True)
 
     def revise(self, study: Study, numbers: Sequence[int], trial: Trial, spent_s: float) -> None:
         """Records what is known after another evaluation, in one transaction with the study's spent

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.url import URL
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError
 
 from evo.errors import StoreError
 from evo.store.address import Address
@@ -29,6 +29,8 @@ from evo.store.views import VIEWS
 BUSY_TIMEOUT_S = 30
 RETRIES = 8
 """Attempts at a transaction that another one got in the way of, after SQLite's own busy timeout."""
+OUTAGE_S = 120.0
+"""How long a server that has answered before may be away: it is restarted, or the network is cut."""
 
 Result = TypeVar("Result")
 
@@ -39,6 +41,11 @@ class Database:
 
     def __init__(self, url: str, create: bool = True, notice: Callable[[str], None] = lambda _: None) -> None:
         self._address = Address.of(url)
+        self._notice = notice
+        self._unsure = False
+        """Whether the change under way may have been committed already."""
+        self._answered = False
+        """Whether the database has answered before: then it is waited for."""
         if self._address.file:
             _make_room(self._address.file, create)
         self._engine = _engine(self._address)
@@ -54,10 +61,19 @@ class Database:
         return self._attempt(self._engine, query)
 
     def write(
-        self, change: Callable[[Connection], Result], undo: Callable[[], None] = lambda: None
+        self,
+        change: Callable[[Connection], Result],
+        undo: Callable[[], None] = lambda: None,
+        written: Callable[[Connection], Result | None] = lambda _: None,
     ) -> Result:
-        """`undo` is called for each attempt that failed, before the next."""
-        return self._attempt(self._writer, change, undo)
+        """`undo` is called for each attempt that failed, before the next. Where the connection was lost, the
+        change may have been committed all the same: `written` says what it gave, None if it was not."""
+
+        def once(connection: Connection) -> Result:
+            found = written(connection) if self._unsure else None
+            return change(connection) if found is None else found
+
+        return self._attempt(self._writer, once, undo)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -65,21 +81,31 @@ class Database:
     def _attempt(
         self, engine: Engine, work: Callable[[Connection], Result], undo: Callable[[], None] = lambda: None
     ) -> Result:
-        for attempt in range(RETRIES):
+        attempt, self._unsure = 0, False
+        until: float | None = None
+        while True:
             try:
                 with engine.begin() as connection:
-                    return work(connection)
+                    found = work(connection)
+                self._answered = True
+                return found
             except BaseException as error:
                 undo()
                 if not isinstance(error, DBAPIError):
                     if isinstance(error, UnicodeError | LookupError) and self._address.file is None:
                         raise StoreError(f"cannot reach {self.name}: {type(error).__name__}", "") from None
                     raise
-                if attempt == RETRIES - 1 or not _passing(error):
+                away = self._answered and self._address.file is None and _away(error)
+                if away and until is None:
+                    until = time.monotonic() + OUTAGE_S
+                    self._notice(f"{self.name} does not answer; waiting for it up to {OUTAGE_S:.0f} s")
+                self._unsure = self._unsure or away
+                patient = time.monotonic() < (until or 0.0) if away else attempt < RETRIES - 1
+                if not patient or not (away or _passing(error)):
                     raise self._explain(error) from error
                 # jitter: two writers that collided once do not collide again
                 time.sleep(random.uniform(0.5, 1.5) * min(1.0, 0.02 * 2**attempt))
-        raise AssertionError("the last attempt returns or raises")
+                attempt += 1
 
     def _migrate(self, notice: Callable[[str], None]) -> None:
         """Brings the schema to HEAD; refuses a newer one, and a database that belongs to something else."""
@@ -293,6 +319,14 @@ def _passing(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     text = str(error.orig)
     return state in ("40001", "40P01") or error.connection_invalidated or "locked" in text or "busy" in text
+
+
+def _away(error: DBAPIError) -> bool:
+    """Whether the server is what failed: it was stopped, restarts, or cannot be reached."""
+    state = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return state[:2] == "08" or state in ("57P01", "57P02", "57P03")
+    return isinstance(error, OperationalError)  # without an answer there is no state
 
 
 def insert_once(connection: Connection, table: sa.Table, digest: str, values: Mapping[str, Any]) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import zlib
 from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 import zstandard
 
 LEVEL = 3
 """Of Zstandard. Higher levels take longer for sources of one template and make them no smaller."""
+_ALONE = Lock()
+"""A compressor is not for two threads at once: with two stores in one process it crashed."""
 
 
 def pack_source(source: str, base: str | None) -> bytes:
@@ -18,7 +21,8 @@ def pack_source(source: str, base: str | None) -> bytes:
 
     `unpack_source(pack_source(s, b), b) == s`.
     """
-    return _compressor(base).compress(source.encode())
+    with _ALONE:
+        return _compressor(base).compress(source.encode())
 
 
 def unpack_source(packed: bytes, base: str | None) -> str:
