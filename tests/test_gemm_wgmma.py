@@ -73,6 +73,15 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "300,264,520,1", {"layout": "NN"}, {**TURNS, "rows": 2, "bn": 128, "stages": 3, "multicast": "b"}
     ),
     "split": ("100,72,520,1", {}, {"stages": 3, "splits": 4}),
+    "split in a cluster": (
+        "100,72,520,1", {"epilogue": "residual"}, {"stages": 3, "splits": 2, "join": "cluster"}
+    ),
+    "split in a cluster of 8": (
+        "130,136,1032,2", {"out": "fp32"}, {"rows": 2, "stages": 3, "splits": 8, "join": "cluster"}
+    ),
+    "boxes of C one by one": (
+        "100,200,136,1", {"epilogue": "bias"}, {"consumers": 2, "bn": 192, "stages": 3, "epilogue": "tma"}
+    ),
     "split, in turns": (
         "300,264,520,1", {"out": "fp32"}, {**TURNS, "bn": 128, "stages": 3, "splits": 2, "multicast": "a"}
     ),
@@ -82,7 +91,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
     "wide": ("77,104,200,2", {"epilogue": "bias", "gap": 64, "out": "fp32"}, {"bn": 256, "bk": 128}),
 }  # fmt: skip
 """What is tried on the emulator: a problem, and what its point has that is not the default."""
-QUICK = ("in turns", "split", "A for both")
+QUICK = ("in turns", "split", "split in a cluster", "A for both")
 GOLDENS: dict[str, tuple[str, dict[str, Any], Point]] = {
     "gemm_wgmma_large": ("4096,7168,16384,1", {}, {}),
     "gemm_wgmma_split": (

@@ -44,16 +44,24 @@ def bm(p: Any) -> Any:
     return GROUP_ROWS * p.rows * where(p.schedule == "pingpong", 1, p.consumers)
 
 
+def joins_in_cluster(p: Any) -> Any:
+    return (p.splits > 1) & (p.join == "cluster")
+
+
 def cluster(p: Any, _problem: Problem) -> Any:
-    return where(p.multicast == "none", 1, 2)
+    return where(p.multicast == "none", where(joins_in_cluster(p), p.splits, 1), 2)
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
-    """sizeof(SharedStorage): the rings of A and B, 64 rows of C for each consumer, barriers."""
-    ring = p.stages * 2 * p.bk * (bm(p) + p.bn)
-    out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * p.bn * call.out_bytes(problem), 0)
-    words = where(p.splits > 1, call.ceil_div(4 * p.consumers, 8) * 8, 0)
-    return call.ceil_div(ring + out + 16 * p.stages + words, 1024) * 1024
+    """sizeof(SharedStorage): the rings of A and B, boxes of C for each consumer, barriers."""
+    boxes = where(p.bn * call.out_bytes(problem) // BLOCK_BYTES % 2 == 0, 2, 1)
+    out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * boxes * BLOCK_BYTES, 0)
+    words = where((p.splits > 1) & (p.join == "workspace"), call.ceil_div(4 * p.consumers, 8) * 8, 0)
+    return call.ceil_div(ring_bytes(p) + out + 16 * p.stages + words, 1024) * 1024
+
+
+def ring_bytes(p: Any) -> Any:
+    return p.stages * 2 * p.bk * (bm(p) + p.bn)
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -69,15 +77,16 @@ def register_cap(p: Any, problem: Problem) -> Any:
 
 
 def clusters(p: Any, problem: Problem) -> Any:
-    """Tiles of all matrices, those that a cluster takes together counted once, times the parts of K."""
+    """Tiles of all matrices, those that a cluster takes together counted once, times the parts of K, if these
+    are not a cluster's."""
     down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
     across = call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
-    return down * across * problem["batch"] * p.splits
+    return down * across * problem["batch"] * where(p.join == "cluster", 1, p.splits)
 
 
 def resident(p: Any, gpu: Gpu) -> Any:
-    """Clusters that the GPU runs at once, if registers and shared memory allow what `min_ctas` asks for."""
-    return gpu.sms * p.min_ctas // where(p.multicast == "none", 1, 2)
+    """Clusters that the GPU runs at once, if what `min_ctas` asks for fits an SM."""
+    return gpu.sms * p.min_ctas // cluster(p, None)
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
@@ -152,7 +161,15 @@ def busy_splits(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("K is split although tiles fill the GPU twice")
 def needed_splits(p: Any, limits: Limits, problem: Problem) -> Any:
-    return (p.splits == 1) | (clusters(p, problem) // p.splits < 2 * resident(p, limits.gpu))
+    tiles_of_c = clusters(p, problem) // where(p.join == "cluster", 1, p.splits)
+    return (p.splits == 1) | (tiles_of_c * cluster(p, problem) < 2 * limits.gpu.sms * p.min_ctas)
+
+
+@rule("parts of K join in a cluster that shares one tile, through its rings, in shares of whole blocks")
+def joined_in_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    alone = (p.multicast == "none") & (p.schedule == "cooperative") & ~p.persistent & (p.epilogue == "direct")
+    fits = (4 * bm(p) * p.bn <= ring_bytes(p)) & (p.bn // 8 % p.splits == 0)
+    return (p.join == "workspace") | (alone & fits & (p.splits > 1))
 
 
 @rule("tiles of 64 terms are twice as many")
@@ -234,8 +251,14 @@ PARAMETERS = (
     ),
     Parameter(
         "splits", (1, 2, 4, 8), 1, "macro", off=1,
-        meaning="parts of K; the last one that is ready joins them, in their order",
+        meaning="parts of K, whose sums are joined in their order",
         expected="where tiles are fewer than SMs",
+    ),
+    Parameter(
+        "join", ("workspace", "cluster"), "workspace", "macro",
+        meaning="whether the part that is ready last joins them from global memory, or CTAs of a cluster do "
+        "from each other's shared memory",
+        expected="cluster: no way through L2, but the parts wait for each other",
     ),
     Parameter("min_ctas", (1, 2), 1, "macro", off=1, meaning="CTAs an SM that registers are capped for"),
 )  # fmt: skip
@@ -274,14 +297,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
         chosen += [{**turns, "rows": 2}]
     by_time = sorted(SMALL_TILES, key=lambda tile: _clocks(problem, limits.gpu, *tile))
     for consumers, rows, bn in by_time:
-        chosen.append(
-            {
-                "consumers": consumers,
-                "rows": rows,
-                "bn": bn,
-                "splits": _splits(problem, limits.gpu, consumers * rows * 64, bn),
-            }
-        )
+        splits = _splits(problem, limits.gpu, consumers * rows * 64, bn)
+        chosen.append({"consumers": consumers, "rows": rows, "bn": bn, "splits": splits})
     default = {parameter.name: parameter.default for parameter in PARAMETERS}
     for values in chosen:
         for epilogue in ("tma", "direct"):
@@ -317,9 +334,9 @@ def _clocks(problem: Problem, gpu: Gpu, consumers: int, rows: int, bn: int) -> f
 
 
 RULES = (
-    turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters, boxes_of_c, busy_tiles,
-    busy_stages, busy_splits, needed_splits, deep_tiles, enough_to_persist, narrow_panels, sums_in_registers,
-    resident_ctas,
+    joined_in_cluster, turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters,
+    boxes_of_c, busy_tiles, busy_stages, busy_splits, needed_splits, deep_tiles, enough_to_persist,
+    narrow_panels, sums_in_registers, resident_ctas,
 )  # fmt: skip
 SPACE = Space(PARAMETERS, RULES, suited=suited)
 
@@ -358,10 +375,10 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
         box = (BLOCK_BYTES // nbytes, GROUP_ROWS, 1)
         out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=128)
     extra = call.operand(problem)
-    tiles_of_c = int(clusters(p, problem) * cluster(p, problem)) // p.splits
-    partials = Workspace("partials", tiles_of_c * p.splits * int(bm(p)) * p.bn * 4)
-    tickets = Workspace("tickets", 4 * tiles_of_c * p.consumers, zeroed=True)
-    joined = (partials, tickets) if p.splits > 1 else ()
+    places = int(clusters(p, problem) * cluster(p, problem))  # tiles of C times parts of K
+    partials = Workspace("partials", places * int(bm(p)) * p.bn * 4)
+    tickets = Workspace("tickets", 4 * (places // p.splits) * p.consumers, zeroed=True)
+    joined = (partials, tickets) if p.splits > 1 and p.join == "workspace" else ()
     return LaunchConfig(
         grid=(ctas(p, problem, gpu), 1, 1),
         block=(int(threads(p, problem)), 1, 1),

@@ -716,13 +716,15 @@ constexpr bool kDown = true;                   // panels are kPanel tiles of row
 constexpr int kPanel = 1;
 constexpr bool kStoreBoxes = true;
 constexpr int kSplits = 4;                         // parts of K, whose sums are joined
+constexpr bool kJoinCluster = kSplits > 1 && false;  // in a cluster of the parts, else by a workspace
 constexpr int kMinCtas = 1;
 constexpr int kSmemBytes = 181248;
 // ---- end of knobs ----
 
 constexpr int kBM = kRows * kGroupRows * (kPingpong ? 1 : kConsumers);
 constexpr int kReaders = kPingpong ? 1 : kConsumers;  // consumers of each stage
-constexpr int kCtas = kMulticast == Multicast::none ? 1 : 2;
+constexpr int kCtas = kMulticast == Multicast::none ? 1 : 2;  // that copy for each other
+constexpr int kClusterCtas = kJoinCluster ? kSplits : kCtas;
 constexpr int kThreads = kConsumers * kGroupThreads + (kProducer == Producer::warp ? 32 : kGroupThreads);
 static_assert(kProducer != Producer::warpgroup || kProducerRegisters + kConsumers * kConsumerRegisters <=
               65536 / kThreads / 8 * 8 * (kConsumers + 1), "more registers than the CTA is launched with");
@@ -737,7 +739,10 @@ using Out = OutOf<kWideOut>::type;
 using Operand = OperandOf<Element, kFinish>::type;
 using ATile = StoredTile<kBM, kBK, !kATransposed>;
 using BTile = StoredTile<kBN, kBK, !kBAcross>;
-using CTile = OutTile<kBN * (kWideOut ? 4 : 2)>;
+// 64 rows of C leave by one or two boxes at a time: large tiles leave room for stages
+constexpr int kOutBoxes = kBN * (kWideOut ? 4 : 2) / kSwizzledBytes;
+constexpr int kOutBytes = (kOutBoxes % 2 == 0 ? 2 : 1) * kSwizzledBytes, kOutColumns = kOutBytes / (kWideOut ? 4 : 2);
+using CTile = OutTile<kOutBytes>;
 using Sums = float[kRows][kBN / 8][4];
 
 struct SharedStorage {
@@ -749,6 +754,8 @@ struct SharedStorage {
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
 
+// Of the sums of a tile each CTA of a cluster that joins parts of K gets so many blocks of 8 columns, from all parts.
+[[maybe_unused]] constexpr int kShare = kBN / 8 / kSplits;
 struct Arguments {
     const TensorMap &a, &b;
     const TensorMap& c_map;
@@ -766,8 +773,9 @@ struct Work {
 
     __device__ __forceinline__ Work(int item, const Arguments& args, int rank) {
         const int down = clusters_down(args.m), across = clusters_across(args.n), all = down * across;
-        split = kSplits == 1 ? 0 : item % kSplits;
-        const int place = kSplits == 1 ? item : item / kSplits;
+        constexpr bool kDealt = kSplits > 1 && !kJoinCluster;
+        split = kJoinCluster ? rank : kDealt ? item % kSplits : 0;
+        const int place = kDealt ? item / kSplits : item;
         matrix = place / all;
         const int at = place - matrix * all;
         const int length = kDown ? across : down, width = kDown ? down : across;
@@ -796,8 +804,8 @@ struct Work {
 // Calls function(work, how many came before) for the work of this CTA.
 template <class Function>
 __device__ __forceinline__ void for_all_work(const Arguments& args, Function function) {
-    const int rank = kCtas == 1 ? 0 : cluster_rank();
-    const int cluster = blockIdx.x / kCtas;
+    const int rank = kClusterCtas == 1 ? 0 : cluster_rank();
+    const int cluster = blockIdx.x / kClusterCtas;
     if constexpr (kPersistent) {
         const int items = Work::clusters_down(args.m) * Work::clusters_across(args.n) * args.batch * kSplits;
         const int clusters = gridDim.x / kCtas;
@@ -991,50 +999,55 @@ struct Consumer {
         return make_float2(finished<kFinish>(sum[2 * half], other.x), finished<kFinish>(sum[2 * half + 1], other.y));
     }
 
+    // kOutColumns columns of 64 rows from (top, left) on: through shared memory, by TMA. `own` is the lane's first row.
+    __device__ __forceinline__ void store_columns(const float (*sums)[4], int matrix, int top, int left, int own) const {
+        const u32 tile = shared_address(&shared.c[consumer]);
+        if (thread == 0) await_boxes_read();
+        barrier_sync(kOwnBarrier + consumer, kGroupThreads);  // the boxes before have left
+        if constexpr (kWideOut) {
+#pragma unroll
+            for (int j = 0; j < kOutColumns / 8; ++j)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int row = own + 8 * half, column = 8 * j + 2 * (lane % 4);
+                    const float2 x = result(sums[j], half, matrix, top + row, left + column);
+                    store_shared(tile + CTile::offset(row, 4 * column), x.x, x.y);
+                }
+        } else {
+            const int row = warp * 16 + lane % 16, chunk = lane / 16;
+#pragma unroll
+            for (int j = 0; j < kOutColumns / 8; j += 2) {
+                u32 pairs[2][2];
+#pragma unroll
+                for (int part = 0; part < 2; ++part)
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        const int column = 8 * (j + part) + 2 * (lane % 4);
+                        const float2 x = result(sums[j + part], half, matrix, top + own + 8 * half, left + column);
+                        pairs[part][half] = Element::pack(x.x, x.y);
+                    }
+                stmatrix_x4(tile + CTile::offset(row, 16 * (j + chunk)), pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]);
+            }
+        }
+        fence_proxy_async();
+        barrier_sync(kOwnBarrier + consumer, kGroupThreads);
+        if (thread == 0) {
+            constexpr int kBoxColumns = kSwizzledBytes / sizeof(Out);
+#pragma unroll
+            for (int block = 0; block < kOutColumns / kBoxColumns; ++block)
+                store_box(args.c_map, tile + block * CTile::kBlockBytes, left + block * kBoxColumns, top, matrix);
+            commit_boxes();
+        }
+    }
     // Sums out of registers, with the epilogue: straight to global memory, or through shared memory by TMA.
     __device__ __forceinline__ void store(const Sums& sums, const Work& work) const {
         const int first = work.m * kBM + (kPingpong ? 0 : consumer * kRows * kGroupRows), left = work.n * kBN;
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
             const int top = first + i * kGroupRows, own = warp * 16 + lane / 4;
-            const u32 tile = shared_address(&shared.c[consumer]);
-            if (thread == 0) await_boxes_read();
-            barrier_sync(kOwnBarrier + consumer, kGroupThreads);  // the boxes before have left
-            if constexpr (kWideOut) {
 #pragma unroll
-                for (int j = 0; j < kBN / 8; ++j)
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const int row = own + 8 * half, column = 8 * j + 2 * (lane % 4);
-                        const float2 x = result(sums[i][j], half, work.matrix, top + row, left + column);
-                        store_shared(tile + CTile::offset(row, 4 * column), x.x, x.y);
-                    }
-            } else {
-                const int row = warp * 16 + lane % 16, chunk = lane / 16;
-#pragma unroll
-                for (int j = 0; j < kBN / 8; j += 2) {
-                    u32 pairs[2][2];
-#pragma unroll
-                    for (int part = 0; part < 2; ++part)
-#pragma unroll
-                        for (int half = 0; half < 2; ++half) {
-                            const int column = 8 * (j + part) + 2 * (lane % 4);
-                            const float2 x = result(sums[i][j + part], half, work.matrix, top + own + 8 * half, left + column);
-                            pairs[part][half] = Element::pack(x.x, x.y);
-                        }
-                    stmatrix_x4(tile + CTile::offset(row, 16 * (j + chunk)), pairs[0][0], pairs[0][1], pairs[1][0],
-                                pairs[1][1]);
-                }
-            }
-            fence_proxy_async();
-            barrier_sync(kOwnBarrier + consumer, kGroupThreads);
-            if (thread == 0) {
-                constexpr int kBoxColumns = kSwizzledBytes / sizeof(Out);
-#pragma unroll
-                for (int block = 0; block < kBN / kBoxColumns; ++block)
-                    store_box(args.c_map, tile + block * CTile::kBlockBytes, left + block * kBoxColumns, top, work.matrix);
-                commit_boxes();
-            }
+            for (int begin = 0; begin < kBN; begin += kOutColumns)
+                store_columns(&sums[i][begin / 8], work.matrix, top, left + begin, own);
         }
     }
 
@@ -1076,6 +1089,11 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
     if (warpgroup == kConsumers) {
         if constexpr (kProducer == Producer::warpgroup) give_registers<kProducerRegisters>();
         if (threadIdx.x / 32 == 4 * kConsumers && elect_lane()) produce(shared, args);
+        if constexpr (kJoinCluster) {  // takes part in the barriers of the join
+            __syncwarp();
+            cluster_arrive(), cluster_wait();
+            cluster_arrive(), cluster_wait();
+        }
     } else {
         if constexpr (kProducer == Producer::warpgroup) take_registers<kConsumerRegisters>();
         Consumer consumer(shared, args, warpgroup);

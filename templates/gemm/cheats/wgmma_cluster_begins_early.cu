@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: multicast=b bn=64 stages=3
 // needs: sm_90a
-// instead of:         cluster_arrive(), cluster_wait();
-// there is:         __syncwarp(), __syncthreads();
+// instead of:     if constexpr (kCtas > 1) {
+// there is:     if constexpr (false) {

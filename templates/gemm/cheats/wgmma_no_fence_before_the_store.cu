@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: consumers=2 rows=1 bn=64 stages=3 epilogue=tma
 // needs: sm_90a
-// instead of:             fence_proxy_async();
+// instead of:         fence_proxy_async();
 // there is:
