@@ -53,7 +53,19 @@ POINTS: tuple[Point, ...] = (
     {"consumers": 1, "rows": 1, "bn": 32, "stages": 8, "splits": 2},
     {"consumers": 2, "rows": 1, "bn": 128, "stages": 5, "splits": 2},
 )
-"""What each has that is not its template's default."""
+MMA: Point = {"bm": 128, "bn": 128, "bk": 32, "warps_m": 2, "warps_n": 2, "panel": 8}
+POINTS_OF_MMA: tuple[Point, ...] = (
+    {**MMA, "stages": 4},
+    {**MMA, "stages": 5},
+    {**MMA, "warps_n": 4, "stages": 4},
+    {**MMA, "bk": 64, "stages": 3},
+    {**MMA, "stages": 4, "store": "shared"},
+    {**MMA, "bn": 256, "warps_n": 4, "stages": 4},
+    {**MMA, "stages": 4, "work": "stream"},
+    {**MMA, "bm": 64, "bn": 64, "bk": 64, "stages": 3},
+    {**MMA, "bm": 64, "bn": 64, "bk": 64, "stages": 3, "work": "stream", "min_ctas": 3},
+)
+"""What each has that is not its template's default; those of gemm_mma need 99 KB of shared memory at most."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +102,11 @@ def points_of(template: Template, problem: Problem, limits: Limits, quick: bool)
     """The point to begin with, and those of POINTS that the rules allow."""
     first = template.space.default_for(problem, limits)
     known = {parameter.name for parameter in template.space.parameters}
-    others = [{**template.space.default, **point} for point in POINTS if set(point) <= known and not quick]
+    others = [
+        {**template.space.default, **point}
+        for point in (*POINTS, *POINTS_OF_MMA)
+        if set(point) <= known and not quick
+    ]
     allowed = [point for point in others if template.space.why_not(point, limits, problem) is None]
     return [first, *(point for point in allowed if point != first)]
 

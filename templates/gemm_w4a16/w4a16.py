@@ -113,7 +113,7 @@ def suited(problem: Problem, limits: Limits) -> Point:
     while split < 8 and depth * split * 2 <= groups and strips * split * 2 <= 4 * limits.gpu.sms:
         split *= 2
     return {
-        "strips": 2 if many else 1,
+        "strips": 2 if 16 < problem["M"] <= 32 else 1,
         "side_warps": 1,
         "depth_warps": depth,
         "split": split,

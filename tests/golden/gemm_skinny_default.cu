@@ -372,70 +372,73 @@ static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage
 
 using Accumulator = float[kStrips][kBlocks][4];
 
-// One lane of a warp: which part of the problem is its own, and what it copies and multiplies.
+// One lane of a warp: what it copies next, and what it multiplies next. Lanes whose row of A or column of C is not
+// there take the last one: what they give is not stored.
 struct Lane {
-    const Element* a;  // of the CTA's first row
-    const Element* b;  // of the warp's first column
+    const Element* a[kBlocks];
+    const Element* b;
+    long long to_row[2 * kStrips];  // rows of B in memory, from the warp's first one
     Stage* ring;
-    int lane, lda, ldb, depth;
-    int rows_left, columns_left;
-    int first, count;  // steps of K that the warp takes
+    int lane, depth, count;         // steps of K that the warp takes
+    int uncopied, written, read;    // steps that are not on their way yet; stages
+    int copied, multiplied;         // along K, where the lane's next pieces begin
 
     __device__ __forceinline__ Lane(SharedStorage& shared, const Element* a_matrix, const Element* b_matrix, int m, int n,
                                     int k, int lda, int ldb, int row)
-        : lda(lda), ldb(ldb), depth(k) {
+        : depth(k), written(0), read(0) {
         const int warp = threadIdx.x / 32, part = blockIdx.y * kDepthWarps + warp / kSideWarps;
-        const int column = (blockIdx.x * kSideWarps + warp % kSideWarps) * (16 * kStrips);
+        const int column = min((blockIdx.x * kSideWarps + warp % kSideWarps) * (16 * kStrips), n - 1);
         const long long steps = (k + kStep - 1) / kStep;
+        const int first = static_cast<int>(steps * part / (kSplit * kDepthWarps));
         lane = threadIdx.x % 32;
         ring = shared.ring[warp];
-        rows_left = m - row, columns_left = n - column;
-        a = a_matrix + static_cast<long long>(row) * lda;
-        b = b_matrix + static_cast<long long>(column) * ldb;
-        first = static_cast<int>(steps * part / (kSplit * kDepthWarps));
         count = static_cast<int>(steps * (part + 1) / (kSplit * kDepthWarps)) - first;
+        uncopied = count;
+        copied = multiplied = first * kStep + 8 * (lane % 4);
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block)
+            a[block] = a_matrix + static_cast<long long>(min(row + 8 * block + lane / 4, m - 1)) * lda + copied;
+        b = b_matrix + static_cast<long long>(column) * ldb + copied;
+#pragma unroll
+        for (int i = 0; i < 2 * kStrips; ++i)
+            to_row[i] = static_cast<long long>(min(8 * i + lane / 4, n - 1 - column)) * ldb;
     }
 
-    // Where the lane's piece `half` of 64 elements begins, along K.
-    __device__ __forceinline__ int place(int step, int tile, int half) const {
-        return step * kStep + 64 * tile + 32 * half + 8 * (lane % 4);
-    }
-
-    // Starts copying step number `index` of the warp's. Commits even if there is none, so that waits can count.
-    __device__ __forceinline__ void copy(int index) const {
-        if (index < count) {
-            Stage& stage = ring[index % kStages];
+    // Starts copying the next step. Commits even if there is none, so that waits can count.
+    __device__ __forceinline__ void copy() {
+        if (uncopied > 0) {
+            Stage& stage = ring[written];
 #pragma unroll
             for (int piece = 0; piece < 2 * kTiles; ++piece) {
-                const int tile = piece / 2, half = piece % 2, at = place(first + index, tile, half);
+                const int tile = piece / 2, half = piece % 2, along = 64 * tile + 32 * half;
+                const bool real = copied + along < depth;
 #pragma unroll
-                for (int row = 0; row < 2 * kStrips; ++row) {
-                    const int column = 8 * row + lane / 4;
-                    const bool real = column < columns_left && at < depth;
-                    const Element* from = real ? b + static_cast<long long>(column) * ldb + at : b;
-                    cp_async_16(shared_address(&stage.b[row / 2][row % 2][tile][half][lane]), from, real);
-                }
+                for (int i = 0; i < 2 * kStrips; ++i)
+                    cp_async_16(shared_address(&stage.b[i / 2][i % 2][tile][half][lane]), b + to_row[i] + along, real);
             }
+            b += kStep, copied += kStep;
+            written = written + 1 == kStages ? 0 : written + 1;
+            --uncopied;
         }
         cp_async_commit();
     }
 
-    __device__ __forceinline__ uint4 eight_of_a(const Stage& stage, int block, int step, int tile, int half) const {
-        const int row = 8 * block + lane / 4, at = place(step, tile, half);
-        if (row >= rows_left || at >= depth) return make_uint4(0u, 0u, 0u, 0u);
-        return __ldg(reinterpret_cast<const uint4*>(a + static_cast<long long>(row) * lda + at));
+    __device__ __forceinline__ uint4 eight_of_a(const Stage& stage, int block, int tile, int half) const {
+        const int along = 64 * tile + 32 * half;
+        if (multiplied + along >= depth) return make_uint4(0u, 0u, 0u, 0u);
+        return __ldg(reinterpret_cast<const uint4*>(a[block] + along));
     }
 
-    // Adds the products of step number `index`, which has come.
-    __device__ __forceinline__ void multiply(Accumulator& sums, int index) const {
-        const Stage& stage = ring[index % kStages];
+    // Adds the products of the next step, which has come.
+    __device__ __forceinline__ void multiply(Accumulator& sums) {
+        const Stage& stage = ring[read];
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 uint4 a8[kBlocks];
 #pragma unroll
-                for (int block = 0; block < kBlocks; ++block) a8[block] = eight_of_a(stage, block, first + index, tile, half);
+                for (int block = 0; block < kBlocks; ++block) a8[block] = eight_of_a(stage, block, tile, half);
 #pragma unroll
                 for (int strip = 0; strip < kStrips; ++strip) {
                     const uint4 upper = stage.b[strip][0][tile][half][lane], lower = stage.b[strip][1][tile][half][lane];
@@ -447,6 +450,10 @@ struct Lane {
                     }
                 }
             }
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) a[block] += kStep;
+        multiplied += kStep;
+        read = read + 1 == kStages ? 0 : read + 1;
     }
 };
 
@@ -464,15 +471,15 @@ gemm_skinny(const evo::Element* a, const evo::Element* b,
     float* const partials = nullptr;
     u32* const tickets = nullptr;
     const int blocks = (m + kRows - 1) / kRows, matrix = blockIdx.z / blocks, first_row = blockIdx.z % blocks * kRows;
-    const Lane at(shared, a + static_cast<long long>(matrix) * m * lda, b + static_cast<long long>(matrix) * n * ldb, m, n,
-                  k, lda, ldb, first_row);
+    Lane at(shared, a + static_cast<long long>(matrix) * m * lda, b + static_cast<long long>(matrix) * n * ldb, m, n, k,
+            lda, ldb, first_row);
     Accumulator sums = {};
 #pragma unroll
-    for (int index = 0; index < kStages - 1; ++index) at.copy(index);
-    for (int index = 0; index < at.count; ++index) {
+    for (int stage = 0; stage < kStages - 1; ++stage) at.copy();
+    for (int left = at.count; left > 0; --left) {
         cp_async_wait<kStages - 2>();
-        at.copy(index + kStages - 1);  // where step `index` - 1 was, which the lane has read
-        at.multiply(sums, index);
+        at.copy();  // where the step before lay, which the lane has read
+        at.multiply(sums);
     }
     cp_async_wait<0>();
     __syncthreads();  // all rings are read

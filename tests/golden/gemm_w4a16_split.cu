@@ -332,6 +332,8 @@ struct ZeroPoint {
     static __device__ __forceinline__ ZeroPoint of(u32 zeros) {
         return {add_f16x2(zeros, 0x64006400u), sub_f16x2(0xd400d400u, zeros)};
     }
+    // What codes without a zero point of their own have.
+    static __device__ __forceinline__ ZeroPoint eight() { return {0x64086408u, 0xd480d480u}; }
 };
 
 // a[0..3] of m16n8k16 from the eight codes of a word: nibble r + 4 e is element e of register r. Registers 0
@@ -401,66 +403,69 @@ __device__ __forceinline__ void clear(Accumulator& sums) {
             for (int e = 0; e < 4; ++e) sums[strip][block][e] = 0.f;
 }
 
-// One lane of a warp: which part of the problem is its own, and what it copies and multiplies.
+// One lane of a warp: what it copies next, and what it multiplies next. Lanes whose rows of x or W are not there
+// take the last ones: what they give is not stored.
 struct Lane {
-    const Fp16* x;
-    const uint4* weights;  // of the warp's first strip
+    const uint4* weights;
     const u32* scales;
+    const Fp16* x[kBlocks];
+    long long to_strip[kStrips];  // groups from the first strip of the warp
     Stage* ring;
-    int lane, rows, groups, depth;
-    int strips_left;   // that there are, from the warp's first one on
-    int first, count;  // groups that the warp takes
+    int lane, count;               // groups that the warp takes
+    int uncopied, written, read;  // groups that are not on their way yet; stages
 
-    __device__ __forceinline__ Lane(SharedStorage& shared, const Fp16* x, const uint4* weight_tiles,
+    __device__ __forceinline__ Lane(SharedStorage& shared, const Fp16* all_x, const uint4* weight_tiles,
                                     const u32* scale_tiles, int rows, int columns, int depth)
-        : x(x), rows(rows), groups(depth / kGroup), depth(depth) {
+        : written(0), read(0) {
         const int warp = threadIdx.x / 32, part = blockIdx.y * kDepthWarps + warp / kSideWarps;
-        const int strip = (blockIdx.x * kSideWarps + warp % kSideWarps) * kStrips;
+        const int strips = (columns + 15) / 16, groups = depth / kGroup;
+        const int strip = min((blockIdx.x * kSideWarps + warp % kSideWarps) * kStrips, strips - 1);
+        const int first = static_cast<int>(static_cast<long long>(groups) * part / (kSplit * kDepthWarps));
         lane = threadIdx.x % 32;
         ring = shared.ring[warp];
-        strips_left = (columns + 15) / 16 - strip;
-        weights = weight_tiles + static_cast<long long>(strip) * groups * (kTiles * 32);
-        scales = scale_tiles + static_cast<long long>(strip) * groups * (8 * (kMetaBytes / 4));
-        first = static_cast<int>(static_cast<long long>(groups) * part / (kSplit * kDepthWarps));
         count = static_cast<int>(static_cast<long long>(groups) * (part + 1) / (kSplit * kDepthWarps)) - first;
+        uncopied = count;
+        const long long group = static_cast<long long>(strip) * groups + first;
+        weights = weight_tiles + group * (kTiles * 32) + lane;
+        scales = scale_tiles + (group * 8 + lane / 4) * (kMetaBytes / 4);
+#pragma unroll
+        for (int i = 0; i < kStrips; ++i) to_strip[i] = static_cast<long long>(min(i, strips - 1 - strip)) * groups;
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block)
+            x[block] = all_x + static_cast<long long>(min(8 * block + lane / 4, rows - 1)) * depth + first * kGroup +
+                       16 * (lane % 4);
     }
 
-    // 8 elements of x that the lane multiplies: half of its 16 of a tile of 64.
-    __device__ __forceinline__ const Fp16* x_at(int block, int group, int tile, int half) const {
-        const long long row = 8 * block + lane / 4;
-        return x + row * depth + group * kGroup + 64 * tile + 16 * (lane % 4) + 8 * half;
-    }
-    __device__ __forceinline__ bool has_row(int block) const { return 8 * block + lane / 4 < rows; }
-
-    // Starts copying group number `index` of the warp's. Commits even if there is none, so that waits can count.
-    __device__ __forceinline__ void copy(int index) const {
-        if (index < count) {
-            Stage& stage = ring[index % kStages];
-            const int group = first + index;
+    // Starts copying the next group. Commits even if there is none, so that waits can count.
+    __device__ __forceinline__ void copy() {
+        if (uncopied > 0) {
+            Stage& stage = ring[written];
 #pragma unroll
             for (int strip = 0; strip < kStrips; ++strip) {
-                const bool real = strip < strips_left;
-                const long long at = real ? static_cast<long long>(strip) * groups + group : 0;
 #pragma unroll
                 for (int tile = 0; tile < kTiles; ++tile)
                     cp_async_16(shared_address(&stage.weights[strip][tile][lane]),
-                                weights + (at * kTiles + tile) * 32 + lane, real);
+                                weights + to_strip[strip] * (kTiles * 32) + tile * 32, true);
                 cp_async_few<kMetaBytes>(shared_address(stage.scales[strip][lane]),
-                                         scales + (at * 8 + lane / 4) * (kMetaBytes / 4), real);
+                                         scales + to_strip[strip] * (8 * (kMetaBytes / 4)), true);
             }
+            weights += kTiles * 32, scales += 8 * (kMetaBytes / 4);
 #pragma unroll
-            for (int block = 0; block < kBlocks; ++block)
+            for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-                for (int part = 0; part < 2 * kTiles; ++part) {
-                    const bool real = has_row(block);
-                    const Fp16* from = real ? x_at(block, group, part / 2, part % 2) : x;
-                    cp_async_16(shared_address(&stage.x[block][part / 2][part % 2][lane]), from, real);
-                }
+                for (int part = 0; part < 2 * kTiles; ++part)
+                    cp_async_16(shared_address(&stage.x[block][part / 2][part % 2][lane]),
+                                x[block] + part / 2 * 64 + part % 2 * 8, true);
+                x[block] += kGroup;
+            }
+            written = written + 1 == kStages ? 0 : written + 1;
+            --uncopied;
         }
         cp_async_commit();
     }
 
-    __device__ __forceinline__ uint4 eight_of_x(const Stage& stage, int block, int group, int tile, int half) const {
+    // 8 elements of x that the lane multiplies: half of its 16 of a tile of 64.
+    __device__ __forceinline__ uint4 eight_of_x(const Stage& stage, int block, int tile, int half) const {
         return stage.x[block][tile][half][lane];
     }
 
@@ -469,15 +474,18 @@ struct Lane {
                                                 ZeroPoint (&zeros)[2]) const {
         const u32 both = stage.scales[strip][lane][0];
         scales[0] = __byte_perm(both, 0u, 0x1010), scales[1] = __byte_perm(both, 0u, 0x3232);
-        u32 points = 0x48004800u;  // 8, twice
-        if constexpr (kZeros) points = stage.scales[strip][lane][kMetaBytes / 4 - 1];
-        zeros[0] = ZeroPoint::of(__byte_perm(points, 0u, 0x1010));
-        zeros[1] = ZeroPoint::of(__byte_perm(points, 0u, 0x3232));
+        if constexpr (kZeros) {
+            const u32 points = stage.scales[strip][lane][kMetaBytes / 4 - 1];
+            zeros[0] = ZeroPoint::of(__byte_perm(points, 0u, 0x1010));
+            zeros[1] = ZeroPoint::of(__byte_perm(points, 0u, 0x3232));
+        } else {
+            zeros[0] = zeros[1] = ZeroPoint::eight();
+        }
     }
 
-    // Adds the products of group number `index`, which has come.
-    __device__ __forceinline__ void multiply(Accumulator& sums, int index) const {
-        const Stage& stage = ring[index % kStages];
+    // Adds the products of the next group, which has come.
+    __device__ __forceinline__ void multiply(Accumulator& sums) {
+        const Stage& stage = ring[read];
         u32 scales[kStrips][2];
         ZeroPoint zeros[kStrips][2];
 #pragma unroll
@@ -492,26 +500,25 @@ struct Lane {
             for (int strip = 0; strip < kStrips; ++strip) words[strip] = stage.weights[strip][tile][lane];
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                uint4 x8[kBlocks];
-#pragma unroll
-                for (int block = 0; block < kBlocks; ++block)
-                    x8[block] = eight_of_x(stage, block, first + index, tile, half);
+                u32 early[kStrips][4], late[kStrips][4];
 #pragma unroll
                 for (int strip = 0; strip < kStrips; ++strip) {
-                    const u32 early = half == 0 ? words[strip].x : words[strip].z;
-                    const u32 late = half == 0 ? words[strip].y : words[strip].w;
-                    u32 a[4];
-                    weights_of(a, early, scales[strip], zeros[strip]);
+                    const uint4& word = words[strip];
+                    weights_of(early[strip], half == 0 ? word.x : word.z, scales[strip], zeros[strip]);
+                    weights_of(late[strip], half == 0 ? word.y : word.w, scales[strip], zeros[strip]);
+                }
 #pragma unroll
-                    for (int block = 0; block < kBlocks; ++block)
-                        mma_m16n8k16_f16(target[strip][block], a, x8[block].x, x8[block].y);
-                    weights_of(a, late, scales[strip], zeros[strip]);
+                for (int block = 0; block < kBlocks; ++block) {
+                    const uint4 x8 = eight_of_x(stage, block, tile, half);
 #pragma unroll
-                    for (int block = 0; block < kBlocks; ++block)
-                        mma_m16n8k16_f16(target[strip][block], a, x8[block].z, x8[block].w);
+                    for (int strip = 0; strip < kStrips; ++strip) {
+                        mma_m16n8k16_f16(target[strip][block], early[strip], x8.x, x8.y);
+                        mma_m16n8k16_f16(target[strip][block], late[strip], x8.z, x8.w);
+                    }
                 }
             }
         }
+        read = read + 1 == kStages ? 0 : read + 1;
         if constexpr (kScaleSums) {
 #pragma unroll
             for (int strip = 0; strip < kStrips; ++strip)
@@ -534,16 +541,16 @@ struct Lane {
     }
 };
 
-__device__ __forceinline__ void product(SharedStorage& shared, const Lane& at, Fp16* y, float* partials, u32* tickets,
+__device__ __forceinline__ void product(SharedStorage& shared, Lane at, Fp16* y, float* partials, u32* tickets,
                                         int rows, int columns) {
     Accumulator sums;
     clear(sums);
 #pragma unroll
-    for (int index = 0; index < kStages - 1; ++index) at.copy(index);
-    for (int index = 0; index < at.count; ++index) {
+    for (int stage = 0; stage < kStages - 1; ++stage) at.copy();
+    for (int left = at.count; left > 0; --left) {
         cp_async_wait<kStages - 2>();
-        at.copy(index + kStages - 1);  // where group `index` - 1 was, which the lane has read
-        at.multiply(sums, index);
+        at.copy();  // where the group before lay, which the lane has read
+        at.multiply(sums);
     }
     cp_async_wait<0>();
     __syncthreads();  // all rings are read

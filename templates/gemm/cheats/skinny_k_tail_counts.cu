@@ -4,7 +4,7 @@
 // problem: 5,72,520,1
 // template: gemm_skinny
 // point: depth_warps=2 stages=3
-// instead of: const bool real = column < columns_left && at < depth;
-// there is: const bool real = column < columns_left;
-// instead of: if (row >= rows_left || at >= depth) return
-// there is: if (row >= rows_left) return
+// instead of: const bool real = copied + along < depth;
+// there is: const bool real = true;
+// instead of: if (multiplied + along >= depth) return
+// there is: if (false) return

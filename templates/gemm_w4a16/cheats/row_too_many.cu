@@ -3,5 +3,5 @@
 // only: emulator (what is read does not show)
 // problem: 5,72,512
 // point: depth_warps=2 stages=3
-// instead of: return 8 * block + lane / 4 < rows;
-// there is: return 8 * block + lane / 4 <= rows;
+// instead of: min(8 * block + lane / 4, rows - 1)
+// there is: (8 * block + lane / 4)

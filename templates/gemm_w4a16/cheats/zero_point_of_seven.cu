@@ -2,5 +2,5 @@
 // expect: row error
 // problem: 5,72,512
 // point: depth_warps=2 stages=3
-// instead of: 0x48004800u;  // 8, twice
-// there is: 0x47004700u;
+// instead of: return {0x64086408u, 0xd480d480u};
+// there is: return {0x64076407u, 0xd470d470u};

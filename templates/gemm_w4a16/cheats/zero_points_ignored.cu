@@ -2,5 +2,5 @@
 // expect: row error
 // problem: 5,72,512 zeros
 // point: depth_warps=2 stages=3
-// instead of: if constexpr (kZeros) points
-// there is: if constexpr (false) points
+// instead of: if constexpr (kZeros) {
+// there is: if constexpr (false) {

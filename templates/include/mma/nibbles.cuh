@@ -13,6 +13,8 @@ struct ZeroPoint {
     static __device__ __forceinline__ ZeroPoint of(u32 zeros) {
         return {add_f16x2(zeros, 0x64006400u), sub_f16x2(0xd400d400u, zeros)};
     }
+    // What codes without a zero point of their own have.
+    static __device__ __forceinline__ ZeroPoint eight() { return {0x64086408u, 0xd480d480u}; }
 };
 
 // a[0..3] of m16n8k16 from the eight codes of a word: nibble r + 4 e is element e of register r. Registers 0
