@@ -54,13 +54,12 @@ def _paragraphs(text: str) -> str:
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     "Searching": (search.search, search.resume, search.confirm, search.space),
     "What was found": (results.leaderboard, results.studies, results.show, results.bench, database.database),
-    "Keeping what won": (champions.promote, champions.champion),
+    "Keeping what won": (champions.promote, champions.champion, champions.export),
     "Why the winner wins": (
         explain.insights,
         explain.ablate,
         explain.profile,
         explain.report,
-        explain.export,
     ),
     "Your own kernel": (own.new, own.try_, importing.import_),
     "One kernel": (kernel.replay, kernel.emulate),

@@ -1,4 +1,4 @@
-"""The commands that keep what won: promote, champion."""
+"""The commands that keep what won, and hand it on: promote, champion, export."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import typer
 from evo.api.values import DATABASE, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
+    CacheOption,
     DatabaseOption,
     DtypeOption,
     FlagOption,
     JsonOption,
     KernelsOption,
+    NvccOption,
     ShapeOption,
     TemplatesOption,
     gpu_names,
+    nvcc_or_environment,
+    open_cache,
     open_store,
     task_names,
 )
@@ -27,6 +31,7 @@ from evo.cli.parse import form_of, notice, put
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
+    from evo.api.exporting import Exported
     from evo.confirm.choice import Choice
 
 
@@ -131,3 +136,83 @@ def _record(choice: Choice) -> dict[str, object]:
         "entry": choice.champion.record["entry"],
         "launch": asdict(choice.launch),
     }
+
+
+def export(
+    *,
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME…", help="Tasks, studies, champions, trials; with --optuna STUDY and URL."
+        ),
+    ],
+    to: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder to write; it is made.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="python|flashinfer|hf|c", help="What the folder is for.")
+    ] = "python",
+    most: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Kernels at most, chosen for the least regret.")
+    ] = None,
+    times: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Times of kernels on problems, for --most.")
+    ] = None,
+    optuna: Annotated[
+        bool, typer.Option("--optuna", help="A study as an Optuna storage, for optuna-dashboard.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The study's name there (default: the same).")
+    ] = None,
+    kernels: KernelsOption = None,
+    templates: TemplatesOption = None,
+    database: DatabaseOption = DATABASE,
+    cache: CacheOption = None,
+    nvcc: NvccOption = None,
+) -> None:
+    """Write kernels as a folder that needs no evo and no compiler, or a study as an Optuna storage.
+
+    python: `pip install ./DIR` installs it, with cubins, decision table, fallback and small cases with
+    answers. flashinfer: solutions for FlashInfer-Bench. hf: the layout of Hugging Face kernels. c: a header
+    and a loader.
+
+    \b
+      evo export attention --to build/attention && pip install build/attention
+      evo export short long --most 3 --to build/three --format c
+      evo export --optuna mission-1 optuna.db && optuna-dashboard sqlite:///optuna.db
+    """
+    if optuna:
+        _to_optuna(sources, name, database)
+        return
+    if to is None:
+        hint = f"evo export {sources[0]} --to DIR, or evo export --optuna STUDY URL"
+        raise UsageError("as what is it to be exported?", hint)
+    if times is not None and most is None:
+        raise UsageError("--times is for choosing", "say --most N, too")
+    from evo.api.exporting import export as write
+
+    root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
+    told = write(
+        sources, to, form, most=most, times=times, kernels=kernels, templates=templates,
+        database=database, cache=root, nvcc=compiler,
+    )  # fmt: skip
+    _tell_exported(told)
+
+
+def _tell_exported(written: Exported) -> None:
+    for row in written.rows:
+        regret = "" if row.regret is None else f", regret {row.regret:.3f}"
+        left = written.left_out.get(row.problem.key)
+        without = "" if left is None else f", {left:.3f} when it was chosen without this problem"
+        notice(f"{row.problem.key} on {row.gpu}: {row.champion.name}{regret}{without}")
+    print(written.folder)
+
+
+def _to_optuna(sources: list[str], name: str | None, database: str) -> None:
+    from evo.explain.export import export_study
+
+    if len(sources) != 2:
+        raise UsageError("an Optuna storage has one study", "evo export --optuna STUDY URL")
+    study, url = sources
+    storage = url if "://" in url else f"sqlite:///{url}"
+    with open_store(database) as store:
+        count = export_study(store, store.study(study), storage, name or study)
+    notice(f"{count} trials in {storage}; look at them with: optuna-dashboard {storage}")

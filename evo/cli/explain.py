@@ -256,36 +256,6 @@ def report(
     notice(f"written to {output}")
 
 
-def export(
-    *,
-    study: StudyArgument,
-    url: Annotated[str, typer.Argument(metavar="URL", help="A file, or sqlite:///… or postgresql://…")],
-    optuna: Annotated[
-        bool, typer.Option("--optuna", help="As an Optuna storage, for optuna-dashboard.")
-    ] = False,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its name there (default: the same).")
-    ] = None,
-    database: DatabaseOption = DATABASE,
-) -> None:
-    """Copy a study for other programs: into an Optuna storage, which optuna-dashboard opens.
-
-    Every trial goes there with its time (measured, or estimated), its parameters, reason and resources. It is
-    a copy: evo never reads it back.
-
-    \b
-      evo export --optuna mission-1 optuna.db && optuna-dashboard sqlite:///optuna.db
-    """
-    from evo.explain.export import export_study
-
-    if not optuna:
-        raise UsageError("as what is it to be exported?", f"evo export --optuna {study} {url}")
-    storage = url if "://" in url else f"sqlite:///{url}"
-    with open_store(database) as store:
-        count = export_study(store, store.study(study), storage, name or study)
-    notice(f"{count} trials in {storage}; look at them with: optuna-dashboard {storage}")
-
-
 def _candidate(
     trial: str, device: str | None, database: str, cache: Path | None, nvcc: Path | None
 ) -> tuple[Trial, EvaluatorSpec]:

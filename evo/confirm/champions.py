@@ -166,6 +166,17 @@ def _confirmed(trial: Trial, confirmation: Confirmation | None) -> Finalist:
     return found[0]
 
 
+def champion_of(trial: Trial, study: Study, confirmation: Confirmation | None, arch: str) -> Champion:
+    """A correct trial as a champion that no folder has; with its times where it is CONFIRMED."""
+    try:
+        finalist = _confirmed(trial, confirmation)
+    except UsageError:
+        return unkept(trial, study, arch)
+    assert confirmation is not None
+    record = _record(trial, study, confirmation, finalist, arch)
+    return Champion(Path(trial.name), record, trial.candidate.source)
+
+
 def unkept(trial: Trial, study: Study, arch: str) -> Champion:
     """A correct trial of which no folder has the files, CONFIRMED or not."""
     return Champion(Path(trial.name), _origin(trial, study, arch), trial.candidate.source)

@@ -20,7 +20,7 @@ from evo.confirm.champions import Champion
 from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
 from evo.gpu import Limits
 from evo.task import load_task
-from evo.template import load_template
+from evo.template import Template, load_template
 from evo.trial import PLAIN, Candidate, LaunchConfig, Problem, body_of, varies
 
 
@@ -139,21 +139,37 @@ def _launch(
     champion: Champion, problem: Problem, limits: Limits, folders: Sequence[Path]
 ) -> LaunchConfig | str:
     """How `champion` is launched for `problem`, or why it cannot serve it."""
-    own, launch = champion.problem, champion.launch
-    if own.dtype != problem.dtype or own.flags != problem.flags:
+    if champion.problem.dtype != problem.dtype or champion.problem.flags != problem.flags:
         return "other flags or another storage type"
     try:
-        name = str(champion.record["template"])
-        template = load_template(load_task(problem.task, folders), name, folders, limits.gpu)
+        template = template_of(champion, limits, folders)
     except UnknownName as error:
         return error.message
+    return launch_by(template, champion, problem, limits)
+
+
+def template_of(champion: Champion, limits: Limits, folders: Sequence[Path] = ()) -> Template:
+    """The template that a champion was rendered by, as it is today. UnknownName where it is gone."""
+    name = str(champion.record["template"])
+    return load_template(load_task(champion.problem.task, folders), name, folders, limits.gpu)
+
+
+def launch_by(template: Template, champion: Champion, problem: Problem, limits: Limits) -> LaunchConfig | str:
+    """How `champion`, of this template, is launched for a problem of its flags and storage type, or why its
+    code cannot serve it."""
+    own, launch = champion.problem, champion.launch
     reason = template.supports(problem, limits)
     if reason is None and launch.smem_bytes > limits.smem_bytes:
         reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
     if reason is not None or own.key == problem.key:
         return reason or launch
     candidate = Candidate(
-        own, name, champion.record["point"], champion.source, str(champion.record["entry"]), launch
+        own,
+        template.name,
+        champion.record["point"],
+        champion.source,
+        str(champion.record["entry"]),
+        launch,
     )
     try:
         sibling = template.sibling(replace(candidate, point=template.space.parse(candidate.point)), problem)

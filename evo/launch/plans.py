@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from evo.launch.fast import Loaded
+from .fast import Loaded
 
 _POINTER, _BYTES, _MAP = 0, 1, 2
 CODES = {

@@ -1,0 +1,129 @@
+"""NVIDIA's driver by ctypes, as far as an exported folder needs it: cubins are loaded into torch's context,
+and launched on its streams. Nothing here imports evo."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from .fast import Loaded
+from .plans import map_bytes, scalar_bytes
+
+_SMEM = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+_CLUSTER, _COOPERATIVE = 4, 2
+"""CUlaunchAttributeID"""
+_WORDS = 18
+"""32-bit words of a CUlaunchAttribute: its number, one that is not used, and 64 bytes."""
+
+
+class Refused(RuntimeError):
+    """The driver says no; its word for it."""
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("smem_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attributes_count", ctypes.c_uint),
+    )
+
+
+class _Module:
+    """A loaded cubin. It stays until the process ends: its context may go first."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self.handle = handle
+
+
+@cache
+def library() -> Any:
+    """The driver; OSError where there is none."""
+    found = ctypes.CDLL("libcuda.so.1")
+    _ask(found, found.cuInit(0))
+    return found
+
+
+def load(index: int, cubin: bytes, entry: str, smem_bytes: int) -> Loaded:
+    """The kernel `entry` of a cubin in torch's context of GPU `index`, granted so much shared memory. Refused
+    where the driver does not take it."""
+    lib, device, context = library(), ctypes.c_int(), ctypes.c_void_p()
+    module, function, before = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    _ask(lib, lib.cuDeviceGet(ctypes.byref(device), index))
+    _ask(lib, lib.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    _ask(lib, lib.cuCtxPushCurrent_v2(context))
+    try:
+        _ask(lib, lib.cuModuleLoadData(ctypes.byref(module), cubin))
+        _ask(lib, lib.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()))
+        _ask(lib, lib.cuFuncSetAttribute(function, _SMEM, ctypes.c_int(smem_bytes)))
+    finally:
+        lib.cuCtxPopCurrent_v2(ctypes.byref(before))
+    return Loaded(_Module(module), function.value or 0, context.value or 0)
+
+
+def launch(loaded: Loaded, said: Mapping[str, Any], addresses: Mapping[str, int], stream: int) -> None:
+    """Launches on a stream, without the compiled table. Refused where the driver does not take it."""
+    lib, kept = library(), [_argument(arg, addresses) for arg in said["args"]]
+    pointers = (ctypes.c_void_p * max(1, len(kept)))(*map(ctypes.addressof, kept))
+    attributes = (ctypes.c_uint * (2 * _WORDS))()
+    count = 0
+    if tuple(said["cluster"]) != (1, 1, 1):
+        attributes[0], attributes[2:5] = _CLUSTER, list(said["cluster"])
+        count = 1
+    if said.get("cooperative"):
+        attributes[_WORDS * count], attributes[_WORDS * count + 2] = _COOPERATIVE, 1
+        count += 1
+    config = _Config(
+        (ctypes.c_uint * 3)(*said["grid"]),
+        (ctypes.c_uint * 3)(*said["block"]),
+        said["smem_bytes"],
+        stream,
+        ctypes.addressof(attributes),
+        count,
+    )
+    before = ctypes.c_void_p()
+    _ask(lib, lib.cuCtxPushCurrent_v2(ctypes.c_void_p(loaded.context)))
+    try:
+        function = ctypes.c_void_p(loaded.function)
+        _ask(lib, lib.cuLaunchKernelEx(ctypes.byref(config), function, pointers, None))
+    finally:
+        lib.cuCtxPopCurrent_v2(ctypes.byref(before))
+
+
+def _argument(arg: Mapping[str, Any], addresses: Mapping[str, int]) -> Any:
+    """A ctypes object with the bytes of a kernel argument."""
+    if arg["kind"] == "scalar":
+        raw = scalar_bytes(arg["value"], arg["type"])
+        return ctypes.create_string_buffer(raw, len(raw))
+    if arg["kind"] == "buffer":
+        return ctypes.c_uint64(addresses[arg["buffer"]])
+    return _tensor_map(map_bytes(arg), addresses[arg["buffer"]])
+
+
+def _tensor_map(packed: bytes, address: int) -> Any:
+    """A CUtensorMap, at 64 bytes. `packed` is as `map_bytes` gives it."""
+    room = ctypes.create_string_buffer(128 + 64)
+    encoded = (ctypes.c_char * 128).from_buffer(room, -ctypes.addressof(room) % 64)  # keeps `room` alive
+    raw = ctypes.create_string_buffer(packed, len(packed))
+    at = ctypes.addressof(raw)
+    dtype, rank, swizzle, promotion = (ctypes.c_uint * 4).from_buffer(raw)
+    shape, strides, box, steps = (ctypes.c_void_p(at + offset) for offset in (16, 56, 96, 116))
+    lib = library()
+    status = lib.cuTensorMapEncodeTiled(
+        ctypes.byref(encoded), dtype, rank, ctypes.c_void_p(address), shape, strides, box, steps,
+        0, swizzle, promotion, 0,
+    )  # fmt: skip
+    _ask(lib, status)
+    return encoded
+
+
+def _ask(lib: Any, status: int) -> None:
+    if status:
+        name = ctypes.c_char_p()
+        lib.cuGetErrorName(status, ctypes.byref(name))
+        raise Refused(f"the driver says {(name.value or b'?').decode()}")

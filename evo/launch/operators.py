@@ -1,0 +1,106 @@
+"""A packaged kernel's calls as operators of torch, so that torch.compile traces each as one node. There is an
+operator for each choice of flags. Nothing here imports evo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .reading import DTYPES, Call, Form, Reader
+
+Run = Callable[[tuple[Tensor, ...], dict[str, Any]], Any]
+Backward = Callable[[Sequence[Tensor], dict[str, Any], Sequence[Tensor]], list[Tensor]]
+
+
+class Operators:
+    """Registered in torch's library under the name of the `package`, once a process."""
+
+    def __init__(self, package: str, reader: Reader, run: Run, backward: Backward) -> None:
+        self._reader = reader
+        self._library = torch.library.Library(package, "FRAGMENT")
+        self._of = {
+            flags: self._defined(package, number, form, run, backward)
+            for number, (flags, form) in enumerate(reader.forms.items())
+        }
+
+    def traced(self, call: Call) -> Any:
+        """The call, as torch.compile traces it; into outputs that were given it is copied afterwards."""
+        form = self._reader.form(call.flags)
+        found = self._of[tuple(call.flags.values())](*call.read.values())
+        several = (found,) if len(form.made) == 1 else found or ()
+        made = dict(zip(form.made, several, strict=True))
+        for name, given in call.outputs.items():
+            made[name] = given.copy_(made[name])
+        written = {name: made.get(name, call.read.get(name)) for name in form.written}
+        return next(iter(written.values())) if len(written) == 1 else written
+
+    def _defined(self, package: str, number: int, form: Form, run: Run, backward: Backward) -> Any:
+        reads = ", ".join(
+            f"Tensor({chr(97 + at)}!) {name}" if name in form.written else f"Tensor {name}"
+            for at, name in enumerate(form.read)
+        )
+        outputs = ", ".join(["Tensor"] * len(form.made))
+        name = f"{package}::call_{number}"
+        gives = outputs if len(form.made) == 1 else f"({outputs})"
+        self._define(name, f"({reads}) -> {gives}", partial(_compute, form, run), partial(self._fake, form))
+        if not set(form.read) & set(form.written):
+            pull = partial(_gradients, form, backward)
+            self._define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", pull, _like)
+            gradient = getattr(getattr(torch.ops, package), f"call_{number}_backward").default
+            torch.library.register_autograd(
+                name, partial(_pull, gradient), setup_context=_keep, lib=self._library
+            )
+        return getattr(getattr(torch.ops, package), f"call_{number}").default
+
+    def _define(self, name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
+        torch.library.define(name, schema, lib=self._library, tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.impl(name, "CompositeExplicitAutograd", compute, lib=self._library)
+        torch.library.register_fake(name, fake, lib=self._library)
+
+    def _fake(self, form: Form, *tensors: Tensor) -> Any:
+        """Outputs of the right shapes, which may be symbols, and types."""
+        call = Call(dict(zip(form.read, tensors, strict=True)), {}, dict(form.flags), tensors[0].device)
+        dtype, sizes = self._reader.storage(call), self._reader.sizes(call)
+        made = [
+            tensors[0].new_empty(
+                [sizes[side] if isinstance(side, str) else side for side in form.sides[name]],
+                dtype=DTYPES[form.dtypes[name][dtype]],
+            )
+            for name in form.made
+        ]
+        return made[0] if len(made) == 1 else tuple(made) or None
+
+
+def _compute(form: Form, run: Run, *tensors: Tensor) -> Any:
+    with torch.no_grad():
+        found = run(tensors, dict(form.flags))
+    if isinstance(found, Tensor):
+        return found.contiguous() if form.made else None
+    made = [found[name].contiguous() for name in form.made]
+    return made[0] if len(made) == 1 else tuple(made) or None
+
+
+def _gradients(
+    form: Form, backward: Backward, grads: Sequence[Tensor], read: Sequence[Tensor]
+) -> list[Tensor]:
+    """The gradients of what is read, from those of the outputs."""
+    return backward(read, dict(form.flags), grads)
+
+
+def _pull(gradient: Any, context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    read = context.saved_tensors
+    found = gradient([grad.contiguous() for grad in grads], list(read))
+    return tuple(one if x.is_floating_point() else None for one, x in zip(found, read, strict=True))
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:  # noqa: ARG001
+    """Torch gives these by name."""
+    ctx.save_for_backward(*inputs)
+
+
+def _like(grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:  # noqa: ARG001
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in read]
