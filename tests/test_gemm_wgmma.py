@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_cuda import needs_gpu
 
 from benchmarks.gemm import shapes
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
+from evo.device.open import real_gpu
 from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import Limits, target
+from evo.selftest.mutant_results import MutationTarget
+from evo.selftest.mutants import MutationRun
 from evo.space import Filling
 from evo.task import load_task
 from evo.template import load_template
@@ -50,6 +54,9 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         {"consumers": 2, "bn": 128, "stages": 4, "epilogue": "tma", "panel": 4},
     ),
     "in turns": ("256,256,256,1", {}, {**TURNS, "rows": 2, "bn": 128, "stages": 6, "panel": 8}),
+    "in turns, small": (
+        "72,136,200,1", {"epilogue": "bias"}, {**TURNS, "bn": 64, "stages": 3, "panel": 4}
+    ),
     "in turns, 192 rows": (
         "256,256,256,1", {"layout": "NN", "epilogue": "bias"},
         {**TURNS, "rows": 3, "bn": 128, "stages": 4, "raster": "n"},
@@ -160,12 +167,16 @@ def test_spaces_are_worth_searching(shape: str) -> None:
     assert feasible.count > 10_000
 
 
-def gated(problem: Problem, changes: Point) -> None:
-    """The default point with `changes` through the gate on the emulator."""
-    evaluator = EvaluatorSpec("gemm", "emulator", LIMITS.gpu, LIMITS, default_folder()).build()
-    candidate = WGMMA.candidate({**WGMMA.space.default, **changes}, problem)
+def gated(problem: Problem, changes: Point, device: str = "emulator") -> None:
+    """The default point with `changes` through the gate, for finalists too where launches cost nothing."""
+    gpu = LIMITS.gpu if device == "emulator" else real_gpu(device)
+    if gpu.arch != "sm_90a":
+        pytest.skip(f"{gpu.name} has no wgmma")
+    evaluator = EvaluatorSpec("gemm", device, gpu, Limits.of(gpu), default_folder()).build()
+    template = load_template(GEMM, "gemm_wgmma", gpu=gpu)
+    candidate = template.candidate({**template.space.default, **changes}, problem)
     try:
-        evaluator.gate(candidate, 0, thorough=False)
+        evaluator.gate(candidate, 0, thorough=device != "emulator")
     except CandidateError as error:
         pytest.fail(f"{error.outcome} {error.reason}: {error.detail} at {error.where}")
     finally:
@@ -179,6 +190,21 @@ def gated(problem: Problem, changes: Point) -> None:
 def test_it_is_right_on_the_emulator(name: str) -> None:
     shape, flags, changes = CASES[name]
     gated(GEMM.problem(shape, **flags), changes)
+
+
+@needs_gpu  # some seconds each
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_right_on_a_gpu(name: str) -> None:
+    shape, flags, changes = CASES[name]
+    gated(GEMM.problem(shape, **flags), changes, "cuda:0")
+
+
+@needs_gpu  # some seconds each
+@pytest.mark.parametrize("shape", ["512,512,512,1", "2048,2048,2048,1", "4096,7168,2048,1", "96,2112,7168,1"])
+def test_first_points_are_right_on_a_gpu(shape: str) -> None:
+    for flags in ({}, {"layout": "TN", "epilogue": "bias_gelu"}, {"layout": "NN", "out": "fp32"}):
+        problem = GEMM.problem(shape, **flags)
+        gated(problem, WGMMA.space.default_for(problem, LIMITS), "cuda:0")
 
 
 def fits_easily(point: Point, problem: Problem) -> bool:
@@ -246,6 +272,23 @@ def test_the_benchmark_says_the_least_ratio() -> None:
     found = shapes.summary(GEMM, GEMM.problem("1000,1000,1000,1"), timing)
     assert found["ratio"] == {"matmul": 1.05}
     assert found["tflops"] == {"normal": 200.0, "wide": 166.7}
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("name", ["in turns, small", "split"])
+def test_mutants_that_change_a_bit_are_refused(name: str) -> None:
+    """But for those that round otherwise: the line allows them."""
+    shape, flags, changes = CASES[name]
+    point = {**WGMMA.space.default, **changes}
+    problem = GEMM.problem(shape, **flags)
+    found = MutationRun(MutationTarget("gemm_wgmma", problem, LIMITS.gpu, default_folder(), point=point))
+    found.verify()
+    for mutant in found.some(12):
+        one = found.try_one(mutant)
+        green = [seed for seed, outcome in one.finalists.items() if outcome == "GREEN"]
+        free = one.kind in ("rounding", "flushed or not")
+        assert one.fate != "survived" or free or not (one.differs and green), f"{one.text}: {one.after}"
 
 
 def render(stem: str) -> str:

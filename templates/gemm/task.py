@@ -155,24 +155,28 @@ class Gemm(Task):
         return {"c": _call.finished(problem, total + off, inputs).to(dtype_named(out).torch)}
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:
-        """small integers are exact   in any order, as sums are below 2^24; where the epilogue is exact, too
-        rows apart                 the last row of the last A moves no bit of other rows of C
+        """rows apart                 the last row of the last A moves no bit of other rows of C
+        and, where the epilogue is exact:
+        small integers are exact   in any order, as sums are below 2^24
+        zeros leave the operand    C is the bias or the residual, bit for bit, where A is 0
         """
         found = [_families.last_row_apart(problem)]
         if _call.exact(problem):
-            shapes = {b.name: b.shape for b in self.buffers(problem) if b.read}
-            out = dtype_named(self.buffers(problem)[-1].dtype).torch
-
-            def integers(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-                where = str(inputs["a"].device)
-                drawn: dict[str, Tensor] = _families.tensors(problem, shapes, "integers", 0, where)
-                return drawn
-
-            def expected(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-                return {"c": self.reference(problem, integers({"a": outputs["c"]}))["c"].to(out)}
-
-            found.append(Relation("small integers are exact", integers, expected, exact=True))
+            exact = {"small integers are exact": "integers", "zeros leave the operand": "zeros"}
+            found += [self._exact(problem, title, family) for title, family in exact.items()]
         return tuple(found)
+
+    def _exact(self, problem: Problem, title: str, family: str) -> Relation:
+        """The relation that inputs of a family give the exact result, rounded once."""
+        out = dtype_named(self.buffers(problem)[-1].dtype).torch
+
+        def inputs(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return self.inputs(problem, family, 0, str(given["a"].device))
+
+        def expected(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {"c": self.reference(problem, inputs({"a": outputs["c"]}))["c"].to(out)}
+
+        return Relation(title, inputs, expected, exact=True)
 
     # ---- what kernels are compared with
 
