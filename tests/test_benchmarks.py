@@ -116,6 +116,7 @@ SMALL = (
     "gate/false_alarms --seeds 2 --heads 1 --jobs 4",
     "gate/validity --template flash_mma --points 4",
     "leaving/host_cost --rounds 2",
+    "leaving/llama --rounds 2",
     "leaving/mission --rounds 2",
     "search/seeds --seeds 1 --trials 12 --budget 20 --template flash_mma",
     "search/throughput --budget 15 --faulty 8",
