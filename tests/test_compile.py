@@ -266,7 +266,7 @@ def test_a_pathological_source_times_out(
         assert isinstance(in_batch, Uncompilable)
         assert in_batch.reason == "compile timeout"
         assert not list(scratch.iterdir()), "what a killed compiler left"
-        assert time.perf_counter() - begin < 10
+        assert time.perf_counter() - begin < 40, "each is given 1 s; a crowded machine may take longer"
         hasty.timeout_s = 60.0
         assert hasty.compile(source(), "scale", "sm_89").ptx  # and it goes on
 
