@@ -15,8 +15,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) fault(const float* in, floa
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");  // FAULT no_cluster_barrier: ; // FAULT only_the_cta_barrier: __syncthreads(); // FAULT relaxed_arrival: asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // FAULT no_cluster_barrier: ; // FAULT only_the_cta_barrier: ;
   if (rank == 0) {
-    const float* other = cluster.map_shared_rank(mine, 1);  // FAULT rank_out_of_the_cluster: const float* other = cluster.map_shared_rank(mine, 2); // SEEN rank_out_of_the_cluster: bad operand
-    out[row * THREADS + tid] = sum + other[tid];  // SEEN no_cluster_barrier, only_the_cta_barrier, relaxed_arrival: race | uninitialised read // SEEN leaves_before_it_is_read, one_cta_waits_alone: race | out of bounds
+    const float* other = cluster.map_shared_rank(mine, 1);  // FAULT rank_out_of_the_cluster: const float* other = cluster.map_shared_rank(mine, 2);
+    out[row * THREADS + tid] = sum + other[tid];  // SEEN no_cluster_barrier, only_the_cta_barrier, relaxed_arrival: race | uninitialised read // SEEN leaves_before_it_is_read, one_cta_waits_alone: race | out of bounds // SEEN rank_out_of_the_cluster: out of bounds
   }
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");  // FAULT leaves_before_it_is_read: ; // FAULT one_cta_waits_alone: if (rank == 0) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // FAULT leaves_before_it_is_read: ; // FAULT one_cta_waits_alone: if (rank == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

@@ -239,6 +239,14 @@ struct Chunk {
         bits = __ldg(reinterpret_cast<const Type*>(from));
     }
 
+    // The compiler may not keep its elements as floats from before this point: they are twice the registers.
+    __device__ __forceinline__ void keep_packed() {
+        if constexpr (kBytes == 2) asm volatile("" : "+h"(bits));
+        else if constexpr (kBytes == 4) asm volatile("" : "+r"(bits));
+        else if constexpr (kBytes == 8) asm volatile("" : "+r"(bits.x), "+r"(bits.y));
+        else asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
+    }
+
     __device__ __forceinline__ u32 word(int i) const {
         if constexpr (kBytes <= 4) return bits;
         else if constexpr (kBytes == 8) return i ? bits.y : bits.x;
@@ -282,13 +290,13 @@ struct Chunks {
 template <class Operation, int kWidth>
 using Columns = Chunks<typename Operation::Element, kWidth, Operation::kStreams>;
 
-// Of `row`, from `column` on.
+// Of `row`, from `column + more` on. Where only `more`, a constant, differs, one address serves many chunks.
 template <int kWidth, class Operation>
 __device__ __forceinline__ void load_chunks(Columns<Operation, kWidth>& to, const Operation& operation, long long row,
-                                            int column) {
+                                            int column, int more = 0) {
 #pragma unroll
     for (int i = 0; i < Operation::kStreams; ++i)
-        to.of[i].template load<Operation::kLoads>(operation.source(i, row) + column);
+        to.of[i].template load<Operation::kLoads>(operation.source(i, row) + column + more);
 }
 
 }  // namespace evo
@@ -494,16 +502,18 @@ template <int kWidth, int kSteps, When kWhen, bool kAhead, bool kPersistent, cla
 __device__ __forceinline__ void rows_in_registers(const Operation& operation, Threads& team, int rows, int columns) {
     using Held = Columns<Operation, kWidth>;
     using Weights = typename Operation::template Weights<kWidth>;
-    const auto column = [&](int i) { return (i * Threads::kAll + team.thread()) * kWidth; };
+    const int first = team.thread() * kWidth;
+    const auto more = [](int i) { return i * Threads::kAll * kWidth; };
+    const auto column = [&](int i) { return first + more(i); };
     const auto load_row = [&](Held (&to)[kSteps], long long row) {
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
-            if (column(i) < columns) load_chunks<kWidth>(to[i], operation, row, column(i));
+            if (column(i) < columns) load_chunks<kWidth>(to[i], operation, row, first, more(i));
     };
     const auto load_weights = [&](Weights (&to)[kSteps]) {
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
-            if (column(i) < columns) operation.load(to[i], column(i));
+            if (column(i) < columns) operation.load(to[i], first, more(i));
     };
     Held held[kSteps], next[kSteps];
     Weights weights[kSteps];
@@ -516,13 +526,17 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
             if (following < rows) load_row(next, following);
         }
         if constexpr (kWhen == When::early_) load_weights(weights);
+        if constexpr (kWhen == When::once_) {
+#pragma unroll
+            for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
+        }
         typename Operation::State found = {};
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i)
                 if (column(i) < columns) {
-                    if constexpr (kWhen == When::late_) operation.load(weights[i], column(i));
+                    if constexpr (kWhen == When::late_) operation.load(weights[i], first, more(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     operation.finish(row, column(i), x, weights[i], found);
@@ -574,9 +588,11 @@ struct RmsNorm {
         return stream ? residual + row * columns : x + row * pitch;
     }
     template <int kWidth>
-    __device__ __forceinline__ void load(Weights<kWidth>& to, int column) const {
-        to.load_constant(weight + column);
+    __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {
+        to.load_constant(weight + column + more);
     }
+    template <int kWidth>
+    static __device__ __forceinline__ void keep_packed(Weights<kWidth>& weights) { weights.keep_packed(); }
     template <int kWidth>
     __device__ __forceinline__ void values(const Chunks<Element, kWidth, kStreams>& held, float (&h)[kWidth]) const {
         held.of[0].floats(h);

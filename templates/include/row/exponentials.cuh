@@ -59,7 +59,9 @@ struct ExponentialRows {
 
     __device__ __forceinline__ const Element* source(int, long long row) const { return x + row * pitch; }
     template <int kWidth>
-    __device__ __forceinline__ void load(Weights<kWidth>&, int) const {}
+    __device__ __forceinline__ void load(Weights<kWidth>&, int, int = 0) const {}
+    template <int kWidth>
+    static __device__ __forceinline__ void keep_packed(Weights<kWidth>&) {}
     template <int kWidth>
     __device__ __forceinline__ void values(const Chunks<Element, kWidth, 1>& held, float (&to)[kWidth]) const {
         held.of[0].floats(to);

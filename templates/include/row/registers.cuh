@@ -31,16 +31,18 @@ template <int kWidth, int kSteps, When kWhen, bool kAhead, bool kPersistent, cla
 __device__ __forceinline__ void rows_in_registers(const Operation& operation, Threads& team, int rows, int columns) {
     using Held = Columns<Operation, kWidth>;
     using Weights = typename Operation::template Weights<kWidth>;
-    const auto column = [&](int i) { return (i * Threads::kAll + team.thread()) * kWidth; };
+    const int first = team.thread() * kWidth;
+    const auto more = [](int i) { return i * Threads::kAll * kWidth; };
+    const auto column = [&](int i) { return first + more(i); };
     const auto load_row = [&](Held (&to)[kSteps], long long row) {
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
-            if (column(i) < columns) load_chunks<kWidth>(to[i], operation, row, column(i));
+            if (column(i) < columns) load_chunks<kWidth>(to[i], operation, row, first, more(i));
     };
     const auto load_weights = [&](Weights (&to)[kSteps]) {
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
-            if (column(i) < columns) operation.load(to[i], column(i));
+            if (column(i) < columns) operation.load(to[i], first, more(i));
     };
     Held held[kSteps], next[kSteps];
     Weights weights[kSteps];
@@ -53,13 +55,17 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
             if (following < rows) load_row(next, following);
         }
         if constexpr (kWhen == When::early_) load_weights(weights);
+        if constexpr (kWhen == When::once_) {
+#pragma unroll
+            for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
+        }
         typename Operation::State found = {};
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i)
                 if (column(i) < columns) {
-                    if constexpr (kWhen == When::late_) operation.load(weights[i], column(i));
+                    if constexpr (kWhen == When::late_) operation.load(weights[i], first, more(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     operation.finish(row, column(i), x, weights[i], found);

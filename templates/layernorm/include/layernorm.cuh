@@ -28,9 +28,14 @@ struct LayerNorm {
 
     __device__ __forceinline__ const Element* source(int, long long row) const { return x + row * pitch; }
     template <int kWidth>
-    __device__ __forceinline__ void load(Weights<kWidth>& to, int column) const {
-        to.weight.load_constant(weight + column);
-        to.bias.load_constant(bias + column);
+    __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {
+        to.weight.load_constant(weight + column + more);
+        to.bias.load_constant(bias + column + more);
+    }
+    template <int kWidth>
+    static __device__ __forceinline__ void keep_packed(Weights<kWidth>& weights) {
+        weights.weight.keep_packed();
+        weights.bias.keep_packed();
     }
     template <int kWidth>
     __device__ __forceinline__ void values(const Chunks<Element, kWidth, 1>& held, float (&to)[kWidth]) const {

@@ -30,9 +30,11 @@ struct RmsNorm {
         return stream ? residual + row * columns : x + row * pitch;
     }
     template <int kWidth>
-    __device__ __forceinline__ void load(Weights<kWidth>& to, int column) const {
-        to.load_constant(weight + column);
+    __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {
+        to.load_constant(weight + column + more);
     }
+    template <int kWidth>
+    static __device__ __forceinline__ void keep_packed(Weights<kWidth>& weights) { weights.keep_packed(); }
     template <int kWidth>
     __device__ __forceinline__ void values(const Chunks<Element, kWidth, kStreams>& held, float (&h)[kWidth]) const {
         held.of[0].floats(h);

@@ -19,7 +19,7 @@
 namespace ptx {
 
 // Shared addresses: rank in the cluster << 24 | offset; the first KiB is reserved, as on sm_90.
-constexpr u32 SHARED_BASE = 1024, RANK_SHIFT = 24, RANK_MASK = 0xff000000u;
+constexpr u32 SHARED_BASE = 1024, RANK_SHIFT = 24, RANK_MASK = 0xff000000u, NO_RANK = 0xff;
 constexpr u32 MAX_SHARED = 1u << 20;
 // Generic windows, far from host pointers.
 constexpr u64 SHARED_WINDOW = u64(1) << 60, LOCAL_WINDOW = u64(2) << 60, WINDOW_MASK = u64(15) << 60;

@@ -122,16 +122,14 @@ void make_remote_store(Lower& x) {
 }
 
 // ---- addresses in the cluster
-// d = the address a in the CTA of rank b.
+// d = the address a in the CTA of rank b. Compilers move it out of the branch that keeps a rank within the
+// cluster: one outside it is an address of no CTA, which faults where it is used.
 template <class T, u64 KEPT>
 void mapa_lanes(Warp& w, const Ins& I, u32 m) {
   T* d = reinterpret_cast<T*>(w.registers + I.d);
   const T* a = reinterpret_cast<const T*>(w.registers + I.a);
   each_lane(m, [&](u32 l) {
-    const u32 rank = w.u(I.b)[l];
-    if (rank >= w.cta->cluster->ctas.size())
-      throw Fault(EVO_PTX_BAD_OPERAND, "mapa: rank " + std::to_string(rank) + " is outside the cluster",
-                  static_cast<int>(l));
+    const u32 rank = std::min(w.u(I.b)[l], NO_RANK);
     d[l] = (a[l] & static_cast<T>(KEPT)) | rank << RANK_SHIFT;
   });
 }
