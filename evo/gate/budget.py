@@ -20,6 +20,10 @@ SMALL_INSTRUCTIONS = 4e7
 run under fewer schedules or are left out; but half of each class runs all the same."""
 CLASSES_INSTRUCTIONS = 2e8
 """What they may have cost before a case of the first half of a class. Past that the kernel is UNPROVEN."""
+MATRIX_FLOP = 200
+"""Operations of matrix instructions that take as long to emulate as another instruction (measured: 100 of
+wgmma, 350 of mma.sync). They count in what the study's own problem costs: a product of matrices has few other
+instructions."""
 OWN_INSTRUCTIONS = 1.2e7
 """What the study's own problem may cost with plain inputs, and with each recorded call (about 0.3 s of one
 core). One independent piece of it runs if it costs more."""
@@ -38,22 +42,25 @@ class Budget:
     def __init__(self, task: Task, problem: Problem, cases: Sequence[Case], thorough: bool) -> None:
         self._task, self._problem, self._thorough = task, problem, thorough
         self._spent = 0.0
-        self._prices: list[tuple[int, float]] = []
-        """(FLOP, warp instructions) of the launches so far."""
+        self._prices: list[tuple[int, float, float]] = []
+        """(FLOP, warp instructions, the same with those that matrix operations count as) of the launches."""
         self._planned = Counter(case.class_name for case in cases)
         self._ran: Counter[str] = Counter()
         self._left_out: Counter[tuple[str, str]] = Counter()
         """Class and reason: how many cases."""
         self._own_cases = sum(case.kind == "own" for case in cases)
         self._own_cost: float | None = None
-        """What all of the own problem may take; None until it is asked for."""
+        """What all of the own problem may take; None until it is asked for. `_own_work`: with what its matrix
+        operations count as."""
+        self._own_work = 0.0
         self._own_share = 0.0
 
     def pay(self, case: Case, report: LaunchReport) -> None:
         """A launch has ended."""
         instructions = report.counters.get("instructions", 0.0)
+        work = instructions + report.counters.get("tensor_flop", 0.0) / MATRIX_FLOP
         self._spent += instructions
-        self._prices.append((self._task.flop(case.problem), instructions))
+        self._prices.append((self._task.flop(case.problem), instructions, work))
 
     def ran(self, case: Case) -> None:
         """The case has run, under one schedule at least."""
@@ -76,7 +83,7 @@ class Budget:
         needed = 2 * self._ran[case.class_name] < self._planned[case.class_name] and not under
         limit = CLASSES_INSTRUCTIONS if needed else SMALL_INSTRUCTIONS
         flop = self._task.flop(case.problem)
-        cost = min((spent for other, spent in self._prices if other >= flop), default=0.0)
+        cost = min((spent for other, spent, _ in self._prices if other >= flop), default=0.0)
         if self._spent + cost <= limit:
             return True
         what = f"not under {', '.join(under)}: " if under else ""
@@ -86,17 +93,19 @@ class Budget:
     def expected(self, case: Case) -> float:
         """Warp instructions that a launch of the case should take, judged by what an operation cost in the
         largest launch before; 0 where there was none."""
-        flop, instructions = max(self._prices, default=(1, 0.0))
+        flop, instructions, _ = max(self._prices, default=(1, 0.0, 0.0))
         return instructions * self._task.flop(case.problem) / flop
 
     def own_share(self, case: Case) -> Problem | None:
         """The share of the own problem that may be paid for, None where not one piece may: judged by what an
         operation cost in the largest launch before."""
         if self._own_cost is None:
-            flop, instructions = max(self._prices, default=(1, 0.0))
-            self._own_cost = instructions * self._task.flop(self._problem) / flop
+            flop, instructions, work = max(self._prices, default=(1, 0.0, 0.0))
+            own = self._task.flop(self._problem) / flop
+            self._own_cost, self._own_work = instructions * own, work * own
         asked_for = (self._task.families.plain, *self._task.own_families(self._problem))
-        cost, plain = self._own_cost, case.family in asked_for
+        plain = case.family in asked_for
+        cost = self._own_work if plain or self._thorough else self._own_cost
         piece = cost * self._part(self._task.share(self._problem, 0.0))
         most = FINALIST_INSTRUCTIONS if self._thorough else PIECE_INSTRUCTIONS / (1 if plain else 4)
         if piece > most:
