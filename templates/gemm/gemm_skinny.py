@@ -26,8 +26,8 @@ FEW_ROWS = 16
 REGISTER_FILE = 65536
 MOST_PARTS = 64
 """Shares of K: more are for problems that the gate would find large."""
-REACH = 40
-"""Registers beyond the model that ptxas takes at most where it is free to."""
+REACH = 16
+"""Registers beyond the model that ptxas mostly takes at most where it is free to."""
 
 
 def columns(p: Any) -> Any:

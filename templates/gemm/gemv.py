@@ -26,8 +26,8 @@ FEW_ROWS = 8
 REGISTER_FILE = 65536
 MOST_PARTS = 64
 """Shares of K: more are for problems that the gate would find large."""
-REACH = 40
-"""Registers beyond the model that ptxas takes at most where it is free to."""
+REACH = 16
+"""Registers beyond the model that ptxas mostly takes at most where it is free to."""
 
 
 def vector(problem: Problem) -> int:
@@ -56,15 +56,9 @@ def smem_bytes(p: Any, _problem: Problem) -> Any:
 
 
 def registers(p: Any, problem: Problem) -> Any:
-    """Registers a thread: sums, what is on its way, one access of each column as floats, and addresses."""
-    words = max(1, vector(problem) // 2)
-    return (
-        p.rows * p.columns
-        + p.columns * p.unroll * words
-        + (p.columns + 1) * vector(problem)
-        + 2 * p.rows
-        + 36
-    )
+    """Registers a thread: sums, what is on its way, an access as floats, and addresses."""
+    on_the_way = p.columns * p.unroll * max(1, vector(problem) // 2)
+    return p.rows * p.columns + on_the_way + vector(problem) * (4 + p.columns) / 4 + 2 * p.rows + 36
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:

@@ -272,7 +272,8 @@ struct Bf16 {
 // Codes of four bits as fp16 pairs without a conversion: a code in the mantissa of 1024 is 1024 + code, exactly.
 // The upper nibble of a byte is there 16 times as large (after Kim et al., "Who Says Elephants Can't Run", 2022).
 // half.cuh
-// One function per PTX instruction on pairs of fp16 and on bits (ISA names in the comments), and nothing else.
+// One function per PTX instruction on pairs of fp16, on bits, and on a few bytes of shared memory (ISA names in the
+// comments), and nothing else.
 
 
 namespace evo {
@@ -309,6 +310,21 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
 __device__ __forceinline__ u32 fma_f16x2(u32 a, u32 b, u32 c) {
     u32 found;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    return found;
+}
+
+// ld.shared.v4.b32, from an address as cp.async takes it
+__device__ __forceinline__ uint4 load_shared_16(u32 from) {
+    uint4 found;
+    asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w) : "r"(from) : "memory");
+    return found;
+}
+
+// ld.shared.b32
+__device__ __forceinline__ u32 load_shared_4(u32 from) {
+    u32 found;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(found) : "r"(from) : "memory");
     return found;
 }
 
@@ -380,6 +396,9 @@ struct Stage {
     u32 scales[kStrips][32][kMetaBytes / 4];
 };
 
+// Where they lie in it.
+constexpr u32 kScales = sizeof(Stage::weights), kX = kScales + sizeof(Stage::scales);
+
 using Sums = PartialSums<kDepthWarps, 8 * kBlocks, kColumns>;
 
 struct SharedStorage {
@@ -409,9 +428,9 @@ struct Lane {
     const u32* scales;
     const Fp16* x[kBlocks];
     long long to_strip[kStrips];  // groups from the first strip of the warp
-    Stage* ring;
-    int lane, count;               // groups that the warp takes
-    int uncopied, written, read;  // groups that are not on their way yet; stages
+    int count, uncopied;          // groups that the warp takes, and those that are not on their way yet
+    u32 ring, lane;               // the ring's address in shared memory
+    u32 written, read;            // stages, as bytes from the first one
 
     __device__ __forceinline__ Lane(SharedStorage& shared, const Fp16* all_x, const uint4* weight_tiles,
                                     const u32* scale_tiles, int rows, int columns, int depth)
@@ -421,7 +440,7 @@ struct Lane {
         const int strip = min((blockIdx.x * kSideWarps + warp % kSideWarps) * kStrips, strips - 1);
         const int first = static_cast<int>(static_cast<long long>(groups) * part / (kSplit * kDepthWarps));
         lane = threadIdx.x % 32;
-        ring = shared.ring[warp];
+        ring = shared_address(shared.ring[warp]);
         count = static_cast<int>(static_cast<long long>(groups) * (part + 1) / (kSplit * kDepthWarps)) - first;
         uncopied = count;
         const long long group = static_cast<long long>(strip) * groups + first;
@@ -435,38 +454,42 @@ struct Lane {
                        16 * (lane % 4);
     }
 
+    static __device__ __forceinline__ u32 next(u32 stage) {
+        return stage == (kStages - 1) * sizeof(Stage) ? 0 : stage + sizeof(Stage);
+    }
+
     // Starts copying the next group. Commits even if there is none, so that waits can count.
     __device__ __forceinline__ void copy() {
         if (uncopied > 0) {
-            Stage& stage = ring[written];
+            const u32 pieces = ring + written + 16 * lane, metas = ring + written + kMetaBytes * lane;
 #pragma unroll
             for (int strip = 0; strip < kStrips; ++strip) {
 #pragma unroll
                 for (int tile = 0; tile < kTiles; ++tile)
-                    cp_async_16(shared_address(&stage.weights[strip][tile][lane]),
+                    cp_async_16(pieces + (strip * kTiles + tile) * 512,
                                 weights + to_strip[strip] * (kTiles * 32) + tile * 32, true);
-                cp_async_few<kMetaBytes>(shared_address(stage.scales[strip][lane]),
+                cp_async_few<kMetaBytes>(metas + kScales + strip * (32 * kMetaBytes),
                                          scales + to_strip[strip] * (8 * (kMetaBytes / 4)), true);
             }
             weights += kTiles * 32, scales += 8 * (kMetaBytes / 4);
-            written = written + 1 == kStages ? 0 : written + 1;
+            written = next(written);
             --uncopied;
         }
         cp_async_commit();
     }
 
     // 8 elements of x that the lane multiplies: half of its 16 of a tile of 64.
-    __device__ __forceinline__ uint4 eight_of_x(const Stage& stage, int block, int tile, int half) const {
+    __device__ __forceinline__ uint4 eight_of_x(int block, int tile, int half) const {
         return __ldg(reinterpret_cast<const uint4*>(x[block] + 64 * tile + 8 * half));
     }
 
     // What rows lane / 4 and lane / 4 + 8 of a strip have of a group: scales and zero points, twice each.
-    __device__ __forceinline__ void read_scales(const Stage& stage, int strip, u32 (&scales)[2],
-                                                ZeroPoint (&zeros)[2]) const {
-        const u32 both = stage.scales[strip][lane][0];
+    __device__ __forceinline__ void read_scales(int strip, u32 (&scales)[2], ZeroPoint (&zeros)[2]) const {
+        const u32 from = ring + read + kMetaBytes * lane + kScales + strip * (32 * kMetaBytes);
+        const u32 both = load_shared_4(from);
         scales[0] = __byte_perm(both, 0u, 0x1010), scales[1] = __byte_perm(both, 0u, 0x3232);
         if constexpr (kZeros) {
-            const u32 points = stage.scales[strip][lane][kMetaBytes / 4 - 1];
+            const u32 points = load_shared_4(from + 4);
             zeros[0] = ZeroPoint::of(__byte_perm(points, 0u, 0x1010));
             zeros[1] = ZeroPoint::of(__byte_perm(points, 0u, 0x3232));
         } else {
@@ -476,11 +499,10 @@ struct Lane {
 
     // Adds the products of the next group, which has come.
     __device__ __forceinline__ void multiply(Accumulator& sums) {
-        const Stage& stage = ring[read];
         u32 scales[kStrips][2];
         ZeroPoint zeros[kStrips][2];
 #pragma unroll
-        for (int strip = 0; strip < kStrips; ++strip) read_scales(stage, strip, scales[strip], zeros[strip]);
+        for (int strip = 0; strip < kStrips; ++strip) read_scales(strip, scales[strip], zeros[strip]);
         Accumulator of_group;
         if constexpr (kScaleSums) clear(of_group);
         Accumulator& target = kScaleSums ? of_group : sums;
@@ -488,7 +510,8 @@ struct Lane {
         for (int tile = 0; tile < kTiles; ++tile) {
             uint4 words[kStrips];
 #pragma unroll
-            for (int strip = 0; strip < kStrips; ++strip) words[strip] = stage.weights[strip][tile][lane];
+            for (int strip = 0; strip < kStrips; ++strip)
+                words[strip] = load_shared_16(ring + read + 16 * lane + (strip * kTiles + tile) * 512);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 u32 early[kStrips][4], late[kStrips][4];
@@ -500,7 +523,7 @@ struct Lane {
                 }
 #pragma unroll
                 for (int block = 0; block < kBlocks; ++block) {
-                    const uint4 x8 = eight_of_x(stage, block, tile, half);
+                    const uint4 x8 = eight_of_x(block, tile, half);
 #pragma unroll
                     for (int strip = 0; strip < kStrips; ++strip) {
                         mma_m16n8k16_f16(target[strip][block], early[strip], x8.x, x8.y);
@@ -511,7 +534,7 @@ struct Lane {
         }
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) x[block] += kGroup;
-        read = read + 1 == kStages ? 0 : read + 1;
+        read = next(read);
         if constexpr (kScaleSums) {
 #pragma unroll
             for (int strip = 0; strip < kStrips; ++strip)

@@ -1,4 +1,5 @@
-// One function per PTX instruction on pairs of fp16 and on bits (ISA names in the comments), and nothing else.
+// One function per PTX instruction on pairs of fp16, on bits, and on a few bytes of shared memory (ISA names in the
+// comments), and nothing else.
 #pragma once
 #include "ptx/ptx.cuh"
 
@@ -36,6 +37,21 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
 __device__ __forceinline__ u32 fma_f16x2(u32 a, u32 b, u32 c) {
     u32 found;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    return found;
+}
+
+// ld.shared.v4.b32, from an address as cp.async takes it
+__device__ __forceinline__ uint4 load_shared_16(u32 from) {
+    uint4 found;
+    asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w) : "r"(from) : "memory");
+    return found;
+}
+
+// ld.shared.b32
+__device__ __forceinline__ u32 load_shared_4(u32 from) {
+    u32 found;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(found) : "r"(from) : "memory");
     return found;
 }
 
