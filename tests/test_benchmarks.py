@@ -118,6 +118,7 @@ SMALL = (
     "leaving/host_cost --rounds 2",
     "leaving/llama --rounds 2",
     "leaving/mission --rounds 2",
+    "leaving/times --rounds 2",
     "search/seeds --seeds 1 --trials 12 --budget 20 --template flash_mma",
     "search/throughput --budget 15 --faulty 8",
     "timing/captured --budget 30s --template flash_mma --layers 2",
