@@ -49,7 +49,6 @@ POINTS: tuple[Point, ...] = (
     {"consumers": 2, "rows": 1, "bn": 64, "stages": 6, "epilogue": "tma"},
     {"consumers": 1, "rows": 1, "bn": 128, "stages": 6, "epilogue": "tma"},
     {"consumers": 1, "rows": 1, "bn": 64, "stages": 8, "epilogue": "tma"},
-    {"consumers": 1, "rows": 1, "bn": 64, "stages": 6, "epilogue": "tma", "min_ctas": 2},
     {"consumers": 1, "rows": 1, "bn": 32, "stages": 8, "splits": 2},
     {"consumers": 2, "rows": 1, "bn": 128, "stages": 5, "splits": 2},
 )

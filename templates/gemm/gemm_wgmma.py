@@ -18,6 +18,7 @@ from evo.task import load_module
 from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, TensorMapArg, Value, Workspace
 
 call = load_module(Path(__file__).with_name("call.py"))
+filling = load_module(Path(__file__).with_name("filling.py"))
 
 NEEDS = "sm_90a"
 ENTRY = "gemm_wgmma"
@@ -31,9 +32,10 @@ REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
 eights, together no more than the CTA was launched with."""
 OVERHEAD = 40
 """Registers a consumer needs besides the sums. Against ptxas 13.0: with less it serialises the wgmmas."""
+REACH = 72
+"""Registers besides the sums that ptxas takes where it is free to."""
 REGISTER_FILE, OPERANDS = 65536, 26
-"""Registers of an SM; what a wgmma needs besides its sums: ptxas refuses one for which those that the CTA is
-launched with are too few, whatever the consumer takes later."""
+"""Registers of an SM; what ptxas wants for a wgmma besides its sums, of those that the CTA begins with."""
 BLOCK_BYTES = 128
 """Of a row of a swizzled box."""
 BLOCK_COLUMNS = BLOCK_BYTES // 2
@@ -197,6 +199,12 @@ def sums_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
     return fits & ((p.producer == "warp") | (p.bn // 2 + OPERANDS <= at_entry))
 
 
+@rule("registers allow that many CTAs an SM without a cap")
+def binding_cap(p: Any, _limits: Limits, problem: Problem) -> Any:
+    free = p.rows * p.bn // 2 + REACH <= register_cap(p, problem)
+    return (p.min_ctas == 1) | p.persistent | ~free  # a persistent grid is made for min_ctas an SM
+
+
 @rule("shared memory holds fewer CTAs than registers are capped for")
 def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
     return p.min_ctas * (smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
@@ -274,14 +282,8 @@ def supports(problem: Problem) -> str | None:
 
 # ---- what is sensible for a size
 
-FLOP_PER_CLOCK, BYTES_PER_CLOCK = 4096, 64
-"""Of an SM: dense 16-bit products, and what L2 gives it."""
-TILE_CLOCKS = 1500
-"""What a tile takes besides, where nothing hides it."""
 LARGE, VERY_LARGE = 3e10, 1e12
 """FLOP from which on tiles are 128 × 128 in turns, and 192 × 128."""
-SMALL_TILES = ((2, 1, 256), (2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 128), (1, 1, 64), (1, 1, 32))
-"""Consumers, rows and columns of smaller ones."""
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
@@ -295,9 +297,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
                  "persistent": True, "panel": 8}  # fmt: skip
         chosen += [{**turns, "rows": 3}] if flop >= VERY_LARGE else []
         chosen += [{**turns, "rows": 2}]
-    by_time = sorted(SMALL_TILES, key=lambda tile: _clocks(problem, limits.gpu, *tile))
-    for consumers, rows, bn in by_time:
-        splits = _splits(problem, limits.gpu, consumers * rows * 64, bn)
+    for consumers, rows, bn in filling.fastest_first(problem, limits.gpu):
+        splits = filling.splits(problem, limits.gpu, consumers * rows * GROUP_ROWS, bn)
         chosen.append({"consumers": consumers, "rows": rows, "bn": bn, "splits": splits})
     default = {parameter.name: parameter.default for parameter in PARAMETERS}
     for values in chosen:
@@ -316,27 +317,10 @@ def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
     return Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
 
 
-def _splits(problem: Problem, gpu: Gpu, height: int, bn: int) -> int:
-    """As many parts of K as fill the SMs, none shorter than 8 tiles."""
-    tiles = call.ceil_div(problem["M"], height) * call.ceil_div(problem["N"], bn) * problem["batch"]
-    most = min(gpu.sms // tiles, problem["K"] // (64 * 8)) if tiles else 1
-    return max(splits for splits in (1, 2, 4, 8) if splits <= max(1, most))
-
-
-def _clocks(problem: Problem, gpu: Gpu, consumers: int, rows: int, bn: int) -> float:
-    """Clocks of the product by tiles of that size: waves times what a tile takes."""
-    height = consumers * rows * 64
-    splits = _splits(problem, gpu, height, bn)
-    tiles = call.ceil_div(problem["M"], height) * call.ceil_div(problem["N"], bn) * problem["batch"] * splits
-    deep = call.ceil_div(problem["K"], 64 * splits)
-    step = max(2 * 64 * height * bn / FLOP_PER_CLOCK, 128 * (height + bn) / BYTES_PER_CLOCK)
-    return float(call.ceil_div(tiles, gpu.sms) * (deep * step + TILE_CLOCKS * (3 if splits > 1 else 1)))
-
-
 RULES = (
     joined_in_cluster, turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters,
     boxes_of_c, busy_tiles, busy_stages, busy_splits, needed_splits, deep_tiles, enough_to_persist,
-    narrow_panels, sums_in_registers, resident_ctas,
+    narrow_panels, sums_in_registers, binding_cap, resident_ctas,
 )  # fmt: skip
 SPACE = Space(PARAMETERS, RULES, suited=suited)
 
