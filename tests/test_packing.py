@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+import evo
+from evo.calls import chosen_calls, with_calls
 from evo.errors import BadTemplate
 from evo.task import Task, load_task
 from evo.task.checks import check_tensors
@@ -66,3 +69,28 @@ def test_inputs_that_were_changed_are_packed_anew() -> None:
     changed = task.packed(task.example, relation.change(x))
     assert not torch.equal(changed["by_columns"], x["by_columns"])
     assert torch.equal(changed["by_columns"], changed["nibble_rows"].T)
+
+
+def test_recorded_tensors_are_packed_and_need_not_be_in_the_file(tmp_path: Path) -> None:
+    task, file = load_task("nibbles", TOYS), tmp_path / "call.safetensors"
+    rows = torch.arange(60, dtype=torch.uint8).view(10, 6)
+    save_file({"nibble_rows": rows}, file)
+    ((problem, own),) = chosen_calls(task, str(file)).items()
+    assert problem.key == "nibbles rows=10 columns=6 fp32"
+    x = with_calls(task, problem, own).inputs(problem, "own data 0", 0, "cpu")
+    assert torch.equal(x["nibble_rows"], rows)
+    assert torch.equal(x["by_columns"], rows.T)
+
+
+@pytest.mark.nvcc
+def test_a_kernel_that_is_called_packs_what_it_is_not_given(tmp_path: Path) -> None:
+    study = evo.search(
+        TOYS[0] / "nibbles", shape={"rows": 40, "columns": 8}, budget=100, device="emulator", workers=1,
+        database=tmp_path / "evo.db", progress=False,
+    )  # fmt: skip
+    assert study.best is not None
+    rows = torch.arange(240, dtype=torch.uint8).view(30, 8)
+    expected = ((rows & 15).int() + (rows >> 4)).sum(-1)
+    assert torch.equal(study.best.kernel(rows), expected)
+    packed = rows.T.contiguous()
+    assert torch.equal(study.best.kernel(rows, by_columns=packed), expected)

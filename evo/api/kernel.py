@@ -37,7 +37,8 @@ class TrialKernel:
 
         task = self._task
         specs = task.buffers(self._candidate.problem)
-        given = named_buffers(specs, inputs, buffers)
+        unpacked = tuple(s for s in specs if s.name not in task.packings or s.name in buffers)
+        given = named_buffers(unpacked, inputs, buffers)
         arrays = not any(isinstance(value, torch.Tensor) for value in given.values())
         tensors = {name: _tensor(value, name) for name, value in given.items()}
         places = {str(tensor.device) for tensor in tensors.values()}
@@ -45,6 +46,8 @@ class TrialKernel:
             raise UsageError(f"tensors lie on {', '.join(sorted(places)) or 'nothing'}", "one device for all")
         place = places.pop()
         problem = _problem(task, self._candidate.problem, tensors)
+        for name in task.packings.keys() - tensors.keys():
+            tensors[name] = task.packings[name].pack(problem, tensors)
         specs = task.buffers(problem)
         for spec in specs:
             if spec.name in tensors:
@@ -78,7 +81,7 @@ class TrialKernel:
 
 def _problem(task: Task, own: Problem, tensors: Mapping[str, Tensor]) -> Problem:
     """The problem whose inputs `tensors` are; what their shapes do not say is as in `own`."""
-    read = {spec.name: tensors[spec.name] for spec in task.buffers(own) if spec.read}
+    read = {s.name: tensors[s.name] for s in task.buffers(own) if s.read and s.name in tensors}
     return problem_of_tensors(task, read, own.flags, own.sizes)
 
 

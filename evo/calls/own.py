@@ -253,8 +253,9 @@ class _TaskWithCalls:
             tensors = read_tensors(Path(self._calls.path), found)
             self._kept[number, torch_device] = {name: x.to(torch_device) for name, x in tensors.items()}
         whole = self._kept[number, torch_device]
-        found_in = {b.name: b for b in self._task.buffers(problem) if b.read}
-        return {name: _part(whole[name], buffer.shape).clone() for name, buffer in found_in.items()}
+        read = {b.name: b for b in self._task.buffers(problem) if b.read}
+        kept = {n: _part(whole[n], b.shape).clone() for n, b in read.items() if n not in self._task.packings}
+        return self._task.packed(problem, kept)
 
     def _read(self) -> list[RecordedCall]:
         """The calls of the file, which must be as it was when it was chosen."""

@@ -38,18 +38,19 @@ def problem_of(
     shape = ",".join(str(found[name]) for name in task.sizes)
     problem = task.problem(shape, _dtype(task, call, found, chosen), **chosen)
     for buffer in task.buffers(problem):
-        if buffer.read and call.entries[buffer.name].shape != buffer.shape:
+        entry = call.entries.get(buffer.name)
+        if buffer.read and entry is not None and entry.shape != buffer.shape:
             raise UsageError(
-                f"{buffer.name} is {_by(call.entries[buffer.name].shape)}, and of {problem.key} "
-                f"it is {_by(buffer.shape)}"
+                f"{buffer.name} is {_by(entry.shape)}, and of {problem.key} it is {_by(buffer.shape)}"
             )
     return problem
 
 
 def _refuse_names(task: Task, call: RecordedCall, read: Mapping[str, BufferSpec]) -> None:
-    reads = f"{task.name} reads {', '.join(read)}"
+    """What is packed may be missing: it is made of the others."""
+    reads = f"{task.name} reads {', '.join(name for name in read if name not in task.packings)}"
     for name in read:
-        if name not in call.entries:
+        if name not in call.entries and name not in task.packings:
             raise UsageError(f"{name} is missing", reads)
     for name in call.entries:
         if name not in read:
@@ -108,7 +109,8 @@ def _dtype(task: Task, call: RecordedCall, sizes: Mapping[str, int], flags: Mapp
     """The storage type of which all tensors of the call are."""
     wanted: dict[str, list[str]] = {}
     for dtype in task.dtypes:
-        buffers = [b for b in task.buffers(Problem(task.name, sizes, dtype, flags)) if b.read]
+        every = task.buffers(Problem(task.name, sizes, dtype, flags))
+        buffers = [b for b in every if b.read and b.name in call.entries]
         if all(call.entries[b.name].dtype == b.dtype for b in buffers):
             return dtype
         for buffer in buffers:
