@@ -16,7 +16,7 @@ from evo.cache import Cache
 from evo.cli import main
 from evo.compile import find_compiler
 from evo.confirm import confirm
-from evo.confirm.champions import Champion, champions, kernels_folder, promote
+from evo.confirm.champions import Champion, champion_at, champions, kernels_folder, promote
 from evo.confirm.choice import choose, consider
 from evo.device import Region
 from evo.device.emulator import EmulatorDevice
@@ -24,6 +24,7 @@ from evo.device.open import gpu_named
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.gpu import Limits, target
 from evo.loop import search
+from evo.report.promotion import promotion_text
 from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
 from evo.task import load_task
@@ -81,6 +82,34 @@ def test_a_champion_falls_to_a_faster_one_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"takes 6.00 µs, the champion .*b1_h8_l512_d64_fp16 5.00"):
         kept(tmp_path, "flash_mma", MISSION, "sm_89", 6.0)
     assert kept(tmp_path, "flash_mma", MISSION, "sm_89", 4.0).median_us == champions(tmp_path)[0].median_us
+
+
+def test_a_promotion_tells_what_was_before_and_what_is_now(tmp_path: Path) -> None:
+    first = kept(tmp_path, "flash_mma", MISSION, "sm_89", 5.0)
+    assert "replaces" not in first.record
+    before = champion_at(first.path)
+    assert before
+    after = kept(tmp_path, "flash_mma", MISSION, "sm_89", 4.0, {"bn": 32})
+    assert after.record["replaces"]["median_us"] == 5.0
+    assert after.record["replaces"]["point"]["bn"] == 64
+    assert champions(tmp_path)[0].record["replaces"] == after.record["replaces"]
+    assert before.source != after.path.read_text(), "it was read before it was replaced"
+    text = promotion_text(before, after)
+    assert text.startswith(f"# A faster champion: {MISSION.key} on sm_89\n")
+    for line in (
+        "| time, warm L2 | 5.00 µs [5.00, 5.00] | 4.00 µs [4.00, 4.00] |",
+        "| against the best baseline | 2.00x of cudnn | 2.00x of cudnn |",
+        "| `bn` | 64 | 32 |",
+        "| cudnn | 9.00 | 9.00 |",
+        "- trial: s/3, flash_mma, CONFIRMED today on NVIDIA H200",
+    ):
+        assert line in text.splitlines()
+    assert "`bm`" not in text, "it is the same"
+    assert "| template |  | flash_mma |" in promotion_text(None, first)
+    after.path.with_suffix(".json").write_text("{}")
+    with pytest.raises(UsageError, match="no champion's record"):
+        champion_at(after.path)
+    assert champion_at(after.path, replace=True) is None
 
 
 def test_a_champion_on_plain_inputs_alone_is_replaced_only_when_asked(tmp_path: Path) -> None:
@@ -240,6 +269,8 @@ def test_from_the_command_line(
     main(["promote", name, "--database", database])  # into ./kernels, wherever evo is installed
     (champion,) = champions(kernels)
     assert capsys.readouterr().out == f"{champion.path.relative_to(tmp_path)}\n"
+    main(["promote", name, "--database", database, "--replace", "--markdown"])
+    assert capsys.readouterr().out.startswith("# A faster champion: ")
     assert champion.record["trial"]["study"] == winner.study
     kept(kernels, "flash_mma", TASK.problem("1,8,600,64"), "sm_89", 5.0)
     main(["champion", "--shape", "1,8,640,64", "--gpu", "L4", "--kernels", str(kernels), "--json"])

@@ -32,6 +32,7 @@ from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
     from evo.api.exporting import Exported
+    from evo.confirm.champions import Champion
     from evo.confirm.choice import Choice
 
 
@@ -41,32 +42,39 @@ def promote(
     replace: Annotated[
         bool, typer.Option("--replace", help="Also where the champion there is is as fast.")
     ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Tell what changed, before and after, for its review.")
+    ] = False,
     database: DatabaseOption = DATABASE,
 ) -> None:
     """Keep a CONFIRMED kernel as the champion of its problem and architecture.
 
     Writes its source, which compiles with bare nvcc, and a record of where it comes from: study, trial,
-    point, what the gate measured, the times of CONFIRMED beside every baseline, and all versions. Both go
-    into the folder TASK/ARCHITECTURE below --kernels.
+    point, what the gate measured, the times of CONFIRMED beside every baseline, all versions, and what it
+    replaces. Both go into the folder TASK/ARCHITECTURE below --kernels.
 
     \b
       evo confirm mission && evo promote mission/224
+      evo promote mission/224 --markdown > change.md && git add kernels && git commit -F change.md
     """
+    from evo.confirm.champions import champion_at, path_of
     from evo.confirm.champions import promote as keep
+    from evo.report.promotion import promotion_text
     from evo.study import recorded_gpu
 
     with open_store(database) as store:
         stored = store.trial(trial)
         study = store.study(stored.study)
-        champion = keep(
-            stored,
-            study,
-            store.confirmations.newest(study),
-            study.target or recorded_gpu(study).arch,
-            kernels,
-            replace=replace,
-        )
+        arch = study.target or recorded_gpu(study).arch
+        before = champion_at(path_of(stored, arch, kernels), replace)
+        confirmation = store.confirmations.newest(study)
+        champion = keep(stored, study, confirmation, arch, kernels, replace=replace)
+    if markdown:
+        sys.stdout.write(promotion_text(before, champion))
+        return
     print(champion.path)
+    if before is not None and before.median_us is not None:
+        notice(f"it replaces {_brief_text(before)}; --markdown tells more")
 
 
 def champion(
@@ -125,6 +133,11 @@ def champion(
         return
     print(choice.champion.path)
     notice(choice.why)
+
+
+def _brief_text(champion: Champion) -> str:
+    trial = champion.record["trial"]
+    return f"{trial['study']}/{trial['number']} at {champion.median_us:.2f} µs"
 
 
 def _record(choice: Choice) -> dict[str, object]:

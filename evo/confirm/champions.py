@@ -112,17 +112,20 @@ def promote(
     *,
     replace: bool = False,
 ) -> Champion:
-    """Keeps a CONFIRMED trial as the champion of its problem on `arch`, source and record.
+    """Keeps a CONFIRMED trial as the champion of its problem on `arch`, source and record. The record says
+    what it `replaces`.
 
     UsageError if it is not CONFIRMED, or not faster than the champion there is (unless `replace`)."""
     finalist = _confirmed(trial, confirmation)
     assert confirmation is not None
     candidate = trial.candidate
-    path = folder / candidate.problem.task / arch / f"{_slug(candidate.problem)}.cu"
+    path = path_of(trial, arch, folder)
     record = _record(trial, study, confirmation, finalist, arch)
     champion = Champion(path, record)
-    if path.is_file() and not replace:
-        incumbent = _read(path.with_suffix(".json"))
+    incumbent = champion_at(path, replace)
+    if incumbent is not None:
+        record["replaces"] = _brief(incumbent)
+    if incumbent is not None and not replace:
         if incumbent.ranking != champion.ranking:
             raise UsageError(
                 f"the champion {incumbent.name} was timed by another ranking: {incumbent.ranking}, "
@@ -139,6 +142,41 @@ def promote(
     _write(path, candidate.source)
     _write(path.with_suffix(".json"), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return champion
+
+
+def champion_at(path: Path, replace: bool = False) -> Champion | None:
+    """The champion whose source lies at `path`, with that source; None where there is none. UsageError where
+    its record is broken; with `replace` that is none, too."""
+    if not path.is_file():
+        return None
+    try:
+        found = _read(path.with_suffix(".json"))
+    except UsageError:
+        if replace:
+            return None
+        raise
+    return Champion(path, found.record, found.source)
+
+
+def path_of(trial: Trial, arch: str, folder: Path) -> Path:
+    """Where the champion of a trial's problem lies."""
+    problem = trial.candidate.problem
+    return folder / problem.task / arch / f"{_slug(problem)}.cu"
+
+
+def _brief(champion: Champion) -> dict[str, Any]:
+    """What a record says of the champion before it."""
+    record = champion.record
+    return {
+        "trial": f"{record['trial']['study']}/{record['trial']['number']}",
+        "template": record["template"],
+        "point": record["point"],
+        "machine_code": record["machine_code"],
+        "median_us": champion.median_us,
+        "interval": champion.warm.get("interval"),
+        "ranking": champion.ranking,
+        "gpu": champion.gpu,
+    }
 
 
 def _write(path: Path, text: str) -> None:
