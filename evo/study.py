@@ -121,6 +121,11 @@ class Setup:
         return cls._with(study, _gpu_at_hand(study), cache, nvcc)
 
     @classmethod
+    def elsewhere(cls, study: Study, gpu: Gpu, cache: Path, nvcc: Path | None = None) -> Setup:
+        """The setup for a study whose kernels other machines run, on GPUs like `gpu`."""
+        return cls._with(study, gpu, cache, nvcc)
+
+    @classmethod
     def recorded(cls, study: Study) -> Setup:
         """The setup for looking at a study, also where its GPU is not at hand. MachineError where neither
         this machine nor the table of GPUs knows that GPU."""

@@ -41,6 +41,8 @@ DOORS = {
     "platformdirs": {"cache"},
     "typer": {"cli"},
     "cloudpickle": {"api"},
+    "distributed": {"cluster"},
+    "dask_jobqueue": {"cluster"},
     "rich": {"cli", "report"},
 }
 """A third-party library -> the only modules of evo that import it."""

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from evo.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
+    from evo.api.elsewhere import Elsewhere
     from evo.child import Spare
     from evo.evaluate.pool import Pool
     from evo.loop import Progress, SearchResult, SearchSpace, Workers
+    from evo.loop.gpus import GpuWorkers
     from evo.report.screen import Screen
     from evo.store import Store
     from evo.study import Setup, Study
@@ -49,20 +51,34 @@ def _may_have_studies(database: str) -> bool:
 
 
 def begin(
-    setup: Setup, database: str, warm_start: Sequence[str], screen: Screen, spare: Spare | None = None
+    setup: Setup,
+    database: str,
+    warm_start: Sequence[str],
+    screen: Screen,
+    spare: Spare | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> SearchResult:
     """The first search of a study; only when the machine has what it needs is it in the store. `spare`: a
-    process that becomes the first evaluator."""
-    with _pool(setup, spare) as pool:
+    process that becomes the first evaluator. `elsewhere`: other machines that evaluate."""
+    with elsewhere.workers(setup) if elsewhere else _pool(setup, spare) as pool:
         spaces = _search_spaces(setup, screen)
         with open_store(database, screen, create=True) as store:
             created = _created(store, setup.study, spaces, warm_start)
             return _run(replace(setup, study=created), store, spaces, pool, screen)
 
 
-def go_on(setup: Setup, database: str, screen: Screen, spare: Spare | None = None) -> SearchResult:
+def go_on(
+    setup: Setup,
+    database: str,
+    screen: Screen,
+    spare: Spare | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> SearchResult:
     """A further search of a study that is in the store."""
-    with open_store(database, screen) as store, _pool(setup, spare) as pool:
+    with (
+        open_store(database, screen) as store,
+        elsewhere.workers(setup) if elsewhere else _pool(setup, spare) as pool,
+    ):
         return _run(setup, store, _search_spaces(setup, screen), pool, screen)
 
 
@@ -75,7 +91,7 @@ def _pool(setup: Setup, spare: Spare | None) -> Pool:
     return Pool(spec, study.workers, spare=spare, groups=spec.groups(study.devices))
 
 
-def _compared(pool: Pool, study: Study, store: Store, screen: Screen) -> Workers:
+def _compared(pool: GpuWorkers, study: Study, store: Store, screen: Screen) -> Workers:
     """The pool, or around it what compares its GPUs: where it has several, or another one than before."""
     from evo.loop.gpus import ComparedWorkers
 
@@ -114,12 +130,13 @@ def _search_spaces(setup: Setup, screen: Screen) -> dict[str, SearchSpace]:
 
 
 def _run(
-    setup: Setup, store: Store, spaces: dict[str, SearchSpace], pool: Pool, screen: Screen
+    setup: Setup, store: Store, spaces: dict[str, SearchSpace], pool: GpuWorkers, screen: Screen
 ) -> SearchResult:
     """Searches, and shows how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
+    from evo.evaluate.pool import Pool
     from evo.loop import search as run
     from evo.report.live import study_line
 
@@ -134,7 +151,8 @@ def _run(
 
     try:
         with screen.view() as view:
-            if not is_gpu(study.device):  # an estimate is a model's word: there is nothing to confirm
+            # an estimate is a model's word; and finalists are confirmed where their GPU is
+            if not is_gpu(study.device) or not isinstance(pool, Pool):
                 return run(study, store, spaces, workers, view.show)
             with closing(EmulatorAhead(setup.cache)) as emulator:
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.elsewhere import Elsewhere
 from evo.api.given import Given, given
 from evo.api.inputs import parse_own
 from evo.api.running import adopted, begin
@@ -26,7 +28,7 @@ from evo.cache import default_folder
 from evo.calls import with_calls
 from evo.device.open import choose_device, choose_gpus, is_gpu, require_one_model
 from evo.errors import UsageError
-from evo.report.screen import screen
+from evo.report.screen import Screen, screen
 from evo.study import Setup
 from evo.study import Study as Record
 from evo.task import Task, load_task
@@ -62,6 +64,7 @@ def search(
     device: str = "auto",
     gpu: str | None = None,
     gpus: str | None = None,
+    scheduler: str | None = None,
     target: str | None = None,
     smem_limit: str | int | None = None,
     database: str | os.PathLike[str] = DATABASE,
@@ -83,7 +86,7 @@ def search(
     loaded, folders, text = _found(task, task_folders(templates))
     problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
     asked = replace(
-        _study_on(problem, (device, gpu, gpus, target), parse_budget(budget, rate)),
+        _study_on(problem, (device, gpu, gpus, target, scheduler), parse_budget(budget, rate)),
         **_chosen(strategy, seed, workers, smem_limit, rate),
         name=study or "",
         templates=_several(template),
@@ -97,10 +100,26 @@ def search(
     place = os.fspath(database)
     if text and (again := _gone_on(asked, place, tools, progress)):
         return again
-    result = begin(
-        Setup.of(_with_workers(asked), *tools), place, _several(warm_start), screen(progress), spare
+    return _begun(
+        _with_workers(asked), place, tools, scheduler, (_several(warm_start), screen(progress)), spare
     )
-    return Study(result.study.name, place, *tools, result)
+
+
+def _begun(
+    asked: Record,
+    database: str,
+    tools: tuple[Path, Path | None],
+    scheduler: str | None,
+    given: tuple[Sequence[str], Screen],
+    spare: Spare | None,
+) -> Study:
+    """The study, which was searched here or by the workers at a scheduler."""
+    if scheduler is None:
+        result = begin(Setup.of(asked, *tools), database, *given, spare)
+    else:
+        with closing(Elsewhere(scheduler, given[1].notice)) as there:
+            result = begin(there.setup(asked, *tools), database, *given, elsewhere=there)
+    return Study(result.study.name, database, *tools, result)
 
 
 def _gone_on(asked: Record, database: str, tools: tuple[Path, Path | None], progress: bool) -> Study | None:
@@ -114,9 +133,13 @@ def _gone_on(asked: Record, database: str, tools: tuple[Path, Path | None], prog
 
 
 def _devices(
-    device: str, gpu: str | None, gpus: str | None, target: str | None
+    device: str, gpu: str | None, gpus: str | None, target: str | None, scheduler: str | None
 ) -> tuple[str, tuple[str, ...], str]:
-    """The device, the devices that evaluate at once, and the name of their GPU."""
+    """The device, the devices that evaluate at once, and the name of their GPU: "" where workers say it."""
+    if scheduler is not None:
+        if gpus is not None or gpu is not None or device not in ("auto", "cuda", "emulator"):
+            raise UsageError("with --scheduler, each worker says which GPUs it has", "evo worker --gpus all")
+        return {"emulator": "emulator"}.get(device, "cuda:0"), (), ""
     if gpus is not None and device not in ("auto", "cuda", "emulator"):
         raise UsageError(f"--gpus says which GPUs, and so does --device {device}", "leave out one of them")
     chosen, stands_for = choose_device(device, gpu, target)
@@ -128,11 +151,11 @@ def _devices(
 
 
 def _study_on(
-    problem: Problem, where: tuple[str, str | None, str | None, str | None], budget_s: float
+    problem: Problem, where: tuple[str, str | None, str | None, str | None, str | None], budget_s: float
 ) -> Record:
     """A study of `problem`, without a name and as a study is by default. `where`: what --device, --gpu,
-    --gpus and --target say."""
-    target, (device, gpus, gpu) = where[-1], _devices(*where)
+    --gpus, --target and --scheduler say."""
+    target, (device, gpus, gpu) = where[3], _devices(*where)
     wanted, versions = target or "", {"evo": __version__}
     return Record("", problem, device, gpu, (), budget_s, gpus=gpus, target=wanted, versions=versions)
 

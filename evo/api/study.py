@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.elsewhere import Elsewhere
 from evo.api.inputs import located
 from evo.api.running import go_on, open_store
 from evo.api.trial import Trial, parameter_columns
@@ -103,6 +105,7 @@ class Study:
         rate: float | None = None,
         inputs: str | os.PathLike[str] | None = None,
         gpus: str | None = None,
+        scheduler: str | None = None,
         progress: bool = True,
         spare: Spare | None = None,
     ) -> Study:
@@ -110,7 +113,7 @@ class Study:
 
         `budget`: more time ("+2h"), or another total ("3h", or seconds); None: what is left of the budget.
         `inputs`: where the file of the study's own tensors is now, if it has moved. `gpus`: other GPUs than
-        before, "all" or "0,1".
+        before, "all" or "0,1". `scheduler`: as in `evo.search`.
         `rate`, `progress`, `spare`, Ctrl-C and errors are as in `evo.search`. UsageError where the budget is
         spent, or where another process searches this study."""
         record = located(self._record(), inputs)
@@ -128,7 +131,12 @@ class Study:
                 f"study {self.name} has spent its budget of {record.budget_s:g} s",
                 f"give it more: evo resume {self.name} --budget +10m",
             )
-        self.result = go_on(Setup.of(record, *self._tools), self.database, screen(progress), spare)
+        shown = screen(progress)
+        if scheduler is None:
+            self.result = go_on(Setup.of(record, *self._tools), self.database, shown, spare)
+            return self
+        with closing(Elsewhere(scheduler, shown.notice)) as there:
+            self.result = go_on(there.setup(record, *self._tools), self.database, shown, elsewhere=there)
         return self
 
     def _trial(self, store: Store, number: int) -> Trial:

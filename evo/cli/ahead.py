@@ -22,7 +22,8 @@ LEAVE_OUT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 def first_evaluator(words: Sequence[str]) -> Iterator[Spare | None]:
     """The process for the command that `words` begin, ended at the end; None for one that evaluates
     nothing."""
-    if not words or words[0] not in SEARCHING or {"-h", "--help"} & set(words):
+    asked = {word.partition("=")[0] for word in words}
+    if not words or words[0] not in SEARCHING or {"-h", "--help", "--scheduler", "--slurm"} & asked:
         yield None
         return
     from evo.child import ONE_THREAD, Spare

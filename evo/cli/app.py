@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from evo.cli import champions, checks, database, explain, importing, kernel, own, results, search
+from evo.cli import champions, checks, cluster, database, explain, importing, kernel, own, results, search
 from evo.cli.ahead import first_evaluator
 from evo.cli.parse import notice
 from evo.cli.task_command import TaskCommand
@@ -52,7 +52,7 @@ def _paragraphs(text: str) -> str:
 
 
 _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
-    "Searching": (search.search, search.resume, search.confirm, search.space),
+    "Searching": (search.search, search.resume, search.confirm, search.space, cluster.worker),
     "What was found": (results.leaderboard, results.studies, results.show, results.bench, database.database),
     "Keeping what won": (champions.promote, champions.champion, champions.export),
     "Why the winner wins": (

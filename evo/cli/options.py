@@ -198,6 +198,24 @@ GpusOption = Annotated[
         help="Search on several GPUs of one model at once (default: one).",
     ),
 ]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        rich_help_panel=WHERE,
+        help="Search on the workers of a Dask scheduler (evo worker): tcp://host:8786.",
+    ),
+]
+SlurmOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--slurm",
+        metavar="FILE",
+        rich_help_panel=WHERE,
+        help="Search on jobs of Slurm, which this TOML file describes.",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

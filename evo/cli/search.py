@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,8 +28,10 @@ from evo.cli.options import (
     PlaceOption,
     RankOption,
     RateOption,
+    SchedulerOption,
     SeedOption,
     ShapeOption,
+    SlurmOption,
     SmemOption,
     StrategyOption,
     StudyNameOption,
@@ -73,6 +76,8 @@ def search(
     device: DeviceOption = "auto",
     gpu: GpuOption = None,
     gpus: GpusOption = None,
+    scheduler: SchedulerOption = None,
+    slurm: SlurmOption = None,
     target: TargetOption = None,
     smem_limit: SmemOption = None,
     database: DatabaseOption = DATABASE,
@@ -92,10 +97,11 @@ def search(
       evo search rmsnorm --templates ~/kernels --budget 5m
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
     """
-    told = {name: value for name, value in locals().items() if name not in ("context", "json")}
+    told = {name: value for name, value in locals().items() if name not in ("context", "json", "slurm")}
     from evo.api.search import search as run  # its parameters have the names of the options
 
     told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
+    told["scheduler"] = _place(scheduler, slurm)
     _conclude(run(**told, spare=context.obj), json)
 
 
@@ -112,6 +118,8 @@ def resume(
     rate: RateOption = None,
     inputs: PlaceOption = None,
     gpus: GpusOption = None,
+    scheduler: SchedulerOption = None,
+    slurm: SlurmOption = None,
     database: DatabaseOption = DATABASE,
     cache: CacheOption = None,
     nvcc: NvccOption = None,
@@ -129,7 +137,19 @@ def resume(
 
     root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
     found = load_study(study, database=database, cache=root, nvcc=compiler)
-    _conclude(found.resume(budget, rate=rate, inputs=inputs, gpus=gpus, spare=context.obj), json)
+    place = _place(scheduler, slurm)
+    _conclude(
+        found.resume(budget, rate=rate, inputs=inputs, gpus=gpus, scheduler=place, spare=context.obj), json
+    )
+
+
+def _place(scheduler: str | None, slurm: Path | None) -> str | None:
+    """Where the workers are: a scheduler's address, or the path of a file."""
+    if scheduler is not None and slurm is not None:
+        raise UsageError("--slurm starts a scheduler of its own", "leave out --scheduler or --slurm")
+    if scheduler is not None and "://" not in scheduler:
+        raise UsageError(f"malformed address of a scheduler: {scheduler}", "as in tcp://host:8786")
+    return str(slurm.absolute()) if slurm else scheduler
 
 
 def confirm(

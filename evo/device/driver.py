@@ -91,6 +91,12 @@ def gpu_at(index: int) -> Gpu:
     )
 
 
+def driver_version() -> str:
+    """The newest CUDA that the driver serves, "13.0"."""
+    number = ask(driver_api().cuDriverGetVersion())
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
 def uuid_at(index: int) -> str:
     """The UUID of GPU number `index`, as nvidia-smi writes it."""
     driver = driver_api()

@@ -176,6 +176,10 @@ class Pool:
             while self._woken.poll():
                 self._woken.recv_bytes()
 
+    def wake(self) -> None:
+        """Ends a `wait` early; from any thread."""
+        self._wake(None)
+
     def activity(self) -> list[str]:
         """What each worker does, in words: evaluators first, then compilers."""
         busy = [job for job in self._compiling.values() if job.stage == "compile"]
@@ -225,7 +229,7 @@ class Pool:
         finally:
             job.ahead_s = time.monotonic() - job.since
 
-    def _wake(self, _future: Future[Trial | None]) -> None:
+    def _wake(self, _future: Future[Trial | None] | None) -> None:
         with contextlib.suppress(OSError):  # closed by now
             self._waker.send_bytes(b".")
 

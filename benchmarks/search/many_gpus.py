@@ -1,0 +1,220 @@
+"""One study on one GPU and on two: trials a minute, seconds to within 1 % of the best, what the GPUs differ
+by, what a kill costs, and what Dask costs a trial.
+
+It runs `evo` as a person does, in processes of its own, and reads the databases afterwards. On a machine with
+two GPUs and 32 cores it takes about (2 × seeds + 4) × (budget + 15 s): 13 minutes as it is by default. With
+`--device emulator` it shows on any machine that all of it runs; its times are estimates then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from evo.store import Store
+
+PROTOCOL = """evo search in a process of its own, each run with a database and all with one cache; trials a
+minute from the first trial to the last; within 1 % of the best time of all runs, by the wall clock from the
+command on; the killed search lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer"""
+GPU = True
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=5, help="searches on one GPU, and as many on two")
+    parser.add_argument("--budget", type=float, default=40.0, help="seconds of each search")
+    parser.add_argument("--template", action="append", help="only this template (default: flash_mma)")
+    parser.add_argument("--shape", help="of attention (default: the task's example)")
+    parser.add_argument("--device", default="auto", help="auto or emulator")
+    parser.add_argument("--workers", type=int, help="of each search (default: one a core)")
+    parser.add_argument("--no-cluster", action="store_true", help="leave out Dask")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runs: dict[str, list[dict[str, Any]]] = {"0": [], "0,1": []}
+        found: dict[str, Any] = {}
+        for seed in range(asked.seeds):
+            for gpus, done in runs.items():
+                done.append(
+                    searched(asked, folder, f"{gpus.replace(',', '-')}-{seed}", seed, ["--gpus", gpus])
+                )
+                found = compared(runs)
+                yield found
+        found["killed"] = killed(asked, folder)
+        yield found
+        if not asked.no_cluster:
+            found["cluster"] = on_cluster(asked, folder)
+            yield found
+
+
+def words(folder: Path, name: str, command: str) -> list[str]:
+    """An `evo` command with its database and cache."""
+    started = [sys.executable, "-m", "evo", command]
+    return [*started, "--database", str(folder / f"{name}.db"), "--cache", str(folder / "cache")]
+
+
+def search_words(asked: argparse.Namespace, folder: Path, name: str, seed: int) -> list[str]:
+    chosen = [word for one in asked.template or ["flash_mma"] for word in ("--template", one)]
+    shape = ["--shape", asked.shape] if asked.shape else []
+    workers = ["--workers", str(asked.workers)] if asked.workers else []
+    how = ["--device", asked.device, "--budget", f"{asked.budget:g}s", "--seed", str(seed), "--study", name]
+    return [*words(folder, name, "search"), *chosen, *shape, *workers, *how]
+
+
+def searched(
+    asked: argparse.Namespace, folder: Path, name: str, seed: int, where: Sequence[str]
+) -> dict[str, Any]:
+    """One search, and what its database says of it."""
+    began = time.time()
+    done = subprocess.run(
+        [*search_words(asked, folder, name, seed), *where], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"error: {name}: {done.stderr[-3000:]}")
+    return summary(folder, name, began)
+
+
+def summary(folder: Path, name: str, began: float) -> dict[str, Any]:
+    """Trials and their times, by seconds since the command began; what the GPUs differ by."""
+    with Store(folder / f"{name}.db") as store:
+        study = store.study(name)
+        rows = [row for row in store.rows(study) if row.same_as is None]
+        ends = {number: end.timestamp() - began for number, (_, end) in store.spans(study).items()}
+        by_gpu: dict[str, int] = {}
+        for row in rows:
+            gpu = store.trial(f"{name}/{row.number}").gpu
+            by_gpu[gpu] = by_gpu.get(gpu, 0) + 1
+        offsets = [vars(offset) for offset in store.offsets.of(study)]
+    times = sorted(ends[row.number] for row in rows)
+    return {
+        "trials": len(rows),
+        "trials_a_minute": round(60 * (len(times) - 1) / max(1e-9, times[-1] - times[0]), 1),
+        "first_trial_s": round(times[0], 2),
+        "by_gpu": by_gpu,
+        "offsets": offsets,
+        "scores": [(ends[r.number], r.score_us) for r in rows if r.score_us is not None],
+    }
+
+
+def compared(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The runs side by side; seconds to within 1 % of the best of all of them, None where it was not met."""
+    best = min(us for done in runs.values() for one in done for _, us in one["scores"])
+    found: dict[str, Any] = {"best_us": best}
+    for gpus, done in runs.items():
+        near = [min((at for at, us in one["scores"] if us <= 1.01 * best), default=None) for one in done]
+        found[f"gpus {gpus}"] = {
+            "seconds_to_1_percent": [None if at is None else round(at, 2) for at in near],
+            "runs": [{k: v for k, v in one.items() if k != "scores"} for one in done],
+        }
+    return found
+
+
+def killed(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """A search on two GPUs of which an evaluator is killed, then all; it goes on with one GPU."""
+    name = "killed"
+    command = [*search_words(asked, folder, name, 0), "--gpus", "0,1"]
+    search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    counts = []
+    for share in (0.35, 0.5):
+        time.sleep(share * asked.budget)
+        counts.append(count(folder, name))
+        if len(counts) == 1:
+            children = psutil.Process(search.pid).children()
+            max(children, key=lambda child: child.memory_info().rss).kill()
+    for child in psutil.Process(search.pid).children():
+        child.kill()
+    search.kill()
+    search.wait()
+    before = numbers(folder, name)
+    began = time.time()
+    again = [*words(folder, name, "resume"), name, "--gpus", "1", "--budget", f"+{asked.budget / 2:g}s"]
+    done = subprocess.run(again, capture_output=True, text=True, check=False)
+    after = numbers(folder, name)
+    return {
+        "trials_when_an_evaluator_was_killed": counts[0],
+        "trials_when_the_search_was_killed": len(before),
+        "lost": len(set(before) - set(after)),
+        "twice": len(after) - len(set(after)),
+        "resume": "done" if done.returncode == 0 else done.stderr[-500:],
+        "trials_of_the_resumed_search": len(after) - len(before),
+        "resumed": {k: v for k, v in summary(folder, name, began).items() if k in ("by_gpu", "offsets")},
+    }
+
+
+def numbers(folder: Path, name: str) -> list[int]:
+    with Store(folder / f"{name}.db") as store:
+        return [row.number for row in store.rows(store.study(name))]
+
+
+def count(folder: Path, name: str) -> int:
+    return len(numbers(folder, name)) if (folder / f"{name}.db").exists() else 0
+
+
+def on_cluster(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The same search by the pool of this machine and by a worker of a cluster on it."""
+    device = ["--device", "emulator"] if asked.device == "emulator" else ["--gpus", "0,1"]
+    local = searched(asked, folder, "local", 0, ["--gpus", "0,1"])
+    with scheduler_and_worker(asked, folder, device) as address:
+        there = searched(asked, folder, "there", 0, ["--scheduler", address])
+    rates = local["trials_a_minute"], there["trials_a_minute"]
+    return {
+        "local_trials_a_minute": rates[0],
+        "cluster_trials_a_minute": rates[1],
+        "overhead_a_trial_percent": round(100 * (rates[0] / rates[1] - 1), 1),
+        "began": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+
+
+@contextmanager
+def scheduler_and_worker(asked: argparse.Namespace, folder: Path, device: Sequence[str]) -> Iterator[str]:
+    """The address of a scheduler that has one worker."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    workers = ["--workers", str(asked.workers or os.cpu_count() or 1)]
+    scheduler = [
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--no-dashboard",
+    ]
+    worker = [
+        "-m",
+        "evo",
+        "worker",
+        "--scheduler",
+        address,
+        "--cache",
+        str(folder / "cache"),
+        *device,
+        *workers,
+    ]
+    with (folder / "cluster.log").open("w") as log:
+        started = [
+            subprocess.Popen([sys.executable, *one], stdout=log, stderr=log) for one in (scheduler, worker)
+        ]
+        try:
+            yield address
+        finally:
+            for process in reversed(started):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
+                process.wait()

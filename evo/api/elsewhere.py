@@ -1,0 +1,102 @@
+"""A search whose kernels other machines evaluate: the workers of a Dask scheduler, or jobs of Slurm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evo.device.open import is_gpu
+from evo.errors import MachineError, UsageError
+from evo.evaluate import EvaluatorSpec
+from evo.gpu import Gpu
+from evo.study import Setup, Study
+from evo.trial import digest_of
+
+if TYPE_CHECKING:
+    from evo.cluster.workers import ClusterWorkers
+
+MOST_S = 300.0
+"""How long the first worker with a GPU is waited for; jobs of Slurm as long as they take."""
+
+
+class Elsewhere:
+    """The workers at a scheduler. `place`: its address, or a file that says what jobs of Slurm ask for.
+    MachineError where the packages for it are not installed, or no scheduler answers."""
+
+    def __init__(self, place: str, notice: Callable[[str], None]) -> None:
+        self._notice, self._jobs = notice, None
+        self.address = place
+        try:
+            from evo.cluster.workers import connected
+        except ModuleNotFoundError as error:
+            hint = "pip install 'evo-kernels[cluster]'"
+            raise MachineError(f"a cluster needs {error.name}", hint) from error
+        if "://" not in place:
+            self._jobs = _jobs(Path(place))
+            self.address = str(self._jobs.scheduler_address)
+            self._notice(f"jobs of Slurm work for {self.address}")
+        self._client: Any = connected(self.address, 10.0)
+
+    def gpu(self, emulated: bool) -> Gpu:
+        """What the workers evaluate on, or emulate: the first that announces itself says it."""
+        from evo.cluster.site import site_of
+
+        end = time.monotonic() + MOST_S
+        self._notice(f"waiting for a worker at {self.address}")
+        while self._jobs is not None or time.monotonic() < end:
+            workers = self._client.sync(self._client.scheduler.identity)["workers"]
+            for site in filter(None, map(site_of, workers.values())):
+                names = [name.startswith("emulator") for name in site.devices.values()]
+                if site.model is not None and names and all(names) == emulated:
+                    return site.model
+            time.sleep(0.5)
+        raise MachineError(
+            f"no worker at {self.address} evaluates",
+            f"evo worker --scheduler {self.address}, on a machine with a GPU",
+        )
+
+    def setup(self, study: Study, cache: Path, nvcc: Path | None) -> Setup:
+        """The setup of a study that the workers evaluate. UsageError where it needs what is on this machine
+        alone, or workers have another GPU."""
+        if study.calls is not None or study.given:
+            what = "recorded tensors" if study.calls is not None else "a task given in Python"
+            raise UsageError(f"{what} cannot travel to other machines yet", "search on this machine")
+        gpu = self.gpu(not is_gpu(study.device))
+        study = replace(study, gpu=study.gpu or gpu.name, workers=max(2, study.workers), gpus=())
+        if gpu.name != study.gpu:
+            hint = "times of different GPUs cannot be compared: start another study"
+            raise MachineError(f"study {study.name} ran on {study.gpu}, the workers have {gpu.name}", hint)
+        return Setup.elsewhere(study, gpu, cache, nvcc)
+
+    def workers(self, setup: Setup) -> ClusterWorkers:
+        """The workers for a search; their versions must be those of this machine."""
+        from evo.cluster.job import EvaluationJob
+        from evo.cluster.site import Wanted, versions_here
+        from evo.cluster.workers import ABSENT_S, ClusterWorkers
+
+        spec = EvaluatorSpec.of(setup)
+        wanted = Wanted(setup.gpu.name, not spec.on_gpu, versions_here(setup.cache, setup.nvcc))
+        job = EvaluationJob(spec, digest_of(repr(spec)))
+        patience = 100 * ABSENT_S if self._jobs is not None else ABSENT_S
+        return ClusterWorkers(self.address, job, wanted, self._notice, absent_s=patience)
+
+    def close(self) -> None:
+        """Leaves the scheduler; jobs of Slurm end."""
+        self._client.close()
+        if self._jobs is not None:
+            self._jobs.close()
+
+
+def _jobs(file: Path) -> Any:
+    from evo.cluster.slurm import read, slurm_cluster
+
+    count = read(file)["jobs"]
+    try:
+        cluster = slurm_cluster(file)
+        cluster.scale(jobs=count)
+    except (OSError, RuntimeError) as error:
+        raise MachineError(f"Slurm does not take the jobs: {error}", "sbatch must work here") from error
+    return cluster

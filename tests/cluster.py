@@ -1,0 +1,205 @@
+"""A Dask scheduler and workers as processes of their own; what the workers evaluate is the landscape.
+
+Run as a program (ADDRESS NAME KIND VERSION), it is such a worker. KIND: "evaluates", or "compiles".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+from landscape import LandscapeSpec
+
+from evo.cluster.job import Compiled, Compiling
+from evo.cluster.site import Site, Wanted
+from evo.cluster.worker import serve
+from evo.evaluate.evaluating import Builds
+from evo.evaluate.pool import Spec
+from evo.gpu import KNOWN_GPUS
+from evo.trial import Candidate
+
+WANTED = Wanted("L4", True, {"evo": "1"})
+
+
+class Signs:
+    """Compiled code is the id of the process that compiled."""
+
+    def __call__(self, candidate: Candidate) -> Compiled:
+        return Compiled({candidate.digest: str(os.getpid()).encode()}, None, 0.001)
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class LandscapeJob:
+    """Compiles next to nothing, and evaluates the landscape; each candidate takes `seconds`."""
+
+    seconds: float = 0.0
+    digest: str = "landscape"
+
+    def compiling(self, cache: Path, nvcc: Path | None) -> Compiling:  # noqa: ARG002
+        return Signs()
+
+    def at(
+        self,
+        devices: Mapping[str, str],
+        cache: Path,  # noqa: ARG002
+        nvcc: Path | None,  # noqa: ARG002
+    ) -> tuple[Spec, dict[str, Builds]]:
+        spec = LandscapeSpec(self.seconds)
+        return spec, dict.fromkeys(devices, spec)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """A worker with the evaluators that it has, as when its machine dies."""
+    with suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(process.pid).children(recursive=True):
+            one.kill()
+    process.kill()
+    process.wait()
+
+
+class Cluster:
+    """A scheduler, and the workers that were started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = free_port()
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.scheduler = self._scheduler()
+
+    def _scheduler(self) -> subprocess.Popen[bytes]:
+        words = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-jupyter"]
+        return self._started(["-m", "distributed.cli.dask_scheduler", *words])
+
+    def _started(self, words: list[str]) -> subprocess.Popen[bytes]:
+        here = Path(__file__).parent
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *words],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": f"{here.parent}{os.pathsep}{here}"},
+                cwd=self._folder,
+            )
+
+    def start(self, name: str, kind: str = "evaluates", version: str = "1", through: str = "") -> None:
+        """Starts a worker; `through`: the address that it knows the scheduler by."""
+        words = [through or self.address, name, kind, version, str(self._folder / f"cache-{name}")]
+        self.workers[name] = self._started([str(Path(__file__)), *words])
+
+    def kill(self, name: str) -> None:
+        kill(self.workers.pop(name))
+
+    def stop(self, name: str) -> None:
+        """The worker hangs: all of its process stands still."""
+        self.workers[name].send_signal(signal.SIGSTOP)
+
+    def restart_scheduler(self, down_s: float) -> None:
+        self.scheduler.kill()
+        self.scheduler.wait()
+        time.sleep(down_s)
+        self.scheduler = self._scheduler()
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            kill(worker)
+        self.scheduler.kill()
+        self.scheduler.wait()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    made = Cluster(folder)
+    try:
+        yield made
+    except BaseException:
+        print((folder / "log").read_text()[-5000:])
+        raise
+    finally:
+        made.close()
+
+
+class Network:
+    """What lies between workers and the scheduler: a cable that can be cut."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._cut = False
+        self._pairs: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if self._cut:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self._port))
+                self._pairs += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while content := one.recv(1 << 16):
+                other.sendall(content)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        one.close()  # the other way closes the other end
+
+    def cut(self, seconds: float) -> None:
+        """Nothing passes for so long."""
+        self._cut = True
+        for one in self._pairs:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        time.sleep(seconds)
+        self._pairs, self._cut = [], False
+
+    def close(self) -> None:
+        self._listener.close()
+        for one in self._pairs:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def main(words: list[str]) -> None:
+    address, name, kind, version, cache = words
+    Path(cache).mkdir(exist_ok=True, mode=0o700)
+    evaluates = kind == "evaluates"
+    site = Site(
+        name,
+        {"": "emulator"} if evaluates else {},
+        asdict(KNOWN_GPUS["L4"]) if evaluates else None,
+        1 if evaluates else 0,
+        0 if evaluates else 2,
+        {"evo": version},
+        cache,
+    )
+    serve(address, site, lambda text: print(text, flush=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
