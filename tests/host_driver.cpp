@@ -33,6 +33,35 @@ int encode(void* map, uint32_t dtype, uint32_t rank, void* address, const uint64
     return 0;
 }
 
+
+// The same by the driver's own names, for evo/launch/driver.py.
+int cuInit(unsigned) { return 0; }
+int cuDeviceGet(int* device, int index) { return *device = index + 40, 0; }
+int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = reinterpret_cast<void*>(device), 0; }
+int cuCtxPushCurrent_v2(void* context) { return push(context); }
+int cuCtxPopCurrent_v2(void** context) { return pop(context); }
+int cuModuleLoadData(void** module, const void* cubin) {
+    *module = const_cast<void*>(cubin);
+    return std::memcmp(cubin, "cubin", 5) ? 209 : 0;
+}
+void scaled(void** parameters);
+void told(void** parameters);
+int cuModuleGetFunction(void** function, void*, const char* name) {
+    *function = reinterpret_cast<void*>(std::strcmp(name, "told") ? scaled : told);
+    return 0;
+}
+int cuFuncSetAttribute(void*, int which, int value) { return which == 8 && value > 1000 ? 1 : 0; }
+int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** parameters, void** extra) {
+    return launch(config, function, parameters, extra);
+}
+int cuTensorMapEncodeTiled(void* map, uint32_t dtype, uint32_t rank, void* address, const uint64_t* shape,
+                           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, uint32_t interleave,
+                           uint32_t swizzle, uint32_t promotion, uint32_t fill) {
+    if (reinterpret_cast<uintptr_t>(map) % 64) return 1;
+    return encode(map, dtype, rank, address, shape, strides, box, steps, interleave, swizzle, promotion, fill);
+}
+int cuGetErrorName(int status, const char** name) { return *name = status == 209 ? "NO_BINARY" : "NO", 0; }
+
 // out = scale * x, n elements of fp32
 void scaled(void** parameters) {
     const float* x = *static_cast<float**>(parameters[0]);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import importlib.util
 import json
@@ -22,6 +23,7 @@ from evo.cache import default_folder
 from evo.compile import build_table_library
 from evo.confirm.champions import Champion, champions, kernels_folder
 from evo.confirm.choice import launch_by, template_of
+from evo.device.driver import gpu_names
 from evo.export import Bundle, write
 from evo.export.reach import reach_of
 from evo.gpu import Limits, target
@@ -117,16 +119,14 @@ int main(void) {
 """
 
 
-def compiled(folder: Path, source: str) -> Path:
+def compiled(folder: Path, source: str, *more: str) -> Path:
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("there is no C compiler here")
     (folder / "main.c").write_text(source)
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
-    done = subprocess.run(
-        [compiler, *flags, "main.c", "-o", "main", "-ldl", "-lm"], cwd=folder, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    command = [compiler, *flags, *more, "main.c", "-o", "main", "-ldl", "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "main"
 
@@ -155,6 +155,38 @@ def line_of(launch: dict[str, Any], length: int) -> str:
     grid = " ".join(map(str, launch["grid"]))
     room = f"{launch['block'][0]} threads, {launch['smem_bytes']} bytes"
     return f"{grid}, {room}, {attributes} attributes, {length} keys"
+
+
+WRAPPED = """
+#include "evo_attention.h"
+int attend(int64_t *size, void **buffer, void *stream, int major, int minor) {
+    static evo_driver driver;
+    evo_loaded loaded;
+    if (evo_open(&driver)) return 1;
+    const evo_kernel *one =
+        evo_find(evo_attention_kernels, evo_attention_count, major, minor, "fp16", "", size);
+    if (!one || evo_load(&driver, one, &loaded)) return 2;
+    return evo_run(&driver, &loaded, size, buffer, stream);
+}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
+def test_on_a_gpu_the_c_header_computes(bundle: Bundle, tmp_path: Path) -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("its kernels are for sm_90a")
+    write(bundle, tmp_path / "c", "c")
+    library = ctypes.CDLL(str(compiled(tmp_path / "c", WRAPPED, "-shared", "-fPIC")))
+    for shape in ((1, 8, 512, 64), (2, 3, 300, 64)):
+        q, k, v = torch.randn(3, *shape, device="cuda", dtype=torch.float16).unbind()
+        o = torch.empty_like(q)
+        buffers = (ctypes.c_void_p * 4)(*(x.data_ptr() for x in (q, k, v, o)))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        assert library.attend((ctypes.c_int64 * 4)(*shape), buffers, stream, 9, 0) == 0
+        torch.cuda.synchronize()
+        exact = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+        assert (o.double() - exact).abs().max() < 5e-3
 
 
 # ---- what a kernel's code reaches

@@ -24,6 +24,8 @@ from evo.export import Bundle, bundle_of, write
 from evo.launch.dispatch import Place
 from evo.task import load_task
 
+GPU_NAMES = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+"""Environment that a driver may need."""
 H200 = Place("NVIDIA H200", (9, 0))
 TASK = load_task("attention")
 CHOSEN = ("sm_90a/b1_h8_l512_d64_fp16", "sm_90a/b1_h8_l1024_d64_causal_fp16")
@@ -103,7 +105,7 @@ def test_pip_installs_it_into_an_environment_without_evo(folder: Path, tmp_path:
     (site / "borrowed.pth").write_text(str(Path(torch.__file__).parents[1]))
     copy = shutil.copytree(folder, tmp_path / "copy")
     path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "nvcc").exists())
-    clean = {"PATH": path, "HOME": str(tmp_path)}
+    clean = {"PATH": path, "HOME": str(tmp_path), **{n: v for n, v in os.environ.items() if n in GPU_NAMES}}
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-index", "--no-deps"]
     done = subprocess.run(
         [*command, "--no-build-isolation", str(copy)], capture_output=True, text=True, check=False, env=clean
