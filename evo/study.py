@@ -34,7 +34,8 @@ class Study:
     inputs of its problem that kernels are checked and timed on beside those of the task. `given` is what is
     kept of a task that was given in Python: a digest and source text; "" for one that is in a file. `gpus`
     are the devices that evaluate at once ("cuda:0", "cuda:1"; "emulator:0"), the first of them `device` if
-    that is a GPU; () for `device` alone.
+    that is a GPU; () for `device` alone. `until` says when the search ends: "budget" or "converged";
+    `starts` are the numbers of the trials with which it started again elsewhere.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Study:
     accept_unproven: bool = False
     ranking: str = WORST
     calls: OwnCalls | None = None
+    until: str = "budget"
+    starts: tuple[int, ...] = ()
     folders: tuple[str, ...] = ()
     given: str = ""
     warm_start: Mapping[str, int] = field(default_factory=dict)
@@ -72,6 +75,12 @@ class Study:
     def on_gpus(self, devices: tuple[str, ...]) -> Study:
         """The study, evaluated by those devices; finalists are confirmed on the first."""
         return replace(self, gpus=devices, device=devices[0] if is_gpu(devices[0]) else self.device)
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether its search starts again elsewhere when it has converged: not where times are estimates, of
+        which more would tell nothing."""
+        return self.until != "converged" and is_gpu(self.device)
 
     @property
     def left_s(self) -> float:

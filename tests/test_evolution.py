@@ -15,6 +15,7 @@ from evo.strategy import Observation, Proposal, make_strategy
 from evo.strategy.evolution.distance import Metric
 from evo.strategy.evolution.features import Features
 from evo.strategy.evolution.gaussian_process import GaussianProcess, inverse_of_lower, lower_times
+from evo.strategy.evolution.model import predicts
 from evo.task import load_task
 from evo.template import load_template
 from evo.testing.strategy import LARGE
@@ -197,3 +198,11 @@ def test_features_that_are_cached_are_the_same(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("evo.strategy.evolution.features.CACHED_POINTS", 12)
     for few in (rows[:5], rows[3:9], rows, rows[-2:]):
         assert (features.of_few(list(few)) == features(few)).all()
+
+
+def test_what_earlier_studies_expect_counts_only_while_it_predicts() -> None:
+    expected, times = np.array([0.0, 0.2, 0.4, 0.6, 0.8]), np.array([1.0, 2.0, 3.0, math.inf, math.inf])
+    assert predicts(expected, times)
+    assert not predicts(expected, times[::-1].copy())
+    assert not predicts(np.zeros(5), times), "they expect the same of all"
+    assert not predicts(expected, np.full(5, math.inf))

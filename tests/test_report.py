@@ -150,6 +150,10 @@ def test_estimates_have_a_table_of_their_own_that_says_so() -> None:
     (elsewhere,) = leaderboards([replace(ESTIMATED, problem="rowsum N=8 fp32")])
     assert "guesses for L4" in text(elsewhere, 200)
     assert "~31.4 µs" in text(estimated, 200)
+    assert "how well they order kernels was never measured" in text(unknown, 200)
+    both = [ESTIMATED, replace(ESTIMATED, template="flash_wgmma_split")]
+    (known,) = leaderboards([*both, replace(ESTIMATED, template="yours")])
+    assert "flash_wgmma_split 0.74, not known of the others" in text(known, 300)
     assert "time" not in text(estimated, 200).splitlines()[1].split()
     assert "~" not in text(measured, 200)
 

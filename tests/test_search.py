@@ -79,7 +79,7 @@ def test_a_search_ends_when_nothing_more_is_expected(
     """Long before everything is tried; with its optimum."""
     monkeypatch.setattr("evo.loop.stopping.STOPPING_TRIALS", 60)
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(workers=3))
+        study = store.create(replace(new_study(workers=3), device="cuda:0", until="converged"))
         result = search(study, store, spaces, LandscapeWorkers(3), patience=10)
         found = len(store.rows(result.study))
     assert (result.stopped, result.study.status) == ("converged", "converged")

@@ -111,7 +111,15 @@ def views(connection: sa.Connection) -> dict[str, set[str]]:
 
 def test_its_studies(store: Store, known: dict[str, Any]) -> None:
     # what came later is as it was when nobody could ask for it
-    later = {"accept_unproven": False, "ranking": "plain", "calls": None, "given": "", "gpus": []}
+    later = {
+        "accept_unproven": False,
+        "ranking": "plain",
+        "calls": None,
+        "given": "",
+        "gpus": [],
+        "until": "converged",
+        "starts": [],
+    }
     assert [plain(study) for study in store.studies()] == [one | later for one in known["studies"]]
     planted = store.study("planted-1")
     assert planted.folders == ("/tmp/more-kernels", "/tmp/no-kernels")

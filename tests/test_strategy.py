@@ -11,6 +11,7 @@ import pytest
 from evo.errors import UnknownName
 from evo.space import FeasibleSet, Parameter, Space
 from evo.strategy import STRATEGIES, Observation, Proposal, Strategy, make_strategy
+from evo.strategy.warm_points import WarmStartPoints
 from evo.testing.strategy import LARGE, LIMITS, PROBLEM, SMALL
 from evo.trial import Point
 
@@ -160,23 +161,58 @@ def bowl(point: Point) -> float:
     return 1.0 + sum(abs(int(v) - 6) for v in point.values())
 
 
-@every_strategy
-def test_a_warm_start_tries_the_best_of_earlier_studies_first(name: str) -> None:
+def warm_points(name: str, of: float, count: int = 16) -> list[bool]:
+    """Whether each trial of a warm-started search is one of the best earlier ones. `of`: 1 where the earlier
+    times are those of this study, -1 where fast and slow changed places."""
     points = spaces(BOWL)["t0"].points[100:3000:29]
-    earlier = [Observation("t0", point, bowl(point)) for point in points]
+    earlier = [Observation("t0", point, 40.0 + of * bowl(point)) for point in points]
     earlier += [
         Observation("gone", {"a": 1}, 0.1),
         Observation("t0", {"p0": 99}, 0.1),
         Observation("t0", points[0], None),
     ]
-    best = sorted(bowl(point) for point in points)[: Strategy.WARM_START_POINTS]
+    best = sorted(points, key=lambda point: of * bowl(point))[:24]
     strategy = make_strategy(name, spaces(BOWL), 0, earlier)
     history: list[Observation] = []
-    for n in range(Strategy.WARM_START_POINTS):
+    for n in range(count):
         proposal = strategy.ask(history, [], n)
         assert proposal is not None
         history.append(Observation("t0", proposal.point, bowl(proposal.point)))
-    assert [t.score_us for t in history] == best
+    return [trial.point in best for trial in history]
+
+
+@every_strategy
+def test_a_warm_start_takes_turns_with_the_strategy(name: str) -> None:
+    """And goes on while the best of the earlier studies are better here, too."""
+    warm = warm_points(name, 1)
+    assert warm[:2] == [True, False]
+    assert sum(warm[:4]) >= 2
+
+
+@every_strategy
+def test_a_warm_start_that_misleads_ends_at_once(name: str) -> None:
+    warm = warm_points(name, -1)
+    assert warm[0]
+    assert not any(warm[2:])
+
+
+def test_no_two_warm_start_points_are_neighbours() -> None:
+    feasible = spaces(BOWL)
+    points = sorted(feasible["t0"].points, key=bowl)[:200]
+    found = WarmStartPoints.of(feasible, [("t0", point, bowl(point)) for point in points])._points
+    assert 2 <= len(found) <= WarmStartPoints.COUNT
+    for i, (_, one) in enumerate(found):
+        assert all((one != other).sum() > 1 for _, other in found[:i])
+
+
+def test_points_that_are_closed_are_not_proposed() -> None:
+    field = spaces(SMALL)
+    history = searched(make_strategy("evo", field, 0), 5)
+    closed = [Proposal(trial.template, trial.point) for trial in history]
+    strange = [Proposal("gone", {"a": 1}), Proposal("t0", {"bm": 17})]
+    later = searched(STRATEGIES["evo"](field, 1, closed=[*closed, *strange]), 100)
+    assert len(later) == 11 - 5
+    assert not {key(trial) for trial in later} & {key(trial) for trial in history}
 
 
 def test_unknown_names_are_refused() -> None:

@@ -6,14 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from landscape import LandscapeWorkers, new_study, spaces_of
+from landscape import PROBLEM, LandscapeWorkers, new_study, spaces_of
 
 from evo.errors import UnknownName, UsageError
 from evo.loop import search
-from evo.loop.stopping import LEAST_GAIN, STOPPING_PATIENCE, STOPPING_TRIALS, EarlyStopping
+from evo.loop.stopping import (
+    LEAST_GAIN,
+    STOPPING_ESTIMATES,
+    STOPPING_PATIENCE,
+    STOPPING_TRIALS,
+    EarlyStopping,
+)
 from evo.loop.warm_start import earlier_trials, warm_start_sources
 from evo.store import Store
-from evo.strategy import Strategy
+from evo.strategy.warm_points import WarmStartPoints
 from evo.study import Study
 
 
@@ -55,7 +61,21 @@ def test_auto_chooses_studies_that_know_something_of_these_templates(database: s
         asked = replace(new_study(), name="later", templates=known.templates)
         assert list(warm_start_sources(store, asked, ["auto"])) == [known.name]
         assert warm_start_sources(store, replace(asked, templates=("other",)), ["auto"]) == {}
-        assert warm_start_sources(store, asked, ()) == {}
+        assert list(warm_start_sources(store, asked, ())) == [known.name], "it is what nothing means"
+        assert warm_start_sources(store, asked, ["none"]) == {}
+
+
+def test_auto_prefers_measured_times_and_near_sizes(tmp_path: Path) -> None:
+    """Of studies that know enough."""
+    sizes = {"near": 1024, "far": 16384, "guessed": 256}
+    with Store(tmp_path / "evo.db") as store:
+        for name, length in sizes.items():
+            problem = replace(PROBLEM, sizes={**PROBLEM.sizes, "L": length})
+            device = "emulator" if name == "guessed" else "cuda:0"
+            study = store.create(replace(new_study(name), problem=problem, device=device))
+            search(replace(study, strategy="random"), store, spaces_of(tmp_path), LandscapeWorkers())
+        found = warm_start_sources(store, replace(new_study("later"), device="cuda:0"), ())
+        assert list(found) == ["near", "far", "guessed"]
 
 
 def test_a_warm_start_from_a_study_that_does_not_exist_or_fit_is_refused(database: str) -> None:
@@ -71,7 +91,7 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
     with Store(database) as store:
         known = first(store)
         rows = sorted((r for r in store.rows(known) if r.score_us), key=lambda r: r.score_us or 0.0)
-        best = [r.point for r in rows[: 2 * Strategy.WARM_START_POINTS]]
+        best = [r.point for r in rows[: 2 * WarmStartPoints.COUNT]]
         sources = warm_start_sources(store, known, [known.name])
         warm = replace(new_study(), name="warm", budget_s=8.0, warm_start=sources)
         result = search(store.create(warm), store, spaces_of(tmp_path), LandscapeWorkers())
@@ -88,6 +108,10 @@ def test_a_search_has_converged_when_nothing_is_expected_for_long() -> None:
     assert not stopping.reached(STOPPING_TRIALS - 1), "a model of few trials is not believed"
     stopping.add(LEAST_GAIN * 2)
     assert not stopping.reached(STOPPING_TRIALS)
+    estimates = EarlyStopping(estimated=True)
+    for _ in range(STOPPING_PATIENCE):
+        estimates.add(LEAST_GAIN * 2)
+    assert estimates.reached(STOPPING_ESTIMATES), "estimates tell less than times"
     for _ in range(2 * STOPPING_PATIENCE):
         stopping.add(None)
     assert not stopping.reached(STOPPING_TRIALS), "a strategy that does not say is never done"

@@ -40,7 +40,18 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         database = f"{folder}/evo.db"
         chosen = [word for name in names for word in ("--template", name)]
-        evo("search", "--study", STUDY, "--budget", asked.budget, *chosen, "--database", database)
+        evo(
+            "search",
+            "--warm-start",
+            "none",
+            "--study",
+            STUDY,
+            "--budget",
+            asked.budget,
+            *chosen,
+            "--database",
+            database,
+        )
         found = []
         for trial in best_trials(Path(database), names):
             evo("ablate", trial, "--out", folder, "--database", database)

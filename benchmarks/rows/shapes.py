@@ -63,7 +63,7 @@ def measured(shape: str, asked: argparse.Namespace, database: Path) -> dict[str,
     words = ["--shape", sizes, "--dtype", dtype, *(w for flag in flags for w in ("--flag", flag))]
     words += ["--database", str(database)]
     search = ["--study", "s", "--budget", asked.budget]
-    best = evo_json("search", task, *words, *search)[0]
+    best = evo_json("search", task, "--warm-start=none", *words, *search)[0]
     name = f"{best['study']}/{best['number']}"
     quick = ["--quick"] if asked.quick else []
     (sheet,) = evo_json("bench", task, *words, "--trial", name, "--rounds", str(asked.rounds), *quick)

@@ -41,7 +41,8 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(asked.runs):
             database = Path(folder) / f"{number}.db"
-            search = ("search", "--budget", "5m", "--study", "first", "--shape", asked.shape)
+            cold = ("--warm-start", "none", "--shape", asked.shape)
+            search = ("search", "--budget", "5m", "--study", "first", *cold)
             fresh.append(first_trial(database, search))
             resumed.append(first_trial(database, ("resume", "first")))
             yield {

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from benchmarks.search.methodology import Floats, RandomBaseline, Trajectory
 from benchmarks.search.recorded import Recorded, key_of, load
 from evo.strategy import Observation, Proposal, make_strategy
+from evo.trial import Point
 
 PLAIN = "tpe-plain"
 THEIRS = "kernel tuner "
@@ -60,13 +62,18 @@ class Ask:
     """What a replay asks of a strategy: the point that ends next, told what the earlier ones gave. There are
     no more points under way than are known, as in a search (`Proposals.may_propose`)."""
 
-    def __init__(self, name: str, space: Recorded, seed: int) -> None:
+    def __init__(self, name: str, space: Recorded, seed: int, earlier: Sequence[Observation] = ()) -> None:
         name, _, under_way = name.partition(UNDER_WAY)
-        self._strategy = make_strategy(name, {space.name: space.feasible}, seed)
+        self._strategy = make_strategy(name, {space.name: space.feasible}, seed, earlier)
         self._space = space
         self._told: list[Observation] = []
         self._hands = int(under_way or 1)
         self._under_way: deque[Proposal] = deque()
+
+    @property
+    def point(self) -> Point:
+        """The point that ends next."""
+        return self._under_way[0].point
 
     def next(self) -> tuple[Any, ...] | None:
         told, under_way = self._told, self._under_way

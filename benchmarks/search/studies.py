@@ -44,7 +44,16 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         database = asked.database or f"{folder}/evo.db"
         if not asked.database:
             for name in names:
-                evo("search", "attention", "--study", name, *STUDIES[name], "--database", database)
+                evo(
+                    "search",
+                    "attention",
+                    "--study",
+                    name,
+                    *STUDIES[name],
+                    "--warm-start=none",
+                    "--database",
+                    database,
+                )
         with Store(database, create=False) as store:
             studies = [summary(store, name) for name in names]
             cached = [bytes_in_cache(store, name, asked.compile) for name in names if asked.compile]

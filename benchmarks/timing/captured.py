@@ -55,7 +55,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         }
         winners: dict[str, dict[str, Any]] = {}
         for name, own in searches.items():
-            best = evo_json("search", "attention", "--study", name, *own, *words)[0]
+            best = evo_json("search", "attention", "--warm-start=none", "--study", name, *own, *words)[0]
             kept = ("template", "point", "kind", "median_us", "ranking")
             trial = f"{best['study']}/{best['number']}"
             winners[name] = {"trial": trial, **{key: best[key] for key in kept}}

@@ -24,7 +24,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         study, database = asked.study or "again", asked.database
         if asked.study is None:
             database = f"{folder}/evo.db"
-            evo("search", "--budget", "30s", "--study", study, "--database", database)
+            evo("search", "--warm-start=none", "--budget", "30s", "--study", study, "--database", database)
         found: list[dict[str, Any]] = []
         for _ in range(asked.times):
             found.append(summary(evo_json("confirm", study, "--top", "1", "--database", database)))

@@ -58,6 +58,7 @@ def search(
     strategy: str = "evo",
     seed: int = 0,
     warm_start: str | Sequence[str] | None = None,
+    until: str = "budget",
     rank: str = "worst",
     accept_unproven: bool = False,
     workers: int | None = None,
@@ -87,7 +88,7 @@ def search(
     problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
     asked = replace(
         _study_on(problem, (device, gpu, gpus, target, scheduler), parse_budget(budget, rate)),
-        **_chosen(strategy, seed, workers, smem_limit, rate),
+        **_chosen(strategy, seed, workers, smem_limit, rate, until),
         name=study or "",
         templates=_several(template),
         accept_unproven=accept_unproven,
@@ -100,9 +101,8 @@ def search(
     place = os.fspath(database)
     if text and (again := _gone_on(asked, place, tools, progress)):
         return again
-    return _begun(
-        _with_workers(asked), place, tools, scheduler, (_several(warm_start), screen(progress)), spare
-    )
+    given = _several(warm_start), screen(progress)
+    return _begun(_with_workers(asked), place, tools, scheduler, given, spare)
 
 
 def _begun(
@@ -161,10 +161,18 @@ def _study_on(
 
 
 def _chosen(
-    strategy: str, seed: int, workers: int | None, smem_limit: str | int | None, rate: float | None
+    strategy: str,
+    seed: int,
+    workers: int | None,
+    smem_limit: str | int | None,
+    rate: float | None,
+    until: str,
 ) -> dict[str, Any]:
     """Fields of a study whose values have limits."""
+    if until not in ("budget", "converged"):
+        raise UsageError(f"--until {until}: there is budget and converged", "evo search --help")
     return {
+        "until": until,
         "strategy": strategy,
         "rate": rate,
         "seed": whole("seed", seed, 0, LARGEST_SEED),

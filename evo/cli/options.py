@@ -275,10 +275,19 @@ WarmStartOption = Annotated[
     list[str] | None,
     typer.Option(
         "--warm-start",
-        metavar="STUDY|auto",
+        metavar="STUDY|auto|none",
         autocompletion=study_names,
         rich_help_panel=HOW,
-        help="Learn from another study (auto: those most like this one). May be repeated.",
+        help="Learn from another study (auto, as by default: those most like this one). May be repeated.",
+    ),
+]
+UntilOption = Annotated[
+    str,
+    typer.Option(
+        "--until",
+        metavar="budget|converged",
+        rich_help_panel=HOW,
+        help="With time left when it has converged: start again elsewhere, or end.",
     ),
 ]
 StrategyOption = Annotated[

@@ -40,6 +40,7 @@ from evo.cli.options import (
     TemplateOption,
     TemplatesOption,
     UnprovenOption,
+    UntilOption,
     WarmStartOption,
     WorkersOption,
     nvcc_or_environment,
@@ -70,6 +71,7 @@ def search(
     strategy: StrategyOption = "evo",
     seed: SeedOption = 0,
     warm_start: WarmStartOption = None,
+    until: UntilOption = "budget",
     rank: RankOption = "worst",
     accept_unproven: UnprovenOption = False,
     workers: WorkersOption = None,
@@ -252,7 +254,7 @@ def _conclude(found: Study, json: bool) -> None:
     from evo.report import duration
     from evo.report.confirmed import unconfirmed_lines
     from evo.report.leaderboard import leaderboard_records, leaderboards
-    from evo.report.overview import dead_parameters_text, failures_table
+    from evo.report.overview import dead_parameters_text, failures_table, starts_text
     from evo.report.screen import StderrScreen
 
     result = found.result
@@ -267,7 +269,7 @@ def _conclude(found: Study, json: bool) -> None:
         put(leaderboards(result.best, groups), "text")
     if result.failures:
         StderrScreen().table(failures_table(result.failures))
-    for line in dead_parameters_text(result.dead):
+    for line in [*dead_parameters_text(result.dead), *starts_text(result.starts)]:
         notice(line)
     notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")
     if result.stopped == "exhausted":

@@ -120,6 +120,11 @@ def is_gpu(device: str) -> bool:
     return device.startswith("cuda")
 
 
+def is_emulator(device: str) -> bool:
+    """Whether "emulator" or "emulator:1" means the emulator, whose times are estimates."""
+    return device.startswith("emulator")
+
+
 def part_for(device: str) -> Part:
     """What of a compiled kernel the device runs: a GPU the cubin, the emulator the PTX."""
     return "cubin" if is_gpu(device) else "ptx"

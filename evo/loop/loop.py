@@ -21,6 +21,7 @@ from evo.loop.history import History
 from evo.loop.progress import Meter, Phase, Progress
 from evo.loop.proposals import Proposals
 from evo.loop.spaces import SearchSpace
+from evo.loop.starts import Start, starts_of
 from evo.loop.stopping import STOPPING_PATIENCE, Clock, Interrupts, Stopped, interrupts
 from evo.loop.warm_start import earlier_trials
 from evo.store import Confirmation, Failure, LeaderboardRow, Store, TrialRow
@@ -87,6 +88,7 @@ class SearchResult:
     best: Sequence[LeaderboardRow]
     failures: Sequence[Failure]
     dead: Sequence[DeadParameter]
+    starts: Sequence[Start] = ()
     confirmation: Confirmation | None = None
 
 
@@ -99,8 +101,9 @@ def search(
     confirm_with: Callable[[float], ConfirmWorker] | None = None,
     patience: int = STOPPING_PATIENCE,
 ) -> SearchResult:
-    """Searches `study` until its budget is spent, its points are exhausted, its strategy expects nothing more
-    (see `EarlyStopping`), or a person interrupts it. Then it confirms the best trials with what
+    """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts it. When
+    its strategy expects nothing more (see `EarlyStopping`) it starts again elsewhere, or ends, as
+    `Study.starts_again` says. Then it confirms the best trials with what
     `confirm_with` makes of the seconds left: part of the budget is kept for that. `patience`: it has
     converged when its strategy expects nothing of so many proposals in a row.
 
@@ -171,11 +174,19 @@ class _Loop:
     def run(self, interrupted: Interrupts) -> Stopped:
         while True:
             stopped = self._why_stop(interrupted)
-            if stopped:
+            if stopped == "converged" and self._study.starts_again:
+                self._start_again()
+            elif stopped:
                 return self._finish(stopped)
             self._submit(interrupted)
             self._gather(TICK_S)
             self._ahead.look(self._clock.left_s)
+
+    def _start_again(self) -> None:
+        """With time left the search begins anew, elsewhere: see `Proposals.start_again`."""
+        self._study = self._store.start_again(self._study, self._next)
+        self._clock.study = self._study
+        self._proposals.start_again(self._next, self._under_way)
 
     def confirm(self, interrupted: Callable[[], bool]) -> Stopped | None:
         """Confirms the best trials within what is left of the budget; "interrupted" where a person did so."""
@@ -212,7 +223,8 @@ class _Loop:
         best = self._store.leaderboard(study=study.name, limit=10)
         dead = dead_parameters(self._rows.values())
         over = replace(self._progress("over"), study=study)
-        return SearchResult(study, stopped, over, best, failures, dead, self._confirmation)
+        starts = starts_of(self._rows, study.starts)
+        return SearchResult(study, stopped, over, best, failures, dead, starts, self._confirmation)
 
     def _why_stop(self, interrupted: Callable[[], bool]) -> Stopped | None:
         tried = len(self._rows)
@@ -221,7 +233,7 @@ class _Loop:
             "interrupted": interrupted(),
             "budget": self._clock.search_is_over,
             "exhausted": self._exhausted and not self._under_way,
-            "converged": self._proposals.early_stopping.reached(tried),
+            "converged": self._proposals.converged,
             "unrenderable": self._unrenderable >= UNRENDERABLE_IN_A_ROW,
             "hopeless": only_uncompilable and tried >= UNCOMPILABLE_TRIALS,
         }

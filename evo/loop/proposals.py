@@ -1,5 +1,8 @@
 """What to try next: the first points, then what the strategy proposes, in an order that can be repeated.
 
+When the strategy expects nothing more, the search may start again: a fresh strategy with another seed, which
+does not know what the earlier starts learnt, and does not try again what they tried.
+
 With one worker the sequence of points is a function of the seed and the results alone: the proposal for trial
 n is made when trials 0 to n - lookahead have ended, no earlier and no later, and the strategy learns of them
 in the order of their numbers. With more workers it learns of a trial as soon as that has ended.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from evo.device.open import is_emulator
 from evo.loop.first_points import FirstPoints, Key, key_of
 from evo.loop.stopping import EarlyStopping
 from evo.space import FeasibleSet
@@ -32,9 +36,16 @@ class Proposals:
         self.ordered = study.workers == 1
         self.first_points = True
         """Whether the last proposal came before the strategy was asked."""
-        self.early_stopping = EarlyStopping(patience)
+        self._study, self._spaces, self._patience = study, spaces, patience
         self._lookahead = study.lookahead
+        self._first = 0
+        """The first trial of the present start."""
+        self._before: set[int] = set()
+        """The trials of the starts before it."""
         self._strategy = make_strategy(study.strategy, spaces, study.seed, earlier)
+        self._early_stopping = self._stopping()
+        self._starts = list(study.starts)
+        """The first trials of the starts that are to come."""
         self._first_points = FirstPoints(spaces)
         self._rows = rows
         self._history: list[Observation] = []
@@ -42,16 +53,38 @@ class Proposals:
         self._tried: set[Key] = set()
         """What was proposed so far; with one worker, for the numbers before the next one."""
         if not self.ordered:
-            self._history = [_observation(row) for row in rows.values()]
+            if self._starts:
+                self.start_again(self._starts[-1], {})
+            self._history = [_observation(row) for n, row in rows.items() if n not in self._before]
             self._tried = {key_of(_proposal(row)) for row in rows.values()}
 
     def repeat(self, number: int) -> None:
         """Takes in that trial `number` is known from an earlier run."""
         self._tried.add(key_of(_proposal(self._rows[number])))
 
+    @property
+    def converged(self) -> bool:
+        """Whether the present start expects nothing more."""
+        return self._early_stopping.reached(len(self._rows) - len(self._before))
+
+    def start_again(self, first: int, under_way: Mapping[int, Proposal]) -> None:
+        """Begins another start with trial `first`. `under_way`: proposals by number, of earlier ones."""
+        self._starts = [start for start in self._starts if start > first]
+        earlier = {n: _proposal(row) for n, row in self._rows.items() if n < first}
+        earlier |= {n: proposal for n, proposal in under_way.items() if n < first}
+        self._first, self._before = first, set(earlier)
+        study, closed = self._study, [earlier[n] for n in sorted(earlier)]
+        self._strategy = make_strategy(study.strategy, self._spaces, study.seed + first, (), closed)
+        self._early_stopping = self._stopping()
+        if not self.ordered:
+            self._history = []
+
+    def _stopping(self) -> EarlyStopping:
+        return EarlyStopping(self._patience, estimated=is_emulator(self._study.device))
+
     def observe(self, row: TrialRow) -> None:
         """Takes in a trial that has ended."""
-        if not self.ordered:
+        if not self.ordered and row.number not in self._before:
             self._history.append(_observation(row))
 
     def may_propose(self, number: int, under_way: int, capacity: int) -> bool:
@@ -69,6 +102,8 @@ class Proposals:
 
     def propose(self, number: int, under_way: Mapping[int, Proposal]) -> Proposal | None:
         """What to try as trial `number`; None where every feasible point was tried."""
+        while self._starts and self._starts[0] <= number:  # begun by an earlier run
+            self.start_again(self._starts[0], under_way)
         if self.ordered:
             # trials that may have ended but are not in the history count as under way, as they did when this
             # was first asked
@@ -79,14 +114,15 @@ class Proposals:
         proposal = self._next_first_point()
         self.first_points = proposal is not None
         if proposal is None:
-            proposal = self._strategy.ask(self._history, pending, number)
-            self.early_stopping.add(self._strategy.expected_gain)
+            known = self._history[self._first :] if self.ordered else self._history
+            proposal = self._strategy.ask(known, pending, number)
+            self._early_stopping.add(self._strategy.expected_gain)
         if proposal is not None:
             self._tried.add(key_of(proposal))
         return proposal
 
     def _next_first_point(self) -> Proposal | None:
-        return self._first_points.next(self._history, self._tried)
+        return None if self._first else self._first_points.next(self._history, self._tried)
 
     def _all_ended(self, number: int) -> bool:
         """Whether trials 0 to `number` have ended; adds those of them that the strategy does not know."""

@@ -20,22 +20,30 @@ STOPPING_PATIENCE = 100
 STOPPING_TRIALS = 1000
 """With fewer trials a model of the space is not trusted: less than a minute on a GPU. With 400 a search of
 one template ended after 21 s of three minutes, and of five templates the model knows less."""
+LEAST_ESTIMATED_GAIN = 1e-2
+"""The same for estimates of the emulator. Where they are nearly equal they tell less: the kernel with the
+lowest one was 11 % slower on an H200 than the study's fastest (benchmarks/results/estimate-h200.json)."""
+STOPPING_ESTIMATES = 300
+"""So many trials are enough where times are estimates: more of them sort kernels that only a GPU can sort."""
 
 
 class EarlyStopping:
-    """Whether the strategy expects nothing more that could be measured: of `patience` proposals in a row."""
+    """Whether the strategy expects nothing more that could be measured: of `patience` proposals in a row.
+    `estimated`: times are the emulator's estimates, which tell less."""
 
-    def __init__(self, patience: int = STOPPING_PATIENCE) -> None:
+    def __init__(self, patience: int = STOPPING_PATIENCE, estimated: bool = False) -> None:
         self._patience = patience
+        self._least_gain = LEAST_ESTIMATED_GAIN if estimated else LEAST_GAIN
+        self._trials = STOPPING_ESTIMATES if estimated else STOPPING_TRIALS
         self._in_a_row = 0
 
     def add(self, gain: float | None) -> None:
         """`gain`: by what part of the best time a proposal may improve it; None: the strategy does not
         say."""
-        self._in_a_row = self._in_a_row + 1 if gain is not None and gain < LEAST_GAIN else 0
+        self._in_a_row = self._in_a_row + 1 if gain is not None and gain < self._least_gain else 0
 
     def reached(self, trials: int) -> bool:
-        return trials >= STOPPING_TRIALS and self._in_a_row >= self._patience
+        return trials >= self._trials and self._in_a_row >= self._patience
 
 
 class Clock:

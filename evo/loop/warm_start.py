@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from evo.device.open import is_gpu
 from evo.errors import UsageError
 from evo.store import Store
 from evo.strategy import Observation
 from evo.study import Study
+from evo.trial import Problem
 
 AUTO = "auto"
+NONE = "none"
 AUTO_STUDIES = 3
 """So many studies `auto` chooses."""
 LEAST_CORRECT = 20
@@ -18,15 +22,17 @@ LEAST_CORRECT = 20
 
 def warm_start_sources(store: Store, study: Study, asked: Sequence[str]) -> dict[str, int]:
     """The studies that `study` is warm-started from: their names, and how many trials each has now. `asked`:
-    names of studies, or `auto` for the most similar ones.
+    names of studies, `auto` for the most similar ones (which is what nothing means), or `none`.
 
     UnknownName where there is no such study, UsageError where it is of another task."""
+    if NONE in asked:
+        return {}
     chosen = {name: store.study(name) for name in asked if name != AUTO}
     for other in chosen.values():
         if other.problem.task != study.problem.task:
             hint = f"it searches {other.problem.task}, not {study.problem.task}"
             raise UsageError(f"study {other.name} knows nothing of this task", hint)
-    if AUTO in asked:
+    if AUTO in asked or not asked:
         chosen |= {other.name: other for other in _most_similar(store, study)}
     return {name: sum(store.count(other).values()) for name, other in chosen.items()}
 
@@ -46,8 +52,8 @@ def earlier_trials(store: Store, study: Study) -> list[Observation]:
 
 
 def _most_similar(store: Store, study: Study) -> list[Study]:
-    """Studies of the same task that share a template: the same problem first, then the same GPU, then the
-    newest."""
+    """Studies of the same task that share a template: the same problem first, then those with measured times,
+    then the same GPU, then the nearest sizes, then the newest."""
     others = [
         other
         for other in store.studies()
@@ -56,5 +62,22 @@ def _most_similar(store: Store, study: Study) -> list[Study]:
         and sum(n for outcome, n in store.count(other).items() if outcome in ("TIMED", "GREEN"))
         >= LEAST_CORRECT
     ]
-    others.sort(key=lambda o: (o.problem.key != study.problem.key, o.gpu != study.gpu, -o.id))
+    others.sort(
+        key=lambda o: (
+            o.problem.key != study.problem.key,
+            not is_gpu(o.device),
+            o.gpu != study.gpu,
+            _apart(o.problem, study.problem),
+            -o.id,
+        )
+    )
     return others[:AUTO_STUDIES]
+
+
+def _apart(one: Problem, other: Problem) -> float:
+    """How unlike two problems of a task are: doublings of their sizes, and one for another data type."""
+    sizes = sum(
+        abs(math.log2(max(1, one.sizes[name]) / max(1, other.sizes[name])))
+        for name in one.sizes.keys() & other.sizes.keys()
+    )
+    return sizes + (one.dtype != other.dtype)

@@ -20,6 +20,7 @@ from evo.report.words import (
     score_text,
     share_text,
     three_digits,
+    trust_text,
 )
 
 __all__ = [
@@ -54,4 +55,5 @@ __all__ = [
     "share_text",
     "spread_text",
     "three_digits",
+    "trust_text",
 ]

@@ -23,6 +23,7 @@ from evo.report import (
     ratio_text,
     score_text,
     spread_text,
+    trust_text,
 )
 from evo.trial import varies
 
@@ -74,6 +75,7 @@ def _leaderboard(rows: Sequence[LeaderboardRow], groups: Mapping[str, Groups]) -
     if first.median_us is None:
         called = estimates(first.problem, (row.template for row in rows))
         title += f" · times are {called} for {first.estimate_gpu}, not measurements"
+        title += f" · {trust_text(first.problem, (row.template for row in rows))}"
         columns += [Column("estimate", lambda r: score_text(None, r["estimate_us"]), right=True)]
     else:
         title += " · CONFIRMED" if first.kind == "confirmed" else " · not CONFIRMED"

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from evo.report import Column, Record, Table, duration
+from evo.report import Column, Record, Table, duration, score_text
 
 if TYPE_CHECKING:  # these bring SQLAlchemy and more, which a renderer does not need
     from evo.loop import DeadParameter
+    from evo.loop.starts import Start
     from evo.selftest.doctor import Finding
     from evo.space import FeasibleSet
     from evo.store import Failure
@@ -63,6 +64,19 @@ def dead_parameters_text(dead: Sequence[DeadParameter]) -> list[str]:
         "of trials that differ in it alone"
         for d in dead
     ]
+
+
+def starts_text(starts: Sequence[Start]) -> list[str]:
+    """A line for what each start of a search found; none where there was one start."""
+    if len(starts) < 2:
+        return []
+    lines = []
+    for number, start in enumerate(starts, 1):
+        found = "none correct"
+        if best := start.best:
+            found = f"best {score_text(best.median_us, best.estimate_us)} (trial {best.number})"
+        lines.append(f"start {number}: {start.trials} trials from trial {start.first}, {found}")
+    return lines
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from evo.device.emulator.fitted import is_fitted
+from evo.device.emulator.fitted import is_fitted, rank_correlation
 from evo.report.terminal import for_terminal
 from evo.trial import Point, Value
 
@@ -68,6 +68,17 @@ def estimates(problem: str, templates: Iterable[str]) -> str:
     """What the emulator's times of kernels of those templates are called, together."""
     known = all(is_fitted(problem.split(maxsplit=1)[0], template) for template in templates)
     return "estimates" if known else "guesses"
+
+
+def trust_text(problem: str, templates: Iterable[str]) -> str:
+    """How well the emulator's times order the kernels of each of those templates."""
+    task = problem.split(maxsplit=1)[0]
+    found = {name: rank_correlation(task, name) for name in dict.fromkeys(templates)}
+    known = [f"{name} {value:.2f}" for name, value in found.items() if value is not None]
+    if not known:
+        return "how well they order kernels was never measured"
+    unknown = ", not known of the others" if len(known) < len(found) else ""
+    return f"rank correlation with times on an H200: {', '.join(known)}{unknown}"
 
 
 def kernels_text(names: Sequence[str]) -> str:

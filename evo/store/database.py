@@ -205,6 +205,12 @@ class Store:
         """The medians of the baselines, as last measured beside a candidate."""
         self._update(study, baselines=dict(baselines_us))
 
+    def start_again(self, study: Study, first: int) -> Study:
+        """The study, which starts again elsewhere with trial `first`."""
+        starts = (*study.starts, first)
+        self._update(study, starts=list(starts))
+        return replace(study, starts=starts)
+
     def move(self, study: Study, folders: Sequence[str]) -> Study:
         """The study, which finds its task and templates in those folders from now on."""
         self._update(study, folders=list(folders))

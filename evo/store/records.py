@@ -172,6 +172,8 @@ def study_columns(study: Study) -> dict[str, Any]:
         "own_data": study.calls.label if study.calls else "",
         "folders": list(study.folders),
         "gpus": list(study.gpus),
+        "until": study.until,
+        "starts": list(study.starts),
         "warm_start": dict(study.warm_start),
         "versions": dict(study.versions),
         "baselines": dict(study.baselines_us),
@@ -188,6 +190,7 @@ def study_of(row: Mapping[str, Any]) -> Study:
         "calls": _calls_of(row["calls"]),
         "folders": tuple(row["folders"]),
         "gpus": tuple(row["gpus"]),
+        "starts": tuple(row["starts"]),
         "baselines_us": row["baselines"],
     }
     study = Study(**kept)

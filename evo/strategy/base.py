@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from evo.space import FeasibleSet
 from evo.strategy.candidates import Candidates, Positions
+from evo.strategy.warm_points import WarmStartPoints
 from evo.trial import Point
 
 
@@ -39,15 +39,16 @@ class Strategy(ABC):
     `spaces`: the feasible points by template. A subclass chooses the template (`_choose`; by default all are
     equally likely) and suggests a point of it (`_suggest`), which may be infeasible or known.
 
-    `earlier`: trials of other studies (another shape, another GPU). The best of them are tried first.
+    `closed`: points that are not proposed, and of which nothing is known.
+
+    `earlier`: trials of other studies (another shape, another GPU). The best of them are tried in turns with
+    the strategy's own points, as long as they are better than these.
     """
 
     name: ClassVar[str]
     SUGGESTIONS: ClassVar[int] = 2
     """How often a sampler is asked before its last suggestion is moved to the nearest open point."""
 
-    WARM_START_POINTS = 8
-    """So many of the best earlier trials are tried first."""
     RANDOM_TEMPLATE_EVERY = 20
     """One question in so many goes to a random template, so that no template is given up after a bad
     start."""
@@ -59,12 +60,20 @@ class Strategy(ABC):
     """By what part of the best time the last proposal is expected to improve on it; None: not known."""
 
     def __init__(
-        self, spaces: Mapping[str, FeasibleSet], seed: int, earlier: Sequence[Observation] = ()
+        self,
+        spaces: Mapping[str, FeasibleSet],
+        seed: int,
+        earlier: Sequence[Observation] = (),
+        closed: Sequence[Proposal] = (),
     ) -> None:
         self._spaces = spaces
+        self._closed = closed
         self._earlier = earlier
         self._seed = seed
         self._last: Observation | None = None
+        self._warm_start_points = WarmStartPoints.of(
+            spaces, [(t.template, t.point, t.score_us) for t in earlier if t.score_us is not None]
+        )
         self._pending: dict[int, tuple[Proposal, Positions | None]] = {}
         """What is under way, by identity: the proposal (so that it stays alive) and its positions."""
         self._reset()
@@ -94,10 +103,9 @@ class Strategy(ABC):
     def _next(
         self, with_open: list[Candidates], rng: np.random.Generator, number: int
     ) -> tuple[Candidates, Positions]:
-        for name, point in self._warm_start_points:
-            candidates = self._candidates[name]
-            if candidates.open_count and candidates.is_open(point):
-                return candidates, point
+        under_way = [(p.template, at) for p, at in self._pending.values() if at is not None]
+        if (warm := self._warm_start_points.next(self._candidates, under_way)) is not None:
+            return warm
         candidates = self._choose(with_open, rng, number)
         refused: list[Positions] = []
         for _ in range(self.SUGGESTIONS):
@@ -143,18 +151,6 @@ class Strategy(ABC):
     ) -> Positions | None:
         """The point to try; None: any. `refused`: suggestions for this question that were not open."""
 
-    @cached_property
-    def _warm_start_points(self) -> list[tuple[str, Positions]]:
-        """The best of the earlier trials that are feasible here, with their templates."""
-        known = {name: Candidates(name, feasible) for name, feasible in self._spaces.items()}
-        for trial in self._earlier:
-            if trial.template in known and trial.score_us is not None:
-                known[trial.template].observe(trial.point, trial.score_us, feasible_only=True)
-        count = self.WARM_START_POINTS
-        best = [(score, name, point) for name, c in known.items() for score, point in c.best(count)]
-        best.sort(key=lambda entry: (entry[0], entry[1], entry[2].tolist()))
-        return [(name, point) for _, name, point in best[:count]]
-
     def _update(self, history: Sequence[Observation]) -> None:
         """Takes in the new observations. `history` only ever grows; a different one is read from its
         start."""
@@ -164,11 +160,17 @@ class Strategy(ABC):
             self._reset()
         for trial in history[self._observed :]:
             if trial.template in self._candidates:
-                self._candidates[trial.template].observe(trial.point, trial.score_us)
+                at = self._candidates[trial.template].observe(trial.point, trial.score_us)
+                if at is not None:
+                    self._warm_start_points.observe(trial.template, at, trial.score_us)
             self._observed += 1
             self._last = trial
 
     def _reset(self) -> None:
         self._candidates = {name: Candidates(name, feasible) for name, feasible in self._spaces.items()}
+        for proposal in self._closed:
+            if proposal.template in self._candidates:
+                self._candidates[proposal.template].close(proposal.point)
+        self._warm_start_points.reset()
         self._observed = 0
         self._last = None

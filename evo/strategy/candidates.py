@@ -72,9 +72,9 @@ class Candidates:
 
     # ---- trials
 
-    def observe(self, point: Point, score_us: float | None, feasible_only: bool = False) -> None:
-        """Takes in a finished trial. A point that the space does not know is ignored: the template has
-        changed."""
+    def observe(self, point: Point, score_us: float | None, feasible_only: bool = False) -> Positions | None:
+        """Takes in a finished trial, and returns its positions. A point that the space does not know is
+        ignored (None): the template has changed."""
         positions = self.locate(point)
         if positions is not None and (not feasible_only or self._allows(positions)):
             rank = self._rank(positions)
@@ -87,6 +87,14 @@ class Candidates:
             if score_us is not None:
                 insort(self._best, (score_us, len(self.scores) - 1))
                 del self._best[self.ELITES :]
+        return positions
+
+    def close(self, point: Point) -> None:
+        """Closes a point of which nothing is known. One that the space does not know is ignored."""
+        positions = self.locate(point)
+        if positions is not None:
+            rank = self._rank(positions)
+            self._close(rank, self._row(rank))
 
     @property
     def trials(self) -> list[FrozenTrial]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from evo.errors import UnknownName
 from evo.space import FeasibleSet
-from evo.strategy.base import Observation, Strategy
+from evo.strategy.base import Observation, Proposal, Strategy
 from evo.strategy.evolution import Evo
 from evo.strategy.nsga2 import Nsga2
 from evo.strategy.random import Random
@@ -17,10 +17,14 @@ STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Evo, Tpe, Nsga2, Ra
 
 
 def make_strategy(
-    name: str, spaces: Mapping[str, FeasibleSet], seed: int, earlier: Sequence[Observation] = ()
+    name: str,
+    spaces: Mapping[str, FeasibleSet],
+    seed: int,
+    earlier: Sequence[Observation] = (),
+    closed: Sequence[Proposal] = (),
 ) -> Strategy:
     """The strategy `name` over the feasible points of each template. `earlier`: trials of other studies, for
-    a warm start. UnknownName if there is no such strategy."""
+    a warm start; `closed`: points that it does not propose. UnknownName if there is no such strategy."""
     if name not in STRATEGIES:
         raise UnknownName.among("strategy", name, list(STRATEGIES))
-    return STRATEGIES[name](spaces, seed, earlier)
+    return STRATEGIES[name](spaces, seed, earlier, closed)

@@ -53,8 +53,8 @@ class Evo(Strategy):
     def _earlier_expectation(
         self, template: str, candidates: Candidates
     ) -> tuple[Callable[[Points], Floats], ...]:
-        """What earlier studies would expect of points, as a feature. How much it is worth follows from the
-        trials of this study."""
+        """What earlier studies would expect of points, as a feature. How much it is worth, if anything,
+        follows from the trials of this study (`predicts`)."""
         earlier = Candidates(template, candidates.feasible)
         for trial in self._earlier:
             if trial.template == template:

@@ -44,6 +44,8 @@ class Features:
                 labels.append(True)
                 plain.append(not parameter.ordered)
         others = len(self._others(feasible.indices[:1]))
+        self.extra = slice(len(self._tables), len(self._tables) + len(extra))
+        """Which columns are the extra ones."""
         self.levels: list[Floats | None] = [np.unique(table) for _, table in self._tables]
         """The values that each column has, ascending; None: any."""
         self.levels += [None] * others

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,9 @@ POOL_POINTS = 1024
 """Points of a pool; with twice as many a search took as many trials."""
 SLOW_QUANTILE = 0.8
 """Trials slower than this quantile count as if they were at it: how slow the slow ones are says little."""
+LEAST_CORRELATION = 0.3
+"""What earlier studies expect counts only while it orders the trials of this one at least so well. When it
+always counted, a search that was misled was 11 % off the best at 50 trials, and a cold one 6 %."""
 
 
 class TrainingSet:
@@ -54,11 +56,13 @@ class Model:
     ) -> None:
         self.milestone = training.milestone
         self._features = features
-        self._columns = np.ones(len(features.labels), bool) if smooth else features.plain
+        known = features(np.asarray([candidates.tried[i] for i in training.used]))
+        self._columns = np.ones(len(features.labels), bool) if smooth else features.plain.copy()
+        self._columns[features.extra] = predicts(known[:, features.extra].sum(axis=1), training.scores)
         levels = [levels for levels, used in zip(features.levels, self._columns, strict=True) if used]
         self._scores = training.scores
         """Of the process's points: infinite where a trial failed, nan where it is under way."""
-        x = self._features_of([candidates.tried[i] for i in training.used])
+        x = known[:, self._columns]
         fitted = representative(training.scores, FITTED_TRIALS, FITTED_TRIALS // 2)
         self._process = GaussianProcess(features.labels[self._columns], levels, smooth)
         self._process.fit(x[fitted], targets(training.scores)[fitted])
@@ -128,8 +132,14 @@ class Model:
         self._features.keep(point, self._pool_features[number])
         return point
 
-    def _features_of(self, points: Sequence[Positions] | Positions) -> Floats:
-        return self._features(np.asarray(points))[:, self._columns]
+
+def predicts(expected: Floats, scores: Floats) -> bool:
+    """Whether what earlier studies `expected` of trials (n,) orders their `scores` (n,), of which some are
+    infinite, well enough to be believed (Spearman's rank correlation)."""
+    if not np.ptp(expected) or not np.ptp(targets(scores)):
+        return False
+    one, other = (np.argsort(np.argsort(values, kind="stable")) for values in (expected, scores))
+    return float(np.corrcoef(one, other)[0, 1]) >= LEAST_CORRELATION
 
 
 def targets(scores: Floats) -> Floats:

@@ -1,0 +1,79 @@
+"""How soon a search of a problem that is new comes within 2 % of the best, with and without earlier studies.
+
+    python benchmarks/run.py search/with_database --out benchmarks/results/with-database-h200.json
+
+The first shapes are searched one after the other into one database. Then each of the new shapes is searched
+with that database and without, three seeds each. As by default that is 2 + 12 searches of 40 s: about 12
+minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import evo
+from evo.store import Store
+
+PROTOCOL = """searches by evo search of shapes that are new, with a database of other shapes and without;
+trials until one is within 2 % of the best time that any of the searches of the shape found"""
+GPU = True
+NEAR = 1.02
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--task", default="attention")
+    parser.add_argument("--first", default="1,8,512,64 2,16,1024,64", help="shapes of the database")
+    parser.add_argument("--later", default="1,8,768,64 2,12,512,64", help="shapes that are new")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--budget", default="40s")
+
+
+def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        known = Path(place) / "known.db"
+        for shape in asked.first.split():
+            scores_of(asked, known, shape, 0, "none")
+        for shape in asked.later.split():
+            scores: dict[str, list[list[float | None]]] = {"none": [], "auto": []}
+            for seed in range(asked.seeds):
+                for start, each in scores.items():
+                    database = Path(place) / f"{shape}-{seed}-{start}.db"
+                    if start == "auto":
+                        shutil.copy(known, database)
+                    each.append(scores_of(asked, database, shape, seed, start))
+            best = min(us for each in scores.values() for run in each for us in run if us is not None)
+            results[shape] = {"best_us": best} | {
+                start: median_to([first_within(run, NEAR * best) for run in each])
+                for start, each in scores.items()
+            }
+            yield results
+
+
+def scores_of(
+    asked: argparse.Namespace, database: Path, shape: str, seed: int, start: str
+) -> list[float | None]:
+    """The time of each trial of a search, in the order of their numbers; None where it is not correct."""
+    name = f"s{shape.replace(',', '-')}-{seed}"
+    words = ("--budget", asked.budget, "--seed", str(seed), "--warm-start", start, "--study", name)
+    evo("search", asked.task, "--shape", shape, *words, "--database", str(database))
+    with Store(database) as store:
+        rows = sorted(store.rows(store.study(name)), key=lambda row: row.number)
+    return [row.score_us for row in rows]
+
+
+def first_within(scores: list[float | None], goal: float) -> int | None:
+    """The number of the first trial that is as fast as `goal`, from 1; None where none is."""
+    return next((n for n, us in enumerate(scores, 1) if us is not None and us <= goal), None)
+
+
+def median_to(trials: list[int | None]) -> dict[str, Any]:
+    """All, and their median; None where half of the searches never got there."""
+    median = statistics.median([float("inf") if n is None else n for n in trials])
+    return {"trials": trials, "median": None if median == float("inf") else median}
