@@ -53,9 +53,12 @@ def test_the_parameters_are_the_options() -> None:
     def names(function: object) -> set[str]:
         return set(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
-    assert names(evo.search) - {"progress", "spare"} == names(commands.search) - {"context", "json"}
+    assert names(evo.search) - {"progress", "spare"} == names(commands.search) - {
+        *("context", "json"),
+        "slurm",  # `scheduler` takes the file, too
+    }
     resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
-    assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study"}
+    assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study", "slurm"}
 
 
 def test_what_a_study_ranks_by_reaches_what_times() -> None:

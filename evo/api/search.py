@@ -77,9 +77,9 @@ def search(
     """Searches for the fastest correct kernel of `task`; the study with what was found.
 
     `task`: a name, the folder that has its task.py, or a Task (its `study` goes on, where there is one). All
-    other names are those of the options of `evo search`, which its --help explains. `budget`: "90m", seconds,
-    or "$7" at `rate` dollars an hour. `shape`: "1,8,512", numbers in that order, or a mapping by name.
-    `flag`: a mapping, or "NAME=VALUE" texts. `spare`: a process that becomes the first evaluator.
+    other names are those of options of `evo search`; `scheduler` takes the file of --slurm, too. `budget`:
+    "90m", seconds, or "$7" at `rate` dollars an hour. `shape`: "1,8,512", numbers in that order, or a mapping
+    by name. `flag`: a mapping, or "NAME=VALUE" texts. `spare`: a process that becomes the first evaluator.
 
     Ctrl-C (a notebook's interrupt) ends the search, keeps every trial and gives the study; a second one is a
     KeyboardInterrupt. Raises EvoErrors: UsageError for what cannot be, MachineError for what this machine
