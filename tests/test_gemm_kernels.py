@@ -7,7 +7,7 @@ Golden renders live in tests/golden/; after an intended change write them anew w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import pytest
 
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
+from evo.device.driver import gpu_names
+from evo.device.open import real_gpu
 from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import Limits, target
@@ -168,29 +170,43 @@ def test_many_points_compile_within_their_models(key: tuple[str, str], compiler:
             check_compiled(TEMPLATES[key], arch, compiler, problem, 6)
 
 
+def check_green(
+    template: Template, device: str, limits: Limits, problems: Iterable[Problem], count: int
+) -> None:
+    """The first point of each problem and `count` drawn ones, through the whole gate."""
+    rng = np.random.default_rng(11)
+    spec = EvaluatorSpec(template.task.name, device, limits.gpu, limits, default_folder())
+    evaluator = spec.build()
+    try:
+        for problem in problems:
+            feasible = template.space.feasible(limits, problem)
+            first = template.space.default_for(problem, limits)
+            for seed, point in enumerate([first, *(feasible.sample(rng) for _ in range(count))]):
+                try:
+                    evaluator.gate(template.candidate(point, problem), seed, thorough=False)
+                except CandidateError as error:
+                    where = f"{problem.key} {dict(point)} at {error.where}"
+                    pytest.fail(f"{error.outcome} {error.reason}: {error.detail}; {where}")
+    finally:
+        evaluator.close()
+
+
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
 def test_many_points_are_green(key: tuple[str, str]) -> None:
-    """Drawn points of small problems of each kind, through the whole gate."""
-    template, limits, rng = TEMPLATES[key], Limits.of(target("sm_90a")), np.random.default_rng(11)
-    spec = EvaluatorSpec(key[0], "emulator", limits.gpu, limits, default_folder())
-    evaluator = spec.build()
-    try:
-        for problem in problems_of(template):
-            small = problem.replace(
-                **{n: min(problem[n], most) for n, most in SMALL.items() if n in problem.sizes}
-            )
-            feasible = template.space.feasible(limits, small)
-            for seed in range(6):
-                point = feasible.sample(rng)
-                try:
-                    evaluator.gate(template.candidate(point, small), seed, thorough=False)
-                except CandidateError as error:
-                    where = f"{small.key} {dict(point)} at {error.where}"
-                    pytest.fail(f"{error.outcome} {error.reason}: {error.detail}; {where}")
-    finally:
-        evaluator.close()
+    template, sizes = TEMPLATES[key], set(TEMPLATES[key].task.sizes) & set(SMALL)
+    small = [p.replace(**{n: min(p[n], SMALL[n]) for n in sizes}) for p in problems_of(template)]
+    check_green(template, "emulator", Limits.of(target("sm_90a")), small, 6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
+@pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
+def test_points_are_green_on_a_gpu(key: tuple[str, str]) -> None:
+    """Problems in full: about half a minute a template."""
+    template = TEMPLATES[key]
+    check_green(template, "cuda:0", Limits.of(real_gpu("cuda:0")), problems_of(template), 3)
 
 
 SMALL = {"M": 96, "N": 160, "K": 1024}

@@ -91,8 +91,9 @@ def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
 
 
 def tiles(p: Any, problem: Problem) -> tuple[int, ...]:
-    """The columns of a CTA, and a step of K."""
-    return (int(p.columns * p.side_warps), int(step(p, problem)))
+    """The columns of a CTA, or so much that the gate's longest small K, nine tiles, is more than a step.
+    With a tile as long as a step M and N would be as large, and a warp computes but a few sums at once."""
+    return (int(max(p.columns * p.side_warps, min(128, step(p, problem) // 8), 2)),)
 
 
 def supports(problem: Problem) -> str | None:

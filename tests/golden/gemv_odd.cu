@@ -377,6 +377,14 @@ struct Chunk {
         bits = __ldg(reinterpret_cast<const Type*>(from));
     }
 
+    // The compiler may not keep its elements as floats from before this point: they are twice the registers.
+    __device__ __forceinline__ void keep_packed() {
+        if constexpr (kBytes == 2) asm volatile("" : "+h"(bits));
+        else if constexpr (kBytes == 4) asm volatile("" : "+r"(bits));
+        else if constexpr (kBytes == 8) asm volatile("" : "+r"(bits.x), "+r"(bits.y));
+        else asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
+    }
+
     __device__ __forceinline__ u32 word(int i) const {
         if constexpr (kBytes <= 4) return bits;
         else if constexpr (kBytes == 8) return i ? bits.y : bits.x;
@@ -420,13 +428,13 @@ struct Chunks {
 template <class Operation, int kWidth>
 using Columns = Chunks<typename Operation::Element, kWidth, Operation::kStreams>;
 
-// Of `row`, from `column` on.
+// Of `row`, from `column + more` on. Where only `more`, a constant, differs, one address serves many chunks.
 template <int kWidth, class Operation>
 __device__ __forceinline__ void load_chunks(Columns<Operation, kWidth>& to, const Operation& operation, long long row,
-                                            int column) {
+                                            int column, int more = 0) {
 #pragma unroll
     for (int i = 0; i < Operation::kStreams; ++i)
-        to.of[i].template load<Operation::kLoads>(operation.source(i, row) + column);
+        to.of[i].template load<Operation::kLoads>(operation.source(i, row) + column + more);
 }
 
 }  // namespace evo
