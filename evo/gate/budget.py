@@ -20,10 +20,10 @@ SMALL_INSTRUCTIONS = 4e7
 run under fewer schedules or are left out; but half of each class runs all the same."""
 CLASSES_INSTRUCTIONS = 2e8
 """What they may have cost before a case of the first half of a class. Past that the kernel is UNPROVEN."""
-MATRIX_FLOP = 200
-"""Operations of matrix instructions that take as long to emulate as another instruction (measured: 100 of
-wgmma, 350 of mma.sync). They count in what the study's own problem costs: a product of matrices has few other
-instructions."""
+MATRIX_FLOP = 100
+"""Operations of wgmma that take as long to emulate as another instruction (measured; of mma.sync 350 do).
+They count in what the study's own problem costs: a product of matrices has few other instructions, and
+computing what is right takes about as long again."""
 OWN_INSTRUCTIONS = 1.2e7
 """What the study's own problem may cost with plain inputs, and with each recorded call (about 0.3 s of one
 core). One independent piece of it runs if it costs more."""
