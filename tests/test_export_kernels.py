@@ -184,6 +184,7 @@ def test_what_is_no_call_is_an_error(
         package.attention(q[:, :, :0], k[:, :, :0], v[:, :, :0])
 
 
+@pytest.mark.slow
 def test_torch_compiles_it_as_one_node(package: Any) -> None:
     torch._dynamo.reset()
     run_ = torch.compile(

@@ -125,3 +125,13 @@ def test_studies_that_share_code_are_a_portfolio(evo: Evo, tmp_path: Path) -> No
     first, second = one.err.splitlines()
     assert "short/2, regret 1.100" in first or "long/1, regret 1.100" in first
     assert "regret 1.000" in second
+
+
+def test_a_champion_that_does_not_compile_is_named(evo: Evo, tmp_path: Path) -> None:
+    champion = kept(tmp_path / "kernels", "flash_mma", TASK.problem("1,8,256,64"), "sm_90a", 3.0)
+    champion.path.write_text(champion.source.replace("__global__", "__globule__"))
+    said = evo(
+        "export", "attention", "--to", "made", "--kernels", "kernels", "--cache", str(default_folder())
+    )
+    assert said.code == 2
+    assert f"{champion.name} does not compile for sm_90a" in said.err

@@ -145,8 +145,8 @@ def bundle_of(
     folders: Sequence[Path] = (),
     module: str = "",
 ) -> Bundle:
-    """The bundle of champions of one task. NothingFound without any; an EvoError where one does not compile
-    for its own architecture, or its template is gone."""
+    """The bundle of champions of one task. NothingFound without any; UsageError where one does not compile
+    for its own architecture, UnknownName where its template is gone."""
     if not chosen:
         hint = "search, confirm, and `evo promote` the best"
         raise NothingFound(f"there is no kernel of {task.name} to export", hint)
@@ -179,7 +179,11 @@ def _exported(champion: Champion, task: Task, compiler: Compiler, folders: Seque
 def _binaries(champion: Champion, template: Template, compiler: Compiler) -> dict[str, Binary]:
     """By architecture; its own must compile."""
     entry = str(champion.record["entry"])
-    found = {champion.arch: compiler.compile(champion.source, entry, champion.arch)}
+    try:
+        found = {champion.arch: compiler.compile(champion.source, entry, champion.arch)}
+    except Uncompilable as error:
+        why = f"{champion.name} does not compile for {champion.arch}: {error.reason}"
+        raise UsageError(why, "search again, and promote what is found") from error
     if champion.arch.endswith("a"):
         return found
     needs = max(arch_number(template.needs), CLUSTERS if math.prod(champion.launch.cluster) > 1 else (0, 0))
