@@ -23,8 +23,8 @@ from evo.trial import LaunchConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-COST_US = 35
-"""What a call costs the host without the table, measured on a CPU without the driver's part (benchmark
+COST_US = 16
+"""What reading the arguments of a call takes without the table, which the launch adds to (benchmark
 leaving/host_cost)."""
 _log = logging.getLogger("evo.kernel")
 
@@ -88,7 +88,7 @@ class KnownCalls:
             table = table_of(build_table_library(self._cache), self._names)
             table.drive(*driver_addresses())
         except (MachineError, ImportError, OSError, RuntimeError) as error:
-            _log.warning("a call costs the host about %d µs more: %s", COST_US, error)
+            _log.warning("a call costs the host at least %d µs more: %s", COST_US, error)
             return
         self._table, self.call = table, table.call
 
