@@ -78,7 +78,7 @@ def trust_text(problem: str, templates: Iterable[str]) -> str:
     if not known:
         return "how well they order kernels was never measured"
     unknown = ", not known of the others" if len(known) < len(found) else ""
-    return f"rank correlation with times on an H200: {', '.join(known)}{unknown}"
+    return f"rank correlation with measured times: {', '.join(known)}{unknown}"
 
 
 def kernels_text(names: Sequence[str]) -> str:
