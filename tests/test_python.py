@@ -17,6 +17,7 @@ import torch
 from command import ROOT
 
 import evo
+from evo.api.shapes import search_shapes
 from evo.cli import search as commands
 from evo.errors import NothingFound, UnknownName, UsageError
 from evo.evaluate import EvaluatorSpec
@@ -53,10 +54,12 @@ def test_the_parameters_are_the_options() -> None:
     def names(function: object) -> set[str]:
         return set(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
-    assert names(evo.search) - {"progress", "spare"} == names(commands.search) - {
+    several = {"shapes", "portfolio"}  # problems, which are no study
+    assert names(evo.search) - {"progress", "spare"} == names(commands.search) - several - {
         *("context", "json"),
         "slurm",  # `scheduler` takes the file, too
     }
+    assert several <= names(search_shapes)
     resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
     assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study", "slurm"}
 

@@ -60,11 +60,11 @@ def begin(
 ) -> SearchResult:
     """The first search of a study; only when the machine has what it needs is it in the store. `spare`: a
     process that becomes the first evaluator. `elsewhere`: other machines that evaluate."""
-    with elsewhere.workers(setup) if elsewhere else _pool(setup, spare) as pool:
+    with elsewhere.workers(setup) if elsewhere else pool_of(setup, spare) as pool:
         spaces = _search_spaces(setup, screen)
         with open_store(database, screen, create=True) as store:
-            created = _created(store, setup.study, spaces, warm_start)
-            return _run(replace(setup, study=created), store, spaces, pool, screen)
+            study = created(store, setup.study, spaces, warm_start)
+            return _run(replace(setup, study=study), store, spaces, pool, screen)
 
 
 def go_on(
@@ -77,12 +77,12 @@ def go_on(
     """A further search of a study that is in the store."""
     with (
         open_store(database, screen) as store,
-        elsewhere.workers(setup) if elsewhere else _pool(setup, spare) as pool,
+        elsewhere.workers(setup) if elsewhere else pool_of(setup, spare) as pool,
     ):
         return _run(setup, store, _search_spaces(setup, screen), pool, screen)
 
 
-def _pool(setup: Setup, spare: Spare | None) -> Pool:
+def pool_of(setup: Setup, spare: Spare | None) -> Pool:
     """The processes that evaluate. What the machine lacks is told here, before a study is made."""
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
@@ -101,7 +101,7 @@ def _compared(pool: GpuWorkers, study: Study, store: Store, screen: Screen) -> W
     return ComparedWorkers(pool, study, store, screen.notice)
 
 
-def _created(
+def created(
     store: Store, asked: Study, spaces: Mapping[str, SearchSpace], warm_start: Sequence[str]
 ) -> Study:
     """The study, now in the store: with a name, its templates, and the studies that it learns from."""

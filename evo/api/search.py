@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 LARGEST_SEED = 2**63 - 1
 MOST_WORKERS = 1024
+
+Where = tuple[str, str | None, str | None, str | None, str | None]
+"""What --device, --gpu, --gpus, --target and --scheduler say."""
 
 
 def search(
@@ -86,23 +89,23 @@ def search(
     lacks, NothingFound where no kernel is correct (the study has the reasons)."""
     loaded, folders, text = _found(task, task_folders(templates))
     problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())
-    asked = replace(
-        _study_on(problem, (device, gpu, gpus, target, scheduler), parse_budget(budget, rate)),
-        **_chosen(strategy, seed, workers, smem_limit, rate, until),
-        name=study or "",
-        templates=_several(template),
+    found = asked_for(
+        with_calls(loaded, problem, calls),
+        problem,
+        folders,
+        parse_budget(budget, rate),
+        where=(device, gpu, gpus, target, scheduler),
+        chosen=chosen(strategy, seed, workers, smem_limit, rate, until),
+        template=template,
+        rank=rank,
         accept_unproven=accept_unproven,
-        ranking=ranking_named(rank, with_calls(loaded, problem, calls)),
-        calls=calls,
-        folders=tuple(map(str, folders)),
-        given=text,
     )
+    asked = replace(found, name=study or "", calls=calls, given=text)
     tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
     place = os.fspath(database)
     if text and (again := _gone_on(asked, place, tools, progress)):
         return again
-    given = _several(warm_start), screen(progress)
-    return _begun(_with_workers(asked), place, tools, scheduler, given, spare)
+    return _begun(asked, place, tools, scheduler, (_several(warm_start), screen(progress)), spare)
 
 
 def _begun(
@@ -114,12 +117,37 @@ def _begun(
     spare: Spare | None,
 ) -> Study:
     """The study, which was searched here or by the workers at a scheduler."""
+    asked = _with_workers(asked)
     if scheduler is None:
         result = begin(Setup.of(asked, *tools), database, *given, spare)
     else:
         with closing(Elsewhere(scheduler, given[1].notice)) as there:
             result = begin(there.setup(asked, *tools), database, *given, elsewhere=there)
     return Study(result.study.name, database, *tools, result)
+
+
+def asked_for(
+    task: Task,
+    problem: Problem,
+    folders: Sequence[Path],
+    budget_s: float,
+    *,
+    where: Where,
+    chosen: Mapping[str, Any],
+    template: str | Sequence[str] | None,
+    rank: str,
+    accept_unproven: bool,
+) -> Record:
+    """The study of `problem` that a person asks for, without a name. `chosen`: as `chosen` makes
+    them; the others are as in `search`."""
+    return replace(
+        _study_on(problem, where, budget_s),
+        **chosen,
+        templates=_several(template),
+        accept_unproven=accept_unproven,
+        ranking=ranking_named(rank, task),
+        folders=tuple(map(str, folders)),
+    )
 
 
 def _gone_on(asked: Record, database: str, tools: tuple[Path, Path | None], progress: bool) -> Study | None:
@@ -150,17 +178,14 @@ def _devices(
     return chosen, named, stands_for.name
 
 
-def _study_on(
-    problem: Problem, where: tuple[str, str | None, str | None, str | None, str | None], budget_s: float
-) -> Record:
-    """A study of `problem`, without a name and as a study is by default. `where`: what --device, --gpu,
-    --gpus, --target and --scheduler say."""
+def _study_on(problem: Problem, where: Where, budget_s: float) -> Record:
+    """A study of `problem`, without a name and as a study is by default."""
     target, (device, gpus, gpu) = where[3], _devices(*where)
     wanted, versions = target or "", {"evo": __version__}
     return Record("", problem, device, gpu, (), budget_s, gpus=gpus, target=wanted, versions=versions)
 
 
-def _chosen(
+def chosen(
     strategy: str,
     seed: int,
     workers: int | None,

@@ -157,6 +157,19 @@ ShapeOption = Annotated[
     str | None,
     typer.Option("--shape", metavar="SIZES", rich_help_panel=WHAT, help="The sizes, or a problem's name."),
 ]
+ProblemsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shapes",
+        metavar="SIZES|NAME|FILE",
+        rich_help_panel=WHAT,
+        help="Several problems at once: sizes, a named set, or a file with a line for each. May be repeated.",
+    ),
+]
+PortfolioOption = Annotated[
+    int,
+    typer.Option(min=1, max=64, metavar="N", rich_help_panel=WHAT, help="Of --shapes: kernels to choose."),
+]
 FlagOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,8 @@ from evo.cli.options import (
     JsonOption,
     NvccOption,
     PlaceOption,
+    PortfolioOption,
+    ProblemsOption,
     RankOption,
     RateOption,
     SchedulerOption,
@@ -63,6 +65,8 @@ def search(
     rate: RateOption = None,
     study: StudyNameOption = None,
     shape: ShapeOption = None,
+    shapes: ProblemsOption = None,
+    portfolio: PortfolioOption = 8,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
     inputs: InputsOption = None,
@@ -98,11 +102,18 @@ def search(
       evo search attention --inputs calls.safetensors --budget 5m
       evo search rmsnorm --templates ~/kernels --budget 5m
       evo search --budget 90m --target sm_89 --smem-limit 48K --template flash_mma
+      evo search gemm --shapes square --budget 30m --portfolio 8
     """
     told = {name: value for name, value in locals().items() if name not in ("context", "json", "slurm")}
     from evo.api.search import search as run  # its parameters have the names of the options
 
     told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
+    if shapes:
+        if scheduler or slurm:
+            raise UsageError("a search for many problems runs on this machine", "leave out --scheduler")
+        _search_shapes(told, json)
+        return
+    del told["shapes"], told["portfolio"]
     told["scheduler"] = _place(scheduler, slurm)
     _conclude(run(**told, spare=context.obj), json)
 
@@ -247,6 +258,28 @@ def space(
         sys.stdout.write(as_json([space_record(name, feasible) for name, feasible in sets.items()]))
     else:
         put([space_table(name, feasible) for name, feasible in sets.items()], "text")
+
+
+def _search_shapes(told: dict[str, Any], json: bool) -> None:
+    """Searches for several problems; says which kernels serve them all, and what that costs."""
+    from evo.api.shapes import search_shapes
+    from evo.report import as_json
+    from evo.report.portfolio import portfolio_record, portfolio_tables
+
+    told.pop("scheduler")
+    if told.pop("shape") or told.pop("inputs"):
+        raise UsageError("--shapes names the problems", "leave out --shape and --inputs")
+    name, found = search_shapes(**told)
+    if form_of(json) == "json":
+        sys.stdout.write(as_json(portfolio_record(found)))
+    else:
+        put(portfolio_tables(found), "text")
+    if found.unserved:
+        notice(f"no correct kernel for {len(found.unserved)} problems: {', '.join(found.unserved[:3])}")
+    if found.interrupted:
+        notice(f"interrupted; go on with the same command and --study {name}")
+        raise typer.Exit(130)
+    notice(f"the same command with --study {name} and more --budget goes on")
 
 
 def _conclude(found: Study, json: bool) -> None:

@@ -100,12 +100,15 @@ def search(
     on_progress: Callable[[Progress], None] = lambda _: None,
     confirm_with: Callable[[float], ConfirmWorker] | None = None,
     patience: int = STOPPING_PATIENCE,
+    wanted: Sequence[Proposal] = (),
+    these_alone: bool = False,
 ) -> SearchResult:
     """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts it. When
     its strategy expects nothing more (see `EarlyStopping`) it starts again elsewhere, or ends, as
     `Study.starts_again` says. Then it confirms the best trials with what
     `confirm_with` makes of the seconds left: part of the budget is kept for that. `patience`: it has
-    converged when its strategy expects nothing of so many proposals in a row.
+    converged when its strategy expects nothing of so many proposals in a row. `wanted` points are tried
+    before all others; `these_alone`: and then it ends.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
@@ -119,7 +122,7 @@ def search(
         )
         status = "failed"
         try:
-            loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience)
+            loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience, wanted, these_alone)
             stopped = loop.run(interrupted)
             if confirm_with and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
@@ -134,7 +137,12 @@ def search(
     return loop.result(stopped)
 
 
-_STATUS: Mapping[str, str] = {"budget": "finished", "hopeless": "failed", "unrenderable": "failed"}
+_STATUS: Mapping[str, str] = {
+    "budget": "finished",
+    "tried": "finished",
+    "hopeless": "failed",
+    "unrenderable": "failed",
+}
 """What a study is called that ended so; otherwise what ended it."""
 
 
@@ -150,14 +158,18 @@ class _Loop:
         ahead: Ahead,
         on_progress: Callable[[Progress], None],
         patience: int,
+        wanted: Sequence[Proposal],
+        these_alone: bool,
     ) -> None:
-        study = clock.study
+        study, self._these_alone = clock.study, these_alone
         self._clock, self._study, self._ahead = clock, study, ahead
         self._store, self._spaces, self._workers, self._on_progress = store, spaces, workers, on_progress
         self._history = History(store.rows(study), self._stored)
         self._rows = self._history.rows
         feasible = {name: space.feasible for name, space in spaces.items()}
-        self._proposals = Proposals(study, feasible, self._rows, earlier_trials(store, study), patience)
+        self._proposals = Proposals(
+            study, feasible, self._rows, earlier_trials(store, study), patience, wanted
+        )
         self._next = 0
         self._exhausted = False
         self._unrenderable = 0
@@ -233,6 +245,7 @@ class _Loop:
             "interrupted": interrupted(),
             "budget": self._clock.search_is_over,
             "exhausted": self._exhausted and not self._under_way,
+            "tried": self._these_alone and self._proposals.wanted is None and not self._under_way,
             "converged": self._proposals.converged,
             "unrenderable": self._unrenderable >= UNRENDERABLE_IN_A_ROW,
             "hopeless": only_uncompilable and tried >= UNCOMPILABLE_TRIALS,
@@ -290,6 +303,8 @@ class _Loop:
             self._workers.submit(number, candidate)
 
     def _may_propose(self) -> bool:
+        if self._these_alone and self._proposals.wanted is None and self._next not in self._rows:
+            return False
         return self._proposals.may_propose(self._next, len(self._under_way), self._workers.capacity)
 
     def _copy_of(self, number: int, candidate: Candidate) -> Trial:

@@ -23,7 +23,8 @@ from evo.study import Study
 
 class Proposals:
     """The proposals of one run of a search. `rows`: all trials by number, which grows with the search;
-    `earlier`: trials of other studies, for a warm start; `patience`: see `EarlyStopping`."""
+    `earlier`: trials of other studies, for a warm start; `patience`: see `EarlyStopping`; `wanted`: feasible
+    points that are tried before all others."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Proposals:
         rows: Mapping[int, TrialRow],
         earlier: Sequence[Observation],
         patience: int,
+        wanted: Sequence[Proposal] = (),
     ) -> None:
         self.ordered = study.workers == 1
         self.first_points = True
@@ -46,7 +48,7 @@ class Proposals:
         self._early_stopping = self._stopping()
         self._starts = list(study.starts)
         """The first trials of the starts that are to come."""
-        self._first_points = FirstPoints(spaces)
+        self._first_points, self._wanted = FirstPoints(spaces), wanted
         self._rows = rows
         self._history: list[Observation] = []
         """What the strategy knows."""
@@ -121,8 +123,13 @@ class Proposals:
             self._tried.add(key_of(proposal))
         return proposal
 
+    @property
+    def wanted(self) -> Proposal | None:
+        """The next of the points that are tried before all others; None where none is left."""
+        return next((one for one in self._wanted if key_of(one) not in self._tried), None)
+
     def _next_first_point(self) -> Proposal | None:
-        return None if self._first else self._first_points.next(self._history, self._tried)
+        return self.wanted or (None if self._first else self._first_points.next(self._history, self._tried))
 
     def _all_ended(self, number: int) -> bool:
         """Whether trials 0 to `number` have ended; adds those of them that the strategy does not know."""

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from evo.study import Study
 
-Stopped = Literal["budget", "exhausted", "converged", "interrupted", "hopeless", "unrenderable"]
+Stopped = Literal["budget", "exhausted", "converged", "interrupted", "tried", "hopeless", "unrenderable"]
 
 LEAST_GAIN = 1e-3
 """An expected improvement below this part of the best time is less than the noise of the measurement."""

@@ -1,0 +1,185 @@
+"""One search for many problems: whose turn it is, what a turn begins with, and the portfolio at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from landscape import LIMITS, TASK, LandscapeWorkers, evaluate, write_template
+
+from evo.errors import NothingFound, UsageError
+from evo.loop import Progress, SearchSpace, search, search_spaces
+from evo.loop.first_points import Key, key_of
+from evo.loop.turns import Found, Member, Turns, _Lent, order_of
+from evo.store import Store, TrialRow
+from evo.strategy import Proposal
+from evo.study import Study
+from evo.trial import Problem, Trial
+
+BEST_ROWS = {128: 32, 512: 64, 2048: 128}
+"""By length: the rows of the fastest kernel; those of another length take longer."""
+
+
+class ShapedWorkers(LandscapeWorkers):
+    """The landscape, moved along `rows` by the problem's length."""
+
+    def wait(self, timeout: float) -> list[tuple[int, Trial]]:
+        candidates = {number: candidate for _, number, candidate, _ in self._waiting}
+        ended = super().wait(timeout)
+        return [(number, self._moved(candidates[number])) for number, _ in ended]
+
+    def _moved(self, candidate: object) -> Trial:
+        rows = candidate.point["rows"] * 128 // BEST_ROWS[candidate.problem.sizes["L"]]  # type: ignore[attr-defined]
+        moved = replace(candidate, point={**candidate.point, "rows": rows})  # type: ignore[type-var, attr-defined]
+        return replace(evaluate(moved), candidate=candidate)  # type: ignore[arg-type]
+
+
+def tried(row: TrialRow) -> Key:
+    return key_of(Proposal(row.template, row.point))
+
+
+def problem(length: int) -> Problem:
+    return TASK.problem(f"1,1,{length},64")
+
+
+def member(store: Store, folder: Path, length: int) -> Member:
+    one = problem(length)
+    name = f"many-{length}"
+    known = name in {study.name for study in store.studies()}
+
+    def open_study() -> tuple[Study, Mapping[str, SearchSpace]]:
+        spaces = search_spaces([write_template(folder)], LIMITS, one)
+        study = Study(name, one, "none", "L4", ("landscape",), 1.0, workers=2)
+        return store.study(name) if known else store.create(study), spaces
+
+    return Member(one, open_study, known)
+
+
+def run(
+    folder: Path, budget_s: float, most: int = 3, lengths: Sequence[int] = (128, 512, 2048)
+) -> tuple[Found, list[str]]:
+    said: list[str] = []
+    with Store(folder / "evo.db") as store:
+        members = [member(store, folder / "t", length) for length in lengths]
+        workers = ShapedWorkers(2, 0.002)
+        turns = Turns(
+            members, store, workers, most, lambda m, t: said.append(f"{m.name}: {t}"), lambda _: None
+        )
+        return turns.run(budget_s), said
+
+
+def test_the_middle_comes_first_and_then_what_is_nearest_to_what_is_known(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        members = [member(store, tmp_path, length) for length in (64, 4096, 512, 1024, 16384)]
+        order = order_of(members, members)
+        assert [one.problem.sizes["L"] for one in order] == [1024, 512, 4096, 16384, 64]
+        members[0].times[("x",)] = 1.0
+        assert order_of(members, members[1:])[0].problem.sizes["L"] == 512
+
+
+def test_each_turn_begins_with_what_was_good_elsewhere_and_all_are_served(tmp_path: Path) -> None:
+    found, said = run(tmp_path, 6.0)
+    assert [text.split(": ")[1] for text in said[:3]] == [f"first round, {n} of 3" for n in (1, 2, 3)]
+    assert "L=512" in said[0]
+    with Store(tmp_path / "evo.db") as store:
+        second = problem(128).key if "L=128" in said[1] else problem(2048).key
+        study = next(s for s in store.studies() if s.problem.key == second)
+        rows = {s.name: store.rows(s) for s in store.studies()}
+        first = {tried(row): row.number for row in rows["many-512"]}
+        begun = [tried(row) for row in rows[study.name][:3]]
+        assert set(begun) <= first.keys(), "the best points of the problem before it"
+    assert found.portfolio is not None
+    assert found.portfolio.worst_regret == 1.0
+    best = {one.problem.sizes["L"]: one.best(1)[0].point["rows"] for one in found.members}
+    assert best == BEST_ROWS
+    for one in found.members:
+        assert {key_of(kernel) for kernel in found.kernels.values()} <= one.points.keys()
+    assert not found.unserved
+    assert not found.interrupted
+
+
+def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, 6.0, most=1)
+    assert found.portfolio is not None
+    assert len(found.kernels) == 1
+    (kernel,) = found.kernels.values()
+    assert kernel.point["rows"] == 64, "the middle"
+    regrets = {name.split("L=")[1].split()[0]: regret for name, regret in found.portfolio.regrets.items()}
+    assert regrets == {"128": pytest.approx(1.2), "512": 1.0, "2048": pytest.approx(1.2)}
+    assert found.left_out.keys() == {one.name for one in found.members}
+
+
+def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    run(tmp_path, 1.5)
+    with Store(tmp_path / "evo.db") as store:
+        before = {s.name: len(store.rows(s)) for s in store.studies()}
+    _, said = run(tmp_path, 5.0)
+    assert not [text for text in said if "first round" in text]
+    with Store(tmp_path / "evo.db") as store:
+        for study in store.studies():
+            points = [tried(row) for row in store.rows(study)]
+            assert len(points) == len(set(points))
+            assert len(points) >= before[study.name]
+        assert sum(len(store.rows(s)) for s in store.studies()) > sum(before.values())
+
+
+def test_a_person_ends_all_turns(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def interrupt(one: Member, _text: str) -> None:
+        said.append(one.name)
+
+    with Store(tmp_path / "evo.db") as store:
+        members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
+        sent: list[Progress] = []
+
+        def shown(progress: Progress) -> None:
+            if progress.latest and not sent:
+                sent.append(progress)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        found = Turns(members, store, ShapedWorkers(2, 0.002), 2, interrupt, shown).run(60.0)
+    assert found.interrupted
+    assert len(said) == 1
+
+
+def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        members = [member(store, tmp_path / "t", length) for length in (128, 512)]
+
+        def refuse() -> tuple[Study, Mapping[str, SearchSpace]]:
+            raise UsageError("no template serves it")
+
+        lost = Member(problem(2048), refuse)
+        turns = Turns([*members, lost], store, ShapedWorkers(2), 2, lambda *_: None, lambda _: None)
+        found = turns.run(3.0)
+        assert found.unserved == [lost.name]
+        assert found.portfolio is not None
+        with pytest.raises(NothingFound, match="none of 1 problems"):
+            Turns([lost], store, ShapedWorkers(2), 2, lambda *_: None, lambda _: None).run(1.0)
+
+
+def test_what_an_earlier_turn_gave_up_is_dropped(tmp_path: Path) -> None:
+    template = write_template(tmp_path)
+    old, new = (template.candidate(template.space.default, problem(length)) for length in (128, 512))
+    lent = _Lent(ShapedWorkers(2))
+    lent.submit(7, old)
+    lent.close()
+    lent.submit(7, new)
+    ended = [one for _ in range(5) for one in lent.wait(0.01)]
+    assert [(number, trial.candidate.problem) for number, trial in ended] == [(7, problem(512))]
+
+
+def test_these_points_alone_are_tried(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        study, spaces = member(store, tmp_path / "t", 512).open()
+        chosen = [spaces["landscape"].feasible.points[n] for n in (5, 50, 100)]
+        wanted = [Proposal("landscape", point) for point in chosen]
+        study = replace(study, budget_s=30.0)
+        result = search(study, store, spaces, ShapedWorkers(2), wanted=wanted, these_alone=True)
+        assert result.stopped == "tried"
+        assert [dict(row.point) for row in sorted(store.rows(study), key=lambda r: r.number)] == chosen
