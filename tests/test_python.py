@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from command import ROOT
 import evo
 from evo.api.shapes import search_shapes
 from evo.cli import search as commands
-from evo.errors import NothingFound, UnknownName, UsageError
+from evo.errors import EvoError, NothingFound, UnknownName, UsageError
 from evo.evaluate import EvaluatorSpec
 from evo.study import Setup
 from evo.study import Study as Record
@@ -210,9 +211,10 @@ def test_ctrl_c_ends_a_search_and_gives_the_study(tmp_path: Path) -> None:
     def interrupt() -> None:
         while True:
             time.sleep(0.2)
-            if database.exists() and len(evo.load_study("long", database=database).trials()) >= 2:
-                os.kill(os.getpid(), signal.SIGINT)
-                return
+            with suppress(EvoError):  # the database, or the study, is not there yet
+                if len(evo.load_study("long", database=database).trials()) >= 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
 
     watching = threading.Thread(target=interrupt, daemon=True)
     watching.start()
