@@ -26,8 +26,8 @@ COMMANDS = (
     *("leaderboard", "new", "profile", "promote", "replay", "report", "resume", "search", "show", "space"),
     *("studies", "try"),
 )
-ELSEWHERE = ("import",)
-"""Commands that need files of their own: other tests."""
+ELSEWHERE = ("database", "import", "worker")
+"""Commands that need files or machines of their own: other tests."""
 
 
 def test_every_command_is_known_here() -> None:

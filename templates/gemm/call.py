@@ -80,11 +80,15 @@ def holes(problem: Problem, smem_bytes: int) -> dict[str, Value]:
     """The values of the holes that all templates have."""
     return {
         "element": ELEMENTS[problem.dtype],
-        "layout": str(problem["layout"]),
         "epilogue_kind": str(problem["epilogue"]),
         "wide_out": problem["out"] == "fp32",
         "smem_bytes": smem_bytes,
     }
+
+
+def layout(problem: Problem) -> dict[str, Value]:
+    """The hole of templates that serve all layouts."""
+    return {"layout": str(problem["layout"])}
 
 
 def serves(problem: Problem) -> str | None:

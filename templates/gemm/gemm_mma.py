@@ -74,7 +74,7 @@ def ctas(p: Any, problem: Problem, gpu: Gpu) -> Any:
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     vectors = dict(zip(("vector_a", "vector_b", "vector_c"), call.vectors(problem), strict=True))
-    return {**call.holes(problem, int(smem_bytes(p, problem))), **vectors}
+    return {**call.holes(problem, int(smem_bytes(p, problem))), **call.layout(problem), **vectors}
 
 
 def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:

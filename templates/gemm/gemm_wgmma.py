@@ -336,6 +336,7 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
         "consumer_registers": taken,
         "even_rows": problem["N"] % 2 == 0,
         **call.holes(problem, int(smem_bytes(p, problem))),
+        **call.layout(problem),
     }
 
 

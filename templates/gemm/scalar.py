@@ -52,7 +52,7 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
-    found: dict[str, Value] = call.holes(problem, int(smem_bytes(p, problem)))
+    found: dict[str, Value] = call.holes(problem, int(smem_bytes(p, problem))) | call.layout(problem)
     return found
 
 
