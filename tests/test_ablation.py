@@ -207,6 +207,7 @@ def test_a_kernel_is_ablated_on_the_emulator(
         assert len(store.rows(store.study("tiny"))) == 1  # nothing is written there
 
 
+@pytest.mark.slow  # test_a_kernel_is_ablated_on_the_emulator ablates the same kernel
 @pytest.mark.nvcc
 @pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here")
 def test_what_ran_is_what_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.nvcc
 # ---- the main job
 
 
+@pytest.mark.slow  # test_documents searches the kernels of the pages
 def test_the_template_of_the_tutorial_is_searched_until_nothing_is_left(
     tmp_path: Path, row_warp: Path, evo: Evo
 ) -> None:

@@ -169,6 +169,7 @@ def test_the_script_of_the_page_from_kernel_tuner_becomes_correct_kernels(evo: E
     assert (tried.code, json.loads(tried.out)["outcome"]) == (0, "GREEN"), tried.err
 
 
+@pytest.mark.slow  # test_testing runs the same suites
 def test_the_suites_of_the_page_on_extending_pass(rms_norm: Path) -> None:
     text = (ROOT / "docs" / "extending.md").read_text()
     shown = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

@@ -257,6 +257,7 @@ def test_precompiling_warms_the_cache_and_ends_what_does_not_compile(
         precompiler.close()
 
 
+@pytest.mark.slow  # every search by the command line has one
 def test_a_pool_of_emulators(spec: EvaluatorSpec) -> None:
     """Green ones, wrong ones and one that never ends, over two processes."""
     faults = ["none", "wrong", "hang", "syntax", "none"]

@@ -247,6 +247,7 @@ def test_finalists_are_shown_by_each_gpu_and_the_own_one_counts(tmp_path: Path) 
 # ---- two emulated GPUs, from the command line
 
 
+@pytest.mark.slow  # another test kills evaluators of two GPUs
 @pytest.mark.nvcc
 def test_a_search_on_two_emulated_gpus(evo: Evo, tmp_path: Path, four_points: Path) -> None:
     words = [*SMALL, *template_words(four_points), "--device", "emulator", "--budget", "5m", "--json"]

@@ -97,6 +97,7 @@ def test_kill_and_resume_changes_nothing_with_one_worker(
         assert store.study("land-1").spent_s > spent
 
 
+@pytest.mark.slow  # the next one kills a real pool
 def test_kill_and_resume_loses_and_repeats_nothing_with_many_workers(tmp_path: Path) -> None:
     rng = random.Random(1)
     announced: list[int] = []
@@ -165,6 +166,7 @@ def test_two_searches_and_a_reader_share_a_database(tmp_path: Path) -> None:
         assert {r.study for r in store.leaderboard(limit=2000)} == {"land-1", "land-2"}
 
 
+@pytest.mark.slow  # test_store_processes claims studies in each run
 def test_a_study_is_not_searched_twice_at_once(tmp_path: Path) -> None:
     first = run(tmp_path, "land-1", seconds=0.05)
     try:

@@ -82,6 +82,7 @@ def test_recorded_tensors_are_packed_and_need_not_be_in_the_file(tmp_path: Path)
     assert torch.equal(x["by_columns"], rows.T)
 
 
+@pytest.mark.slow  # the others pack the same tensors without a call
 @pytest.mark.nvcc
 def test_a_kernel_that_is_called_packs_what_it_is_not_given(tmp_path: Path) -> None:
     study = evo.search(

@@ -177,6 +177,7 @@ def test_what_fails_in_an_evaluator_is_the_trials_too(tmp_path: Path) -> None:
         program.sibling(candidate, PROBLEM.replace(L=17))
 
 
+@pytest.mark.slow  # the others search the same templates in this process
 @pytest.mark.nvcc
 def test_a_real_search_goes_on_and_shows_them(tmp_path: Path, four_points: Path, evo: Evo) -> None:
     """At step 8 nothing can be rendered, at warps 2 only for the length that is searched."""
