@@ -30,8 +30,7 @@ def _every_template() -> list[tuple[Task, str, tuple[Path, ...]]]:
 
 
 EVERY = _every_template()
-MADE_FOR = {name: load_task("gemm").problem("8,4096,4096,1") for name in ("gemm_skinny", "gemv")}
-"""Templates for problems that are unlike their task's example."""
+MADE_FOR = dict.fromkeys(("gemm_skinny", "gemv"), load_task("gemm").problem("8,4096,4096,1"))
 every_template = pytest.mark.parametrize(
     ("task", "name", "folders"), EVERY, ids=[name for _, name, _ in EVERY]
 )
