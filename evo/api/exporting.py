@@ -80,7 +80,7 @@ def _library(cache: Path) -> Path | None:
     try:
         return build_table_library(cache)
     except MachineError as error:
-        _log.warning("without the compiled table, a call costs the host about 30 µs more: %s", error)
+        _log.warning("without the compiled table, a call costs the host at least 15 µs more: %s", error)
         return None
 
 

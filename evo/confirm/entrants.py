@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from evo.confirm.bench import Entrant, rendered
 from evo.confirm.champions import Champion
-from evo.confirm.choice import choose
+from evo.confirm.choice import choose, distance
 from evo.errors import Infeasible, NothingFound
 from evo.gpu import Gpu, Limits
 from evo.store import Store
@@ -53,7 +52,7 @@ def nearest_trial(store: Store, problem: Problem, gpu: Gpu) -> tuple[str, Entran
         if (study.problem.task, study.problem.dtype, study.problem.flags)
         == (problem.task, problem.dtype, problem.flags)
     ]
-    for near in sorted(kin, key=lambda study: _doublings(problem, study.problem)):
+    for near in sorted(kin, key=lambda study: distance(problem, study.problem)):
         for template in (None, *near.templates):  # the best of all, then the best of each template
             asked = {"problem": near.problem.key, "gpu": gpu.name, "template": template}
             for row in store.leaderboard(**asked, limit=1):
@@ -70,7 +69,3 @@ def _serves(entrant: Entrant, problem: Problem) -> bool:
     except Infeasible:
         return False
     return True
-
-
-def _doublings(a: Problem, b: Problem) -> float:
-    return sum(abs(math.log2(size / b.sizes[name])) for name, size in a.sizes.items())

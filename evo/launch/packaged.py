@@ -248,7 +248,7 @@ class PackagedKernel:
                     self._known = self._table.call
                 except (ImportError, OSError, RuntimeError) as error:
                     self._table = False
-                    _log.warning("a call costs the host about 30 µs more: %s", error)
+                    _log.warning("a call costs the host at least 15 µs more: %s", error)
             return bool(self._table)
 
     def _run(self, tensors: tuple[Tensor, ...], flags: dict[str, Any]) -> Any:

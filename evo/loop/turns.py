@@ -227,19 +227,23 @@ class Turns:
         times = times_of(self._members)
         if not times.us:
             return {}
-        every = {str(key): one for member in self._members for key, one in member.points.items()}
+        every = self._every()
         try:
             return {name: every[name] for name in choose(times, self._most).kernels}
         except NothingFound:  # not yet: the best of each may serve the others
             ranked = sorted(self._members, key=lambda one: -len(one.times))
             return {str(key_of(one)): one for member in ranked[: self._most] for one in member.best(1)}
 
+    def _every(self) -> dict[str, Proposal]:
+        """All kernels that were tried, by name."""
+        return {str(key): one for member in self._members for key, one in member.points.items()}
+
     def _found(self) -> Found:
         served = [member for member in self._members if member.times]
         if not served and not self._interrupted:
             raise NothingFound(f"none of {len(self._members)} problems has a correct kernel", "evo studies")
         unserved = [member.name for member in self._members if not member.times]
-        every = {str(key): one for member in self._members for key, one in member.points.items()}
+        every = self._every()
         try:
             portfolio = choose(times_of(self._members), self._most) if served else None
         except NothingFound:

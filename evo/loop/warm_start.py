@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+from evo.confirm.choice import distance
 from evo.device.open import is_gpu
 from evo.errors import UsageError
 from evo.store import Store
 from evo.strategy import Observation
 from evo.study import Study
-from evo.trial import Problem
 
 AUTO = "auto"
 NONE = "none"
@@ -67,17 +66,8 @@ def _most_similar(store: Store, study: Study) -> list[Study]:
             o.problem.key != study.problem.key,
             not is_gpu(o.device),
             o.gpu != study.gpu,
-            _apart(o.problem, study.problem),
+            distance(o.problem, study.problem) + (o.problem.dtype != study.problem.dtype),
             -o.id,
         )
     )
     return others[:AUTO_STUDIES]
-
-
-def _apart(one: Problem, other: Problem) -> float:
-    """How unlike two problems of a task are: doublings of their sizes, and one for another data type."""
-    sizes = sum(
-        abs(math.log2(max(1, one.sizes[name]) / max(1, other.sizes[name])))
-        for name in one.sizes.keys() & other.sizes.keys()
-    )
-    return sizes + (one.dtype != other.dtype)
