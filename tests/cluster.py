@@ -86,7 +86,8 @@ class Cluster:
         self.scheduler = self._scheduler()
 
     def _scheduler(self) -> subprocess.Popen[bytes]:
-        words = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-jupyter"]
+        words = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-jupyter",
+                 "--dashboard-address", "127.0.0.1:0"]  # fmt: skip
         return self._started(["-m", "distributed.cli.dask_scheduler", *words])
 
     def _started(self, words: list[str]) -> subprocess.Popen[bytes]:

@@ -166,7 +166,7 @@ def test_the_network_is_cut_for_half_a_minute(tmp_path: Path) -> None:
 
 
 def test_the_jobs_of_slurm_are_workers_of_evo(tmp_path: Path) -> None:
-    """What would be given to sbatch; there is no Slurm here."""
+    """What would be given to sbatch; there is no Slurm here. Two clusters use different ports."""
     file = tmp_path / "slurm.toml"
     said = """
         jobs = 4
@@ -180,7 +180,7 @@ def test_the_jobs_of_slurm_are_workers_of_evo(tmp_path: Path) -> None:
         cache = "/scratch/evo"
     """
     file.write_text(said)
-    with closing(slurm_cluster(file)) as made:
+    with closing(slurm_cluster(file)), closing(slurm_cluster(file)) as made:
         script = made.job_script()
         words = shlex.split(script.splitlines()[-1])
         assert made.scheduler_address in words

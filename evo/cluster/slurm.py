@@ -80,5 +80,5 @@ def slurm_cluster(file: Path) -> SLURMCluster:
         job_extra_directives=[*directives, *said.get("directives", [])],
         job_script_prologue=list(said.get("before", [])),
         worker_words=tuple(words),
-        scheduler_options={"dashboard": False},
+        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )
