@@ -139,7 +139,7 @@ def test_the_fallback_writes_into_out_and_has_a_gradient(attention: Any) -> None
         attention(q, k, v, out=torch.empty_like(k))
 
 
-def test_the_default_fallback_is_compute_rounded_once() -> None:
+def test_a_fallback_rounds_once() -> None:
     rmsnorm = evo.kernel("rmsnorm")
     x, weight = 300 * torch.randn(4, 64, dtype=torch.bfloat16), torch.ones(64, dtype=torch.bfloat16)
     expected = torch.nn.functional.rms_norm(x.float(), (64,), eps=1e-6).bfloat16()
@@ -149,7 +149,7 @@ def test_the_default_fallback_is_compute_rounded_once() -> None:
     assert found["residual"] is residual, "it is changed in place"
     assert torch.equal(residual, (x.float() + 1).bfloat16())
     assert set(found) == {"y", "residual"}
-    assert repr(rmsnorm) == "<evo.kernel rmsnorm: 0 champions, else rmsnorm.compute, in fp32>"
+    assert repr(rmsnorm) == "<evo.kernel rmsnorm: 0 champions, else rmsnorm in fp32 by torch>"
 
 
 def test_what_no_champion_serves_is_the_fallbacks(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from evo.errors import MachineError, NothingFound, UsageError
 from evo.export import Bundle, bundle_of, write
 from evo.launch.dispatch import Place
 from evo.task import load_task
-from evo.trial import Workspace
 
 GPU_NAMES = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 """Environment that a driver may need."""
@@ -258,11 +255,3 @@ def test_a_bundle_of_nothing_or_of_two_files_of_one_name_is_refused(bundle: Bund
         twice = [bundle.kernels[0].champion] * 2
         with pytest.raises(UsageError, match="two kernels are called sm_90a_b1_h8_l512_d64_fp16"):
             bundle_of(TASK, twice, [], compiler)
-
-
-def test_a_kernel_that_needs_scratch_memory_is_refused() -> None:
-    (one,) = named(CHOSEN[0])
-    launch = replace(one.launch, workspaces=(Workspace("partials", 1024),))
-    needy = replace(one, record={**one.record, "launch": json.loads(launch.to_json())})
-    with pytest.raises(UsageError, match="b1_h8_l512_d64_fp16 needs scratch memory"):
-        bundle_of(TASK, [needy], [], None)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from evo.device import Kernel
 from evo.dtype import dtype_named
 from evo.errors import MachineError
 from evo.launch import Loaded, Output, Table, plan_of, table_of
+from evo.launch.scratch import makers
 from evo.task import BufferSpec
 from evo.trial import LaunchConfig
 
@@ -52,9 +53,9 @@ class KnownCalls:
         given: tuple[tuple[Any, ...], Any, dict[str, Any]],
     ) -> None:
         """From now on calls like this one are known: it was `given` as arguments by place, `out=`, and others
-        by name. Some are left to Python: a launch with workspaces, one tensor that is given twice, sizes by
-        name, and several outputs in `out=`."""
-        if kernel.handles is None or launch.workspaces or call.sizes or not self._opened():
+        by name. Some are left to Python: one tensor that is given twice, sizes by name, and several outputs
+        in `out=`."""
+        if kernel.handles is None or call.sizes or not self._opened():
             return
         tensors, out, named = given
         places = _places(call, (*tensors, out, *named.values()))
@@ -62,12 +63,14 @@ class KnownCalls:
             return
         made = [spec for spec in specs if spec.role == "out"]
         sources = {**places, **{spec.name: -1 - at for at, spec in enumerate(made)}}
+        said = json.loads(launch.to_json())
         plan = plan_of(
-            json.loads(launch.to_json()),
+            said,
             Loaded(kernel, *kernel.handles),
             sources,
             [_output(spec, specs, places, call) for spec in made],
             [(spec.name, sources[spec.name]) for spec in specs if spec.written],
+            makers(said["workspaces"], call.place),
         )
         with self._lock:
             self._table.add(plan, *given)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache as once
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evo.cache import Cache
 from evo.compile import find_compiler
@@ -85,17 +86,27 @@ class Launcher:
             )
             for spec in specs
         }
-        scratch = self._workspaces(launch) if launch.workspaces else ()
-        for space, memory in zip(launch.workspaces, scratch, strict=True):
-            regions[space.name] = Region(space.name, memory.data_ptr(), space.nbytes, True, space.zeroed)
+        scratch = self._workspaces(launch)  # lives until the launch
+        for space in launch.workspaces:
+            memory = scratch[space.name]
+            address = memory if isinstance(memory, int) else memory.data_ptr()
+            regions[space.name] = Region(space.name, address, space.nbytes, True, space.zeroed)
         with self._lock, self._device.entered():
             kernel.start(launch, regions)
 
-    def _workspaces(self, launch: LaunchConfig) -> list[Tensor]:
+    def _workspaces(self, launch: LaunchConfig) -> dict[str, Any]:
+        """Each a tensor or an address."""
+        if not launch.workspaces:
+            return {}
         import torch
 
+        from evo.launch.scratch import made
+
         on = self._device.torch_device
-        return [torch.zeros(max(1, w.nbytes), dtype=torch.uint8, device=on) for w in launch.workspaces]
+        if is_gpu(self.place):
+            return made([asdict(space) for space in launch.workspaces], on)
+        sizes = {space.name: max(1, space.nbytes) for space in launch.workspaces}
+        return {name: torch.zeros(size, dtype=torch.uint8, device=on) for name, size in sizes.items()}
 
     def _refuse_capture(self) -> None:
         import torch

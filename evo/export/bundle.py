@@ -146,7 +146,7 @@ def bundle_of(
     module: str = "",
 ) -> Bundle:
     """The bundle of champions of one task. NothingFound without any; UsageError where one does not compile
-    for its own architecture or needs scratch memory, UnknownName where its template is gone."""
+    for its own architecture, UnknownName where its template is gone."""
     if not chosen:
         hint = "search, confirm, and `evo promote` the best"
         raise NothingFound(f"there is no kernel of {task.name} to export", hint)
@@ -159,9 +159,6 @@ def bundle_of(
 
 
 def _exported(champion: Champion, task: Task, compiler: Compiler, folders: Sequence[Path]) -> Exported:
-    if champion.launch.workspaces:
-        why = f"{champion.name} needs scratch memory, which an exported folder does not give it"
-        raise UsageError(why, "leave it out (evo champion --all lists the others); evo.kernel does call it")
     limits = Limits.of(target(champion.arch))
     template = template_of(champion, limits, folders)
 

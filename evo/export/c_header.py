@@ -20,6 +20,8 @@ _TYPES = {
     "fp64": "double",
 }  # fmt: skip
 _BYTES_A_LINE = 24
+ALIGNED = 256
+"""Bytes: where workspaces begin."""
 
 
 def write_c(bundle: Bundle, folder: Path, library: Path | None) -> None:  # noqa: ARG001
@@ -50,25 +52,58 @@ def _kernel(one: Exported, bundle: Bundle, sizes: Sequence[str]) -> Iterator[str
         yield "    " + "".join(f"{byte}," for byte in cubin[at : at + _BYTES_A_LINE])
     yield "};"
     buffers = [buffer.name for buffer in bundle.task.buffers(one.champion.problem)]
-    launch = one.reach.launch
+    launch, spaces = one.reach.launch, _spaces(one)
+    places = {name: f"buffer[{at}]" for at, name in enumerate(buffers)}
+    places |= {name: f"workspace + offset[{at}]" for at, name in enumerate(spaces)}
+    yield from _offsets(one, spaces, sizes)
     yield f"static int {one.name}_fill(const evo_driver *driver, const int64_t *size, void *const *buffer,"
-    yield "                            evo_launch *launch) {"
-    yield "    (void)driver, (void)size, (void)buffer;"
+    yield "                            char *workspace, evo_launch *launch) {"
+    yield "    (void)driver, (void)size, (void)buffer, (void)workspace;"
+    if spaces:
+        yield f"    int64_t offset[{len(spaces)}], zeroed;"
+        yield f"    {one.name}_workspaces(size, offset, &zeroed);"
     for side, said in enumerate(launch["grid"]):
         yield f"    launch->grid[{side}] = (unsigned)({_number(said, sizes)});"
     for at, arg in enumerate(launch["args"]):
-        yield from (f"    {line}" for line in _argument(at, arg, buffers, sizes))
+        yield from (f"    {line}" for line in _argument(at, arg, places, sizes))
     yield "    return 0;"
     yield "}"
 
 
-def _argument(at: int, arg: Mapping[str, Any], buffers: Sequence[str], sizes: Sequence[str]) -> Iterator[str]:
+def _spaces(one: Exported) -> dict[str, Mapping[str, Any]]:
+    """Its workspaces by name, those that begin with zeros first."""
+    return {space["name"]: space for space in sorted(one.reach.launch["workspaces"], key=_begins_unset)}
+
+
+def _begins_unset(space: Mapping[str, Any]) -> bool:
+    return not space["zeroed"]
+
+
+def _offsets(one: Exported, spaces: Mapping[str, Mapping[str, Any]], sizes: Sequence[str]) -> Iterator[str]:
+    """A function that says where each workspace lies, how much is to be zero, and how much all take."""
+    if not spaces:
+        return
+    yield f"static int64_t {one.name}_workspaces(const int64_t *size, int64_t *offset, int64_t *zeroed) {{"
+    yield "    int64_t end = 0;"
+    yield "    (void)size, *zeroed = 0;"
+    for at, space in enumerate(spaces.values()):
+        room = f"{ALIGNED} * evo_parts({_number(space['nbytes'], sizes)}, {ALIGNED})"
+        yield f"    offset[{at}] = end, end += {room};"
+        if space["zeroed"]:
+            yield "    *zeroed = end;"
+    yield "    return end;"
+    yield "}"
+
+
+def _argument(
+    at: int, arg: Mapping[str, Any], places: Mapping[str, str], sizes: Sequence[str]
+) -> Iterator[str]:
     if arg["kind"] == "scalar":
         value = _number(arg["value"], sizes)
         kind = _TYPES[arg["type"]]
         yield f"*({kind} *)launch->argument[{at}] = ({kind})({value});"
     elif arg["kind"] == "buffer":
-        yield f"*(void **)launch->argument[{at}] = buffer[{buffers.index(arg['buffer'])}];"
+        yield f"*(void **)launch->argument[{at}] = {places[arg['buffer']]};"
     else:
         rank = len(arg["shape"])
         shape = ", ".join(f"(uint64_t)({_number(n, sizes)})" for n in arg["shape"])
@@ -76,7 +111,7 @@ def _argument(at: int, arg: Mapping[str, Any], buffers: Sequence[str], sizes: Se
         strides = ", ".join(f"(uint64_t)({_number(n, sizes)})" for n in steps)
         yield f"const uint64_t shape_{at}[] = {{{shape}}}, strides_{at}[] = {{{strides}}};"
         yield f"const uint32_t box_{at}[] = {{{', '.join(map(str, arg['box']))}}};"
-        address = f"buffer[{buffers.index(arg['buffer'])}]"
+        address = places[arg["buffer"]]
         yield f"if (evo_map(driver, launch->argument[{at}], {ELEMENTS[arg['dtype']]}, {rank}, {address},"
         yield f"            shape_{at}, strides_{at}, box_{at}, {SWIZZLES[arg['swizzle']]})) return 1;"
 
@@ -86,7 +121,8 @@ def _number(said: Number, sizes: Sequence[str]) -> str:
     if not isinstance(said, Mapping):
         return repr(said)
     parts = [f"evo_parts(size[{sizes.index(name)}], {part})" for name, part in said["of"]]
-    return " * ".join([str(said["times"]), *parts])
+    product = " * ".join([str(said["times"]), *parts])
+    return f"evo_least({product}, {said['most']})" if "most" in said else product
 
 
 def _row(one: Exported, sizes: Sequence[str]) -> str:
@@ -96,17 +132,17 @@ def _row(one: Exported, sizes: Sequence[str]) -> str:
     block, cluster = (", ".join(map(str, launch[name])) for name in ("block", "cluster"))
     lists = (
         [problem.sizes[name] for name in sizes],
-        [ranges[name][0] for name in sizes],
-        [ranges[name][1] for name in sizes],
+        *([ranges[name][at] for name in sizes] for at in range(3)),
     )
     listed = ("{" + ", ".join(map(str, numbers)) + "}" for numbers in lists)
     names = (one.name, one.champion.record["entry"], problem.dtype, flags_text(problem.flags).strip())
     about = ", ".join(f'"{name}"' for name in names)
     major, minor = arch.rstrip("af")[:-1], arch.rstrip("af")[-1]
+    workspaces = f"{one.name}_workspaces" if launch["workspaces"] else "0"
     return (
         f"{{{about}, {one.name}_cubin, {major}, {minor}, {int(arch.endswith('a'))}, {len(sizes)}, "
         f"{', '.join(listed)}, {{{block}}}, {{{cluster}}}, {int(bool(launch.get('cooperative')))}, "
-        f"{launch['smem_bytes']}, {len(launch['args'])}, {one.name}_fill}}"
+        f"{launch['smem_bytes']}, {len(launch['args'])}, {one.name}_fill, {workspaces}}}"
     )
 
 
@@ -131,9 +167,12 @@ void *buffer[] = {{...}};                  /* {buffers}: addresses on the GPU */
 const evo_kernel *kernel = evo_find({module}_kernels, {module}_count, major, minor, "{dtype}", "", size);
 evo_loaded loaded;                       /* once for each kernel and context */
 if (!kernel || evo_load(&driver, kernel, &loaded)) return 1;
-evo_run(&driver, &loaded, size, buffer, stream);
+int64_t room = evo_workspace_bytes(kernel, size);     /* memory of the GPU that the call needs, mostly 0 */
+evo_run(&driver, &loaded, size, buffer, workspace, stream);      /* `workspace`: `room` bytes, or NULL */
 ```
 
 The text after the dtype names the flags that are set (`"FLAG=True"`). Functions give 0, or what the driver
-says. The kernel is the nearest one whose code serves the sizes; NULL where none does.
+says. The kernel is the nearest one whose code serves the sizes; NULL where none does. A workspace begins at
+a multiple of 256 bytes, may hold anything before, and is for one call at a time: of one stream, or of one
+CUDA graph.
 """

@@ -22,6 +22,7 @@ typedef struct { /* functions of the driver, by dlopen */
   int (*launch)(const evo_config*, void*, void**, void**);
   int (*encode)(void*, unsigned, unsigned, void*, const uint64_t*, const uint64_t*, const uint32_t*,
                 const uint32_t*, unsigned, unsigned, unsigned, unsigned);
+  int (*set_bytes)(uint64_t, unsigned char, size_t, void*);
 } evo_driver;
 typedef struct { /* what differs from call to call */
   unsigned grid[3];
@@ -32,9 +33,10 @@ typedef struct { /* a kernel: what it is for, from which sizes to which its code
   const char *name, *entry, *dtype, *flags;
   const unsigned char* cubin;
   int major, minor, this_version_alone, sizes;
-  int64_t own[EVO_SIZES], low[EVO_SIZES], high[EVO_SIZES];
+  int64_t own[EVO_SIZES], low[EVO_SIZES], high[EVO_SIZES], step[EVO_SIZES];
   unsigned block[3], cluster[3], cooperative, smem_bytes, arguments;
-  int (*fill)(const evo_driver*, const int64_t* size, void* const* buffer, evo_launch*);
+  int (*fill)(const evo_driver*, const int64_t* size, void* const* buffer, char* workspace, evo_launch*);
+  int64_t (*workspaces)(const int64_t* size, int64_t* offset, int64_t* zeroed); /* or NULL */
 } evo_kernel;
 typedef struct {
   const evo_kernel* kernel;
@@ -42,6 +44,8 @@ typedef struct {
 } evo_loaded;
 
 static inline int64_t evo_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
+
+static inline int64_t evo_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int evo_map(const evo_driver* driver, void* map, unsigned dtype, unsigned rank, void* address,
                           const uint64_t* shape, const uint64_t* strides, const uint32_t* box,
@@ -54,10 +58,10 @@ static inline int evo_map(const evo_driver* driver, void* map, unsigned dtype, u
 static inline int evo_open(evo_driver* driver) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   const char* names[] = {
-      "cuInit",           "cuModuleLoadData",      "cuModuleGetFunction", "cuFuncSetAttribute",
-      "cuLaunchKernelEx", "cuTensorMapEncodeTiled"};
-  void* found[6] = {0};
-  for (int at = 0; at < 6; ++at)
+      "cuInit",           "cuModuleLoadData",       "cuModuleGetFunction", "cuFuncSetAttribute",
+      "cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemsetD8Async"};
+  void* found[7] = {0};
+  for (int at = 0; at < 7; ++at)
     if (!library || !(found[at] = dlsym(library, names[at]))) return 1;
   memcpy(driver, found, sizeof found);
   return driver->init(0);
@@ -73,7 +77,7 @@ static inline const evo_kernel* evo_find(const evo_kernel* kernels, int count, i
     int serves = one->major == major && (one->this_version_alone ? one->minor == minor : one->minor <= minor);
     double far = 0;
     for (int at = 0; at < one->sizes; ++at) {
-      serves = serves && size[at] >= one->low[at] && size[at] <= one->high[at];
+      serves = serves && size[at] >= one->low[at] && size[at] <= one->high[at] && !(size[at] % one->step[at]);
       far += fabs(log2((double)size[at] / (double)one->own[at]));
     }
     if (serves && far < nearest && !strcmp(one->dtype, dtype) && !strcmp(one->flags, flags))
@@ -91,16 +95,29 @@ static inline int evo_load(const evo_driver* driver, const evo_kernel* kernel, e
   return status ? status : driver->set_attribute(out->function, EVO_OVERRIDE, (int)kernel->smem_bytes);
 }
 
-/* Launches on a stream and does not wait. `buffer` has addresses on the GPU, in the order of the task. */
+/* Bytes of GPU memory that a call with these sizes needs as its `workspace`. */
+static inline int64_t evo_workspace_bytes(const evo_kernel* kernel, const int64_t* size) {
+  int64_t offset[EVO_ARGUMENTS], zeroed;
+  return kernel->workspaces ? kernel->workspaces(size, offset, &zeroed) : 0;
+}
+
+/* Launches on a stream and does not wait. `buffer` has addresses on the GPU, in the order of the task;
+ * `workspace` is of evo_workspace_bytes, for this stream alone until the kernel is done, with any content. */
 static inline int evo_run(const evo_driver* driver, const evo_loaded* loaded, const int64_t* size,
-                          void* const* buffer, void* stream) {
+                          void* const* buffer, void* workspace, void* stream) {
   const evo_kernel* kernel = loaded->kernel;
   evo_launch launch;
   evo_attribute attributes[2];
   evo_config config = {.smem_bytes = kernel->smem_bytes, .stream = stream, .attributes = attributes};
   memset(attributes, 0, sizeof attributes);
   for (int at = 0; at < EVO_ARGUMENTS; ++at) launch.argument[at] = launch.bytes[at];
-  if (kernel->fill(driver, size, buffer, &launch)) return 1;
+  if (kernel->workspaces) {
+    int64_t offset[EVO_ARGUMENTS], zeroed;
+    kernel->workspaces(size, offset, &zeroed);
+    int status = zeroed ? driver->set_bytes((uint64_t)workspace, 0, (size_t)zeroed, stream) : 0;
+    if (status) return status;
+  }
+  if (kernel->fill(driver, size, buffer, workspace, &launch)) return 1;
   memcpy(config.grid, launch.grid, sizeof config.grid);
   memcpy(config.block, kernel->block, sizeof config.block);
   if (kernel->cluster[0] * kernel->cluster[1] * kernel->cluster[2] > 1) {

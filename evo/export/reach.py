@@ -1,12 +1,15 @@
 """How far a champion's code reaches: for which sizes it is the same program, and how it is launched there.
 
 Both are found by asking its template, at many problems, and are kept only where they hold at all of them:
-the sizes as a range for each, and each number of the launch as a product of a constant and of ceil(size /
-part). A champion for which no such range is found serves its own problem alone."""
+the sizes as a range for each, and each number of the launch and of its workspaces' bytes as a product of a
+constant and of ceil(size / part), perhaps with a limit: a persistent kernel has no more CTAs than run at
+once. A champion for which no such range is found serves its own problem alone."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,17 +29,23 @@ MOST_ELEMENTS = 1 << 31
 SAMPLES = 60
 """Problems that a range and its numbers must hold for, besides those on its edges."""
 LARGEST_PART = 1024
+LADDER = 7
+"""Doublings below and above a champion's own size."""
+LIKELY, MOST_PRODUCTS = 12, 1 << 16
+"""Parts of a size, and choices of parts of all sizes, that are tried."""
 Sizes = Mapping[str, int]
+Range = tuple[int, int, int]
 LaunchAt = Callable[[Problem], LaunchConfig | None]
 """The champion's launch for a problem; None where its code does not serve it."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """`ranges`: the lowest and highest of each size; `launch`: as `LaunchConfig.to_json` writes it, with
-    numbers that may depend on sizes; `tried`: at how many problems it was compared to the template's."""
+    """`ranges`: the lowest and highest of each size, and what it is a multiple of; `launch`: as
+    `LaunchConfig.to_json` writes it, with numbers that may depend on sizes; `tried`: at how many problems it
+    was compared to the template's."""
 
-    ranges: Mapping[str, tuple[int, int]]
+    ranges: Mapping[str, Range]
     launch: Mapping[str, Any]
     tried: int
 
@@ -44,7 +53,7 @@ class Reach:
 def reach_of(champion: Champion, task: Task, launch_at: LaunchAt) -> Reach:
     """The champion's reach."""
     own, said = champion.problem, json.loads(champion.launch.to_json())
-    alone = Reach({name: (size, size) for name, size in own.sizes.items()}, said, 1)
+    alone = Reach({name: (size, size, 1) for name, size in own.sizes.items()}, said, 1)
     known: dict[str, Any] = {}
 
     def at(sizes: Sizes) -> dict[str, Any] | None:
@@ -79,19 +88,34 @@ def _launch(problem: Problem, task: Task, launch_at: LaunchAt) -> dict[str, Any]
     return found
 
 
-def _range(own: Sizes, name: str, at: Callable[[Sizes], Any]) -> tuple[int, int]:
-    """How far one size may go, the others as they are: by doublings first, then by halving the rest."""
+def _range(own: Sizes, name: str, at: Callable[[Sizes], Any]) -> Range:
+    """How far one size may go, the others as they are: by doublings first, then by halving the rest. Rows of
+    whole 16 bytes, and groups, make it a multiple of some power of two."""
 
     def serves(size: int) -> bool:
-        return at({**own, name: size}) is not None
+        return size > 0 and at({**own, name: size}) is not None
 
-    high = own[name]
-    while high * 2 <= LARGEST and serves(high * 2):
+    size = own[name]
+    steps = [step for step in _powers(LARGEST_PART) if size % step == 0]
+    step = next((step for step in steps if serves(size + step) or serves(size - step)), 0)
+    if not step:
+        return size, size, 1
+
+    def times(count: int) -> bool:
+        return serves(count * step)
+
+    low = high = size // step
+    most = LARGEST // step
+    while high * 2 <= most and times(high * 2):
         high *= 2
-    low = own[name]
-    while low > 1 and serves(low // 2):
+    while low > 1 and times(low // 2):
         low //= 2
-    return _edge(low, max(low // 2, 0), serves), _edge(high, min(2 * high, LARGEST + 1), serves)
+    low, high = _edge(low, low // 2, times), _edge(high, min(2 * high, most + 1), times)
+    return low * step, high * step, step
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << k for k in range(most.bit_length())]
 
 
 def _edge(inside: int, outside: int, serves: Callable[[int], bool]) -> int:
@@ -102,39 +126,33 @@ def _edge(inside: int, outside: int, serves: Callable[[int], bool]) -> int:
     return inside
 
 
-def _edges(own: Sizes, ranges: Mapping[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
-    """Each size at its ends, and around them, the others as they are."""
-    for name, (low, high) in ranges.items():
-        for size in {low, low + 1, low + 2, high - 1, high, (low + high) // 2}:
-            if low <= size <= high:
+def _edges(own: Sizes, ranges: Mapping[str, Range]) -> Iterator[dict[str, int]]:
+    """Each size at its ends and around them, and in doublings of itself, the others as they are."""
+    for name, (low, high, step) in ranges.items():
+        doubled = {own[name] * power // 2**LADDER for power in _powers(4**LADDER)}
+        for size in {low, low + step, low + 2 * step, high - step, high, (low + high) // 2} | doubled:
+            if low <= (size := size // step * step) <= high:
                 yield {**own, name: size}
 
 
-def _drawn(ranges: Mapping[str, tuple[int, int]], task: Task, own: Problem) -> Iterator[dict[str, int]]:
+def _drawn(ranges: Mapping[str, Range], task: Task, own: Problem) -> Iterator[dict[str, int]]:
     """Problems anywhere in the ranges, small sizes as often as large ones; the same ones each time."""
     rng = random.Random(0)
     for _ in range(SAMPLES):
         sizes = {}
-        for name, (low, high) in ranges.items():
+        for name, (low, high, step) in ranges.items():
             top = rng.randint(low.bit_length(), high.bit_length())
-            sizes[name] = min(high, max(low, rng.randrange(1 << top)))
+            sizes[name] = min(high, max(low, rng.randrange(1 << top) // step * step))
         buffers = task.buffers(own.replace(**sizes))
-        if all(_elements(buffer.shape) < MOST_ELEMENTS for buffer in buffers):
+        if all(math.prod(buffer.shape) < MOST_ELEMENTS for buffer in buffers):
             yield sizes
-
-
-def _elements(shape: Sequence[int]) -> int:
-    product = 1
-    for side in shape:
-        product *= side
-    return product
 
 
 # ---- the numbers of a launch
 
 
 class _NoFormula(Exception):
-    """A number is no product of a constant and of ceil(size / part)."""
+    """A number is no such product."""
 
 
 def _general(
@@ -147,6 +165,10 @@ def _general(
     where = [served[i] for i in fits]
     general["grid"] = [_product(_reader("grid", i), where, own) for i in range(3)]
     general["args"] = [_argument(arg, at, where, own) for at, arg in enumerate(said["args"])]
+    general["workspaces"] = [
+        {**space, "nbytes": _product(_reader("workspaces", at, "nbytes"), where, own)}
+        for at, space in enumerate(said["workspaces"])
+    ]
     for sizes, launch in where:
         if launch_of(general, sizes) != launch:
             raise _NoFormula
@@ -183,32 +205,52 @@ def _product(
     """The number as a product. _NoFormula where it is none."""
     values = [(sizes, read(launch)) for sizes, launch in served]
     start = next(value for sizes, value in values if sizes == own)
+    most = max(value for _, value in values)
     if all(value == start for _, value in values):
         return start
-    of: list[list[Any]] = []
-    for name, size in own.items():
-        alone = [
-            (sizes[name], value)
-            for sizes, value in values
-            if all(sizes[other] == own[other] for other in own if other != name)
-        ]
-        if any(value != start for _, value in alone):
-            of.append([name, _part(alone, size, start)])
-    times = Fraction(start)
-    for name, part in of:
-        times /= -(-own[name] // part)
-    if times.denominator != 1:
-        raise _NoFormula
-    found: Number = {"times": int(times), "of": of}
-    if any(number(found, sizes) != value for sizes, value in values):
+    below = [(sizes, value) for sizes, value in values if value < most]
+    found = _fitted(values, own) or _fitted(below, own, most)
+    if found is None or any(number(found, sizes) != value for sizes, value in values):
         raise _NoFormula
     return found
 
 
-def _part(alone: Sequence[tuple[int, int]], own: int, start: int) -> int:
-    """The part that a size is divided by, where the number is proportional to ceil(size / part)."""
-    for part in range(1, LARGEST_PART + 1):
-        whole = -(-own // part)
-        if all(value * whole == start * -(-size // part) for size, value in alone):
-            return part
-    raise _NoFormula
+def _fitted(values: Sequence[tuple[Sizes, int]], own: Sizes, most: int | None = None) -> Number | None:
+    """The product that all `values` have, which are below the limit `most`, if there is one."""
+    parts = {name: _parts(name, values, own) for name in own}
+    if math.prod(map(len, parts.values())) > MOST_PRODUCTS:
+        return None
+    limit = {} if most is None else {"most": most}
+    first, value = values[0]
+    for chosen in itertools.product(*parts.values()):
+        of: list[tuple[str, int]] = [(name, part) for name, part in zip(own, chosen, strict=True) if part]
+        times = Fraction(value, math.prod(-(-first[name] // part) for name, part in of))
+        found: Number = {"times": int(times), "of": [list(pair) for pair in of], **limit}
+        if times.denominator == 1 and all(number(found, sizes) == due for sizes, due in values):
+            return found
+    return None
+
+
+def _parts(name: str, values: Sequence[tuple[Sizes, int]], own: Sizes) -> list[int]:
+    """What a size may be divided by, 0 where it does not count: whatever suits the problems where it alone
+    differs from `own`, likely ones first. Where there are none such, it is a power of two, if any."""
+    alone = [
+        (sizes[name], value)
+        for sizes, value in values
+        if all(sizes[other] == own[other] for other in own if other != name)
+    ]
+    if len({size for size, _ in alone}) < 2:
+        return [0, *_powers(LARGEST_PART)]
+    same = [0] if len({value for _, value in alone}) < 2 else []
+    size, value = max(alone)
+    fitting = [
+        part
+        for part in range(1, LARGEST_PART + 1)
+        if all(other * -(-size // part) == value * -(-one // part) for one, other in alone)
+    ]
+    return [*same, *sorted(fitting, key=_oddness)[:LIKELY]]
+
+
+def _oddness(part: int) -> int:
+    """Tiles are multiples of large powers of two."""
+    return part // (part & -part)

@@ -8,6 +8,7 @@ a copy of its files.
     operators  its operators for torch.compile
     dispatch   which kernel serves a problem
     driver     NVIDIA's driver, by ctypes
+    scratch    memory for workspaces
     contract   small cases with their answers
 """
 

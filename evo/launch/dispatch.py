@@ -16,7 +16,8 @@ from typing import Any
 
 MOST_GRID = (2**31 - 1, 65535, 65535)
 Number = int | float | Mapping[str, Any]
-"""A number, or `{"times": 2, "of": [["L", 64], ["B", 1]]}`: 2 x ceil(L / 64) x B."""
+"""A number, or `{"times": 2, "of": [["L", 64], ["B", 1]]}`: 2 x ceil(L / 64) x B; with `"most": 132` no more
+than that."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ def arch_for(cubins: Mapping[str, str], capability: tuple[int, int]) -> str:
 
 def serves(kernel: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
     """Whether a kernel's code serves a problem of these sizes."""
-    return all(low <= sizes[name] <= high for name, (low, high) in kernel["reach"].items())
+    reach = kernel["reach"].items()
+    return all(low <= sizes[name] <= high and sizes[name] % step == 0 for name, (low, high, step) in reach)
 
 
 def launch_of(said: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -131,6 +133,7 @@ def launch_of(said: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, An
         **said,
         "grid": [number(side, sizes) for side in said["grid"]],
         "args": [_argument(arg, sizes) for arg in said["args"]],
+        "workspaces": [{**one, "nbytes": number(one["nbytes"], sizes)} for one in said["workspaces"]],
     }
 
 
@@ -141,7 +144,7 @@ def number(said: Number, sizes: Mapping[str, int]) -> Any:
     product = said["times"]
     for name, part in said["of"]:
         product *= -(-sizes[name] // part)
-    return product
+    return min(product, said.get("most", product))
 
 
 def _argument(arg: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -160,15 +163,15 @@ def doublings(a: Mapping[str, int], b: Mapping[str, int]) -> float:
 
 
 def shape_text(sizes: Mapping[str, Any]) -> str:
-    """ "B=1 H=8 L=1..512 D=64"."""
+    """ "B=1 H=8 L=1..512 D=64 K=8..4096:8": the last one multiples of 8."""
     return " ".join(f"{name}={_range_text(size)}" for name, size in sizes.items())
 
 
 def _range_text(size: Any) -> str:
     if isinstance(size, int):
         return str(size)
-    low, high = size
-    return str(low) if low == high else f"{low}..{high}"
+    low, high, step = size
+    return str(low) if low == high else f"{low}..{high}" + (f":{step}" if step > 1 else "")
 
 
 def flags_text(flags: Mapping[str, Any]) -> str:

@@ -4,7 +4,8 @@ and launched on its streams. Nothing here imports evo."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,8 @@ _SMEM = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 _CLUSTER, _COOPERATIVE = 4, 2
 """CUlaunchAttributeID"""
+_RELAXED = 2
+"""CUstreamCaptureMode"""
 _WORDS = 18
 """32-bit words of a CUlaunchAttribute: its number, one that is not used, and 64 bytes."""
 
@@ -52,18 +55,41 @@ def library() -> Any:
 def load(index: int, cubin: bytes, entry: str, smem_bytes: int) -> Loaded:
     """The kernel `entry` of a cubin in torch's context of GPU `index`, granted so much shared memory. Refused
     where the driver does not take it."""
-    lib, device, context = library(), ctypes.c_int(), ctypes.c_void_p()
-    module, function, before = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    lib, module, function = library(), ctypes.c_void_p(), ctypes.c_void_p()
+    with _entered(lib, index) as context:
+        _ask(lib, lib.cuModuleLoadData(ctypes.byref(module), cubin))
+        _ask(lib, lib.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()))
+        _ask(lib, lib.cuFuncSetAttribute(function, _SMEM, ctypes.c_int(smem_bytes)))
+    return Loaded(_Module(module), function.value or 0, context)
+
+
+def zeros(index: int, nbytes: int, stream: int) -> int:
+    """The address of fresh memory of GPU `index`, which is zero for all that `stream` does from now on. It
+    stays until the process ends. Refused where there is no more."""
+    lib, address, mode = library(), ctypes.c_uint64(), ctypes.c_int(_RELAXED)
+    with _entered(lib, index):
+        # another thread may capture a graph, which an allocation would spoil
+        _ask(lib, lib.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)))
+        try:
+            _ask(lib, lib.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)))
+        finally:
+            lib.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+        size, where = ctypes.c_size_t(nbytes), ctypes.c_void_p(stream)
+        _ask(lib, lib.cuMemsetD8Async(address, ctypes.c_ubyte(0), size, where))
+    return address.value
+
+
+@contextmanager
+def _entered(lib: Any, index: int) -> Iterator[int]:
+    """With torch's context of GPU `index`."""
+    device, context, before = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     _ask(lib, lib.cuDeviceGet(ctypes.byref(device), index))
     _ask(lib, lib.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
     _ask(lib, lib.cuCtxPushCurrent_v2(context))
     try:
-        _ask(lib, lib.cuModuleLoadData(ctypes.byref(module), cubin))
-        _ask(lib, lib.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()))
-        _ask(lib, lib.cuFuncSetAttribute(function, _SMEM, ctypes.c_int(smem_bytes)))
+        yield context.value or 0
     finally:
         lib.cuCtxPopCurrent_v2(ctypes.byref(before))
-    return Loaded(_Module(module), function.value or 0, context.value or 0)
 
 
 def launch(loaded: Loaded, said: Mapping[str, Any], addresses: Mapping[str, int], stream: int) -> None:

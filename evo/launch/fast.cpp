@@ -107,6 +107,18 @@ struct Outputs {
   }
 };
 
+// Of a tensor, or the number that says it. False: an error is set.
+bool read_address(const Table* table, PyObject* made, void** out) {
+  DLTensor fresh;
+  if (PyLong_Check(made)) {
+    *out = PyLong_AsVoidPtr(made);
+    return !PyErr_Occurred();
+  }
+  if (table->exchange->dltensor_from_py_object_no_sync(made, &fresh)) return false;
+  *out = address_of(fresh);
+  return true;
+}
+
 // As read_tensor.
 int make_outputs(Table* table, const Plan* plan, const Seen& seen, Outputs* outputs) {
   for (int at = 0; at < plan->outputs_count; ++at) {
@@ -121,16 +133,15 @@ int make_outputs(Table* table, const Plan* plan, const Seen& seen, Outputs* outp
       made = seen.values[output.given];
       Py_INCREF(made);
     } else {
+      PyObject* make = output.make == Py_None ? table->empty : output.make;
       made = output.like >= 0
                  ? PyObject_CallFunctionObjArgs(table->empty_like, seen.values[output.like], nullptr)
-                 : PyObject_Call(table->empty, table->nothing, output.kwargs);
-      DLTensor fresh;
+                 : PyObject_Call(make, table->nothing, output.kwargs);
       if (!made) return -1;
-      if (table->exchange->dltensor_from_py_object_no_sync(made, &fresh)) {
+      if (!read_address(table, made, &outputs->addresses[at])) {
         Py_DECREF(made);
         return -1;
       }
-      outputs->addresses[at] = address_of(fresh);
     }
     outputs->owned[outputs->count++] = made;
   }
@@ -262,9 +273,11 @@ bool read_lists(PyObject* parameters, PyObject* outputs, Plan* plan) {
   }
   for (Py_ssize_t at = 0; at < outputs_count; ++at) {
     Output& output = plan->outputs[at];
-    if (!PyArg_ParseTuple(PyTuple_GetItem(outputs, at), "iiO", &output.given, &output.like, &output.kwargs))
+    if (!PyArg_ParseTuple(PyTuple_GetItem(outputs, at), "iiOO", &output.given, &output.like, &output.kwargs,
+                          &output.make))
       return false;
     Py_INCREF(output.kwargs);
+    Py_INCREF(output.make);
     ++plan->outputs_count;
   }
   if (maps > kMostMaps) PyErr_SetString(PyExc_ValueError, "too many tensor maps");

@@ -24,6 +24,7 @@ from .fast import Loaded, driver_addresses, table_of
 from .operators import Operators
 from .plans import Output, plan_of
 from .reading import Call, Form, Reader
+from .scratch import address_of, made, makers
 
 ALIGNMENT = 16
 """Bytes: where kernels were checked to begin."""
@@ -178,8 +179,9 @@ class PackagedKernel:
                 buffers[name] = torch.empty(
                     served.shapes[name], dtype=served.dtypes[name], device=call.device
                 )
-        addresses = {name: tensor.data_ptr() for name, tensor in buffers.items()}
         with torch.cuda.device(call.device):
+            memory = {**buffers, **made(served.launch["workspaces"], call.device)}
+            addresses = {name: address_of(one) for name, one in memory.items()}
             launch(served.loaded, served.launch, addresses, torch.cuda.current_stream().cuda_stream)
         return {name: buffers[name] for name in served.form.written}
 
@@ -229,7 +231,8 @@ class PackagedKernel:
         outputs = [self._output(name, served, places, call) for name in served.form.made]
         results = [(name, sources[name]) for name in served.form.written]
         with self._lock:
-            plan = plan_of(served.launch, served.loaded, sources, outputs, results)
+            scratch = makers(served.launch["workspaces"], call.device)
+            plan = plan_of(served.launch, served.loaded, sources, outputs, results, scratch)
             self._table.add(plan, tensors, out, named)
 
     def _output(self, name: str, served: _Served, places: Mapping[str, int], call: Call) -> Output:

@@ -85,7 +85,8 @@ struct Parameter {
 struct Output {
   int given;         // the argument that it is, or -1
   int like;          // an argument of its shape and type, or -1
-  PyObject* kwargs;  // for torch.empty where there is none
+  PyObject* kwargs;  // for what makes it where there is none
+  PyObject* make;    // gives a tensor or an address; None: torch.empty
 };
 
 struct Plan {
@@ -109,7 +110,10 @@ inline void release(Plan* plan) {
   if (!plan || --plan->references) return;
   Py_XDECREF(plan->keep);
   Py_XDECREF(plan->results);
-  for (int at = 0; at < plan->outputs_count; ++at) Py_XDECREF(plan->outputs[at].kwargs);
+  for (int at = 0; at < plan->outputs_count; ++at) {
+    Py_XDECREF(plan->outputs[at].kwargs);
+    Py_XDECREF(plan->outputs[at].make);
+  }
   std::free(plan->signature);
   std::free(plan);
 }

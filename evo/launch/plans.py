@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .fast import Loaded
@@ -28,11 +28,13 @@ _RANKS = 5
 
 class Output(NamedTuple):
     """An output of a call: the argument that it is, else the argument that has its shape and type (each by
-    its place in the call), else (-1, -1) what torch.empty is told of it, by name."""
+    its place in the call), else (-1, -1) what `make` is told of it, by name. `make` gives a tensor or an
+    address; without it torch.empty makes the tensor."""
 
     given: int
     like: int
     empty: Mapping[str, Any]
+    make: Callable[..., Any] | None = None
 
 
 def plan_of(
@@ -41,12 +43,15 @@ def plan_of(
     sources: Mapping[str, int],
     outputs: Sequence[Output],
     results: Sequence[tuple[str, int]],
+    scratch: Sequence[Output] = (),
 ) -> tuple[Any, ...]:
     """The plan of `launch`. `sources`: where each buffer comes from: an argument by its place in the call,
-    or below 0 output -1 - source. `results`: what the call gives, by name, each from its source.
-    ValueError where the launch has workspaces or a type that a table does not pack."""
-    if launch["workspaces"]:
-        raise ValueError("a launch with workspaces")
+    or below 0 output -1 - source. `results`: what the call gives, by name, each from its source. `scratch`:
+    what makes the launch's workspaces, in their order. ValueError where one has nothing that makes it, or a
+    type is one that a table does not pack."""
+    spaces = {one["name"]: -1 - len(outputs) - at for at, one in enumerate(launch["workspaces"])}
+    if len(spaces) != len(scratch):
+        raise ValueError(f"{len(spaces)} workspaces, and {len(scratch)} are made")
     return (
         loaded.keep,
         loaded.function,
@@ -54,8 +59,8 @@ def plan_of(
         (*launch["grid"], *launch["block"], launch["smem_bytes"]),
         tuple(launch["cluster"]),
         bool(launch.get("cooperative", False)),
-        tuple(_parameter(arg, sources) for arg in launch["args"]),
-        tuple((one.given, one.like, dict(one.empty)) for one in outputs),
+        tuple(_parameter(arg, {**sources, **spaces}) for arg in launch["args"]),
+        tuple((one.given, one.like, dict(one.empty), one.make) for one in (*outputs, *scratch)),
         tuple(results),
     )
 

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -75,6 +76,18 @@ def load_module(path: Path) -> ModuleType:
     with blame(path):
         exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     return module
+
+
+def module_beside(task: Task, name: str) -> ModuleType | None:
+    """The Python file of that name beside the task's own; None where there is none, or no such file."""
+    own = getattr(sys.modules.get(type(task).__module__), "__file__", None)
+    path = Path(own or "").with_name(name) if own and Path(own).name == "task.py" else None
+    return _loaded(path) if path and path.is_file() else None
+
+
+@cache
+def _loaded(path: Path) -> ModuleType:
+    return load_module(path)
 
 
 @contextmanager

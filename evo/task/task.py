@@ -286,7 +286,12 @@ class Task:
         return found
 
     def fallback(self, problem: Problem) -> Fallback | None:
-        """What `evo.kernel` calls where no champion serves: differentiable by torch. By default `compute`."""
+        """What `evo.kernel` calls where no champion serves: differentiable by torch. By default what a
+        `fallback.py` beside the task's file has, else `compute`."""
+        from evo.task.loading import module_beside  # which loads tasks
+
+        if own := module_beside(self, "fallback.py"):
+            return Fallback(own.NAME, lambda inputs: own.fallback(inputs, problem.flags))
         if type(self).compute is Task.compute:
             return None
         name = f"{self.name}.compute, in fp32"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evo.dtype import dtype_named
 from evo.errors import UsageError
-from evo.task import Baseline, BufferSpec, Fallback, Families, Flag, Relation, Task, load_module
+from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -175,9 +175,6 @@ class Attention(Task):
         with torch.no_grad():
             found = {name: run for name, run in found.items() if _baselines.runs(run, tensors)}
         return found | (_baselines.patient(problem) if patient else {})
-
-    def fallback(self, problem: Problem) -> Fallback:
-        return Fallback(_baselines.SDPA, _baselines.sdpa(bool(problem["causal"])))
 
     def share(self, problem: Problem, part: float) -> Problem:
         """Fewer heads: each is a problem of its own."""

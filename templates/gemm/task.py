@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.dtype import dtype_named
-from evo.task import Baseline, BufferSpec, Fallback, Families, Flag, Relation, Task, load_module
+from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -190,9 +190,6 @@ class Gemm(Task):
         found = {name: run for name, run in found.items() if _baselines.runs(run, tensors)}
         on_gpu = torch_device.startswith("cuda")
         return found | (_baselines.patient(problem) if patient and on_gpu else {})
-
-    def fallback(self, problem: Problem) -> Fallback:
-        return Fallback("torch.matmul", _baselines.matmul(problem))
 
     # ---- what the gate tries: see sizes.py
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.errors import UsageError
-from evo.task import Baseline, DeclaredTensor, Fallback, Families, Flag, In, Out, Relation, Task, load_module
+from evo.task import Baseline, DeclaredTensor, Families, Flag, In, Out, Relation, Task, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -133,9 +133,6 @@ class GemmW4A16(Task):
     ) -> dict[str, Baseline]:
         found: dict[str, Baseline] = _baselines.quick(problem)
         return found | (_baselines.patient(problem) if patient and torch_device != "cpu" else {})
-
-    def fallback(self, problem: Problem) -> Fallback:
-        return Fallback("torch.matmul of weights in fp16", _baselines.quick(problem)["dequantise"])
 
     # ---- what the gate tries
 
