@@ -28,7 +28,7 @@ def test_every_command_that_takes_a_problem_speaks_of_its_task(evo: Evo, command
     own, toy, plain = (evo(command, *words, "--help") for words in ([], ["scale", *TOY], ["row_sum", *TOY]))
     assert (own.code, toy.code, plain.code) == (0, 0, 0)
     assert options(own.out) - options(plain.out) == {"--causal"}
-    assert options(toy.out) - options(plain.out) == {"--negate"}
+    assert options(toy.out) - options(plain.out) == {"--negate", "--bias"}
     assert "A query sees no later keys." in own.out
     assert "B,H,L,D" in own.out
     assert "fp32|fp16" in toy.out
@@ -61,6 +61,7 @@ def test_flags_are_set_by_their_own_option_or_by_name(evo: Evo, tmp_path: Path) 
     assert problem("--negate") == problem("--flag", "negate") == problem("--flag", "negate=true")
     assert problem("--negate", "--flag", "bias=2") == "negate=1 bias=2"
     assert problem("--flag", "bias=2", "--flag", "bias=0") == "negate=0 bias=0"
+    assert problem("--bias", "2", "--negate") == "negate=1 bias=2"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,6 +70,8 @@ def test_flags_are_set_by_their_own_option_or_by_name(evo: Evo, tmp_path: Path) 
     [
         (["scale", *TOY, "--flag", "bias"], "flag bias needs a value", "--flag bias=0"),
         (["scale", *TOY, "--flag", "bias=7"], "flag bias cannot be 7", "0, 1, 2"),
+        (["scale", *TOY, "--bias", "7"], "flag bias cannot be 7", "0, 1, 2"),
+        (["scale", *TOY, "--shape", "K=7"], "unknown size: K", "N as in 3000, or some by name: N="),
         (["scale", *TOY, "--flag", "sign"], "unknown flag: sign", "negate, bias"),
         (["row_sum", *TOY, "--flag", "negate"], "unknown flag: negate", "row_sum has no flags"),
         (["row_sum", *TOY, "--negate"], "no such option: --negate", "evo space --help"),

@@ -68,8 +68,14 @@ def test_a_source_says_its_arguments_tunables_and_formula(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("int main() { return 0; }", "has 0 kernels"),
-        ("__global__ void a(int n) {}\n__global__ void b(int n) {}", "has 2 kernels"),
+        ("int main() { return 0; }", "has no kernel"),
+        ("__global__ void a(int n) {}\n__global__ void b(int n) {}", "has 2 kernels: a, b\nhint: --kernel b"),
+        (
+            "template <class T> __global__ void a(T* x) {}",
+            "C\\+\\+ templates\nhint: write `using T = float;`",
+        ),
+        ("template <int N> __global__ void a(int* x) {}", "C\\+\\+ templates\nhint: .* macros"),
+        ("__global__ void a(const float* x, int n) {}", "a writes to no buffer"),
         ("struct S {}; __global__ void a(S s) {}", "argument 'S s' is not understood"),
         ("__global__ void a(float (*f)(float)) {}", "are not plain"),
     ],
@@ -123,3 +129,132 @@ def test_from_a_source_to_green_and_to_a_planted_fault(evo: Evo, tmp_path: Path)
     assert "out of bounds" in wrong.out
     assert "candidate.cu:" in wrong.out
     assert re.search(r"source +line \d+: y\[i\] = 2\.0f \* x\[i\] \+ y\[i\];", wrong.out)
+
+
+# ----------------------------------------------------------------------------- kernels as people write them
+
+GEMM = """
+#include <cstdio>
+#define TILE 16  // of all three matrices
+__global__ void gemm(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float a[TILE][TILE], b[TILE][TILE];
+  int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+  float sum = 0.f;
+  for (int t = 0; t < K; t += TILE) {
+    a[threadIdx.y][threadIdx.x] = row < M && t + threadIdx.x < K ? A[row * K + t + threadIdx.x] : 0.f;
+    b[threadIdx.y][threadIdx.x] = t + threadIdx.y < K && col < N ? B[(t + threadIdx.y) * N + col] : 0.f;
+    __syncthreads();
+    for (int k = 0; k < TILE; ++k) sum += a[threadIdx.y][k] * b[k][threadIdx.x];
+    __syncthreads();
+  }
+  if (row < M && col < N) C[row * N + col] = sum;
+}
+void run(float* a, float* b, float* c) { gemm<<<dim3(4, 4), dim3(TILE, TILE)>>>(a, b, c, 64, 64, 64); }
+int main() {
+  printf("{%d\\n", 1);
+}
+"""
+VECTORS = """
+#ifndef THREADS
+#define THREADS 256 // a CTA
+#endif
+__global__ void __launch_bounds__(THREADS) add(
+    const float4* __restrict__ a, const half2* b, uchar4* c, const float scale, bool twice, size_t n4) {
+  size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n4) c[i] = make_uchar4(1, 2, 3, 4);
+}
+"""
+ROWS = """
+#if !defined(BLOCK)
+#define BLOCK (128)
+#endif
+__global__ void rows(const float* x, float* y, int height, int width) {
+  const int row = blockIdx.x;
+  for (int c = threadIdx.x; c < width; c += BLOCK) y[row * width + c] = x[row * width + c];
+}
+"""
+SHIFTED = """
+#ifndef TILE
+#define TILE 32
+#endif
+#ifndef ROWS
+#define ROWS 8
+#endif
+__global__ void transpose(float* out, const float* in, int width, int height) {
+  __shared__ float tile[TILE][TILE + 1];
+  int x = blockIdx.x * TILE + threadIdx.x, y = blockIdx.y * TILE + threadIdx.y;
+  for (int j = 0; j < TILE; j += ROWS)
+    if (x < width && y + j < height) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * width + x];
+  __syncthreads();
+  x = blockIdx.y * TILE + threadIdx.x, y = blockIdx.x * TILE + threadIdx.y;
+  for (int j = 0; j < TILE; j += ROWS)
+    if (x < height && y + j < width) out[(y + j) * height + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+"""
+FOURS = """
+#ifndef B
+#define B 64
+#endif
+__global__ void fours(const float* x, float* y, int n) {
+  int i = 4 * (blockIdx.x * B + threadIdx.x);
+  if (i + 3 < n) *reinterpret_cast<float4*>(y + i) = *reinterpret_cast<const float4*>(x + i);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "launch"),
+    [
+        (GEMM, {"A": (256, 256), "B": (256, 256), "C": (256, 256)}, ((16, 16, 1), (16, 16, 1))),
+        (
+            VECTORS,
+            {"a": (1_000_000, 4), "b": (1_000_000, 2), "c": (1_000_000, 4)},
+            ((3907, 1, 1), (256, 1, 1)),
+        ),
+        (ROWS, {"x": (1000, 1000), "y": (1000, 1000)}, ((1000, 1, 1), (128, 1, 1))),
+        (SHIFTED, {"out": (1000, 1000), "in": (1000, 1000)}, ((32, 32, 1), (32, 8, 1))),
+        (FOURS, {"x": (1_000_000,), "y": (1_000_000,)}, ((3907, 1, 1), (64, 1, 1))),
+        (TRANSPOSE, {"from": (1000, 1000), "to": (1000, 1000)}, ((32, 125, 1), (32, 8, 1))),
+    ],
+)
+def test_shapes_and_launch_are_the_kernels(
+    tmp_path: Path, text: str, shapes: object, launch: tuple[object, object]
+) -> None:
+    make_task("mine", tmp_path, written(tmp_path, text))
+    task = load_task("mine", (tmp_path,))
+    assert {buffer.name: buffer.shape for buffer in task.buffers(task.example)} == shapes
+    template = load_template(task, "mine", (tmp_path,))
+    found = template.candidate(template.space.default, task.example).launch
+    assert (found.grid, found.block) == launch
+
+
+def test_the_sides_of_a_matrix_product_are_read_from_its_indices(tmp_path: Path) -> None:
+    found = read_source(written(tmp_path, GEMM))
+    assert found.shapes == {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
+    assert (found.tunables, len(found.notes)) == ({"TILE": 16}, 3)
+    assert "#ifndef TILE\n#define TILE 16\n#endif" in found.text
+    assert found.text.count("#ifndef __CUDACC_RTC__") == 2
+
+
+def test_numbers_that_are_no_sizes_differ_so_that_none_takes_anothers_place(tmp_path: Path) -> None:
+    text = "__global__ void k(float* y, float a, bool b, double c, int n) { y[threadIdx.x] = a * c + n; }"
+    make_task("mine", tmp_path, written(tmp_path, text))
+    assert 'args=["y", 2.0, True, Cast(5.0, "fp64"), "n"]' in (tmp_path / "mine" / "mine.py").read_text()
+
+
+def test_one_of_several_kernels_is_taken_by_name(evo: Evo, tmp_path: Path) -> None:
+    two = SAXPY + "__global__ void other(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 1; }"
+    assert "has 2 kernels: saxpy, other" in evo("new", "two", "--from", str(written(tmp_path, two))).err
+    assert evo("new", "two", "--from", str(tmp_path / "mine.cu"), "--kernel", "sax").code == 2
+    assert evo("new", "two", "--from", str(tmp_path / "mine.cu"), "--kernel", "saxpy").code == 0
+    assert "--from FILE.cu" in evo("new", "three", "--kernel", "saxpy").err
+
+
+@pytest.mark.nvcc
+def test_a_tiled_product_with_host_code_is_green_once_its_formula_is_there(evo: Evo, tmp_path: Path) -> None:
+    assert evo("new", "product", "--from", str(written(tmp_path, GEMM))).code == 0
+    task = tmp_path / "tasks" / "product" / "task.py"
+    right = 'return tensors["A"] @ tensors["B"]'
+    task.write_text(re.sub(r"raise NotImplementedError.*", right, task.read_text()))
+    tried = evo("try", "product", "TILE=8", "--shape", "M=19,N=33,K=21", "--device", "emulator", "--json")
+    assert json.loads(tried.out)["outcome"] == "GREEN", tried.out

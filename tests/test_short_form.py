@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -103,11 +104,27 @@ def test_a_sum_may_be_added_in_any_order(tmp_path: Path, columns: int) -> None:
 
 def test_an_output_that_overflows_its_type_allows_nothing(tmp_path: Path) -> None:
     tensors = 'dtypes, tensors = ("fp16",), {"x": In("n"), "y": Out("n")}'
-    task = made(tmp_path, 'sizes = {"n": 8}', tensors, "x['x'] * 1e6")
+    task = made(tmp_path, 'sizes = {"n": 8}', tensors, "x['x'] * 1e9")
     x = task.inputs(task.example, "normal", 0, "cpu")
     exact, honest = task.reference(task.example, x)["y"], task.honest(task.example, x)["y"]
     with pytest.raises(Red, match="no limit"):
         compare("y", torch.zeros_like(honest), exact, honest, task.tolerance)
+
+
+def test_inputs_of_every_family_leave_fp16_outputs_finite(tmp_path: Path) -> None:
+    tensors = 'dtypes, tensors = ("fp16", "fp32"), {"a": In("m", "k"), "b": In("k", "m"), "c": Out("m", "m")}'
+    task = made(tmp_path, 'sizes = {"m": 40, "k": 1000}', tensors, "x['a'] @ x['b']")
+    for family in task.families.names:
+        for seed in range(3):
+            x = task.inputs(task.example, family, seed, "cpu")
+            assert task.honest(task.example, x)["c"].isfinite().all()
+            wide = task.inputs(task.problem("40,1000", "fp32"), family, seed, "cpu")
+            for name, values in x.items():  # the same values, or smaller by one power of two
+                part = float(
+                    (values.float() / wide[name])[wide[name].abs() > wide[name].abs().max() / 64].median()
+                )
+                assert 2**-8.1 <= part <= 2**0.1  # rounded to fp16
+                assert torch.allclose(values.float(), wide[name] * 2 ** round(math.log2(part)), 1e-3, 1e-6)
 
 
 def test_truth_values_are_outputs_too(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_true_and_one_are_different_values() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"name": "Bm"},
+        {"name": "2bm"},
         {"name": "keys"},
         {"name": "b m"},
         {"values": ()},

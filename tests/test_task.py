@@ -49,6 +49,7 @@ def test_the_named_problems() -> None:
 def test_shapes_are_parsed() -> None:
     assert TASK.problem("1, 8,512,64") == TASK.example
     causal = TASK.problem("1,8,512,64", "bf16", causal=True)
+    assert TASK.problem("L=77, B=2").shape == "2,8,77,64"  # the others as in the example
     assert causal.key == "attention B=1 H=8 L=512 D=64 causal=1 bf16"
 
 

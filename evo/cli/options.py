@@ -155,7 +155,12 @@ TaskArgument = Annotated[
 ]
 ShapeOption = Annotated[
     str | None,
-    typer.Option("--shape", metavar="SIZES", rich_help_panel=WHAT, help="The sizes, or a problem's name."),
+    typer.Option(
+        "--shape",
+        metavar="SIZES",
+        rich_help_panel=WHAT,
+        help="The sizes, some of them by name (N=512), or a problem's name.",
+    ),
 ]
 ProblemsOption = Annotated[
     list[str] | None,

@@ -42,6 +42,9 @@ def new(
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE.cu", help="Your kernel (default: an example).")
     ] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", metavar="NAME", help="Which one, where the file has several.")
+    ] = None,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where tasks are.")] = Path("tasks"),
 ) -> None:
     """Make a task and a template that run at once.
@@ -56,9 +59,13 @@ def new(
     """
     from evo.importers import make_task
 
-    made = make_task(name, to, source)
+    if kernel is not None and source is None:
+        raise UsageError("--kernel says which kernel of a file", "--from FILE.cu --kernel NAME")
+    made = make_task(name, to, source, kernel)
     for file in made.files:
         say(str(file))
+    for note in made.notes:
+        notice(f"note: {note}")
     if made.missing:
         notice(f"next: {made.missing}")
     notice(f"then: evo try {name}, and: evo search {name} --budget 1m")
@@ -89,7 +96,7 @@ def try_(
     kernel is not correct.
 
     \b
-      evo try attention flash_mma bm=64 stages=2
+      evo try attention flash_mma bm=64 k_stages=2
       evo try saxpy
     """
     from evo.report import as_json

@@ -80,19 +80,27 @@ class TaskCommand(TyperCommand):
 
 
 def _flag_options(task: Task, taken: set[str]) -> list[Any]:
-    """An option for each true or false flag of the task whose name is not `taken`: `--NAME`, for one that is
-    true by default `--no-NAME` too."""
+    """An option for each flag of the task whose name is not `taken`: `--NAME` for one that is true or false
+    (`--no-NAME` too, if it is true by default), `--NAME VALUE` for others."""
     parameters = []
     keyword = inspect.Parameter.KEYWORD_ONLY
     for name, flag in task.flags.items():
         option = f"--{name.replace('_', '-')}"
-        if set(flag.values) != {False, True} or not name.isidentifier() or option in taken:
+        if not name.isidentifier() or option in taken:
             continue
-        both = f"{option}/--no-{option.removeprefix('--')}" if flag.default else option
-        kind = Annotated[bool | None, typer.Option(both, rich_help_panel=WHAT, help=flag.meaning)]
+        kind: Any
+        if set(flag.values) == {False, True}:
+            both = f"{option}/--no-{option.removeprefix('--')}" if flag.default else option
+            kind = Annotated[bool | None, typer.Option(both, rich_help_panel=WHAT, help=flag.meaning)]
+        else:
+            values = "|".join(map(str, flag.values))
+            said = f"{flag.meaning.rstrip('.')} (default: {flag.default})."
+            kind = Annotated[
+                str | None, typer.Option(option, metavar=values, rich_help_panel=WHAT, help=said)
+            ]
         parameters.append(inspect.Parameter(name, keyword, default=None, annotation=kind))
 
-    def accept(**_: bool | None) -> None:
+    def accept(**_: bool | str | None) -> None:
         """Only its signature counts: typer makes options of it."""
 
     accept.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from evo.dtype import dtype_named
 from evo.errors import UsageError
-from evo.importers.source import SCALAR, WHOLE, KernelSource, read_source
+from evo.importers.positions import grid_side
+from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source, scalar_values
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 EXAMPLE = """// y = 2 x + y, each thread a few elements.
@@ -27,8 +29,11 @@ __global__ void {name}(const float* x, float* y, int n) {{
 """
 SIZE = 1_000_000
 """The example's number of elements, where a kernel has one size."""
-SIDE = 1000
-"""The example's sizes, where it has several."""
+SIDES = (1000, 256)
+"""The example's sizes, where it has two, and where it has more."""
+BLOCKS = (256, 128, 64, 512)
+PLANE = ((32, 16, 64), (8, 4, 16))
+"""Sides of blocks that have no default, the first of which is it: of one axis, and of x and y."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,17 @@ class Made:
     """What a person should know of how it was made."""
 
 
-def make_task(name: str, folder: Path, source: Path | None = None) -> Made:
+def make_task(name: str, folder: Path, source: Path | None = None, entry: str | None = None) -> Made:
     """Writes `folder/name/{task.py, name.cu, name.py}`. UsageError where the task is there already, or the
-    source has no kernel that is understood."""
+    source has no kernel that is understood. `entry`: the kernel, where the source has several."""
     place = check_place(name, folder)
     if source is None:
         place.mkdir(parents=True)
         (place / f"{name}.cu").write_text(EXAMPLE.format(name=name))
         source = place / f"{name}.cu"
-    kernel = read_source(source)
+    kernel = read_source(source, entry)
+    if not any(argument.role in ("out", "inout") for argument in kernel.arguments):
+        raise UsageError(f"{source}: {kernel.entry} writes to no buffer", "a pointer that is not const")
     place.mkdir(parents=True, exist_ok=True)
     files = {
         f"{name}.cu": kernel.text,
@@ -59,8 +66,16 @@ def make_task(name: str, folder: Path, source: Path | None = None) -> Made:
     }
     for file, text in files.items():
         (place / file).write_text(text)
-    missing = "" if kernel.formula else f"{place / 'task.py'}: say in `compute` what is right"
-    return Made(name, tuple(place / file for file in files), missing)
+    guessed = len(_sizes(kernel)) > 1 and any(
+        a.role and a.name not in kernel.shapes for a in kernel.arguments
+    )
+    what = (
+        "which shape each buffer has, and in `compute` what is right"
+        if guessed
+        else "in `compute` what is right"
+    )
+    missing = "" if kernel.formula else f"{place / 'task.py'}: say {what}"
+    return Made(name, tuple(place / file for file in files), missing, kernel.notes)
 
 
 def check_place(name: str, folder: Path) -> Path:
@@ -85,17 +100,17 @@ def _sizes(kernel: KernelSource) -> list[str]:
 
 def _task_text(name: str, kernel: KernelSource) -> str:
     sizes = _sizes(kernel)
-    example = {size: SIZE if len(sizes) == 1 else SIDE for size in sizes}
-    dimensions = ", ".join(f'"{size}"' for size in sizes)
+    example = {size: SIZE if len(sizes) == 1 else SIDES[len(sizes) > 2] for size in sizes}
     buffers = [argument for argument in kernel.arguments if argument.role]
     kinds = {"in": "In", "out": "Out", "inout": "InOut"}
     dtypes = list(dict.fromkeys(b.dtype for b in buffers))
     lines = []
     for buffer in buffers:
+        sides = [f'"{size}"' for size in kernel.shapes.get(buffer.name, sizes[:2])]
+        sides += [str(buffer.lanes)] if buffer.lanes > 1 else []
         own = f', dtype="{buffer.dtype}"' if buffer.dtype != dtypes[0] else ""
-        lines.append(f'        "{buffer.name}": {kinds[buffer.role]}({dimensions}{own}),')
+        lines.append(f'        "{buffer.name}": {kinds[buffer.role]}({", ".join(sides)}{own}),')
     imported = ", ".join(sorted({kinds[b.role] for b in buffers} | {"Task"}))
-    dtype = f'"{dtypes[0]}"' if dtypes else ""
     torch_line = "import torch\n\n" if any("torch." in text for text in kernel.formula.values()) else ""
     return f'''"""{name}: what is to be computed. `evo search {name}` finds the fastest kernel that does."""
 
@@ -103,13 +118,13 @@ def _task_text(name: str, kernel: KernelSource) -> str:
 
 
 class Kernel(Task):
-    name, sizes, dtypes = "{name}", {_as_dict(example)}, ({dtype},)
+    name, sizes, dtypes = "{name}", {_as_dict(example)}, ("{dtypes[0]}",)
     # The shape of each buffer, by names of sizes or numbers. Integers: In("n", between=(0, 10)).
     tensors = {{
 {chr(10).join(lines)}
     }}
 
-    def compute(self, problem, x):
+    def compute(self, problem, tensors):
         """What is right, in torch. It also runs in fp64: keep the type of the inputs."""
 {_compute_lines(kernel)}
 
@@ -123,7 +138,7 @@ TASK = Kernel()
 def _compute_lines(kernel: KernelSource) -> str:
     outputs = [argument.name for argument in kernel.arguments if argument.role in ("out", "inout")]
     if kernel.formula:
-        returned = ", ".join(f'"{name}": {kernel.formula[name]}' for name in outputs)
+        returned = ", ".join(f'"{name}": {_of_tensors(kernel.formula[name])}' for name in outputs)
         return f"        return {{{returned}}}"
     returned = ", ".join(f"'{name}': ..." for name in outputs)
     return f'        raise NotImplementedError("say here what is right: return {{{returned}}}")'
@@ -133,55 +148,84 @@ def _as_dict(example: dict[str, int]) -> str:
     return "{" + ", ".join(f'"{name}": {size:_}' for name, size in example.items()) + "}"
 
 
+def _of_tensors(formula: str) -> str:
+    return re.sub(r'\bx\["', 'tensors["', formula).replace("( ", "(")
+
+
 def _template_text(name: str, kernel: KernelSource) -> str:
     sizes = _sizes(kernel)
-    tunables = {n: _values(n, default) for n, default in kernel.tunables.items()}
-    block = [n for n in kernel.block if _is_block(n)]
-    block_line = ""
-    if not block:
-        tunables = {"block_size_x": [128, 64, 256, 512], **tunables}
-        block = ["block_size_x"]
-    elif block != ["block_size_x"]:
-        sides = ", ".join(f'"{n}"' for n in block)
-        block_line = f"    block=[{sides}],\n"
-    steps = " * ".join(dict.fromkeys([*block[:1], *(n for n in kernel.block if n not in block)]))
-    grid = [f'"ceil({sizes[-1]} / ({steps}))"']
-    grid += [f'"ceil({size} / {side})"' for size, side in zip(reversed(sizes[:-1]), block[1:], strict=False)]
+    block, tunables = _block(kernel)
+    grid = []
+    for i, axis in enumerate(kernel.axes):
+        left = [size for size in reversed(sizes) if size not in {a.size for a in kernel.axes}] or sizes
+        grid.append(grid_side(axis, axis.size or left[min(i, len(left) - 1)]))
+    grid = grid or [f"ceil({sizes[-1]} / {block[0]})"]
     tuned = ",\n".join(f'        "{n}": {values}' for n, values in tunables.items())
-    given = ", ".join(_given(argument.name, argument.role, argument.dtype) for argument in kernel.arguments)
-    cast = ", Cast" if "Cast(" in given else ""
-    grid_text = grid[0] if len(grid) == 1 else f"[{', '.join(grid)}]"
+    values = scalar_values(kernel.arguments)
+    given = ", ".join(_given(argument, values) for argument in kernel.arguments)
+    numbers = ", ".join(f"{name} is {value}" for name, value in values.items())
+    lines = [f"    grid={_sides(grid)},"]
+    if block != ["block_size_x", "block_size_y", "block_size_z"][: len(block)]:
+        lines.append(f"    block={_sides(block)},")
+    if numbers:
+        lines.append(f"    # In the kernel's order. Numbers that are no sizes are made up: {numbers}.")
+    lines += [f"    args=[{given}],", f'    entry="{kernel.entry}",']
+    rules = [f"{' * '.join(block if len(block) > 1 else list(tunables)[:2])} <= 1024"]
+    rules += [f"{axis.side} % {axis.rows} == 0" for axis in kernel.axes if axis.rows]
+    listed = ", ".join(f'"{rule}"' for rule in rules)
+    if len(block) > 1 or len(tunables) > 1:
+        lines.insert(0, f"    {'' if len(block) > 1 else '# '}restrictions=[{listed}],")
     return f'''"""How {name}.cu is tuned and launched."""
 
-from evo.template import {"Cast, " if cast else ""}template
+from evo.template import {"Cast, " if "Cast(" in given else ""}template
 
 TEMPLATE = template(
     # Each name is a macro of {name}.cu. The first value is the default.
     tune_params={{
 {tuned},
     }},
-    # restrictions=["block_size_x * per_thread <= 1024"],
-    grid={grid_text},
-{block_line}    args=[{given}],
-    entry="{kernel.entry}",
+{chr(10).join(lines)}
 )
 '''
 
 
-def _given(name: str, role: str, dtype: str) -> str:
-    if role or dtype == "i32":
+def _block(kernel: KernelSource) -> tuple[list[str], dict[str, list[int]]]:
+    """The tunables that are the sides of the block, and the values of all tunables."""
+    axes = [axis for axis in kernel.axes if not axis.by_block or axis.name == "x"]
+    block = [axis.rows or axis.side or f"block_size_{axis.name}" for axis in axes] or ["block_size_x"]
+    found: dict[str, list[int]] = {}
+    for i, side in enumerate(block):
+        if side not in kernel.tunables:
+            found[side] = list(BLOCKS if len(block) == 1 else PLANE[i] if i < len(PLANE) else (1, 2, 4))
+    for name, default in kernel.tunables.items():
+        found[name] = _values(default, name in block, len(block) == 1)
+    return block, found
+
+
+def _sides(texts: list[str]) -> str:
+    quoted = ", ".join(f'"{text}"' for text in texts)
+    return quoted if len(texts) == 1 else f"[{quoted}]"
+
+
+def _given(argument: KernelArgument, values: dict[str, str]) -> str:
+    name, dtype = argument.name, argument.dtype
+    if argument.role or dtype == "i32":
         return f'"{name}"'
-    return f'Cast("{name}", "{dtype}")' if dtype in WHOLE else f'Cast({SCALAR}, "{dtype}")'
+    if dtype in WHOLE:
+        return f'Cast("{name}", "{dtype}")'
+    plain = dtype == "fp32" or dtype_named(dtype).kind == "bool"
+    return values[name] if plain else f'Cast({values[name]}, "{dtype}")'
 
 
-def _is_block(name: str) -> bool:
-    return bool(re.search(r"block|threads|bdim", name, re.IGNORECASE))
-
-
-def _values(name: str, default: int) -> list[int]:
-    """The default, then its neighbours: threads by powers of two from 32 to 1024, other numbers likewise."""
-    if _is_block(name):
-        others = [default // 4, default // 2, default * 2, default * 4]
+def _values(default: int, of_block: bool, alone: bool) -> list[int]:
+    """The default, then its neighbours: numbers by powers of two, all threads of a block from 32 to 1024."""
+    others = (
+        [default // 4, default // 2, default * 2, default * 4]
+        if of_block
+        else [default // 2, default * 2, default * 4]
+    )
+    if of_block and alone:
         return [default, *(v for v in others if 32 <= v <= 1024 and v % 32 == 0)]
-    others = [default // 2, default * 2, default * 4] if default else [1]
-    return [default, *dict.fromkeys(v for v in others if v >= 1 and v != default)]
+    if of_block:
+        return [default, *(v for v in others[1:3] if 1 <= v <= 1024)]
+    return [default, *dict.fromkeys(v for v in others if v >= 1 and v != default)] if default else [0, 1]

@@ -6,11 +6,13 @@ Read by patterns, not by a compiler: what is not understood is left for a person
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evo.dtype import DTYPES
-from evo.errors import UsageError
+from evo.errors import UnknownName, UsageError
+from evo.importers.positions import Axis, as_tunables, axes_of, constants_in, shape_of
 from evo.template.macros import kernels_in
 
 TYPES = {
@@ -19,6 +21,7 @@ TYPES = {
     "half": "fp16",
     "__half": "fp16",
     "__nv_bfloat16": "bf16",
+    "nv_bfloat16": "bf16",
     "char": "i8",
     "signed char": "i8",
     "int8_t": "i8",
@@ -30,17 +33,27 @@ TYPES = {
     "unsigned": "u32",
     "unsigned int": "u32",
     "uint32_t": "u32",
+    "long": "i64",
     "long long": "i64",
+    "long long int": "i64",
     "int64_t": "i64",
     "size_t": "u64",
+    "unsigned long long": "u64",
+    "uint64_t": "u64",
     "bool": "bool",
 }
 """C++'s names of the types that arguments may have."""
 WHOLE = tuple(d.name for d in DTYPES.values() if d.kind in ("int", "uint") and d.nbytes >= 4)
 """Types of numbers that are sizes."""
-SCALAR = 2
-"""What a number that is no size is, in the example."""
-_MACRO = re.compile(r"#\s*ifndef\s+(\w+)\s*\n\s*#\s*define\s+\1\s+(-?\d+)\s*\n\s*#\s*endif")
+SCALARS = (2, 3, 5, 7, 11, 13)
+"""What numbers that are no sizes are, in the example: each another, so that the gate sees which is which."""
+_MACRO = re.compile(
+    r"#\s*(?:ifndef\s+(\w+)|if\s+!\s*defined\s*\(?\s*(\w+)\s*\)?)\s*"
+    r"#\s*define\s+(?:\1|\2)\s+\(?(-?\d+)\)?\s*#\s*endif"
+)
+_VECTOR = re.compile(r"(float|double|int|uint|char|uchar|short|longlong|__half|half|__nv_bfloat16)([234])")
+_ELEMENTS = {"uint": "unsigned", "uchar": "unsigned char", "longlong": "long long"}
+_BFLOAT = ("__nv_bfloat162", "nv_bfloat162")
 _FUNCTIONS = {
     "expf": "exp", "exp": "exp", "__expf": "exp", "sqrtf": "sqrt", "sqrt": "sqrt", "rsqrtf": "rsqrt",
     "fabsf": "abs", "fabs": "abs", "tanhf": "tanh", "logf": "log", "sinf": "sin", "cosf": "cos",
@@ -55,6 +68,8 @@ class KernelArgument:
     name: str
     dtype: str
     role: str
+    lanes: int = 1
+    """Elements of a vector: 4 for a pointer to float4, whose `dtype` is fp32."""
 
 
 @dataclass(frozen=True)
@@ -67,34 +82,103 @@ class KernelSource:
     arguments: tuple[KernelArgument, ...]
     tunables: dict[str, int]
     """Macros that have a default, with it."""
-    block: tuple[str, ...]
-    """Tunables that the position of a thread is made of."""
+    axes: tuple[Axis, ...]
+    """The axes of its grid, x first."""
+    shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The sides of buffers by sizes, of those whose indices say them."""
     formula: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What `text` has otherwise than the file."""
 
 
-def read_source(path: Path) -> KernelSource:
-    """The only kernel of a .cu file. UsageError where there is none, or its arguments are not plain."""
+def read_source(path: Path, kernel: str | None = None) -> KernelSource:
+    """The only kernel of a .cu file, or the one of a name. UsageError where there is none, or its arguments
+    are not plain."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}", str(error)) from error
-    entries = kernels_in(text)
-    if len(entries) != 1:
-        hint = "a file with one __global__ function that is no template"
-        raise UsageError(f"{path} has {len(entries)} kernels", hint)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text", "a .cu file, in UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "name a .cu file that is there") from error
+    entry = _entry(path, text, kernel)
+    text, notes = _without_host_code(text)
     code = without_comments(text)
-    signature, body = _function(code, entries[0], path)
+    signature, body = _function(code, entry, path)
     signature = _with_plain_types(signature, code)
-    tunables = {name: int(value) for name, value in _MACRO.findall(text)}
     arguments = tuple(_argument(one.strip(), body, path) for one in signature.split(",") if one.strip())
-    position = " ".join(line for line in body.split(";") if "blockIdx" in line or "threadIdx" in line)
-    block = tuple(name for name in tunables if re.search(rf"\b{name}\b", position))
-    return KernelSource(text, entries[0], arguments, tunables, block, formula_of(body, arguments))
+    tunables = {one or other: int(value) for one, other, value in _MACRO.findall(code)}
+    constants = {name: n for name, n in constants_in(code).items() if name not in tunables}
+    sizes = [a.name for a in arguments if not a.role and a.dtype in WHOLE]
+    bounds = re.search(rf"__launch_bounds__\s*\(\s*(\w+)[^)]*\)\s*(?:void\s+)?{entry}\b", code)
+    axes = axes_of(body, [*tunables, *constants], sizes, bounds[1] if bounds else "")
+    freed = {axis.side: constants[axis.side] for axis in axes if axis.side in constants}
+    notes += [f"{name} is a macro with a default in the copy, so that it can be tuned" for name in freed]
+    buffers = [argument.name for argument in arguments if argument.role]
+    shapes = {name: shape for name in buffers if (shape := shape_of(name, body, sizes, axes))}
+    return KernelSource(
+        as_tunables(text, freed),
+        entry,
+        arguments,
+        tunables | freed,
+        axes,
+        shapes,
+        formula_of(body, arguments),
+        tuple(notes),
+    )
+
+
+def _entry(path: Path, text: str, kernel: str | None) -> str:
+    """The kernel that is meant. UsageError where that is not one."""
+    entries = kernels_in(text)
+    if kernel is not None and kernel not in entries:
+        raise UnknownName.among("kernel", kernel, entries)
+    if kernel is not None or len(entries) == 1:
+        return kernel or entries[0]
+    if entries:
+        raise UsageError(
+            f"{path} has {len(entries)} kernels: {', '.join(entries)}", f"--kernel {entries[-1]}"
+        )
+    code = without_comments(text)
+    if found := re.search(r"template\s*<\s*(?:typename|class)\s+(\w+)[^>]*>\s*__global__", code):
+        hint = f"write `using {found[1]} = float;` in place of `template <typename {found[1]}>`"
+        raise UsageError(f"{path} has only kernels that are C++ templates", hint)
+    if re.search(r"template\s*<[^>]*>\s*__global__", code):
+        hint = "make the template's arguments macros: #ifndef N, #define N 128, #endif"
+        raise UsageError(f"{path} has only kernels that are C++ templates", hint)
+    raise UsageError(f"{path} has no kernel", "a file with a function that is declared __global__ void")
 
 
 def without_comments(text: str) -> str:
-    """CUDA without its comments."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    """CUDA with blanks in place of its comments: as long, and with the same lines."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.DOTALL)
+
+
+def _without_host_code(text: str) -> tuple[str, list[str]]:
+    """The source, in which the compiler of kernels does not see `main` and functions that launch kernels."""
+    code = re.sub(r'"(?:[^"\\\n]|\\.)*"', lambda found: " " * len(found[0]), without_comments(text))
+    cuts, depth, begin, opened = [], 0, 0, 0
+    for at, sign in enumerate(code):
+        if sign == "{":
+            opened = at if not depth else opened
+            depth += 1
+        elif sign == "}":
+            depth -= 1
+            head = code[begin:opened]
+            name = re.search(r"(\w+)\s*\([^()]*\)\s*$", head)
+            hosts = name and (name[1] == "main" or "<<<" in code[opened:at])
+            if not depth and hosts and name and not re.search(r"__global__|__device__", head):
+                first = re.search(r"\S", re.sub(r"(?m)^[ \t]*#[^\n]*$", lambda f: " " * len(f[0]), head))
+                cuts.append((begin + (first.start() if first else 0), at + 1, name[1]))
+        if not depth and sign in ";}":
+            begin = at + 1
+    for first_at, last_at, _ in reversed(cuts):
+        inner = text[first_at:last_at]
+        text = f"{text[:first_at]}#ifndef __CUDACC_RTC__\n{inner}\n#endif{text[last_at:]}"
+    return text, [f"{name} is host code: evo does not compile it" for *_, name in cuts]
 
 
 def _function(code: str, entry: str, path: Path) -> tuple[str, str]:
@@ -123,25 +207,37 @@ def _with_plain_types(signature: str, code: str) -> str:
 def _argument(text: str, body: str, path: Path) -> KernelArgument:
     words = re.sub(r"\b(?:__restrict__|__restrict|const|__grid_constant__)\b", " ", text)
     match = re.fullmatch(r"\s*([\w ]+?)\s*(\*?)\s*(\w+)\s*", words)
-    kind = " ".join(match[1].split()) if match else ""
-    if not match or kind not in TYPES:
-        raise UsageError(f"{path}: argument {text!r} is not understood", f"known types: {', '.join(TYPES)}")
-    name = match[3]
+    kind, lanes = _element(" ".join(match[1].split())) if match else ("", 1)
+    if not match or kind not in TYPES or (lanes > 1 and not match[2]):
+        hint = "a number, or a pointer to some: float, half, __nv_bfloat16, int, int64_t, uint8_t, float4 …"
+        raise UsageError(f"{path}: argument {text!r} is not understood", hint)
+    name, dtype = match[3], TYPES[kind]
     if not match[2]:
-        return KernelArgument(name, TYPES[kind], "")
+        return KernelArgument(name, dtype, "")
     if re.search(r"\bconst\b[^*]*\*", text):
-        return KernelArgument(name, TYPES[kind], "in")
-    read = re.sub(rf"\b{name}\s*\[[^\]]*\]\s*=(?!=)", " ", body)
-    return KernelArgument(name, TYPES[kind], "inout" if re.search(rf"\b{name}\b", read) else "out")
+        return KernelArgument(name, dtype, "in", lanes)
+    written = rf"\b{name}\s*\[[^\]]*\]|\*\s*reinterpret_cast\s*<[^>]*>\s*\(\s*&?\s*{name}\b[^;=]*?\)"
+    read = re.sub(rf"(?:{written})\s*=(?!=)", " ", body)
+    role = "inout" if re.search(rf"\b{name}\b", read) else "out"
+    return KernelArgument(name, dtype, role, lanes)
+
+
+def _element(kind: str) -> tuple[str, int]:
+    """The type of a vector's elements, and how many there are: float4 is 4 of float."""
+    if kind in _BFLOAT:
+        return "__nv_bfloat16", 2
+    found = None if kind in TYPES else _VECTOR.fullmatch(kind)
+    return (_ELEMENTS.get(found[1], found[1]), int(found[2])) if found else (kind, 1)
 
 
 def formula_of(body: str, arguments: tuple[KernelArgument, ...]) -> dict[str, str]:
     """`y[i] = 2 * x[i] + y[i]` as torch; nothing where an element depends on others."""
     buffers = [argument.name for argument in arguments if argument.role]
     numbers = [argument for argument in arguments if not argument.role]
+    values = scalar_values(arguments)
     places = set(re.findall(rf"\b(?:{'|'.join(buffers)})\s*\[([^\]]*)\]", body))
     found: dict[str, str] = {}
-    if len(places) != 1:
+    if len(places) != 1 or any(argument.lanes > 1 for argument in arguments):
         return {}
     assigned = rf"\b({'|'.join(buffers)})\s*\[[^\]]*\]\s*([-+*/]?)=(?!=)([^;]*);"
     for name, sign, right in re.findall(assigned, body):
@@ -156,8 +252,17 @@ def formula_of(body: str, arguments: tuple[KernelArgument, ...]) -> dict[str, st
         if set(re.findall(r"[A-Za-z_]\w*", expression)) - known or "?" in expression:
             return {}
         for number in numbers:
-            value = f'problem["{number.name}"]' if number.dtype in WHOLE else f"{SCALAR:.1f}"
+            value = f'problem["{number.name}"]' if number.dtype in WHOLE else values[number.name]
             expression = re.sub(rf"\b{number.name}\b", value, expression)
         found[name] = " ".join(expression.split())
     written = {argument.name for argument in arguments if argument.role in ("out", "inout")}
     return found if set(found) == written else {}
+
+
+def scalar_values(arguments: Sequence[KernelArgument]) -> dict[str, str]:
+    """What the numbers that are no sizes are in the example, as Python has them."""
+    numbers = [a for a in arguments if not a.role and a.dtype not in WHOLE]
+    return {
+        number.name: "True" if number.dtype == "bool" else f"{SCALARS[i % len(SCALARS)]:.1f}"
+        for i, number in enumerate(numbers)
+    }

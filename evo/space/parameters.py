@@ -17,7 +17,7 @@ from evo.trial import Value
 Indices = npt.NDArray[np.signedinteger]
 """Positions in the tuples of values: (points, parameters)."""
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TEXT = re.compile(r"[A-Za-z0-9_.+-]*")  # goes into a comment and into C++: no quotes, backslashes, line ends
 
 
@@ -42,7 +42,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or hasattr(Columns, self.name):
-            raise BadTemplate(f"unusable parameter name: {self.name!r}", "lower_snake: k_stages")
+            raise BadTemplate(
+                f"unusable parameter name: {self.name!r}", "letters, digits and _: k_stages, BLOCK"
+            )
         if not self.values:
             raise BadTemplate(f"parameter {self.name} has no values", "give at least one")
         for value in self.values:

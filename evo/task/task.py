@@ -28,6 +28,7 @@ from evo.task.tensors import (
     precise,
     rounded_on_the_way,
     summed_sizes,
+    within_fp16,
 )
 from evo.trial import Problem, Value
 
@@ -51,8 +52,8 @@ small by luck."""
 
 @dataclass(frozen=True)
 class Flag:
-    """A choice that belongs to a problem (attention: `causal`). `--NAME` sets a flag that is true or false,
-    `--flag NAME=VALUE` any flag. `meaning` is a sentence for a person."""
+    """A choice that belongs to a problem (attention: `causal`). `--NAME` sets one that is true or false,
+    `--NAME VALUE` another; so does `--flag NAME=VALUE`. `meaning` is a sentence for a person."""
 
     default: Value = False
     values: tuple[Value, ...] = (False, True)
@@ -160,9 +161,17 @@ class Task:
 
     def problem(self, shape: str, dtype: str | None = None, **flags: object) -> Problem:
         """The problem of a shape text: one whole number for each of `sizes`, with commas between them, such
-        as "1,8,512,64". UsageError if malformed or unsupported."""
-        hint = f"{','.join(self.sizes)} as in {self.example.shape}"
+        as "1,8,512,64"; or some by name, such as "L=512,D=64", and the others as the example has them.
+        UsageError if malformed or unsupported."""
+        hint = (
+            f"{','.join(self.sizes)} as in {self.example.shape}, or some by name: {next(iter(self.sizes))}=…"
+        )
         texts = shape.replace(" ", "").split(",")
+        if all("=" in text for text in texts):
+            said = dict(text.split("=", 1) for text in texts)
+            if strange := sorted(set(said) - set(self.sizes)):
+                raise UsageError(f"unknown size: {strange[0]}", hint)
+            texts = [said.get(size, str(self.example.sizes[size])) for size in self.sizes]
         if len(texts) != len(self.sizes) or not all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts):
             raise UsageError(f"malformed shape: {shape}", hint)
         sizes = dict(zip(self.sizes, map(int, texts), strict=True))
@@ -211,8 +220,16 @@ class Task:
 
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
-        same values on one kind of device. By default those of evo.task.tensors."""
-        return self.packed(problem, draw(self.declared(problem), problem, family, seed, torch_device))
+        same values on one kind of device. By default those of evo.task.tensors, smaller by a power of two
+        where `compute` would overflow fp16."""
+        declared = self.declared(problem)
+        drawn = draw(declared, problem, family, seed, torch_device)
+        narrow = any(one.written and one.dtype == "fp16" for one in self.buffers(problem))
+        if narrow and type(self).compute is not Task.compute:
+            found = self._named(problem, self.compute(problem, precise(drawn, "fp32")))
+            free = [name for name in drawn if declared[name].between is None]
+            drawn = within_fp16(drawn, found, free)
+        return self.packed(problem, drawn)
 
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in

@@ -14,7 +14,7 @@ the problem's storage type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -38,6 +38,8 @@ OUTLIER = 300.0
 """An element far above all others: its square is beyond fp16, itself and its sum with others are not."""
 LARGE, SMALL = 32.0, 2.0**-10
 """Factors that make sums of 64 squares overflow fp16, and an epsilon of 1e-5 matter."""
+SMALLEST_PART = 2.0**-8
+"""By how much inputs are made smaller at most, so that an output does not overflow fp16."""
 TRAITS = 8
 """Of so many rows each has another trait; two have none."""
 WIDE = 1000
@@ -214,6 +216,24 @@ def precise(inputs: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
     wide = dtype_named(dtype).torch
     return {
         name: x.to(torch.promote_types(x.dtype, wide)) if x.is_floating_point() else x
+        for name, x in inputs.items()
+    }
+
+
+def within_fp16(
+    inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], free: Sequence[str]
+) -> dict[str, Tensor]:
+    """The inputs, of which the `free` ones are smaller by a power of two where one of the `outputs` (fp32)
+    is above half of the largest number of fp16. Does not wait for the device."""
+    import torch
+
+    floats = [x for x in outputs.values() if x.is_floating_point() and x.numel()]
+    if not floats:
+        return dict(inputs)
+    largest = torch.stack([x.abs().amax().nan_to_num(math.inf, math.inf).float() for x in floats]).max()
+    factor = (torch.finfo(torch.float16).max / 2 / largest).clamp(SMALLEST_PART, 1.0).log2().floor().exp2()
+    return {
+        name: x * factor.to(x.dtype) if name in free and x.is_floating_point() else x
         for name, x in inputs.items()
     }
 
