@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from command import Evo, Said
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
 
 # One thread for NumPy, as `evo` itself sets it: searches in this process and in others then agree.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Tests start hundreds of interpreters: byte code is written once for all of them, whatever the shell says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# The same examples in each run, however long a busy machine takes for one.
+settings.register_profile(
+    "evo", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("evo")
 
 # Tests import and make much that stays; evo itself looks for garbage as rarely.
 gc.set_threshold(100_000)

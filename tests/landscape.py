@@ -238,9 +238,20 @@ class LandscapeEvaluator:
 
 
 def new_study(
-    name: str = "land-1", budget_s: float = 60.0, workers: int = 1, seed: int = 0, strategy: str = "evo"
+    name: str = "land-1", budget_s: float = 600.0, workers: int = 1, seed: int = 0, strategy: str = "evo"
 ) -> Study:
     return Study(name, PROBLEM, "none", "L4", ("landscape",), budget_s, strategy, seed, workers=workers)
+
+
+def enough(trials: int) -> Callable[[Progress], None]:
+    """Ends a search as Ctrl-C does once so many trials are known: a budget of seconds would give a slow
+    machine fewer of them."""
+
+    def watch(progress: Progress) -> None:
+        if progress.latest and progress.trials == trials:
+            signal.raise_signal(signal.SIGINT)
+
+    return watch
 
 
 def sequence(store: Store, study: Study) -> list[tuple[int, str, tuple[Any, ...], str]]:

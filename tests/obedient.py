@@ -115,7 +115,7 @@ class ObedientSpec:
         return Obedient(stuck=self.broken == "stuck")
 
 
-def run(pool: Pool, sources: list[str], limit_s: float = 30.0) -> list[tuple[int, Trial]]:
+def run(pool: Pool, sources: list[str], limit_s: float = 120.0) -> list[tuple[int, Trial]]:
     """Submit as the pool has room; everything that came out, in that order."""
     waiting = list(enumerate(sources))
     finished: list[tuple[int, Trial]] = []
@@ -146,7 +146,7 @@ def children() -> set[int]:
 
 def awaited(pool: Pool, idle: int) -> None:
     """Until so many evaluators have nothing to do."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while pool.idle != idle:
         assert time.monotonic() < end, pool.activity()
         assert pool.wait(0.05) == []

@@ -255,7 +255,7 @@ def test_from_the_command_line(
 ) -> None:
     database, kernels = str(tmp_path / "evo.db"), tmp_path / "kernels"
     with Store(database, create=True) as store:
-        study = store.create(new_study(budget_s=60))
+        study = store.create(new_study(strategy="random"))
         search(study, store, spaces_of(tmp_path / "t"), LandscapeWorkers())
         best = store.leaderboard(limit=1)[0]
     name = f"{best.study}/{best.number}"

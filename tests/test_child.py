@@ -18,6 +18,9 @@ import pytest
 from evo.child import Answer, Child, ChildError, Command, Report, Said
 from evo.errors import Crashed, Hung, MachineError, Red
 
+LONG_S = 120.0
+"""A limit that is met only where something waits for ever, however busy the machine is."""
+
 
 class Obedient:
     """The program of these tests: a method for each thing that can happen to one."""
@@ -36,6 +39,12 @@ class Obedient:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def until(self, file: Path) -> None:
+        end = time.monotonic() + LONG_S
+        while not file.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
     def sleep(self, seconds: float) -> str:
         self._report(("sleeping", seconds))
@@ -87,27 +96,27 @@ def child() -> Iterator[Child]:
 
 
 def test_questions_are_answered_in_one_process(child: Child) -> None:
-    assert [child.ask("twice", number, deadline=20) for number in (1, 21)] == [2, 42]
-    assert child.ask("pid", deadline=20) == child.ask("pid", deadline=20) == child.pid != os.getpid()
-    assert child.ask("limits", deadline=20) == (0, True)
+    assert [child.ask("twice", number, deadline=LONG_S) for number in (1, 21)] == [2, 42]
+    assert child.ask("pid", deadline=LONG_S) == child.ask("pid", deadline=LONG_S) == child.pid != os.getpid()
+    assert child.ask("limits", deadline=LONG_S) == (0, True)
     assert child.status is None
 
 
 def test_no_answer_before_the_deadline_is_hung(child: Child) -> None:
     began = time.monotonic()
     with pytest.raises(Hung) as caught:
-        child.ask("sleep", 60, deadline=0.5)
+        child.ask("sleep", 10 * LONG_S, deadline=0.5)
     assert (caught.value.reason, caught.value.detail) == ("deadline", "no answer within 0.5 s")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < LONG_S
     assert child.dead
     assert not psutil.pid_exists(child.pid)
 
 
 def test_starting_is_no_part_of_a_deadline_but_has_its_own() -> None:
-    with Child(Obedient, "1.5") as slow:
-        assert slow.ask("twice", 2, deadline=1) == 4
-    with Child(Obedient, "60", start_s=0.5) as never, pytest.raises(Hung, match="while starting") as caught:
-        never.ask("twice", 2, deadline=60)
+    with Child(Obedient, "4") as slow:
+        assert slow.ask("twice", 2, deadline=3.5) == 4
+    with Child(Obedient, "600", start_s=0.5) as never, pytest.raises(Hung, match="while starting") as caught:
+        never.ask("twice", 2, deadline=LONG_S)
     assert caught.value.detail == "no answer within 0.5 s, while starting"
 
 
@@ -118,9 +127,9 @@ def test_a_death_is_crashed_with_its_last_words() -> None:
         ("suicide", signal.SIGKILL, "killed by SIGKILL", "not flushed by anybody"),
     ):
         with Child(Obedient, "") as child:
-            child.ask("write", 3, deadline=20)
+            child.ask("write", 3, deadline=LONG_S)
             with pytest.raises(Crashed) as caught:
-                child.ask(method, int(value), deadline=20)
+                child.ask(method, int(value), deadline=LONG_S)
             assert (caught.value.reason, caught.value.detail) == (reason, words)
             with pytest.raises(OSError, match="closed"):
                 child.fileno()
@@ -128,32 +137,32 @@ def test_a_death_is_crashed_with_its_last_words() -> None:
 
 def test_a_program_that_is_not_made() -> None:
     with Child(Obedient, "no driver") as child, pytest.raises(MachineError, match="driver") as refused:
-        child.ask("twice", 1, deadline=20)
+        child.ask("twice", 1, deadline=LONG_S)
     assert refused.value.hint == "use the emulator"
     with Child(Obedient, "dies") as child, pytest.raises(Crashed, match="exit code 1") as died:
-        child.ask("twice", 1, deadline=20)
+        child.ask("twice", 1, deadline=LONG_S)
     assert "libfoo.so not found" in died.value.detail
     with Child(Obedient, "a word") as child, pytest.raises(ChildError, match="could not convert string"):
-        child.ask("twice", 1, deadline=20)
+        child.ask("twice", 1, deadline=LONG_S)
 
 
 def test_what_a_method_raises_is_raised_here_and_the_child_lives(child: Child) -> None:
     with pytest.raises(Red) as red:
-        child.ask("refuse", deadline=20)
+        child.ask("refuse", deadline=LONG_S)
     assert (red.value.reason, red.value.where) == ("race", "k.cu:3")
     with pytest.raises(ChildError, match="ZeroDivisionError") as bug:
-        child.ask("bug", deadline=20)
+        child.ask("bug", deadline=LONG_S)
     assert "test_child.py" in str(bug.value)
     with pytest.raises(ChildError, match="lambda"):
-        child.ask("lambdas", deadline=20)
-    assert child.ask("twice", 3, deadline=20) == 6
+        child.ask("lambdas", deadline=LONG_S)
+    assert child.ask("twice", 3, deadline=LONG_S) == 6
 
 
 def test_two_questions_at_hand_and_reports_in_between(child: Child) -> None:
     child.send("sleep", 0.2)
     child.send("twice", 5)
     heard: list[object] = []
-    end = time.monotonic() + 20
+    end = time.monotonic() + LONG_S
     while len(heard) < 3:
         assert wait_for([child.fileno()], end - time.monotonic())
         heard += [m.what if isinstance(m, Said) else m.value for m in child.receive()]
@@ -161,13 +170,13 @@ def test_two_questions_at_hand_and_reports_in_between(child: Child) -> None:
     assert child.ready
 
 
-def test_nobody_waits_for_what_is_only_told(child: Child) -> None:
-    began = time.monotonic()
-    child.tell("sleep", 0.2)
+def test_nobody_waits_for_what_is_only_told(child: Child, tmp_path: Path) -> None:
+    """What is told ends only when a file is there, which is made after it was told."""
+    child.tell("until", tmp_path / "told")
     child.tell("twice", 1)
-    assert time.monotonic() - began < 0.2
-    assert child.ask("twice", 3, deadline=10) == 6
-    assert child.ask("twice", 4, deadline=10) == 8
+    (tmp_path / "told").touch()
+    assert child.ask("twice", 3, deadline=LONG_S) == 6
+    assert child.ask("twice", 4, deadline=LONG_S) == 8
 
 
 def test_a_program_that_is_used_up_ends_after_its_answer(child: Child) -> None:
@@ -179,18 +188,18 @@ def test_a_program_that_is_used_up_ends_after_its_answer(child: Child) -> None:
 
 def test_an_answer_is_heard_even_if_the_process_died_meanwhile(child: Child) -> None:
     child.send("retire")
-    assert wait_for([child.fileno()], 20)
-    time.sleep(0.5)
+    assert wait_for([child.fileno()], LONG_S)
+    assert gone(child.pid, LONG_S)
     assert child.dead
-    assert child.ask("twice", 1, deadline=20) == "the last one"
+    assert child.ask("twice", 1, deadline=LONG_S) == "the last one"
 
 
 def test_output_beyond_the_limit_is_lost_and_earlier_output_forgotten() -> None:
     with Child(Obedient, "", file_bytes=10_000) as child:
-        assert child.ask("write", 30, deadline=20) == (20, 10_000)
-        assert child.ask("write", 5, deadline=20) == (0, 5_000)  # for every question anew
+        assert child.ask("write", 30, deadline=LONG_S) == (20, 10_000)
+        assert child.ask("write", 5, deadline=LONG_S) == (0, 5_000)  # for every question anew
         with pytest.raises(Crashed) as caught:
-            child.ask("leave", 1, deadline=20)
+            child.ask("leave", 1, deadline=LONG_S)
         assert caught.value.detail == "last words"
 
 
@@ -206,7 +215,7 @@ def test_a_file_can_be_the_program_of_a_bare_process(tmp_path: Path) -> None:
         "program = Adds\n"
     )
     with Child(file, 40) as child:
-        assert child.ask("add", 2, deadline=20) == (42, False)
+        assert child.ask("add", 2, deadline=LONG_S) == (42, False)
 
 
 # ---- Ctrl-C, and the parent's death
@@ -220,7 +229,7 @@ from evo.child import Child
 with Child(Obedient, {spec!r}) as child:
     print(child.pid, flush=True)
     try:
-        child.ask("sleep", 60, deadline=60)
+        child.ask("sleep", 600, deadline=600)
     except KeyboardInterrupt:
         print("interrupted", child.dead, flush=True)
 """
@@ -233,7 +242,7 @@ def parent(spec: str = "") -> subprocess.Popen[str]:
     )
 
 
-def gone(pid: int, limit_s: float) -> bool:
+def gone(pid: int, limit_s: float = 30.0) -> bool:
     """Whether it ends in time (an orphan's zombie is the system's to reap)."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -255,11 +264,11 @@ def test_ctrl_c_is_the_parents_to_handle(after_s: float) -> None:
         time.sleep(after_s)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group gets it
         assert process.stdout.readline() == "interrupted False\n"
-        assert process.wait(10) == 0
-    assert gone(pid, 1.0)
+        assert process.wait(LONG_S) == 0
+    assert gone(pid)
 
 
-@pytest.mark.parametrize("spec", ["", "60"])
+@pytest.mark.parametrize("spec", ["", "600"])
 def test_a_child_ends_with_its_parent(spec: str) -> None:
     """While it answers, and while it starts."""
     with parent(spec) as process:
@@ -269,7 +278,7 @@ def test_a_child_ends_with_its_parent(spec: str) -> None:
         assert psutil.pid_exists(pid)
         process.kill()
         process.wait()
-    assert gone(pid, 5.0)
+    assert gone(pid)
 
 
 # ---- commands
@@ -277,17 +286,17 @@ def test_a_child_ends_with_its_parent(spec: str) -> None:
 
 def test_a_command_runs_to_its_end(tmp_path: Path) -> None:
     words = ["sh", "-c", "echo said $WORD; pwd; echo wrong >&2; exit 3"]
-    status, said = Command(words, cwd=tmp_path, env={"WORD": "so"}).wait(20)
+    status, said = Command(words, cwd=tmp_path, env={"WORD": "so"}).wait(LONG_S)
     assert (status, said) == (3, f"said so\n{tmp_path}\nwrong\n")
 
 
 def test_a_command_that_is_late_is_gone_with_what_it_started(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     began = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
-        Command(["sh", "-c", f"sleep 60 & echo $! > {note}; wait"]).wait(0.5)
-    assert time.monotonic() - began < 10
-    assert gone(int(note.read_text()), 2.0)
+    with pytest.raises(TimeoutError, match="no answer within 3 s"):
+        Command(["sh", "-c", f"sleep 600 & echo $! > {note}; wait"]).wait(3.0)
+    assert time.monotonic() - began < LONG_S
+    assert gone(int(note.read_text()))
 
 
 class Spare:
@@ -310,10 +319,10 @@ def test_spare_time_is_used_until_nothing_is_left() -> None:
     with Child(Spare, 3) as child:
         while not child.ready:
             list(child.receive())
-        done, end = 0, time.monotonic() + 30
+        done, end = 0, time.monotonic() + LONG_S
         while done < 3 and time.monotonic() < end:
             time.sleep(0.05)
-            done = child.ask("done", deadline=30.0)
+            done = child.ask("done", deadline=LONG_S)
         assert done >= 3  # a program that has said no is asked again after each question
 
 
@@ -324,7 +333,7 @@ class Failing(Spare):
 
 def asked_again(child: Child) -> None:
     for _ in range(200):
-        child.ask("done", deadline=30.0)
+        child.ask("done", deadline=LONG_S)
         time.sleep(0.05)
 
 

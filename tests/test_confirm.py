@@ -39,7 +39,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with a study that was searched, and not confirmed."""
     folder = tmp_path_factory.mktemp("searched")
     with Store(folder / "evo.db") as store:
-        search(store.create(new_study(budget_s=120)), store, spaces_of(folder / "t"), LandscapeWorkers())
+        study = store.create(new_study(strategy="random"))
+        search(study, store, spaces_of(folder / "t"), LandscapeWorkers())
     return folder / "evo.db"
 
 
@@ -217,7 +218,7 @@ def test_a_killed_confirmation_goes_on_where_it_stood(database: Path) -> None:
         assert cut.status == "running"
         before = store.confirmations.rounds(cut, "warm")
     assert len(before) >= 7
-    rest = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120)
+    rest = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=300)
     steps = rest.stdout.splitlines()
     assert steps[0] == f"warm round {len(before) + 1} of {evo.confirm.ROUNDS['warm']}", "no gate is repeated"
     assert steps[-1] == "finished"
@@ -247,7 +248,7 @@ def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: P
             return store.confirmations.rounds(found, "warm") if found else []
 
     process = subprocess.Popen([sys.executable, str(script), *words], stderr=subprocess.PIPE, env=environment)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while len(rounds()) < 5:
         assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < deadline
@@ -262,7 +263,7 @@ def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: P
     assert (cut.status, study.status) == ("running", "running")
     assert 5 <= len(before) < evo.confirm.ROUNDS["warm"]
     command = [sys.executable, str(script), *words]
-    rest = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=True)
+    rest = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=True)
     assert "CONFIRMED" in rest.stdout.splitlines()[0]
     with Store(database) as store:
         study = store.study("land-1")
@@ -304,8 +305,7 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
     seen: list[Progress] = []
     worker = SimulatedWorker()
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=4.0))
-        began = time.monotonic()
+        study = store.create(new_study(budget_s=12.0, strategy="random"))
         given: list[float] = []
 
         def appear(left_s: float) -> SimulatedWorker:
@@ -313,11 +313,11 @@ def test_a_search_keeps_a_reserve_and_confirms_within_it(tmp_path: Path) -> None
             assert "confirming" not in {p.phase for p in seen}, "it prepares itself while the search goes on"
             return worker
 
-        workers = LandscapeWorkers(seconds=0.02)
+        workers = LandscapeWorkers(seconds=0.1)
         result = search(study, store, spaces_of(tmp_path / "t"), workers, seen.append, appear)
-        assert time.monotonic() - began < 8
-    assert reserve_s(4.0) == 1.0
-    assert 0 < given[0] <= 1.0
+    assert 12.0 * 0.7 < result.study.spent_s < 12.0 + 30.0, "a busy machine is late"
+    assert reserve_s(12.0) == 3.0
+    assert 0 < given[0] <= 3.0
     assert result.stopped == "budget"
     assert result.confirmation is not None
     assert result.best[0].kind == "confirmed"

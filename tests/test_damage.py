@@ -14,7 +14,7 @@ from command import Evo, two_studies
 from finals import SimulatedWorker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from landscape import LandscapeWorkers, new_study, spaces_of
+from landscape import LandscapeWorkers, enough, new_study, spaces_of
 
 from evo.confirm import confirm
 from evo.errors import EvoError, StoreError
@@ -113,7 +113,8 @@ def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of the landscape, and a confirmation of it."""
     path = tmp_path_factory.mktemp("confirmed") / "evo.db"
     with Store(path) as store:
-        search(store.create(new_study(budget_s=3)), store, spaces_of(path.parent / "t"), LandscapeWorkers())
+        study = store.create(new_study(strategy="random"))
+        search(study, store, spaces_of(path.parent / "t"), LandscapeWorkers(), enough(60))
         found = confirm(store.study("land-1"), store, SimulatedWorker(), top=2)
     assert found is not None
     assert found.status == "finished"

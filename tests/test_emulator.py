@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,13 +89,14 @@ def test_an_error_names_thread_buffer_and_offset() -> None:
     assert "in +1020 bytes" in caught.value.where
 
 
-def test_an_endless_loop_is_hung_at_once() -> None:
+def test_an_endless_loop_is_hung_after_its_instructions() -> None:
     device = EmulatorDevice(KNOWN_GPUS["H200"], instruction_budget=100_000)
-    begin = time.perf_counter()
     with pytest.raises(Hung) as caught:
         launch("again: add.u32 %v, %t, 1; bra again;", device=device)
     assert caught.value.reason == "runaway loop"
-    assert time.perf_counter() - begin < 2
+    executed = re.search(r"has executed (\d+) warp instructions", caught.value.detail)
+    assert executed
+    assert 100_000 < int(executed[1]) < 1_000_000, "many turns of one warp, then it is seen"
 
 
 def test_an_unsupported_instruction_is_named_not_guessed() -> None:
@@ -208,7 +210,7 @@ def test_control_c_ends_a_launch() -> None:
     endless = EmulatorDevice(KNOWN_GPUS["H200"], instruction_budget=10**12)
     # what runs in the background of a script inherits SIGINT ignored
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     begin = time.perf_counter()
     try:
@@ -216,7 +218,7 @@ def test_control_c_ends_a_launch() -> None:
             launch("again: add.u32 %v, %t, 1; bra again;", device=endless)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.perf_counter() - begin < 3
+    assert time.perf_counter() - begin < 60, "it would run for hours"
 
 
 def test_several_threads_may_launch_at_once() -> None:
@@ -278,11 +280,12 @@ def test_importing_builds_nothing_and_loads_little(tmp_path: Path) -> None:
 
 
 def test_a_built_interpreter_loads_in_a_moment() -> None:
-    """The goal is 50 ms; ten times that is not a slow machine but a rebuild."""
+    """The goal is 50 ms; ten times that, of the processor and with a compiler's share, is a rebuild."""
     h200()
     seconds = python(
-        "import time; from evo.device.emulator import EmulatorDevice; from evo.gpu import KNOWN_GPUS\n"
-        "begin = time.perf_counter(); EmulatorDevice(KNOWN_GPUS['H200']); print(time.perf_counter() - begin)"
+        "import os; from evo.device.emulator import EmulatorDevice; from evo.gpu import KNOWN_GPUS\n"
+        "spent = lambda: sum(os.times()[:4])\n"
+        "begin = spent(); EmulatorDevice(KNOWN_GPUS['H200']); print(spent() - begin)"
     )
     assert float(seconds) < 0.5
     assert h200().interpreter.build in ("avx512", "avx2", "portable")

@@ -50,13 +50,13 @@ def test_one_alone_or_several_beside_each_other(tmp_path: Path, held: str, asked
     other = context.Process(target=_hold, args=(tmp_path, held, theirs))
     other.start()
     try:
-        assert ours.poll(30)
+        assert ours.poll(120)
         done: list[str] = []
         waiting = _waiting(tmp_path, asked, done)
-        waiting.join(0.3)
+        waiting.join(30 if both else 0.3)
         assert bool(done) == both
         other.kill()  # a process that dies with the lock gives it back
-        waiting.join(10)
+        waiting.join(60)
         assert done
     finally:
         other.kill()
@@ -67,12 +67,13 @@ def test_who_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
     done: list[str] = []
     with GpuLock("GPU-x", tmp_path).beside():
         alone = _waiting(tmp_path, "alone", done)
-        time.sleep(0.2)
+        while not _somebody_waits(tmp_path):
+            time.sleep(0.01)
         late = _waiting(tmp_path, "beside", done)  # it could run beside us, but came later
         time.sleep(0.2)
         assert done == []
-    alone.join(10)
-    late.join(10)
+    alone.join(60)
+    late.join(60)
     assert done == ["alone", "beside"]
 
 
@@ -93,14 +94,14 @@ def test_who_works_beside_others_gives_way_between_two_pieces_of_work(tmp_path: 
         assert done == []
         lock.give_way(lambda: done.append("finished"), waits)
         assert done == ["finished", "waits", "alone", "goes on"]
-        alone.join(10)
+        alone.join(60)
         beside = _waiting(tmp_path, "beside", done)  # it is still beside others, and no more than that
-        beside.join(10)
+        beside.join(60)
         assert done.pop() == "beside"
         late = _waiting(tmp_path, "alone", done)
         late.join(0.2)
         assert done.pop() == "goes on"
-    late.join(10)
+    late.join(60)
     with lock.alone():
         lock.give_way(lambda: done.append("finished"), waits)  # who is alone is in nobody's way
     assert done[-1] == "alone"
@@ -149,7 +150,7 @@ def test_a_thread_that_has_the_lock_does_not_wait_for_itself(tmp_path: Path) -> 
         outside = _waiting(tmp_path, "beside", done)
         outside.join(0.2)
         assert done == []
-    outside.join(10)
+    outside.join(60)
     with lock.beside(), lock.beside(), pytest.raises(RuntimeError, match="cannot ask"), lock.alone():
         pass
     with pytest.raises(ValueError, match="inside"), lock.alone():

@@ -17,7 +17,12 @@ from obedient import ObedientSpec, awaited, candidate, children, rest, run
 from evo.child import ChildError
 from evo.errors import MachineError
 from evo.evaluate.pool import Pool
-from evo.trial import Outcome
+from evo.trial import Outcome, Trial
+
+DEADLINE_S = 4.0
+"""Long for what is done at once, even where others have the processor; short for a hang."""
+STARTS_S = 12.0
+"""Long for an evaluator that starts, or begins with a candidate."""
 
 
 def test_every_candidate_comes_back_once() -> None:
@@ -33,20 +38,18 @@ def test_every_candidate_comes_back_once() -> None:
 
 def test_a_hang_is_hung_and_the_search_goes_on() -> None:
     before = children()
-    with Pool(ObedientSpec(), workers=2, deadline_s=1.0) as pool:
-        begin = time.monotonic()
+    with Pool(ObedientSpec(), workers=2, deadline_s=DEADLINE_S) as pool:
         finished = dict(run(pool, ["green", "hang", "green", "green", "hang", "green"]))
-        assert time.monotonic() - begin < 12
     assert [finished[n].outcome for n in range(6)] == ["GREEN", "HUNG", "GREEN", "GREEN", "HUNG", "GREEN"]
     assert finished[1].reason == "deadline"
     assert "gate" in finished[1].detail
-    assert finished[1].seconds["gate"] > 0.9
+    assert DEADLINE_S * 0.9 < finished[1].seconds["gate"] < 100, "a hang takes eleven days"
     assert children() == before
 
 
 def test_waiting_for_others_does_not_count() -> None:
-    with Pool(ObedientSpec(), workers=2, deadline_s=1.0) as pool:
-        finished = dict(run(pool, ["turn 2.5", "green", "turn 0.7"]))
+    with Pool(ObedientSpec(), workers=2, deadline_s=DEADLINE_S) as pool:
+        finished = dict(run(pool, [f"turn {1.5 * DEADLINE_S}", "green", "turn 0.7"]))
     assert [finished[n].outcome for n in range(3)] == ["GREEN"] * 3
 
 
@@ -86,7 +89,7 @@ def test_one_worker_keeps_the_order() -> None:
         "uncompilable",
     ]
     for compile_s in (None, 0.01):
-        with Pool(ObedientSpec(compile_s=compile_s), workers=1, deadline_s=1.0) as pool:
+        with Pool(ObedientSpec(compile_s=compile_s), workers=1, deadline_s=DEADLINE_S) as pool:
             for number, source in enumerate(sources):  # more at once than there is capacity for
                 pool.submit(number, candidate(source))
             finished = rest(pool, len(sources))
@@ -94,13 +97,16 @@ def test_one_worker_keeps_the_order() -> None:
 
 
 def test_compiling_runs_ahead_of_one_evaluator() -> None:
-    with Pool(ObedientSpec(most=1, compile_s=0.2), workers=4) as pool:
-        run(pool, ["green"])  # the evaluator has started
-        begin = time.monotonic()
-        finished = run(pool, ["green"] * 8)
-        elapsed = time.monotonic() - begin
+    """Four candidates are compiled at the same time."""
+    with Pool(ObedientSpec(most=1, compile_s=1.0), workers=4) as pool:
+        for number in range(4):
+            pool.submit(number, candidate("green"))
+        at_once, finished = 0, list[tuple[int, Trial]]()
+        while len(finished) < 4:
+            finished += pool.wait(0.02)
+            at_once = max(at_once, sum(": compile" in line for line in pool.activity()))
         assert len({trial.counters["pid"] for _, trial in finished}) == 1
-    assert elapsed < 8 * 0.2 * 0.7  # four at once; one by one it would be 1.6 s
+    assert at_once == 4
 
 
 def test_what_does_not_compile_never_meets_an_evaluator() -> None:
@@ -115,10 +121,10 @@ def test_the_next_candidate_survives_the_death_of_the_process() -> None:
     before = children()
     with Pool(ObedientSpec(), workers=1) as pool:
         run(pool, ["green"])
-        pool.submit(1, candidate("sleep 0.3"))
+        pool.submit(1, candidate("sleep 100"))
         pool.submit(2, candidate("green"))
-        time.sleep(0.15)
-        pool.wait(0.0)
+        while "#1 demo: sleep" not in pool.activity()[0]:
+            assert pool.wait(0.05) == []
         (victim,) = children() - before
         os.kill(victim, signal.SIGKILL)
         finished = dict(rest(pool, 2))
@@ -128,7 +134,7 @@ def test_the_next_candidate_survives_the_death_of_the_process() -> None:
 
 def test_an_idle_evaluator_takes_a_candidate_again() -> None:
     """Past the compilers, which are busy; what is new is waited for no longer because of it."""
-    with Pool(ObedientSpec(most=2, compile_s=0.5, build_s=0.2), workers=4) as pool:
+    with Pool(ObedientSpec(most=2, compile_s=2.0, build_s=0.2), workers=4) as pool:
         assert pool.idle == 0, "nobody has started"
         run(pool, ["green"])
         awaited(pool, 2)
@@ -156,9 +162,9 @@ def test_before_a_gpu_the_others_start_when_the_first_is_at_work() -> None:
 
 def test_the_others_start_beside_a_first_that_hangs() -> None:
     with Pool(ObedientSpec(most=2, compile_s=0.0), workers=2) as pool:
-        for number, source in enumerate(["sleep 20", "green", "green"]):
+        for number, source in enumerate(["sleep 600", "green", "green"]):
             pool.submit(number, candidate(source))
-        assert pool.wait(15.0)[0][0] > 0
+        assert pool.wait(100.0)[0][0] > 0
 
 
 def test_nobody_is_idle_who_is_waited_for() -> None:
@@ -168,7 +174,7 @@ def test_nobody_is_idle_who_is_waited_for() -> None:
 
 
 def test_a_visit_survives_the_death_of_the_process() -> None:
-    with Pool(ObedientSpec(most=1, compile_s=0.0), workers=2, deadline_s=10.0) as pool:
+    with Pool(ObedientSpec(most=1, compile_s=0.0), workers=2) as pool:
         awaited(pool, 1)
         pool.remeasure(1, candidate("exit 1"), earlier=1)
         pool.remeasure(2, candidate("green"), earlier=7)
@@ -206,7 +212,7 @@ def test_an_evaluator_that_never_starts() -> None:
 
 def test_an_evaluator_that_hangs_over_work_of_its_own_is_replaced() -> None:
     """No candidate is to blame, and none waits for it without end."""
-    with Pool(ObedientSpec(broken="stuck"), workers=1, start_s=4.0) as pool:
+    with Pool(ObedientSpec(broken="stuck"), workers=1, start_s=STARTS_S) as pool:
         ((_, first),) = run(pool, ["green"])
         time.sleep(1.0)  # now it has nothing to do
         ((_, second),) = run(pool, ["green"])
@@ -230,13 +236,13 @@ def test_what_a_kernel_prints_goes_nowhere(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_activity_says_what_everyone_does() -> None:
-    with Pool(ObedientSpec(most=1, compile_s=0.4, build_s=0.3), workers=2) as pool:
+    with Pool(ObedientSpec(most=1, compile_s=1.0, build_s=0.3), workers=2) as pool:
         assert pool.activity()[0].startswith("evaluator: starting")
         for number in range(2):
-            pool.submit(number, candidate("sleep 0.5"))
-        time.sleep(0.1)
-        assert any("#0 demo: compile" in line for line in pool.activity())
+            pool.submit(number, candidate("sleep 2"))
         seen, ended = set(), 0
+        while not any("#0 demo: compile" in line for line in pool.activity()):
+            assert pool.wait(0.01) == []
         while ended < 2:
             ended += len(pool.wait(0.05))
             seen.add(pool.activity()[0].rpartition(":")[0])
@@ -249,8 +255,8 @@ def test_wait_keeps_to_its_time() -> None:
         run(pool, ["green"])
         begin = time.monotonic()
         assert pool.wait(0.3) == []
-        assert 0.25 < time.monotonic() - begin < 1.0
-        pool.submit(1, candidate("sleep 5"))
+        assert 0.25 < time.monotonic() - begin < 20
+        pool.submit(1, candidate("sleep 100"))
         assert pool.wait(0.0) == []
 
 
@@ -263,7 +269,7 @@ def test_closing_gives_up_what_is_under_way() -> None:
     begin = time.monotonic()
     pool.close()
     pool.close()
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 20, "a hang takes eleven days"
     assert children() == before
 
 
@@ -294,7 +300,7 @@ def script() -> subprocess.Popen[str]:
     )
 
 
-def gone(pid: int, limit_s: float) -> bool:
+def gone(pid: int, limit_s: float = 30.0) -> bool:
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         # (an orphan's zombie is the system's to reap)
@@ -311,8 +317,8 @@ def test_ctrl_c_reaches_the_parent_alone() -> None:
         assert len(workers) == 2
         os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: the whole group gets it
         assert parent.stdout.readline().strip() == "interrupted"
-        assert parent.wait(10) == 0
-    assert all(gone(pid, 1.0) for pid in workers)
+        assert parent.wait(60) == 0
+    assert all(gone(pid) for pid in workers)
 
 
 def test_pool_do_not_outlive_a_killed_parent() -> None:
@@ -321,4 +327,4 @@ def test_pool_do_not_outlive_a_killed_parent() -> None:
         workers = [int(pid) for pid in parent.stdout.readline().split()]
         parent.kill()
         parent.wait()
-    assert all(gone(pid, 5.0) for pid in workers)
+    assert all(gone(pid) for pid in workers)

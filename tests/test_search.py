@@ -19,6 +19,7 @@ from landscape import (
     SPACE,
     TASK,
     LandscapeWorkers,
+    enough,
     evaluate,
     new_study,
     sequence,
@@ -38,6 +39,8 @@ from evo.study import Study
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
 
+LATE_S = 30.0  # so much later than its budget may a search end on a busy machine
+
 
 @pytest.fixture
 def spaces(tmp_path: Path) -> dict[str, SearchSpace]:
@@ -54,20 +57,19 @@ def test_a_search_ends_when_everything_is_tried(tmp_path: Path, spaces: dict[str
         result = search(store.create(new_study()), store, spaces, workers, seen.append)
         rows = store.rows(result.study)
     feasible = spaces["landscape"].feasible
-    assert result.stopped == "exhausted"
-    assert result.study.status == "exhausted"
+    assert (result.stopped, result.study.status) == ("exhausted", "exhausted")
     assert sorted(map(str, (dict(r.point) for r in rows))) == sorted(map(str, map(dict, feasible.points)))
     assert [r.number for r in rows] == list(range(feasible.count))
     assert result.best[0].median_us == BEST_US
     assert result.study.baselines_us == {"sdpa": 7.5}
-    assert 0 < result.study.spent_s < 60
+    assert 0 < result.study.spent_s < result.study.budget_s
     assert workers.closed
     last = seen[-1]
     assert last.trials == feasible.count
     assert last.correct == last.outcomes["TIMED"]
     assert last.best is not None
     assert last.best.median_us == BEST_US
-    assert last.per_minute > 60
+    assert last.per_minute > 0
     assert sorted(p.latest.number for p in seen if p.latest) == list(range(feasible.count))
     assert [f.reason for f in result.failures] == ["row error", "too much of it"]
     assert {r.number for r in rows if not r.outcome.correct} >= {f.example for f in result.failures}
@@ -89,8 +91,8 @@ def test_a_search_ends_when_nothing_more_is_expected(
 
 def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=1.0))
-        search(study, store, spaces, LandscapeWorkers(seconds=0.001))
+        study = store.create(new_study())
+        search(study, store, spaces, LandscapeWorkers(seconds=0.001), enough(25))
         rows = store.rows(study)
     space = spaces["landscape"].template.space
     assert rows[0].point == space.default
@@ -108,11 +110,13 @@ def test_the_first_batches_are_small(tmp_path: Path) -> None:
     workers = LandscapeWorkers(20, 0.01)
     known: list[int] = []
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=1.0, workers=20))
+        study = store.create(new_study(workers=20))
+        end = enough(50)
 
         def watch(progress: Progress) -> None:
             if progress.latest is not None:
                 known.append(len(workers.submitted))
+            end(progress)
 
         search(study, store, spaces, workers, watch)
     assert known[0] == known[1] == 2, "both defaults, and nothing else until both are known"
@@ -124,7 +128,7 @@ def test_a_trial_is_stored_before_the_strategy_learns_of_it(
     tmp_path: Path, spaces: dict[str, SearchSpace], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "evo.db") as store, Store(tmp_path / "evo.db") as reader:
-        study = store.create(new_study(workers=workers, budget_s=2.0))
+        study = store.create(new_study(workers=workers))
 
         def spying(*asked: Any) -> Any:
             strategy = make_strategy(*asked)
@@ -139,8 +143,8 @@ def test_a_trial_is_stored_before_the_strategy_learns_of_it(
             return strategy
 
         monkeypatch.setattr(evo.loop.proposals, "make_strategy", spying)
-        search(study, store, spaces, LandscapeWorkers(workers, 0.001))
-        assert len(store.rows(study)) > 8
+        search(study, store, spaces, LandscapeWorkers(workers, 0.001), enough(60))
+        assert len(store.rows(study)) >= 60
 
 
 def test_the_same_program_is_not_run_twice(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
@@ -162,8 +166,8 @@ def test_the_same_program_is_not_run_twice(tmp_path: Path, spaces: dict[str, Sea
 
 def test_dead_parameters_are_reported_by_name(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=0.5))
-        result = search(study, store, spaces, LandscapeWorkers(seconds=0.001))
+        study = store.create(new_study())
+        result = search(study, store, spaces, LandscapeWorkers(), enough(100))
     assert {(d.template, d.name) for d in result.dead} == {("landscape", "hint"), ("landscape", "ghost")}
     assert all(d.pairs >= 1 for d in result.dead)
 
@@ -175,22 +179,21 @@ def test_a_budget_ends_a_search_and_more_of_it_continues(
     tmp_path: Path, spaces: dict[str, SearchSpace]
 ) -> None:
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=1.0, workers=2))
+        study = store.create(new_study(budget_s=1.0, workers=2, strategy="random"))
         began = time.monotonic()
-        result = search(study, store, spaces, LandscapeWorkers(2, 0.01))
-        assert time.monotonic() - began < 2.0
-        assert result.stopped == "budget"
-        assert result.study.status == "finished"
-        assert 1.0 <= result.study.spent_s < 2.0
+        result = search(study, store, spaces, LandscapeWorkers(2, 0.02))
+        assert time.monotonic() - began < 1.0 + LATE_S
+        assert (result.stopped, result.study.status) == ("budget", "finished")
+        assert 1.0 <= result.study.spent_s < 1.0 + LATE_S
         first = sequence(store, study)
-        again = search(study, store, spaces, LandscapeWorkers(2, 0.01))
+        again = search(study, store, spaces, LandscapeWorkers(2, 0.02))
         assert (again.stopped, sequence(store, study)) == ("budget", first), "nothing is left"
-        more = replace(study, budget_s=result.study.spent_s + 0.5)
-        result = search(more, store, spaces, LandscapeWorkers(2, 0.01))
+        more = replace(study, budget_s=result.study.spent_s + 1.0)
+        result = search(more, store, spaces, LandscapeWorkers(2, 0.02))
         longer = sequence(store, study)
         assert longer[: len(first)] == first
         assert len(longer) > len(first)
-        assert 1.5 <= result.study.spent_s < 2.5
+        assert more.budget_s <= result.study.spent_s < more.budget_s + LATE_S
 
 
 def test_a_search_does_not_wait_for_what_never_ends(
@@ -201,7 +204,7 @@ def test_a_search_does_not_wait_for_what_never_ends(
         began = time.monotonic()
         with pytest.raises(NothingFound):
             search(store.create(new_study(budget_s=0.3)), store, spaces, LandscapeWorkers(1, 1000.0))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 100, "a worker takes 1000 s"
 
 
 # ---- what can go wrong
@@ -276,16 +279,15 @@ def test_search_spaces_refuses_what_cannot_be_searched(tmp_path: Path) -> None:
 
 def test_an_edited_template_does_not_confuse_a_resumed_study(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=0.4))
-        search(study, store, spaces_of(tmp_path / "a"), LandscapeWorkers(seconds=0.001))
+        study = store.create(new_study())
+        search(study, store, spaces_of(tmp_path / "a"), LandscapeWorkers(seconds=0.001), enough(60))
         before = sequence(store, study)
         edited = write_template(
             tmp_path / "b",
             space=SPACE.replace("(1, 2, 3), 2", "(2, 3, 5), 3"),
             source=SOURCE.replace("void landscape", "void landscape"),
         )
-        more = replace(study, budget_s=600)
-        result = search(more, store, search_spaces([edited], LIMITS, PROBLEM), LandscapeWorkers())
+        result = search(study, store, search_spaces([edited], LIMITS, PROBLEM), LandscapeWorkers())
         after = sequence(store, study)
     assert result.stopped == "exhausted"
     assert after[: len(before)] == before

@@ -239,11 +239,11 @@ def _wide(parameters: int) -> Space:
     return Space(tuple(Parameter(f"x{i}", LADDER, 0) for i in range(parameters)), (ends, product, product))
 
 
-def test_a_million_points_are_enumerated_in_two_seconds() -> None:
+def test_a_million_points_are_enumerated_in_two_seconds_of_a_processor() -> None:
     space = Space((*_wide(6).parameters, SWIZZLE, EARLY), (ends, product, product))
-    start = time.perf_counter()
+    start = time.process_time()
     feasible = space.feasible(L4, PROBLEM)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert feasible.size == 8**6 * 6 > 10**6
     assert feasible.exact
     assert feasible.count + sum(feasible.rejected.values()) == feasible.size

@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from command import Evo
 from finals import SimulatedWorker
-from landscape import LandscapeWorkers, new_study, spaces_of
+from landscape import LandscapeWorkers, enough, new_study, spaces_of
 from postgres import empty_database, folder_of, server, start, stop
 from trials import estimated, failed, study, timed
 
@@ -45,7 +45,7 @@ def write(url: str, name: str, count: int, half: threading.Barrier) -> list[str]
         mine = store.create_numbered(study(name))
         for number in range(count):
             if number == count // 2:
-                half.wait(60)
+                half.wait(300)
             store.add(mine, number, timed(number), spent_s=float(number))
         store.release(mine, "finished", 1.0)
     return said
@@ -57,7 +57,7 @@ def test_fifty_writers_lose_nothing_when_the_server_is_restarted(own_server: str
     Store(url).close()
     with ThreadPoolExecutor(WRITERS) as threads:
         writers = [threads.submit(write, url, "attention", count, half) for _ in range(WRITERS)]
-        half.wait(120)
+        half.wait(300)
         stop(folder_of(own_server), "immediate")
         time.sleep(0.5)
         start(folder_of(own_server))
@@ -97,10 +97,11 @@ def test_what_was_committed_when_the_connection_was_lost_is_not_written_twice(ow
 
 
 def test_a_server_that_never_answered_is_not_waited_for(tmp_path: Path) -> None:
-    begin = time.monotonic()
+    """Nor said to be waited for, as a server is that did answer."""
+    said: list[str] = []
     with pytest.raises(StoreError, match="cannot reach"):
-        Store(f"postgresql://evo:secret@/postgres?host={tmp_path}")
-    assert time.monotonic() - begin < 20
+        Store(f"postgresql://evo:secret@/postgres?host={tmp_path}", notice=said.append)
+    assert said == []
 
 
 @pytest.mark.slow
@@ -139,9 +140,8 @@ def test_searches_in_processes_of_their_own_survive_a_restart(own_server: str, t
 
 def fill(store: Store, folder: Path) -> None:
     """A confirmed study of a search, and one with everything else."""
-    search(
-        store.create(new_study(strategy="random", budget_s=0.5)), store, spaces_of(folder), LandscapeWorkers()
-    )
+    land = store.create(new_study(strategy="random"))
+    search(land, store, spaces_of(folder), LandscapeWorkers(), enough(60))
     confirm(store.study("land-1"), store, SimulatedWorker(), top=3)
     mine = store.create(study())
     for number in range(4):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from landscape import LIMITS, TASK, LandscapeWorkers, evaluate, write_template
+from landscape import LIMITS, SPACE, TASK, LandscapeWorkers, evaluate, write_template
 
 from evo.errors import NothingFound, UsageError
 from evo.loop import Progress, SearchSpace, search, search_spaces
 from evo.loop.first_points import Key, key_of
-from evo.loop.turns import Found, Member, Turns, _Lent, order_of
+from evo.loop.turns import LAST_SHARE, Found, Member, Turns, _Lent, order_of
 from evo.store import Store, TrialRow
 from evo.strategy import Proposal
 from evo.study import Study
@@ -22,6 +23,16 @@ from evo.trial import Problem, Trial
 
 BEST_ROWS = {128: 32, 512: 64, 2048: 128}
 """By length: the rows of the fastest kernel; those of another length take longer."""
+
+
+SMALL = (
+    SPACE.replace('"rows", (16, 32, 64, 128)', '"rows", (32, 64, 128)')
+    .replace('"columns", (16, 32, 64, 128)', '"columns", (32, 64)')
+    .replace('"hint", (0, 1)', '"hint", (0,)')
+    .replace('"ghost", (0, 1)', '"ghost", (0,)')
+)
+"""36 points, with the best of each length: a search tries all of them long before its budget is spent."""
+LONG_S = 1000.0
 
 
 class ShapedWorkers(LandscapeWorkers):
@@ -46,26 +57,26 @@ def problem(length: int) -> Problem:
     return TASK.problem(f"1,1,{length},64")
 
 
-def member(store: Store, folder: Path, length: int) -> Member:
+def member(store: Store, folder: Path, length: int, spent_s: float = 0.0) -> Member:
     one = problem(length)
     name = f"many-{length}"
     known = name in {study.name for study in store.studies()}
 
     def open_study() -> tuple[Study, Mapping[str, SearchSpace]]:
-        spaces = search_spaces([write_template(folder)], LIMITS, one)
-        study = Study(name, one, "none", "L4", ("landscape",), 1.0, workers=2)
+        spaces = search_spaces([write_template(folder, space=SMALL)], LIMITS, one)
+        study = Study(name, one, "none", "L4", ("landscape",), LONG_S, workers=2, spent_s=spent_s)
         return store.study(name) if known else store.create(study), spaces
 
     return Member(one, open_study, known)
 
 
 def run(
-    folder: Path, budget_s: float, most: int = 3, lengths: Sequence[int] = (128, 512, 2048)
+    folder: Path, budget_s: float = LONG_S, most: int = 3, seconds: float = 0.0
 ) -> tuple[Found, list[str]]:
     said: list[str] = []
     with Store(folder / "evo.db") as store:
-        members = [member(store, folder / "t", length) for length in lengths]
-        workers = ShapedWorkers(2, 0.002)
+        members = [member(store, folder / "t", length) for length in BEST_ROWS]
+        workers = ShapedWorkers(2, seconds)
         turns = Turns(
             members, store, workers, most, lambda m, t: said.append(f"{m.name}: {t}"), lambda _: None
         )
@@ -82,16 +93,17 @@ def test_the_middle_comes_first_and_then_what_is_nearest_to_what_is_known(tmp_pa
 
 
 def test_each_turn_begins_with_what_was_good_elsewhere_and_all_are_served(tmp_path: Path) -> None:
-    found, said = run(tmp_path, 6.0)
+    found, said = run(tmp_path)
     assert [text.split(": ")[1] for text in said[:3]] == [f"first round, {n} of 3" for n in (1, 2, 3)]
     assert "L=512" in said[0]
     with Store(tmp_path / "evo.db") as store:
         second = problem(128).key if "L=128" in said[1] else problem(2048).key
         study = next(s for s in store.studies() if s.problem.key == second)
         rows = {s.name: store.rows(s) for s in store.studies()}
-        first = {tried(row): row.number for row in rows["many-512"]}
-        begun = [tried(row) for row in rows[study.name][:3]]
-        assert set(begun) <= first.keys(), "the best points of the problem before it"
+        first = {tried(row): row.score_us or math.inf for row in rows["many-512"]}
+        begun = [tried(row) for row in sorted(rows[study.name], key=lambda row: row.number)[:3]]
+        best_of_first = sorted(first.values())[:3]
+        assert sorted(first[key] for key in begun) == best_of_first, "the best of the problem before it"
     assert found.portfolio is not None
     assert found.portfolio.worst_regret == 1.0
     best = {one.problem.sizes["L"]: one.best(1)[0].point["rows"] for one in found.members}
@@ -103,7 +115,7 @@ def test_each_turn_begins_with_what_was_good_elsewhere_and_all_are_served(tmp_pa
 
 
 def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:
-    found, _ = run(tmp_path, 6.0, most=1)
+    found, _ = run(tmp_path, most=1)
     assert found.portfolio is not None
     assert len(found.kernels) == 1
     (kernel,) = found.kernels.values()
@@ -114,10 +126,10 @@ def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:
 
 
 def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
-    run(tmp_path, 1.5)
+    run(tmp_path, 4.0, seconds=0.1)  # too little for all: they would take 11 seconds
     with Store(tmp_path / "evo.db") as store:
         before = {s.name: len(store.rows(s)) for s in store.studies()}
-    _, said = run(tmp_path, 5.0)
+    _, said = run(tmp_path)
     assert not [text for text in said if "first round" in text]
     with Store(tmp_path / "evo.db") as store:
         for study in store.studies():
@@ -125,6 +137,29 @@ def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None
             assert len(points) == len(set(points))
             assert len(points) >= before[study.name]
         assert sum(len(store.rows(s)) for s in store.studies()) > sum(before.values())
+
+
+def test_in_the_last_round_every_problem_tries_the_kernels_of_the_portfolio(tmp_path: Path) -> None:
+    spent_s = LONG_S * (1 - LAST_SHARE) / len(BEST_ROWS)  # nothing is left for the other rounds
+    with Store(tmp_path / "evo.db") as store:
+        for number, length in enumerate(BEST_ROWS):
+            one = member(store, tmp_path / "t", length, spent_s)
+            study, spaces = one.open()
+            points = spaces["landscape"].feasible.points
+            own = [Proposal("landscape", points[at]) for at in range(number, 36, 3)]
+            search(study, store, spaces, ShapedWorkers(2), wanted=own, these_alone=True)
+        members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
+        for one in members:
+            one.turns = 1
+        said: list[str] = []
+        turns = Turns(members, store, ShapedWorkers(2), 3, lambda _, text: said.append(text), lambda _: None)
+        found = turns.run(LONG_S)
+        assert said
+        assert all(text.startswith("last round, ") for text in said)
+        assert found.portfolio is not None
+        for one in found.members:
+            assert {key_of(kernel) for kernel in found.kernels.values()} <= one.points.keys()
+            assert 12 < len(one.points) < 36
 
 
 def test_a_person_ends_all_turns(tmp_path: Path) -> None:
@@ -142,7 +177,7 @@ def test_a_person_ends_all_turns(tmp_path: Path) -> None:
                 sent.append(progress)
                 os.kill(os.getpid(), signal.SIGINT)
 
-        found = Turns(members, store, ShapedWorkers(2, 0.002), 2, interrupt, shown).run(60.0)
+        found = Turns(members, store, ShapedWorkers(2, 0.002), 2, interrupt, shown).run(LONG_S)
     assert found.interrupted
     assert len(said) == 1
 
@@ -156,7 +191,7 @@ def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
 
         lost = Member(problem(2048), refuse)
         turns = Turns([*members, lost], store, ShapedWorkers(2), 2, lambda *_: None, lambda _: None)
-        found = turns.run(3.0)
+        found = turns.run(LONG_S)
         assert found.unserved == [lost.name]
         assert found.portfolio is not None
         with pytest.raises(NothingFound, match="none of 1 problems"):
@@ -170,14 +205,14 @@ def test_what_an_earlier_turn_gave_up_is_dropped(tmp_path: Path) -> None:
     lent.submit(7, old)
     lent.close()
     lent.submit(7, new)
-    ended = [one for _ in range(5) for one in lent.wait(0.01)]
+    ended = [one for _ in range(5) for one in lent.wait(1.0)]
     assert [(number, trial.candidate.problem) for number, trial in ended] == [(7, problem(512))]
 
 
 def test_these_points_alone_are_tried(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
         study, spaces = member(store, tmp_path / "t", 512).open()
-        chosen = [spaces["landscape"].feasible.points[n] for n in (5, 50, 100)]
+        chosen = [spaces["landscape"].feasible.points[n] for n in (5, 15, 30)]
         wanted = [Proposal("landscape", point) for point in chosen]
         study = replace(study, budget_s=30.0)
         result = search(study, store, spaces, ShapedWorkers(2), wanted=wanted, these_alone=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from landscape import PROBLEM, LandscapeWorkers, new_study, spaces_of
+from landscape import PROBLEM, LandscapeWorkers, enough, new_study, spaces_of
 
 from evo.errors import UnknownName, UsageError
 from evo.loop import search
@@ -93,8 +93,8 @@ def test_a_warm_search_begins_with_what_was_best(database: str, tmp_path: Path) 
         rows = sorted((r for r in store.rows(known) if r.score_us), key=lambda r: r.score_us or 0.0)
         best = [r.point for r in rows[: 2 * WarmStartPoints.COUNT]]
         sources = warm_start_sources(store, known, [known.name])
-        warm = replace(new_study(), name="warm", budget_s=8.0, warm_start=sources)
-        result = search(store.create(warm), store, spaces_of(tmp_path), LandscapeWorkers())
+        warm = replace(new_study(), name="warm", warm_start=sources)
+        result = search(store.create(warm), store, spaces_of(tmp_path), LandscapeWorkers(), enough(40))
         assert any(row.point in best for row in store.rows(result.study)[:40])
 
 
