@@ -24,6 +24,7 @@ from evo.confirm.choice import launch_by, template_of
 from evo.device.driver import gpu_names
 from evo.export import Bundle, write
 from evo.export.reach import reach_of
+from evo.export.sides import sides_of
 from evo.gpu import Limits, target
 from evo.launch.dispatch import Dispatch, arch_for, launch_of, serves
 from evo.task import load_task
@@ -226,3 +227,17 @@ def test_a_grid_that_no_gpu_has_is_refused(folder: Path) -> None:
     dispatch = Dispatch(folder / "evo_attention")
     sizes = {"B": 9000, "H": 8, "L": 128, "D": 64}
     assert "a grid of [2, 72000, 2]" in dispatch.decide(H200, "fp16", {"causal": False}, sizes).why
+
+
+def test_a_side_is_a_size_a_number_or_a_formula() -> None:
+    sides = sides_of(load_task("gemm_w4a16"), {"zeros": True})
+    assert sides["x"] == ["M", "K"]
+    assert sides["w4"] == ["N", {"times": 1, "of": [["K", 2]]}]
+    assert sides["weight_tiles"] == [
+        {"times": 1, "of": [["N", 16]]}, {"times": 1, "of": [["K", 128]]}, 2, 32, 4,
+    ]  # fmt: skip
+    wide = {"times": 1, "of": [["columns", 1]], "plus": 8}
+    assert sides_of(load_task("softmax"), {"log": False, "gap": 8}) == {
+        "x": ["rows", wide],
+        "y": ["rows", "columns"],
+    }

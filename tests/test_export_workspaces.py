@@ -29,6 +29,7 @@ from evo.export import Bundle, bundle_of, write
 from evo.export.reach import reach_of
 from evo.gpu import Limits, target
 from evo.launch import Loaded, Output, plan_of
+from evo.launch.contract import cases, check
 from evo.launch.dispatch import Dispatch, Place, launch_of, serves
 from evo.task import load_task
 
@@ -128,6 +129,35 @@ def test_other_formats_carry_the_same_table(bundle: Bundle, tmp_path: Path, form
         assert "evo_gemm/scratch.py" in sources
         text = sources["evo_gemm/dispatch.json"]
     assert all(len(one["launch"]["workspaces"]) == 2 for one in json.loads(text)["kernels"])
+
+
+@pytest.fixture(scope="module")
+def packing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The package of a kernel whose weights are packed."""
+    folder = tmp_path_factory.mktemp("packed")
+    write(bundle_with("w4a16"), folder, "python", build_table_library(default_folder()))
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("evo_gemm_w4a16")
+    sys.path.remove(str(folder))
+
+
+@pytest.mark.nvcc
+def test_a_folder_packs_what_its_kernels_read(packing: Any) -> None:
+    call, task = packing.gemm_w4a16, load_task("gemm_w4a16")
+    for zeros in (False, True):
+        problem = task.problem("12,200,4096", zeros=zeros)
+        inputs = task.inputs(problem, "normal", 0, "cpu")
+        given = {name: inputs[name] for name in inputs if name not in task.packings}
+        packed = call.pack(**given)
+        assert all(torch.equal(packed[name], inputs[name]) for name in task.packings)
+        due = task.reference(problem, inputs)["y"]
+        assert (call(**given, **packed).double() - due).abs().max() < 0.1
+        told = call.explain(**given, **packed, place=H200)
+        assert ("the nearest" in told) == (not zeros), "its code is for no zero points"
+    short = {**inputs, "w4": inputs["w4"][:, :-64].contiguous()}
+    with pytest.raises(ValueError, match=r"w4 is \(200, 1984\): with the other tensors it is \(200, 2048\)"):
+        call(**short)
+    assert all(check(call, case, "cpu") for case in cases(call.folder))
 
 
 MAIN = """

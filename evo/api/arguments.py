@@ -75,13 +75,8 @@ class Reader:
         """The call. UsageError where something is missing, unknown or no tensor, or lies elsewhere."""
         import torch
 
-        buffers = {
-            name: value
-            for name, value in named.items()
-            if name in self._own or isinstance(value, torch.Tensor)
-        }
-        told = {name: value for name, value in named.items() if name not in buffers}
-        flags, sizes = self._told(told, buffers)
+        flags, buffers = self.told(named)
+        sizes = {name: named[name] for name in self._task.sizes if name in named}
         specs = self.buffers(flags)
         given = named_buffers(specs, places, buffers)
         read = {spec.name: given[spec.name] for spec in specs if spec.read}
@@ -96,18 +91,26 @@ class Reader:
             raise UsageError(f"tensors lie on {', '.join(sorted(found))}", "one device for all")
         return Call(read, outputs, flags, sizes, next(iter(found), "cpu"))
 
-    def _told(
-        self, told: Mapping[str, Any], buffers: Mapping[str, Tensor]
-    ) -> tuple[dict[str, Value], dict[str, int]]:
+    def told(self, named: Mapping[str, Any]) -> tuple[dict[str, Value], dict[str, Any]]:
+        """The flags and the buffers of what is given by name. UsageError where something is unknown."""
+        import torch
+
+        buffers = {
+            name: value
+            for name, value in named.items()
+            if name in self._own or isinstance(value, torch.Tensor)
+        }
         task = self._task
         known = [*task.flags, *task.sizes]
-        for name, value in told.items():
+        for name, value in named.items():
+            if name in buffers:
+                continue
             if name not in known:
                 hint = f"buffers: {', '.join(sorted(self._own))}; besides: {', '.join(known)}"
                 raise UsageError(f"{task.name} has no {name}", hint)
             if name not in task.flags and not isinstance(value, int):
                 raise UsageError(f"{name} is a {type(value).__name__}", "a size is a whole number")
-        said = {name: told[name] for name in task.flags if name in told}
+        said = {name: named[name] for name in task.flags if name in named and name not in buffers}
         for name in buffers:  # a tensor that depends on a flag sets it
             if name in task.tensors and (flag := task.tensors[name].when):
                 said.setdefault(flag, True)
@@ -115,7 +118,7 @@ class Reader:
             name: flag.parse(name, said[name]) if name in said else flag.default
             for name, flag in task.flags.items()
         }
-        return flags, {name: told[name] for name in task.sizes if name in told}
+        return flags, buffers
 
     def buffers(self, flags: Mapping[str, Value]) -> tuple[BufferSpec, ...]:
         """The task's buffers for these flags, of some problem: only names and roles count."""

@@ -26,6 +26,7 @@ from evo.dtype import dtype_named
 from evo.errors import CandidateError, MachineError, NothingFound, UsageError
 from evo.gpu import Gpu, Limits
 from evo.task import BufferSpec, Fallback, Task
+from evo.task.loading import module_beside
 from evo.trial import Problem, Value
 
 MOST_DECISIONS = 4096
@@ -127,6 +128,17 @@ class TaskKernel:
             written = self._written(call)
             self._learn(call, tensors, out, named)
         return _one_or_all(written)
+
+    def pack(self, **named: Any) -> dict[str, Tensor]:
+        """What a call takes besides, made once of the tensors that it is of, with flags: for weights of 4
+        bits, `w4a16(x, w4, scales, **w4a16.pack(w4=w4, scales=scales))`. {} where the task packs nothing."""
+        flags, tensors = self._reader.told(named)
+        if own := module_beside(self.task, "pack.py"):
+            return dict(own.pack(tensors, flags))
+        if not self.task.packings:
+            return {}
+        problem = problem_of_tensors(self.task, tensors, flags, {})
+        return {name: one.pack(problem, tensors) for name, one in self.task.packings.items()}
 
     def explain(self, *tensors: Any, gpu: str | None = None, **named: Any) -> Explanation:
         """What would serve such a call and why, and why not the other champions; nothing is computed. `gpu`:

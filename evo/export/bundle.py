@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.calls import dimensions_of
 from evo.compile import Compiler
 from evo.confirm.champions import Champion
 from evo.confirm.choice import launch_by, template_of
 from evo.confirm.portfolio import Row
 from evo.errors import NothingFound, Uncompilable, UsageError
 from evo.export.reach import Reach, reach_of
+from evo.export.sides import sides_of
 from evo.gate.tolerance import limits_of
 from evo.gpu import Limits, arch_number, target
 from evo.launch.dispatch import serves
@@ -37,7 +37,7 @@ ARCHES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 CASE_BYTES = 1 << 18
 """Inputs of a case at most."""
 CASES_OF_A_KERNEL = 1
-FALLBACK = "fallback.py"
+FALLBACK, PACK = "fallback.py", "pack.py"
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Bundle:
     kernels: tuple[Exported, ...]
     rows: tuple[Row, ...]
     fallback: Path | None
+    pack: Path | None = None
 
     @property
     def namespace(self) -> str:
@@ -154,8 +155,8 @@ def bundle_of(
     names = [one.name for one in kernels]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two kernels are called {twice[0]}", "export them into two folders")
-    fallback = find_file(f"{task.name}/{FALLBACK}", folders)
-    return Bundle(task, module or f"evo_{task.name}", kernels, tuple(rows), fallback)
+    own = [find_file(f"{task.name}/{name}", folders) for name in (FALLBACK, PACK)]
+    return Bundle(task, module or f"evo_{task.name}", kernels, tuple(rows), *own)
 
 
 def _exported(champion: Champion, task: Task, compiler: Compiler, folders: Sequence[Path]) -> Exported:
@@ -204,7 +205,7 @@ def _forms(task: Task) -> Iterable[dict[str, Any]]:
     """The buffers for every choice of flags."""
     for values in itertools.product(*(flag.values for flag in task.flags.values())):
         flags = dict(zip(task.flags, values, strict=True))
-        sides = dimensions_of(task, flags)
+        sides = sides_of(task, flags)
         own = task.example.replace(**flags)
         by_dtype = {dtype: task.buffers(own.replace(dtype=dtype)) for dtype in task.dtypes}
         yield {
@@ -213,7 +214,7 @@ def _forms(task: Task) -> Iterable[dict[str, Any]]:
                 {
                     "name": buffer.name,
                     "role": buffer.role,
-                    "sides": list(sides[buffer.name]),
+                    "sides": sides[buffer.name],
                     "dtypes": {dtype: specs[at].dtype for dtype, specs in by_dtype.items()},
                 }
                 for at, buffer in enumerate(task.buffers(own))

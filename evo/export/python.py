@@ -32,7 +32,7 @@ def write_package(bundle: Bundle, package: Path, library: Path | None) -> None:
     import torch
 
     task = bundle.task.name
-    init = _INIT.format(module=bundle.module, task=task, namespace=bundle.namespace, fallback=_import(bundle))
+    init = _INIT.format(module=bundle.module, task=task, namespace=bundle.namespace, own=_import(bundle))
     _write(package / "__init__.py", init)
     _write(package / "__main__.py", _MAIN.format(module=bundle.module, task=task))
     _write(package / "dispatch.json", json.dumps(bundle.record(), indent=1, ensure_ascii=False) + "\n")
@@ -42,8 +42,8 @@ def write_package(bundle: Bundle, package: Path, library: Path | None) -> None:
         shutil.copyfile(path, package / path.name)
     if library is not None:
         shutil.copyfile(library, package / LIBRARY)
-    if bundle.fallback is not None:
-        shutil.copyfile(bundle.fallback, package / "fallback.py")
+    for own in filter(None, (bundle.fallback, bundle.pack)):
+        shutil.copyfile(own, package / own.name)
     write_kernels(bundle, package)
     torch.save(bundle.cases(), package / FILE)
 
@@ -67,7 +67,14 @@ def _write(path: Path, text: str) -> None:
 
 
 def _import(bundle: Bundle) -> str:
-    return "from .fallback import fallback\n" if bundle.fallback else "fallback = None\n"
+    """The lines that say what the task has of its own."""
+    own = {"fallback": bundle.fallback, "pack": bundle.pack}
+    imports = "".join(f"from .{name} import {name}\n" for name, file in own.items() if file)
+    return (
+        imports
+        + "from .packaged import PackagedKernel\n"
+        + "".join(f"\n{name} = None" for name, file in own.items() if not file)
+    )
 
 
 def _pyproject(bundle: Bundle) -> str:
@@ -103,11 +110,10 @@ _INIT = '''"""CUDA kernels of {task}, found and checked by evo. README.md has th
 
 from pathlib import Path
 
-{fallback}from .packaged import PackagedKernel
-
+{own}
 __all__ = ["{task}"]
 
-{task} = PackagedKernel(Path(__file__).parent, "{namespace}", fallback)
+{task} = PackagedKernel(Path(__file__).parent, "{namespace}", fallback, pack)
 """{task} as one call, on torch tensors: `{task}(...)`, `{task}.explain(...)`, `{task}.table()`."""
 '''
 

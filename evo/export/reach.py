@@ -203,16 +203,22 @@ def _product(
     read: Callable[[Mapping[str, Any]], int], served: Sequence[tuple[Sizes, Mapping[str, Any]]], own: Sizes
 ) -> Number:
     """The number as a product. _NoFormula where it is none."""
-    values = [(sizes, read(launch)) for sizes, launch in served]
+    found = product_of([(sizes, read(launch)) for sizes, launch in served], own)
+    if found is None:
+        raise _NoFormula
+    return found
+
+
+def product_of(values: Sequence[tuple[Sizes, int]], own: Sizes) -> Number | None:
+    """What is `values` at these sizes, `own` among them, as a number or a product; None where it is none."""
     start = next(value for sizes, value in values if sizes == own)
     most = max(value for _, value in values)
     if all(value == start for _, value in values):
         return start
     below = [(sizes, value) for sizes, value in values if value < most]
     found = _fitted(values, own) or _fitted(below, own, most)
-    if found is None or any(number(found, sizes) != value for sizes, value in values):
-        raise _NoFormula
-    return found
+    right = found is not None and all(number(found, sizes) == value for sizes, value in values)
+    return found if right else None
 
 
 def _fitted(values: Sequence[tuple[Sizes, int]], own: Sizes, most: int | None = None) -> Number | None:

@@ -17,7 +17,7 @@ from typing import Any
 MOST_GRID = (2**31 - 1, 65535, 65535)
 Number = int | float | Mapping[str, Any]
 """A number, or `{"times": 2, "of": [["L", 64], ["B", 1]]}`: 2 x ceil(L / 64) x B; with `"most": 132` no more
-than that."""
+than that, and `"plus": 8` so much more."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def number(said: Number, sizes: Mapping[str, int]) -> Any:
     product = said["times"]
     for name, part in said["of"]:
         product *= -(-sizes[name] // part)
-    return min(product, said.get("most", product))
+    return min(product, said.get("most", product)) + said.get("plus", 0)
 
 
 def _argument(arg: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:

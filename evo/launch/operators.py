@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .reading import DTYPES, Call, Form, Reader
+from .reading import DTYPES, Call, Form, Reader, length_of
 
 Run = Callable[[tuple[Tensor, ...], dict[str, Any]], Any]
 Backward = Callable[[Sequence[Tensor], dict[str, Any], Sequence[Tensor]], list[Tensor]]
@@ -67,7 +67,7 @@ class Operators:
         dtype, sizes = self._reader.storage(call), self._reader.sizes(call)
         made = [
             tensors[0].new_empty(
-                [sizes[side] if isinstance(side, str) else side for side in form.sides[name]],
+                [length_of(side, sizes) for side in form.sides[name]],
                 dtype=DTYPES[form.dtypes[name][dtype]],
             )
             for name in form.made

@@ -49,12 +49,15 @@ class _Served:
 
 
 class PackagedKernel:
-    """The kernels of `folder`; `fallback(inputs, flags)` serves where none does."""
+    """The kernels of `folder`; `fallback(inputs, flags)` serves where none does, `pack(inputs, flags)` makes
+    tensors that kernels read in an order of their own."""
 
-    def __init__(self, folder: Path, package: str, fallback: Fallback | None = None) -> None:
+    def __init__(
+        self, folder: Path, package: str, fallback: Fallback | None = None, pack: Fallback | None = None
+    ) -> None:
         self.folder, self.dispatch = folder, Dispatch(folder)
         self.reader = Reader(self.dispatch.record)
-        self._fallback = fallback
+        self._fallback, self._pack = fallback, pack
         self._served: dict[tuple[object, ...], _Served] = {}
         self._loaded: dict[tuple[str, int], Loaded] = {}
         self._lock = threading.RLock()
@@ -95,6 +98,13 @@ class PackagedKernel:
         if why or decided.kernel is None:
             return f"{self._name()}: {why or decided.why}"
         return f"{decided.kernel['name']} ({decided.arch}): {decided.why}"
+
+    def pack(self, **named: Any) -> dict[str, Tensor]:
+        """What a call takes besides, made once of the tensors that it is of, with flags: for weights of 4
+        bits their tiles. {} where there is nothing to pack."""
+        flags = self.reader.flags(named)
+        tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        return dict(self._pack(tensors, flags)) if self._pack else {}
 
     def table(self) -> str:
         """The decisions, as text."""

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .dispatch import number
+
 DTYPES = {
     "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64,
     "fp8": torch.float8_e4m3fn, "i8": torch.int8, "u8": torch.uint8, "i16": torch.int16, "i32": torch.int32,
@@ -20,13 +22,14 @@ DTYPES = {
 @dataclass(frozen=True)
 class Form:
     """The buffers for one choice of flags: the names of those that are read, written, and made by the call;
-    the sides of each (a size's name, a number, or None where neither); their types by the storage type."""
+    the sides of each (a size's name, a number or a formula of sizes as in dispatch.py, or None); their types
+    by the storage type."""
 
     flags: Mapping[str, Any]
     read: tuple[str, ...]
     written: tuple[str, ...]
     made: tuple[str, ...]
-    sides: Mapping[str, Sequence[str | int | None]]
+    sides: Mapping[str, Sequence[Any]]
     dtypes: Mapping[str, Mapping[str, str]]
 
 
@@ -95,6 +98,11 @@ class Reader:
         read = {name: given.pop(name) for name in form.read}
         return Call(read, given, dict(form.flags), next(iter(read.values())).device)
 
+    def flags(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """What is chosen by the tensors and flags of a call. TypeError or ValueError as in `read`."""
+        tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        return self._chosen({n: v for n, v in named.items() if n not in tensors}, tensors)
+
     def _chosen(self, said: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
         for name in said:
             if name not in self._flags:
@@ -125,9 +133,17 @@ class Reader:
                     raise LookupError("with these flags no shape says the sizes")
                 if length < 1:
                     raise ValueError(f"{name} is empty: {tuple(tensor.shape)}")
-                known = sizes.setdefault(side, length) if isinstance(side, str) else side
+                if isinstance(side, Mapping) and "plus" in side:
+                    sizes.setdefault(side["of"][0][0], length - side["plus"])
+                known = sizes.setdefault(side, length) if isinstance(side, str) else length
                 if known != length:
                     raise ValueError(f"{name} is {tuple(tensor.shape)}: {side} is {known} elsewhere")
+        for name, tensor in call.read.items():
+            due = tuple(length_of(side, sizes) for side in form.sides[name])
+            if None in due:
+                raise LookupError(f"no shape says that of {name}")
+            if due != tuple(tensor.shape) or min(due) < 1:
+                raise ValueError(f"{name} is {tuple(tensor.shape)}: with the other tensors it is {due}")
         return sizes
 
     def storage(self, call: Call) -> str:
@@ -145,7 +161,7 @@ class Reader:
         form = self.form(call.flags)
         shapes: dict[str, tuple[int, ...]] = {}
         for name, sides in form.sides.items():
-            shape = [sizes.get(side) if isinstance(side, str) else side for side in sides]
+            shape = [None if side is None else length_of(side, sizes) for side in sides]
             if None in shape:
                 raise LookupError(f"no shape says that of {name}")
             shapes[name] = tuple(int(side) for side in shape if side is not None)
@@ -164,6 +180,14 @@ class Reader:
             for other, x in call.read.items():
                 if x.data_ptr() < end and begin < x.data_ptr() + x.numel() * x.element_size():
                     raise ValueError(f"{name} shares memory with {other}: give it memory of its own")
+
+
+def length_of(side: Any, sizes: Mapping[str, Any]) -> Any:
+    """A side's length; None where a size of it is not known."""
+    if isinstance(side, str):
+        return sizes.get(side)
+    known = not isinstance(side, Mapping) or all(name in sizes for name, _ in side["of"])
+    return number(side, sizes) if known else None
 
 
 def _form(said: Mapping[str, Any]) -> Form:
