@@ -7,9 +7,11 @@ import ctypes
 import hashlib
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +57,39 @@ def test_a_solution_of_flashinfer_bench_has_all_it_needs(bundle: Bundle, tmp_pat
     for one in bundle.kernels:
         assert base64.b64decode(texts[f"{one.name}_sm_90a.cubin.b64"]) == one.binaries["sm_90a"].cubin
     code = f"import torch, {Path(file).stem} as m; x = torch.ones(1, 1, 4, 64).half(); "
-    assert "256" in run(tmp_path / "made", "-c", f"{code}print(m.{entry}(x, x, v=x).sum())")
+    again = f"import sys; [sys.modules.pop(n) for n in {[Path(file).stem, *package_of(paths)]}]; "
+    other = f"import {Path(file).stem} as other; assert other.{entry} is not m.{entry}; "
+    assert "256" in run(tmp_path / "made", "-c", f"{code}{again}{other}print(m.{entry}(x, x, v=x).sum())")
+
+
+def package_of(paths: list[str]) -> list[str]:
+    """The modules of the package: a process may build two solutions, each with a copy of it."""
+    modules = [path.removesuffix(".py").replace("/", ".") for path in paths if path.endswith(".py")]
+    return [
+        name.removesuffix(".__init__")
+        for name in modules
+        if "." in name and "__main__" not in name and "contract" not in name
+    ]
 
 
 def test_the_layout_of_hugging_face_says_its_digests(bundle: Bundle, tmp_path: Path) -> None:
     write(bundle, tmp_path / "hf", "hf", build_table_library(default_folder()))
     built = tmp_path / "hf" / "build" / "torch-cuda"
     about = json.loads((built / "metadata.json").read_text())
+    assert set(about) == {"id", "name", "version", "license", "python-depends", "backend", "digest"}
+    assert about["python-depends"] == []
+    assert re.fullmatch("[a-z][-a-z0-9]*[a-z0-9]", about["name"])
     assert about["backend"] == {"type": "cuda", "archs": ["9.0a"]}
     files = {path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()}
     assert set(about["digest"]["files"]) == files - {"metadata.json"}
     one = base64.b64decode(about["digest"]["files"]["dispatch.json"])
     assert one == hashlib.sha256((built / "dispatch.json").read_bytes()).digest()
-    assert 'name = "evo-attention"' in (tmp_path / "hf" / "build.toml").read_text()
+    project = tomllib.loads((tmp_path / "hf" / "build.toml").read_text())
+    assert project["general"].pop("edition") == 5
+    assert project == {
+        "general": {"name": "evo-attention", "version": 0, "license": "Apache-2.0", "backends": ["cuda"]},
+        "torch-noarch": {},
+    }
     assert (tmp_path / "hf" / "torch-ext" / "evo_attention" / "__init__.py").is_file()
     assert about["id"] in (built / "__init__.py").read_text()
     imported = [line.split()[1] for path in built.rglob("*.py") for line in _imports(path.read_text())]

@@ -1,5 +1,5 @@
 """Solutions of FlashInfer-Bench: one JSON file for each choice of flags, in Python, with the cubins as
-base64."""
+base64. flashinfer-bench 0.1.2 validates and builds them, and its reference agrees (seen without a GPU)."""
 
 from __future__ import annotations
 

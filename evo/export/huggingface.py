@@ -1,4 +1,7 @@
-"""The layout of Hugging Face `kernels`: a source project, and its pure-Python build, which needs no Nix."""
+"""The layout of Hugging Face `kernels`: a source project, and its pure-Python build, which needs no Nix.
+
+kernels 0.17.2 reads both, finds no fault with the digests, and loads the build by `get_local_kernel` (seen
+without a GPU, where torch was told to be one for CUDA)."""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ def write_huggingface(bundle: Bundle, folder: Path, library: Path | None) -> Non
         "name": name,
         "version": VERSION,
         "license": LICENSE,
+        "python-depends": [],
         "backend": {"type": "cuda", "archs": archs},
         "digest": {"algorithm": "sha256", "files": _digests(built)},
     }
@@ -56,11 +60,12 @@ def _digests(folder: Path) -> dict[str, str]:
 
 _BUILD = """[general]
 name = "{name}"
+edition = 5
 version = {version}
 license = "{license}"
 backends = ["cuda"]
 
-[torch]
+[torch-noarch]
 """
 _CARD = """---
 license: {license}

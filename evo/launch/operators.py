@@ -3,6 +3,7 @@ operator for each choice of flags. Nothing here imports evo."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,10 +18,12 @@ Backward = Callable[[Sequence[Tensor], dict[str, Any], Sequence[Tensor]], list[T
 
 
 class Operators:
-    """Registered in torch's library under the name of the `package`, once a process."""
+    """Registered in torch's library under the name of the `package`. Another copy of it in this process has a
+    number, too."""
 
     def __init__(self, package: str, reader: Reader, run: Run, backward: Backward) -> None:
         self._reader = reader
+        package = _unused(package)
         self._library = torch.library.Library(package, "FRAGMENT")
         self._of = {
             flags: self._defined(package, number, form, run, backward)
@@ -73,6 +76,12 @@ class Operators:
             for name in form.made
         ]
         return made[0] if len(made) == 1 else tuple(made) or None
+
+
+def _unused(package: str) -> str:
+    """The name, or with the first number under which nothing is registered."""
+    names = itertools.chain([package], (f"{package}_{number}" for number in itertools.count(2)))
+    return next(name for name in names if not hasattr(getattr(torch.ops, name), "call_0"))
 
 
 def _compute(form: Form, run: Run, *tensors: Tensor) -> Any:
