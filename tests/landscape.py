@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,16 @@ class LandscapeWorkers:
             (number, evaluate_again(candidate, earlier) if earlier else evaluate(candidate))
             for _, number, candidate, earlier in ended
         ]
+
+    def withdraw(self, numbers: Collection[int]) -> set[int]:
+        """Those for which there is no worker yet."""
+        now = time.monotonic()
+        begun = [one for one in self._waiting if one[0] - self._seconds * (1 + one[1] % 3) <= now]
+        given_up = {one[1] for one in self._waiting if one[1] in numbers and one not in begun}
+        self._waiting = [one for one in self._waiting if one[1] not in given_up]
+        ends = sorted((one[0] for one in begun), reverse=True)
+        self._free = [*ends, *[now] * len(self._free)][: len(self._free)]
+        return given_up
 
     def activity(self) -> list[str]:
         return [f"trial {number}" for _, number, *_ in self._waiting]

@@ -191,6 +191,17 @@ def test_the_second_time_comes_from_the_cache(compiler: Compiler, monkeypatch: p
     assert compiler.compile(source(), "scale", "sm_80") != first
 
 
+def test_another_problem_is_not_another_program(compiler: Compiler) -> None:
+    """A template's sources for two problems may differ in what they say of themselves alone."""
+    told = "// evo 0 template scale/scale\n// problem {}\n// point {{}}\n\n"
+    keys = {
+        compiler.key(told.format(problem) + source(), "scale", "sm_89")
+        for problem in ("scale N=1", "scale N=16384")
+    }
+    assert len(keys) == 1
+    assert compiler.key("// anything\n// else\n// there\n\n" + source(), "scale", "sm_89") not in keys
+
+
 @either_will_do
 @pytest.mark.parametrize("damage", [b"", b"garbage", None])
 def test_a_damaged_entry_is_built_again(compiler: Compiler, damage: bytes | None) -> None:

@@ -109,6 +109,20 @@ def test_compiling_runs_ahead_of_one_evaluator() -> None:
     assert at_once == 4
 
 
+def test_what_no_evaluator_has_can_be_given_up() -> None:
+    with Pool(ObedientSpec(), workers=1) as pool:
+        for number in range(4):
+            pool.submit(number, candidate("green"))
+        assert pool.withdraw(range(4)) == {2, 3}, "one under way, and one at hand"
+        pool.submit(9, candidate("green"))
+        assert [number for number, _ in rest(pool, 3)] == [0, 1, 9]
+    with Pool(ObedientSpec(most=1, compile_s=2.0), workers=1) as pool:
+        for number in range(3):
+            pool.submit(number, candidate("green"))
+        assert pool.withdraw({0, 1}) == {0, 1}, "all of them are being compiled"
+        assert [number for number, _ in rest(pool, 1)] == [2]
+
+
 def test_what_does_not_compile_never_meets_an_evaluator() -> None:
     with Pool(ObedientSpec(most=1, compile_s=0.0), workers=2) as pool:
         finished = dict(run(pool, ["uncompilable", "green", "uncompilable"]))

@@ -14,7 +14,7 @@ from test_champions import kept
 from times import timing
 
 from evo.cache import default_folder
-from evo.confirm.portfolio import Portfolio, Times, _greedy, choose, leave_one_out
+from evo.confirm.portfolio import Portfolio, Times, _Regrets, choose, leave_one_out
 from evo.errors import NothingFound
 from evo.store import Store
 from evo.study import Study
@@ -60,8 +60,22 @@ def test_adding_kernels_one_at_a_time_is_close_to_the_best() -> None:
             for n in range(7)
         }
         times = Times(us)
-        greedy: Portfolio = _greedy(times, list(us), 3)
+        regrets = _Regrets.of(times)
+        greedy: Portfolio = regrets._portfolio(regrets._one_at_a_time(3))
         assert greedy.mean_regret <= 1.15 * choose(times, 3).mean_regret
+
+
+def test_hundreds_of_kernels_on_hundreds_of_problems() -> None:
+    """Each of 12 kernels is the best of a part of 200 problems, 500 others are near the best of none."""
+    rng = random.Random(1)
+    problems = {f"L={n}": TASK.problem(f"1,8,{n},64") for n in range(1, 201)}
+    us = {f"k{k}": {name: rng.uniform(2, 4) for name in problems} for k in range(512)}
+    for place, name in enumerate(problems):
+        us[f"k{place % 12}"][name] = 1.0
+    chosen = choose(Times(us), 12)
+    assert chosen.worst_regret == 1.0
+    assert set(chosen.kernels) == {f"k{k}" for k in range(12)}
+    assert max(regret or 9.0 for regret in leave_one_out(Times(us), problems, 12).values()) > 1.0
 
 
 def test_a_problem_that_was_left_out_is_served_by_the_nearest() -> None:

@@ -32,7 +32,7 @@ import evo.loop.proposals
 from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
-from evo.loop import Progress, SearchSpace, search, search_spaces
+from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
 from evo.store import Store
 from evo.strategy import make_strategy
 from evo.study import Study
@@ -196,14 +196,12 @@ def test_a_budget_ends_a_search_and_more_of_it_continues(
         assert more.budget_s <= result.study.spent_s < more.budget_s + LATE_S
 
 
-def test_a_search_does_not_wait_for_what_never_ends(
-    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evo.loop.loop, "GRACE_S", 0.3)
+def test_a_search_does_not_wait_for_what_never_ends(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     with Store(tmp_path / "evo.db") as store:
         began = time.monotonic()
+        study, workers = store.create(new_study(budget_s=0.3)), LandscapeWorkers(1, 1000.0)
         with pytest.raises(NothingFound):
-            search(store.create(new_study(budget_s=0.3)), store, spaces, LandscapeWorkers(1, 1000.0))
+            search(study, store, spaces, workers, turn=Turn(grace_s=0.3))
         assert time.monotonic() - began < 100, "a worker takes 1000 s"
 
 

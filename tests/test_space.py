@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits, target
-from evo.space import MOST_ENUMERATED, Parameter, ResourceModels, Rule, Space, hardware_rules, rule
+from evo.space import MOST_ENUMERATED, Narrowing, Parameter, ResourceModels, Rule, Space, hardware_rules, rule
 from evo.trial import Problem
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
@@ -298,3 +298,39 @@ def test_indices_and_points_are_inverse(data: st.DataObject) -> None:
     assert feasible.count == space.size == len({tuple(p.values()) for p in feasible.points})
     at = data.draw(st.integers(0, space.size - 1))
     assert np.array_equal(space.indices_of(feasible.points[at]), feasible.indices[at])
+
+
+@rule("more rows than the {problem[L]} of the problem")
+def rows_of_problem(p: Any, _limits: Limits, problem: Problem) -> Any:
+    return p.bm <= problem["L"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (small_tile, padded, early),
+        (small_tile, rows_of_problem, early),
+        (rows_of_problem, small_tile),
+        (small_tile, Rule(lambda p, _limits, problem: p.bn != (problem.dtype == "fp16") * 64, "of fp16")),
+        (),
+    ],
+)
+def test_narrowed_for_many_problems_a_space_has_the_points_that_it_has_for_each(
+    rules: tuple[Rule, ...],
+) -> None:
+    space = Space((BM, BN, SWIZZLE, EARLY), rules)
+    many = Narrowing(space, L4)
+    for length in (16, 64, 512):
+        for dtype in ("fp16", "bf16"):
+            problem = Problem("attention", {"B": 1, "H": 8, "L": length, "D": 64}, dtype, {"causal": False})
+            one, other = space.feasible(L4, problem), many.feasible(problem)
+            assert one.indices.tolist() == other.indices.tolist()
+            assert list(one.rejected.items()) == list(other.rejected.items())
+            assert (one.asked, one.exact, one.raised) == (other.asked, other.exact, other.raised)
+            assert other.space == space
+
+
+def test_a_rule_that_fails_for_many_problems_says_so_for_each() -> None:
+    broken = Rule(lambda p, _limits, problem: p.rows <= problem["L"], "broken")
+    with pytest.raises(BadTemplate, match="there is no parameter rows"):
+        Narrowing(Space((BM, BN), (broken,)), L4).feasible(PROBLEM)

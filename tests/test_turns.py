@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,11 @@ import pytest
 from landscape import LIMITS, SPACE, TASK, LandscapeWorkers, evaluate, write_template
 
 from evo.errors import NothingFound, UsageError
-from evo.loop import Progress, SearchSpace, search, search_spaces
+from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
 from evo.loop.first_points import Key, key_of
-from evo.loop.turns import LAST_SHARE, Found, Member, Turns, _Lent, order_of
+from evo.loop.lent import Lent
+from evo.loop.member import Member
+from evo.loop.turns import Found, Turns, losing, order_of
 from evo.store import Store, TrialRow
 from evo.strategy import Proposal
 from evo.study import Study
@@ -57,17 +59,18 @@ def problem(length: int) -> Problem:
     return TASK.problem(f"1,1,{length},64")
 
 
-def member(store: Store, folder: Path, length: int, spent_s: float = 0.0) -> Member:
+def member(store: Store, folder: Path, length: int) -> Member:
     one = problem(length)
     name = f"many-{length}"
-    known = name in {study.name for study in store.studies()}
+    found = next((study for study in store.studies() if study.name == name), None)
 
-    def open_study() -> tuple[Study, Mapping[str, SearchSpace]]:
+    def open_study(_without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
         spaces = search_spaces([write_template(folder, space=SMALL)], LIMITS, one)
-        study = Study(name, one, "none", "L4", ("landscape",), LONG_S, workers=2, spent_s=spent_s)
-        return store.study(name) if known else store.create(study), spaces
+        study = Study(name, one, "none", "L4", ("landscape",), LONG_S, workers=2)
+        there = {study.name for study in store.studies()}
+        return store.study(name) if name in there else store.create(study), spaces
 
-    return Member(one, open_study, known)
+    return Member(one, open_study, found)
 
 
 def run(
@@ -126,9 +129,19 @@ def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:
 
 
 def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
-    run(tmp_path, 4.0, seconds=0.1)  # too little for all: they would take 11 seconds
     with Store(tmp_path / "evo.db") as store:
+        members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
+        seen: set[str] = set()
+
+        def shown(progress: Progress) -> None:
+            if progress.latest:
+                seen.add(progress.study.name)
+                if len(seen) == len(BEST_ROWS):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        Turns(members, store, ShapedWorkers(2, 0.01), 2, lambda *_: None, shown).run(LONG_S)
         before = {s.name: len(store.rows(s)) for s in store.studies()}
+        assert sum(before.values()) < 36 * len(BEST_ROWS)
     _, said = run(tmp_path)
     assert not [text for text in said if "first round" in text]
     with Store(tmp_path / "evo.db") as store:
@@ -140,17 +153,16 @@ def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None
 
 
 def test_in_the_last_round_every_problem_tries_the_kernels_of_the_portfolio(tmp_path: Path) -> None:
-    spent_s = LONG_S * (1 - LAST_SHARE) / len(BEST_ROWS)  # nothing is left for the other rounds
     with Store(tmp_path / "evo.db") as store:
         for number, length in enumerate(BEST_ROWS):
-            one = member(store, tmp_path / "t", length, spent_s)
-            study, spaces = one.open()
+            one = member(store, tmp_path / "t", length)
+            study, spaces = one.open(())
             points = spaces["landscape"].feasible.points
             own = [Proposal("landscape", points[at]) for at in range(number, 36, 3)]
-            search(study, store, spaces, ShapedWorkers(2), wanted=own, these_alone=True)
+            search(study, store, spaces, ShapedWorkers(2), turn=Turn(own, these_alone=True))
         members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
         for one in members:
-            one.turns = 1
+            one.over = True  # nothing is left for the other rounds
         said: list[str] = []
         turns = Turns(members, store, ShapedWorkers(2), 3, lambda _, text: said.append(text), lambda _: None)
         found = turns.run(LONG_S)
@@ -186,7 +198,7 @@ def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
         members = [member(store, tmp_path / "t", length) for length in (128, 512)]
 
-        def refuse() -> tuple[Study, Mapping[str, SearchSpace]]:
+        def refuse(_without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
             raise UsageError("no template serves it")
 
         lost = Member(problem(2048), refuse)
@@ -198,23 +210,68 @@ def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
             Turns([lost], store, ShapedWorkers(2), 2, lambda *_: None, lambda _: None).run(1.0)
 
 
-def test_what_an_earlier_turn_gave_up_is_dropped(tmp_path: Path) -> None:
+class TwoEvaluators(LandscapeWorkers):
+    """The first two candidates have evaluators; whatever is there has ended when it is asked for."""
+
+    def withdraw(self, numbers: Collection[int]) -> set[int]:
+        given_up = {one[1] for one in self._waiting[2:] if one[1] in numbers}
+        self._waiting = self._waiting[:2]
+        return given_up
+
+
+def test_what_no_evaluator_has_is_given_up_and_the_rest_comes_late(tmp_path: Path) -> None:
     template = write_template(tmp_path)
-    old, new = (template.candidate(template.space.default, problem(length)) for length in (128, 512))
-    lent = _Lent(ShapedWorkers(2))
-    lent.submit(7, old)
+    points = template.space.feasible(LIMITS, problem(128)).points
+    late: list[tuple[Member, int]] = []
+    lent = Lent(TwoEvaluators(2), lambda member, number, _: late.append((member, number)))
+    with Store(tmp_path / "evo.db") as store:
+        old, new = (member(store, tmp_path, length) for length in (128, 512))
+    lent.begin(old)
+    for number in range(4):
+        lent.submit(number, template.candidate(points[number], old.problem))
     lent.close()
-    lent.submit(7, new)
-    ended = [one for _ in range(5) for one in lent.wait(1.0)]
-    assert [(number, trial.candidate.problem) for number, trial in ended] == [(7, problem(512))]
+    lent.begin(new)
+    lent.submit(7, template.candidate(points[0], new.problem))
+    ended: list[tuple[int, Trial]] = []
+    while len(ended) + len(late) < 3:
+        ended += lent.wait(0.1)
+    assert [(number, trial.candidate.problem) for number, trial in ended] == [(7, new.problem)]
+    assert late == [(old, 0), (old, 1)]
+
+
+def test_what_comes_late_is_in_the_study_and_no_number_is_used_twice(tmp_path: Path) -> None:
+    """Budgets of turns that are too short for a kernel: each ends when one is right, the others come late."""
+    found, said = run(tmp_path, 0.5, seconds=0.3)
+    assert len(said) >= 1
+    with Store(tmp_path / "evo.db") as store:
+        for one in found.members:
+            if one.study is None:
+                continue
+            rows = store.rows(one.study)
+            assert len({row.number for row in rows}) == len(rows) == len(one.points) >= 1
+            assert one.times == {tried(row): row.score_us for row in rows if row.score_us is not None}
+
+
+def test_a_template_that_loses_by_far_on_smaller_or_near_problems_is_left_out(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        members = {length: member(store, tmp_path, length) for length in (64, 128, 256, 1024, 16384)}
+    slow, fast = ("slow", ("rows", "1")), ("fast", ("rows", "1"))
+    members[128].times, members[128].best_us = {slow: 70.0, fast: 10.0}, 10.0
+    assert losing(members[16384], [members[128]]) == {"slow"}, "it is larger"
+    assert losing(members[64], [members[128]]) == {"slow"}, "it is near"
+    members[1024].times, members[1024].best_us = {slow: 900.0, fast: 10.0}, 10.0
+    assert losing(members[64], [members[1024]]) == set(), "it is far, and smaller"
+    members[256].times, members[256].best_us = {slow: 20.0, fast: 10.0}, 10.0
+    assert losing(members[1024], [members[256], members[128]]) == set(), "one of two has seen it do well"
+    assert losing(members[16384], [members[128], members[1024], members[256]]) == {"slow"}, "the nearest tell"
 
 
 def test_these_points_alone_are_tried(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
-        study, spaces = member(store, tmp_path / "t", 512).open()
+        study, spaces = member(store, tmp_path / "t", 512).open(())
         chosen = [spaces["landscape"].feasible.points[n] for n in (5, 15, 30)]
         wanted = [Proposal("landscape", point) for point in chosen]
         study = replace(study, budget_s=30.0)
-        result = search(study, store, spaces, ShapedWorkers(2), wanted=wanted, these_alone=True)
+        result = search(study, store, spaces, ShapedWorkers(2), turn=Turn(wanted, these_alone=True))
         assert result.stopped == "tried"
         assert [dict(row.point) for row in sorted(store.rows(study), key=lambda r: r.number)] == chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from evo.api.running import created, open_store, pool_of
 from evo.api.search import asked_for, chosen
 from evo.api.values import parse_budget, parse_problems, task_folders
-from evo.errors import UnknownName, UsageError
+from evo.errors import UsageError
 from evo.report.screen import Screen, screen
 from evo.study import Setup, Study
 from evo.task import Task, load_task
 
 if TYPE_CHECKING:
     from evo.loop import SearchSpace
-    from evo.loop.turns import Found, Member
+    from evo.loop.member import Member
+    from evo.loop.turns import Found
     from evo.store import Store
     from evo.trial import Problem
 
@@ -62,12 +63,14 @@ def search_shapes(
     asked = [replace(first, problem=problem) for problem in problems]
     show = screen(progress)
     with ExitStack() as stack:
-        setup = Setup.of(first, cache, nvcc)
+        setup = Setup.of(_middle(loaded, asked), cache, nvcc)
         pool = stack.enter_context(pool_of(setup, None))
         store = stack.enter_context(open_store(database, show, create=True))
         name = study or _unused(store, f"{task}-shapes")
+        opens = _Opens(store, setup, warm_start or ())
+        there = {one.name: one for one in store.studies()}
         members = [
-            _member(store, replace(one, name=f"{name}-{number}"), warm_start or (), cache, nvcc)
+            opens.member(replace(one, name=f"{name}-{number}"), there.get(f"{name}-{number}"))
             for number, one in enumerate(asked, 1)
         ]
         shown = stack.enter_context(_Shown(show))
@@ -125,25 +128,50 @@ def _unused(store: Store, base: str) -> str:
     return f"{base}-{number}"
 
 
-def _member(store: Store, asked: Study, warm_start: Sequence[str], cache: Path, nvcc: Path | None) -> Member:
-    """A problem, and its study: the one that is there, or a new one with the problem's first turn."""
-    from evo.loop import search_spaces
-    from evo.loop.turns import Member
+def _middle(task: Task, asked: Sequence[Study]) -> Study:
+    """The study whose problem stands for all where one must: half of them move more bytes."""
+    return sorted(asked, key=lambda one: task.nbytes(one.problem))[len(asked) // 2]
 
-    try:
-        found: Study | None = store.study(asked.name)
-    except UnknownName:
-        found = None
-    if found is not None and found.problem.key != asked.problem.key:
-        hint = "the same shapes in the same order, or another --study"
-        raise UsageError(f"study {found.name} searches {found.problem.key}", hint)
 
-    def open_study() -> tuple[Study, Mapping[str, SearchSpace]]:
-        setup = Setup.of(found or asked, cache, nvcc)
-        spaces = search_spaces(setup.templates, setup.limits, asked.problem)
-        return found or created(store, asked, spaces, warm_start), spaces
+class _Opens:
+    """Opens the studies of problems that differ in nothing else, with templates that were loaded once."""
 
-    return Member(asked.problem, open_study, known=found is not None)
+    def __init__(self, store: Store, setup: Setup, warm_start: Sequence[str]) -> None:
+        from evo.loop.spaces import SpacesOfMany
+
+        self._store, self._setup, self._warm_start = store, setup, warm_start
+        self._spaces = SpacesOfMany(setup.templates, setup.limits)
+
+    def member(self, asked: Study, found: Study | None) -> Member:
+        """A problem, and its study: the one that was `found`, or a new one with the problem's first turn."""
+        from evo.loop.member import Member
+
+        if found is not None and found.problem.key != asked.problem.key:
+            hint = "the same shapes in the same order, or another --study"
+            raise UsageError(f"study {found.name} searches {found.problem.key}", hint)
+
+        def opened(without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
+            nonlocal found
+            if found is not None:
+                return found, self._spaces_of(found)
+            spaces = self._spaces(asked.problem)
+            left = {name: space for name, space in spaces.items() if name not in without}
+            found = created(self._store, asked, left or spaces, self._warm_start)
+            return found, left or spaces
+
+        return Member(asked.problem, opened, found)
+
+    def _spaces_of(self, found: Study) -> Mapping[str, SearchSpace]:
+        """The space of a study that is there: that of its own templates, as it was told to be searched."""
+        from evo.loop import search_spaces
+
+        setup, known = self._setup, {template.name for template in self._setup.templates}
+        told = [(one.gpu, one.target, one.smem_limit, one.folders) for one in (found, setup.study)]
+        if told[0] != told[1] or not known.issuperset(found.templates):
+            setup = Setup.of(found, setup.cache, setup.nvcc)
+            return search_spaces(setup.templates, setup.limits, found.problem)
+        spaces = self._spaces(found.problem)
+        return {name: space for name, space in spaces.items() if name in found.templates}
 
 
 class _Shown:

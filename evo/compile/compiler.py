@@ -39,7 +39,7 @@ from evo.compile.ptxas import first_errors, machine_code, reason, resources, wit
 from evo.compile.state import module_state
 from evo.compile.toolkit import Toolkit, toolkits
 from evo.errors import MachineError, Uncompilable
-from evo.trial import Binary, Resources, digest_of
+from evo.trial import Binary, Resources, digest_of, without_provenance
 
 OPTIONS = ("-std=c++17",)
 """What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
@@ -172,8 +172,10 @@ class Compiler:
         return f"{self.tool} {said[1].decode()}"
 
     def key(self, source: str, entry: str, arch: str) -> str:
-        """The cache key: equal keys are the same binary, with the same parts."""
-        return digest_of(READING, source, entry, arch, list(self.options), sorted(self.parts), self.version)
+        """The cache key: equal keys are the same binary, with the same parts. Sources that differ in their
+        provenance alone have the same."""
+        text, options, parts = without_provenance(source), list(self.options), sorted(self.parts)
+        return digest_of(READING, text, entry, arch, options, parts, self.version)
 
     def compile(self, source: str, entry: str, arch: str) -> Binary:
         """The binary of `source` for `arch` ("sm_89", "sm_90a"), from the cache if it was built before.

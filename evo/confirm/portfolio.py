@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from evo.confirm.champions import Champion
 from evo.confirm.choice import distance
@@ -23,6 +26,8 @@ from evo.trial import Problem
 
 EXHAUSTIVE = 20_000
 """Choices of kernels that are all tried; where there are more, kernels are added one at a time."""
+BATCH = 256
+"""So many choices are tried at once."""
 
 
 @dataclass(frozen=True)
@@ -100,40 +105,22 @@ class Portfolio:
 def choose(times: Times, most: int) -> Portfolio:
     """The `most` kernels, or fewer where more are of no use, that serve all problems with the least mean
     regret; of equal ones those with the least worst regret. NothingFound where so few cannot serve all."""
-    names = list(times.us)
-    if sum(math.comb(len(names), size) for size in range(1, most + 1)) <= EXHAUSTIVE:
-        sizes = range(1, min(most, len(names)) + 1)
-        tried = [_served(times, chosen) for size in sizes for chosen in itertools.combinations(names, size)]
-        best = min(tried, key=_cost)
-    else:
-        best = _greedy(times, names, most)
-    if best.worst_regret == math.inf:
-        lost = [problem for problem, regret in best.regrets.items() if regret == math.inf]
-        raise NothingFound(
-            f"{most} kernels do not serve all problems: {lost[0]} is left",
-            "measure more, or allow more kernels",
-        )
-    return best
+    return _Regrets.of(times).chosen(most)
 
 
 def leave_one_out(times: Times, problems: Mapping[str, Problem], most: int) -> dict[str, float | None]:
     """By problem: the regret there of the portfolio that is chosen without it, which serves it by the nearest
     problem that it knows whose kernel was measured on it. None where there is none such."""
-    found: dict[str, float | None] = {}
+    every, found = _Regrets.of(times), dict[str, float | None]()
     for left in times.problems:
-        others = {
-            kernel: {problem: us for problem, us in row.items() if problem != left}
-            for kernel, row in times.us.items()
-        }
-        known = Times({kernel: row for kernel, row in others.items() if row})
         try:
-            portfolio = choose(known, most)
-        except (NothingFound, ValueError):
+            portfolio = every.without(left).chosen(most)
+        except NothingFound:
             found[left] = None
             continue
-        nearest = sorted(portfolio.serves, key=lambda name: distance(problems[name], problems[left]))
-        same = [name for name in nearest if _alike(problems[name], problems[left])]
-        kernels = [portfolio.serves[name] for name in same if left in times.us[portfolio.serves[name]]]
+        same = [name for name in portfolio.serves if _alike(problems[name], problems[left])]
+        nearest = sorted(same, key=lambda name: distance(problems[name], problems[left]))
+        kernels = [portfolio.serves[name] for name in nearest if left in times.us[portfolio.serves[name]]]
         found[left] = times.regret(kernels[0], left) if kernels else None
     return found
 
@@ -142,29 +129,90 @@ def _alike(a: Problem, b: Problem) -> bool:
     return a.dtype == b.dtype and a.flags == b.flags
 
 
-def _cost(portfolio: Portfolio) -> tuple[float, float, int]:
-    return portfolio.mean_regret, portfolio.worst_regret, len(portfolio.kernels)
+@dataclass(frozen=True)
+class _Regrets:
+    """The regrets of `kernels` (k,) on `problems` (p,) as an array (k, p), infinite where a kernel was not
+    measured: hundreds of both are chosen among in a second."""
+
+    kernels: Sequence[str]
+    problems: Sequence[str]
+    table: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, times: Times) -> _Regrets:
+        kernels, problems = list(times.us), times.problems
+        table = np.full((len(kernels), len(problems)), math.inf)
+        places = {problem: column for column, problem in enumerate(problems)}
+        for row, us in zip(table, times.us.values(), strict=True):
+            row[[places[problem] for problem in us]] = list(us.values())
+        return cls(kernels, problems, table / table.min(axis=0, initial=math.inf))
+
+    def without(self, problem: str) -> _Regrets:
+        """All but one problem, and but the kernels that were measured there alone."""
+        table = np.delete(self.table, self.problems.index(problem), axis=1)
+        known = np.flatnonzero(np.isfinite(table).any(axis=1))
+        kernels = [self.kernels[int(row)] for row in known]
+        return _Regrets(kernels, [one for one in self.problems if one != problem], table[known])
+
+    def chosen(self, most: int) -> Portfolio:
+        """See `choose`."""
+        if not self.kernels:
+            raise NothingFound("no kernel was measured", "measure some")
+        count = len(self.kernels)
+        sizes = range(1, min(most, count) + 1)
+        every = sum(math.comb(count, size) for size in sizes) <= EXHAUSTIVE
+        rows = self._best_of_all(sizes) if every else self._one_at_a_time(most)
+        best = self._portfolio(rows)
+        if best.worst_regret == math.inf:
+            lost = [problem for problem, regret in best.regrets.items() if regret == math.inf]
+            raise NothingFound(
+                f"{most} kernels do not serve all problems: {lost[0]} is left",
+                "measure more, or allow more kernels",
+            )
+        return best
+
+    def _best_of_all(self, sizes: Iterable[int]) -> Sequence[int]:
+        best: tuple[tuple[float, float], Sequence[int]] | None = None
+        for size in sizes:
+            for some in pieces(itertools.combinations(range(len(self.kernels)), size), BATCH):
+                least = self.table[np.array(some)].min(axis=1)
+                means, worst = np.log(least).mean(axis=1), least.max(axis=1)
+                first = np.lexsort((worst, means))[0]
+                cost = round(float(means[first]), 12), float(worst[first])
+                if best is None or cost < best[0]:
+                    best = cost, some[first]
+        assert best is not None
+        return best[1]
+
+    def _one_at_a_time(self, most: int) -> Sequence[int]:
+        """One kernel more at a time: the one with which least is lost. A problem that is not served yet
+        counts as a thousand times the best."""
+        losses = np.log(np.minimum(self.table, 1000.0))
+        chosen: list[int] = []
+        least = np.full(len(self.problems), math.inf)
+        for _ in range(min(most, len(self.kernels))):
+            lost = np.minimum(losses, least).sum(axis=1)
+            lost[chosen] = math.inf
+            chosen.append(int(lost.argmin()))
+            least = np.minimum(least, losses[chosen[-1]])
+        return chosen
+
+    def _portfolio(self, rows: Sequence[int]) -> Portfolio:
+        """Every problem by the fastest of the chosen kernels; those that serve nothing are left out."""
+        table = self.table[list(rows)]
+        served_by = table.argmin(axis=0)
+        serves = {
+            problem: self.kernels[rows[one]] for problem, one in zip(self.problems, served_by, strict=True)
+        }
+        regrets = dict(zip(self.problems, table.min(axis=0).tolist(), strict=True))
+        used = set(serves.values())
+        return Portfolio(
+            tuple(self.kernels[row] for row in rows if self.kernels[row] in used), serves, regrets
+        )
 
 
-def _served(times: Times, chosen: Sequence[str]) -> Portfolio:
-    """Every problem by the fastest of the chosen kernels; those that serve nothing are left out."""
-    serves = {
-        problem: min(chosen, key=lambda kernel: times.regret(kernel, problem)) for problem in times.problems
-    }
-    regrets = {problem: times.regret(kernel, problem) for problem, kernel in serves.items()}
-    used = tuple(kernel for kernel in chosen if kernel in serves.values())
-    return Portfolio(used, serves, regrets)
-
-
-def _greedy(times: Times, names: Sequence[str], most: int) -> Portfolio:
-    """One kernel more at a time: the one with which least is lost. A problem that is not served yet counts as
-    a thousand times the best."""
-    chosen: list[str] = []
-
-    def lost(kernel: str) -> float:
-        regrets = _served(times, [*chosen, kernel]).regrets.values()
-        return math.fsum(math.log(min(regret, 1000.0)) for regret in regrets)
-
-    for _ in range(min(most, len(names))):
-        chosen.append(min((name for name in names if name not in chosen), key=lost))
-    return _served(times, chosen)
+def pieces(every: Iterable[tuple[int, ...]], count: int) -> Iterator[list[tuple[int, ...]]]:
+    """As lists of `count`, the last one shorter."""
+    left = iter(every)
+    while found := list(itertools.islice(left, count)):
+        yield found

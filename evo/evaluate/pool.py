@@ -22,7 +22,7 @@ import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle, islice
 from multiprocessing import Pipe
@@ -153,6 +153,19 @@ class Pool:
         """The same, for the evaluators of one GPU, before all that waits for them."""
         self._ready.appendleft(Job(number, candidate, earlier=earlier, gpu=gpu))
         self._hand_out()
+
+    def withdraw(self, numbers: Collection[int]) -> set[int]:
+        """Gives up those of the candidates that no evaluator has; which these are. What is being compiled is
+        in the cache afterwards."""
+        waiting = [job for job in [*self._ready, *self._compiling.values()] if job.number in numbers]
+        for job in waiting:
+            with contextlib.suppress(ValueError):
+                self._ready.remove(job)
+        left = {future: job for future, job in self._compiling.items() if job not in waiting}
+        for future in self._compiling.keys() - left.keys():
+            future.cancel()
+        self._compiling = left
+        return {job.number for job in waiting}
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
         """What has finished, in that order; waits at most `timeout` seconds for the first."""

@@ -1,9 +1,10 @@
 """The search loop: propose, evaluate, store, report, within a budget of time."""
 
 from evo.loop.dead_parameters import DeadParameter, dead_parameters
-from evo.loop.loop import GRACE_S, SearchResult, Workers, search
+from evo.loop.loop import SearchResult, Workers, search
 from evo.loop.progress import Progress, Usage
 from evo.loop.spaces import SearchSpace, search_spaces
+from evo.loop.stopping import GRACE_S, Turn
 
 __all__ = [
     "GRACE_S",
@@ -11,6 +12,7 @@ __all__ = [
     "Progress",
     "SearchResult",
     "SearchSpace",
+    "Turn",
     "Usage",
     "Workers",
     "dead_parameters",

@@ -22,7 +22,7 @@ from evo.loop.progress import Meter, Phase, Progress
 from evo.loop.proposals import Proposals
 from evo.loop.spaces import SearchSpace
 from evo.loop.starts import Start, starts_of
-from evo.loop.stopping import STOPPING_PATIENCE, Clock, Interrupts, Stopped, interrupts
+from evo.loop.stopping import ALONE, STOPPING_PATIENCE, Clock, Interrupts, Stopped, Turn, interrupts
 from evo.loop.warm_start import earlier_trials
 from evo.store import Confirmation, Failure, LeaderboardRow, Store, TrialRow
 from evo.strategy import Proposal
@@ -36,9 +36,6 @@ TICK_S = 0.25
 """The budget, Ctrl-C and the shown progress are at most so old."""
 HEARTBEAT_S = 2.0
 """How often the spent budget is written while no trial ends: a kill can lose so much of it."""
-GRACE_S = 5.0
-"""Candidates under way get so long to finish when the search ends; then they are given up (a resumed search
-tries them again)."""
 UNCOMPILABLE_TRIALS = 60
 """A search is given up when so many trials did not compile and none did: the compiler or the template is
 broken."""
@@ -100,15 +97,14 @@ def search(
     on_progress: Callable[[Progress], None] = lambda _: None,
     confirm_with: Callable[[float], ConfirmWorker] | None = None,
     patience: int = STOPPING_PATIENCE,
-    wanted: Sequence[Proposal] = (),
-    these_alone: bool = False,
+    turn: Turn = ALONE,
 ) -> SearchResult:
     """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts it. When
     its strategy expects nothing more (see `EarlyStopping`) it starts again elsewhere, or ends, as
     `Study.starts_again` says. Then it confirms the best trials with what
     `confirm_with` makes of the seconds left: part of the budget is kept for that. `patience`: it has
-    converged when its strategy expects nothing of so many proposals in a row. `wanted` points are tried
-    before all others; `these_alone`: and then it ends.
+    converged when its strategy expects nothing of so many proposals in a row. `turn`: where it is a part of a
+    search for many problems.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
@@ -119,10 +115,11 @@ def search(
         clock = Clock(
             store.claim(study, workers.capacity, study.budget_s, study.rate),
             reserve_s(study.budget_s) if confirm_with else 0.0,
+            turn.began,
         )
         status = "failed"
         try:
-            loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience, wanted, these_alone)
+            loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience, turn)
             stopped = loop.run(interrupted)
             if confirm_with and stopped in ("budget", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
@@ -158,17 +155,16 @@ class _Loop:
         ahead: Ahead,
         on_progress: Callable[[Progress], None],
         patience: int,
-        wanted: Sequence[Proposal],
-        these_alone: bool,
+        turn: Turn,
     ) -> None:
-        study, self._these_alone = clock.study, these_alone
+        study, self._turn = clock.study, turn
         self._clock, self._study, self._ahead = clock, study, ahead
         self._store, self._spaces, self._workers, self._on_progress = store, spaces, workers, on_progress
         self._history = History(store.rows(study), self._stored)
         self._rows = self._history.rows
         feasible = {name: space.feasible for name, space in spaces.items()}
         self._proposals = Proposals(
-            study, feasible, self._rows, earlier_trials(store, study), patience, wanted
+            study, feasible, self._rows, earlier_trials(store, study), patience, turn.wanted
         )
         self._next = 0
         self._exhausted = False
@@ -218,6 +214,8 @@ class _Loop:
     def result(self, stopped: Stopped) -> SearchResult:
         """What was found; NothingFound where nothing was, unless a person ended the search."""
         study = self._store.study(self._study.name)
+        if self._turn.brief:
+            return SearchResult(study, stopped, self._progress("over"), (), (), ())
         failures = self._store.failures(study)
         if stopped == "unrenderable":
             last = self._stored(next(reversed(self._rows)))
@@ -245,7 +243,7 @@ class _Loop:
             "interrupted": interrupted(),
             "budget": self._clock.search_is_over,
             "exhausted": self._exhausted and not self._under_way,
-            "tried": self._these_alone and self._proposals.wanted is None and not self._under_way,
+            "tried": self._turn.these_alone and self._proposals.wanted is None and not self._under_way,
             "converged": self._proposals.converged,
             "unrenderable": self._unrenderable >= UNRENDERABLE_IN_A_ROW,
             "hopeless": only_uncompilable and tried >= UNCOMPILABLE_TRIALS,
@@ -253,9 +251,12 @@ class _Loop:
         return next((why for why, so in reasons.items() if so), None)
 
     def _finish(self, stopped: Stopped) -> Stopped:
-        """Waits GRACE_S for what is under way, and stores its results."""
-        deadline = time.monotonic() + GRACE_S
-        while self._under_way and time.monotonic() < deadline:
+        """Waits a while for what is under way, and stores its results."""
+        began, turn = time.monotonic(), self._turn
+        while self._under_way:
+            grace_s = turn.grace_s if self._history.correct else max(turn.grace_s, turn.first_s)
+            if time.monotonic() >= began + grace_s:
+                break
             self._gather(TICK_S, "finishing")
         if self._meter.baselines_us:
             self._store.set_baselines(self._study, self._meter.baselines_us)
@@ -303,7 +304,7 @@ class _Loop:
             self._workers.submit(number, candidate)
 
     def _may_propose(self) -> bool:
-        if self._these_alone and self._proposals.wanted is None and self._next not in self._rows:
+        if self._turn.these_alone and self._proposals.wanted is None and self._next not in self._rows:
             return False
         return self._proposals.may_propose(self._next, len(self._under_way), self._workers.capacity)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from evo.strategy import Proposal
 from evo.study import Study
 
 Stopped = Literal["budget", "exhausted", "converged", "interrupted", "tried", "hopeless", "unrenderable"]
 
+GRACE_S = 5.0
+"""Candidates under way get so long to finish when a search ends."""
 LEAST_GAIN = 1e-3
 """An expected improvement below this part of the best time is less than the noise of the measurement."""
 STOPPING_PATIENCE = 100
@@ -46,14 +50,33 @@ class EarlyStopping:
         return trials >= self._trials and self._in_a_row >= self._patience
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What is special about one search of several that take turns. `wanted` points are tried before all
+    others; `these_alone`: and then it ends. `began`: since when its budget is spent, by time.monotonic; None:
+    when it begins. `grace_s`: how long candidates under way may take at its end; then they are given up, and
+    a resumed search tries them again. `first_s`: the same as long as no kernel is correct. `brief`: whether
+    nothing is asked but why it stopped."""
+
+    wanted: Sequence[Proposal] = ()
+    these_alone: bool = False
+    began: float | None = None
+    grace_s: float = GRACE_S
+    first_s: float = 0.0
+    brief: bool = False
+
+
+ALONE = Turn()
+
+
 class Clock:
     """What a study has spent over all its runs. The search may not spend the last `reserve_s` of the
-    budget."""
+    budget. `began`: since when it is spending, by time.monotonic (default: now)."""
 
-    def __init__(self, study: Study, reserve_s: float) -> None:
+    def __init__(self, study: Study, reserve_s: float, began: float | None = None) -> None:
         self.study = study
         self.reserve_s = reserve_s
-        self._began = time.monotonic()
+        self._began = time.monotonic() if began is None else began
 
     @property
     def spent_s(self) -> float:

@@ -5,28 +5,32 @@ elsewhere.
     second round   turns go where the last one gained most
     last round     every problem tries the kernels of the portfolio that it has not met
 
-What a turn tries is a trial of its study like any other: a search that was ended goes on, and the portfolio
-follows from the database alone. A kernel is a point of a template, rendered for each problem.
+Between two turns nothing stands still: evaluators finish what they have while the next turn begins, and all
+that lies between is spent, too. What a turn tries is a trial of its study like any other: a search that was
+ended goes on, and the portfolio follows from the database alone. A kernel is a point of a template, rendered
+for each problem.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from evo.confirm.choice import distance
 from evo.confirm.portfolio import Portfolio, Times, choose, leave_one_out
 from evo.device.open import is_gpu
 from evo.errors import NothingFound, UsageError
 from evo.loop.first_points import Key, key_of
-from evo.loop.loop import Workers, search
+from evo.loop.lent import Lends, Lent
+from evo.loop.loop import search
+from evo.loop.member import Member
 from evo.loop.progress import Progress
-from evo.loop.spaces import SearchSpace
-from evo.store import Store
+from evo.loop.stopping import GRACE_S, Turn, interrupts
+from evo.store import Store, TrialRow
 from evo.strategy import Proposal
-from evo.study import Study
-from evo.trial import Candidate, Problem, Trial
+from evo.trial import Trial
 
 FIRST_SHARE, LAST_SHARE = 0.5, 0.15
 """Parts of the budget for the first and the last round."""
@@ -36,68 +40,11 @@ BEST_OF_EACH = 3
 """So many kernels of each problem may enter the portfolio."""
 LEAST_TURN_S = 1.0
 """A shorter turn would be spent on beginning and ending it."""
-
-
-@dataclass
-class Member:
-    """A problem of the search: its study and its space, from its first turn on, and how its turns went."""
-
-    problem: Problem
-    open: Callable[[], tuple[Study, Mapping[str, SearchSpace]]]
-    """Gives the study, a new one where there is none, and its space. UsageError where no template serves the
-    problem."""
-    known: bool = False
-    """Whether the study has been there before."""
-    study: Study | None = None
-    spaces: Mapping[str, SearchSpace] = field(default_factory=dict)
-    turns: int = 0
-    gain: float = math.inf
-    """By what factor the last turn made the best kernel faster; infinite before the first one."""
-    over: bool = False
-    """Whether nothing is left to try, or no kernel of it is ever right."""
-    best_us: float | None = None
-    times: dict[Key, float] = field(default_factory=dict)
-    """Of each correct kernel the time here, in microseconds."""
-    points: dict[Key, Proposal] = field(default_factory=dict)
-    """What was tried, correct or not."""
-
-    @property
-    def name(self) -> str:
-        return self.problem.key
-
-    @property
-    def spent_s(self) -> float:
-        return self.study.spent_s if self.study else 0.0
-
-    def begin(self) -> Study:
-        if self.study is None:
-            self.study, self.spaces = self.open()
-        return self.study
-
-    def look(self, store: Store) -> None:
-        """Takes in what the database has of its study."""
-        self.study = store.study(self.begin().name)
-        self.times.clear()
-        for row in store.rows(self.study):
-            proposal = Proposal(row.template, row.point)
-            key = key_of(proposal)
-            self.points[key] = proposal
-            if row.score_us is not None:
-                self.times[key] = min(row.score_us, self.times.get(key, math.inf))
-        self.best_us = min(self.times.values(), default=None)
-
-    def best(self, count: int) -> list[Proposal]:
-        return [self.points[key] for key in sorted(self.times, key=self.times.__getitem__)[:count]]
-
-    def untried(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Those that are feasible here and were not tried."""
-        return [
-            one
-            for one in {key_of(one): one for one in proposals}.values()
-            if key_of(one) not in self.points
-            and one.template in self.spaces
-            and self.spaces[one.template].feasible.contains(one.point)
-        ]
+PATIENT_TURNS = 3
+"""So many turns of a problem without a correct kernel come before those that made one faster."""
+LOSES, WITNESSES, NEARBY = 6.0, 2, 3.0
+"""A template is left out of a problem where its best kernels took so many times as long as the best on the
+nearest so many problems; ones of another size tell if they are at most so many doublings away."""
 
 
 @dataclass(frozen=True)
@@ -132,59 +79,81 @@ class Turns:
         self,
         members: Sequence[Member],
         store: Store,
-        workers: Workers,
+        workers: Lends,
         most: int,
         on_turn: Callable[[Member, str], None],
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._members, self._store, self._most = list(members), store, most
-        self._workers, self._on_turn, self._on_progress = _Lent(workers), on_turn, on_progress
+        self._workers, self._on_turn, self._on_progress = Lent(workers, self._late), on_turn, on_progress
+        self._stopped: Callable[[], bool] = lambda: False
         self._interrupted = False
+        self._ended = 0.0
+        """When the last turn ended: what lies between two turns is spent, too."""
 
     def run(self, budget_s: float) -> Found:
         """Searches all problems for `budget_s` seconds in all. Ctrl-C ends the turn, and the search with it.
         NothingFound where no problem has a correct kernel."""
-        for member in self._members:
-            if member.known:
-                member.look(self._store)
-        self._first_round(max(0.0, budget_s * FIRST_SHARE - self._spent_s))
-        self._second_round(budget_s * (1 - LAST_SHARE), budget_s / len(self._members))
-        self._last_round(budget_s)
-        return self._found()
+        with interrupts() as self._stopped:
+            self._ended = time.monotonic()
+            for member in self._members:
+                if member.study is not None:
+                    member.look(self._store)
+            self._first_round(budget_s)
+            each_s = budget_s / len(self._members)
+            self._second_round(budget_s * (1 - LAST_SHARE), each_s)
+            before_s = self._spent_s
+            self._last_round(budget_s)
+            # what it did not need buys more turns; what these find takes another one, which may be as long
+            self._second_round(budget_s - 1.5 * (self._spent_s - before_s), each_s)
+            self._last_round(budget_s)
+            self._workers.settle()
+            return self._found()
 
-    def _first_round(self, seconds: float) -> None:
+    def _first_round(self, budget_s: float) -> None:
+        """Every problem gets LEAST_TURN_S at least, as long as there is time at all."""
         new = [member for member in self._members if not member.points]
         for number, member in enumerate(order_of(self._members, new)):
-            known = [other for other in self._members if other.times]
-            known.sort(key=lambda other: distance(other.problem, member.problem))
+            share_s = (budget_s * FIRST_SHARE - self._spent_s) / (len(new) - number)
+            known = self._nearest(member)
             wanted = [one for other in known[:NEIGHBOURS] for one in other.best(BEST_OF_EACH)]
-            self._turn(member, wanted, seconds / len(new), f"first round, {number + 1} of {len(new)}")
+            seconds = min(max(share_s, LEAST_TURN_S), budget_s - self._spent_s)
+            text = f"first round, {number + 1} of {len(new)}"
+            self._turn(member, wanted, seconds, text, without=losing(member, known))
 
     def _second_round(self, until_s: float, usual_s: float) -> None:
-        while not self._interrupted:
+        while not self._over:
             left_s = until_s - self._spent_s
             going = [member for member in self._members if not member.over]
             if left_s < LEAST_TURN_S or not going:
                 return
             member = max(going, key=lambda one: (one.gain, -one.spent_s))
-            wanted = [one for other in self._members if other is not member for one in other.best(1)]
+            wanted = [one for other in self._nearest(member) for one in other.best(1)]
             seconds = min(left_s, max(LEAST_TURN_S, usual_s * (1 - FIRST_SHARE - LAST_SHARE) / 2))
             self._turn(member, wanted, seconds, f"turn {member.turns + 1}")
 
     def _last_round(self, until_s: float) -> None:
         """Twice: what is met first may change which kernels are chosen."""
         for _ in range(2):
-            chosen = list(self._kernels().values())
-            missing = [(one, one.untried(chosen)) for one in self._members if one.turns and not one.over]
-            for member, wanted in missing:
+            chosen = self._kernels()
+            for member in self._members:
+                wanted = [one for key, one in chosen.items() if key not in member.points]
                 left_s = until_s - self._spent_s
-                if wanted and not self._interrupted and left_s > 0:
-                    text = f"last round, {len(wanted)} kernels of the portfolio"
-                    self._turn(member, wanted, left_s, text, these_alone=True)
+                if wanted and member.study is not None and left_s > 0:
+                    self._turn(member, wanted, left_s, "last round", these_alone=True)
+
+    def _nearest(self, member: Member) -> list[Member]:
+        """The other problems with a correct kernel, nearest first."""
+        known = [other for other in self._members if other.times and other is not member]
+        return sorted(known, key=lambda other: distance(other.problem, member.problem))
 
     @property
     def _spent_s(self) -> float:
         return math.fsum(member.spent_s for member in self._members)
+
+    @property
+    def _over(self) -> bool:
+        return self._interrupted or self._stopped()
 
     def _turn(
         self,
@@ -193,46 +162,59 @@ class Turns:
         seconds: float,
         text: str,
         these_alone: bool = False,
+        without: Collection[str] = (),
     ) -> None:
         """Searches one problem for some seconds, beginning with the points that are `wanted`."""
-        if self._interrupted or seconds <= 0:
+        if self._over or seconds <= 0:
             return
-        self._on_turn(member, text)
-        before, result = member.best_us, None
+        self._workers.begin(member)
+        before, spent_s = member.best_us, member.spent_s
         try:
-            study = replace(member.begin(), budget_s=member.spent_s + seconds)
-            result = search(
-                study,
-                self._store,
-                member.spaces,
-                self._workers,
-                self._on_progress,
-                wanted=member.untried(wanted),
-                these_alone=these_alone,
-            )
-        except NothingFound:  # so far: others may have what serves it
-            pass
+            if not (these_alone and member.spaces):  # for these alone it need not know its points
+                member.begin(without)
         except UsageError:  # no template serves it
             member.over = True
             return
-        member.look(self._store)
+        untried = member.untried(wanted)
+        if these_alone and not untried:
+            return
+        assert member.study is not None
+        self._on_turn(member, f"{text}, {len(untried)} kernels of the portfolio" if these_alone else text)
+        stopped = search(
+            replace(member.study, budget_s=spent_s + seconds),
+            self._store,
+            member.only(untried) if these_alone else member.spaces,
+            self._workers,
+            self._on_progress,
+            turn=Turn(untried, these_alone, self._ended, grace_s=0.0, first_s=GRACE_S, brief=True),
+        ).stopped
+        member.end(self._store)
+        self._ended += member.spent_s - spent_s
         member.turns += 1
-        member.gain = before / member.best_us if before and member.best_us else 1.0
-        if result is not None:
-            self._interrupted = result.stopped == "interrupted"
-            member.over = result.stopped in ("exhausted", "converged", "hopeless")
+        if before and member.best_us:
+            member.gain = before / member.best_us
+        elif member.times or member.turns == PATIENT_TURNS:
+            member.gain = 1.0
+        self._interrupted = stopped == "interrupted"
+        if not these_alone:
+            member.over = stopped in ("exhausted", "converged", "hopeless", "unrenderable")
 
-    def _kernels(self) -> dict[str, Proposal]:
-        """The kernels of the best portfolio that is known, by name."""
+    def _late(self, member: Member, number: int, trial: Trial) -> None:
+        """A candidate of an earlier turn has ended."""
+        assert member.study is not None
+        self._store.add(member.study, number, trial)
+        member.take(TrialRow.of(number, trial))
+
+    def _kernels(self) -> dict[Key, Proposal]:
+        """The kernels of the best portfolio that is known."""
         times = times_of(self._members)
-        if not times.us:
-            return {}
         every = self._every()
         try:
-            return {name: every[name] for name in choose(times, self._most).kernels}
+            chosen = [every[name] for name in choose(times, self._most).kernels]
         except NothingFound:  # not yet: the best of each may serve the others
             ranked = sorted(self._members, key=lambda one: -len(one.times))
-            return {str(key_of(one)): one for member in ranked[: self._most] for one in member.best(1)}
+            chosen = [one for member in ranked[: self._most] for one in member.best(1)]
+        return {key_of(one): one for one in chosen}
 
     def _every(self) -> dict[str, Proposal]:
         """All kernels that were tried, by name."""
@@ -262,6 +244,23 @@ def times_of(members: Sequence[Member]) -> Times:
     return Times(found)
 
 
+def losing(member: Member, known: Sequence[Member]) -> set[str]:
+    """Templates that lose by far on the nearest of the `known` problems where they were tried (these are in
+    order of nearness): on a problem that is larger in every way they would lose by more, and nearby not by
+    much less. Their first kernels would take the time of many others."""
+
+    def tells(other: Member) -> bool:
+        sizes = member.problem.sizes
+        smaller = all(size <= sizes[name] for name, size in other.problem.sizes.items())
+        return smaller or distance(other.problem, member.problem) <= NEARBY
+
+    said: dict[str, list[float]] = {}
+    for other in filter(tells, known):
+        for template in {str(key[0]) for key in other.times}:
+            said.setdefault(template, []).append(other.slowness(template) or 1.0)
+    return {template for template, slow in said.items() if min(slow[:WITNESSES]) > LOSES}
+
+
 def order_of(members: Sequence[Member], new: Sequence[Member]) -> list[Member]:
     """The new ones in the order of their first turns: each is the nearest to one that comes before it. Where
     none is known, the one in the middle of all comes first."""
@@ -279,43 +278,3 @@ def order_of(members: Sequence[Member], new: Sequence[Member]) -> list[Member]:
         left.remove(following)
         found.append(following)
     return found
-
-
-class _Lent:
-    """Workers that a search does not close: they serve the next turn. What an earlier turn gave up is dropped
-    when it ends."""
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-        self._numbers: dict[int, int] = {}
-        """What this turn waits for: the number that the workers know, and its own."""
-        self._given = 0
-
-    @property
-    def capacity(self) -> int:
-        return self._workers.capacity
-
-    @property
-    def idle(self) -> int:
-        return self._workers.idle
-
-    def submit(self, number: int, candidate: Candidate) -> None:
-        self._workers.submit(self._as(number), candidate)
-
-    def remeasure(self, number: int, candidate: Candidate, earlier: int) -> None:
-        self._workers.remeasure(self._as(number), candidate, earlier)
-
-    def _as(self, number: int) -> int:
-        self._given += 1
-        self._numbers[self._given] = number
-        return self._given
-
-    def wait(self, timeout: float) -> list[tuple[int, Trial]]:
-        ended = self._workers.wait(timeout)
-        return [(self._numbers.pop(given), trial) for given, trial in ended if given in self._numbers]
-
-    def activity(self) -> list[str]:
-        return self._workers.activity()
-
-    def close(self) -> None:
-        self._numbers.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from evo.confirm.choice import distance
 from evo.device.open import is_gpu
@@ -10,6 +11,7 @@ from evo.errors import UsageError
 from evo.store import Store
 from evo.strategy import Observation
 from evo.study import Study
+from evo.trial import Outcome
 
 AUTO = "auto"
 NONE = "none"
@@ -58,8 +60,6 @@ def _most_similar(store: Store, study: Study) -> list[Study]:
         for other in store.studies()
         if other.problem.task == study.problem.task
         and (not study.templates or set(other.templates) & set(study.templates))
-        and sum(n for outcome, n in store.count(other).items() if outcome in ("TIMED", "GREEN"))
-        >= LEAST_CORRECT
     ]
     others.sort(
         key=lambda o: (
@@ -70,4 +70,9 @@ def _most_similar(store: Store, study: Study) -> list[Study]:
             -o.id,
         )
     )
-    return others[:AUTO_STUDIES]
+    large = (other for other in others if _correct(store, other) >= LEAST_CORRECT)
+    return list(islice(large, AUTO_STUDIES))
+
+
+def _correct(store: Store, study: Study) -> int:
+    return sum(count for outcome, count in store.count(study).items() if Outcome(outcome).correct)

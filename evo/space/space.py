@@ -31,7 +31,7 @@ MOST_RAISING = 16
 """A rule that raises at more points than this is broken; at fewer, these points are tried, and fail then."""
 MOST_HALVES = 1024
 """Halves of many points that a rule is asked about to find these few."""
-_CHUNK_POINTS = 1 << 16
+CHUNK_POINTS = 1 << 16
 """Points evaluated at once: so few that their columns are not new memory of the system's each time."""
 
 
@@ -97,8 +97,8 @@ class Space:
     def feasible(self, limits: Limits, problem: Problem) -> FeasibleSet:
         """The points that the rules allow: all of them, or a sample where the product is too large."""
         if self.size <= MOST_ENUMERATED:
-            begins = range(0, self.size, _CHUNK_POINTS)
-            chunks = [partial(self._unrank, b, min(b + _CHUNK_POINTS, self.size)) for b in begins]
+            begins = range(0, self.size, CHUNK_POINTS)
+            chunks = [partial(self.unranked, b, min(b + CHUNK_POINTS, self.size)) for b in begins]
             return FeasibleSet.of(self, limits, problem, chunks, exact=True)
         rng = np.random.default_rng(0)  # always the same sample: a resumed study sees the same set
         return FeasibleSet.of(self, limits, problem, [lambda: self.draw(rng, SAMPLED_POINTS)], exact=False)
@@ -162,7 +162,7 @@ class Space:
         """The points of `rows` of indices as columns: what rules and models get."""
         return Columns(self.parameters, rows)
 
-    def _unrank(self, begin: int, end: int) -> Indices:
+    def unranked(self, begin: int, end: int) -> Indices:
         """Mixed-radix digits of the ranks from `begin` to before `end`, the last parameter fastest: (points,
         parameters), a column in one piece, for rules look at columns; small numbers, for they are many."""
         rows = np.empty((end - begin, len(self.parameters)), np.int16)

@@ -34,6 +34,7 @@ from evo.trial.trial import (
     body_of,
     canonical_json,
     digest_of,
+    without_provenance,
 )
 
 __all__ = [
@@ -69,4 +70,5 @@ __all__ = [
     "counting",
     "digest_of",
     "varies",
+    "without_provenance",
 ]

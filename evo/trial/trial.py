@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -223,6 +224,15 @@ class Candidate:
 def body_of(source: str) -> str:
     """A rendered source without its provenance: equal bodies are the same program."""
     return source.partition("\n\n")[2]
+
+
+def without_provenance(source: str) -> str:
+    """A rendered source with the lines of its provenance empty: equal ones have the same lines, and compile
+    to the same code. A source that has no provenance stays as it is."""
+    return _PROVENANCE.sub("\n\n\n\n", source)
+
+
+_PROVENANCE = re.compile(r"\A// evo [^\n]*\n// problem [^\n]*\n// point [^\n]*\n\n")
 
 
 @dataclass(frozen=True)

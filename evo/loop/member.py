@@ -1,0 +1,109 @@
+"""A problem of a search for many: its study, its space while it has its turn, and what is known of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from evo.loop.first_points import Key, key_of
+from evo.loop.spaces import SearchSpace
+from evo.store import Store, TrialRow
+from evo.strategy import Proposal
+from evo.study import Study
+from evo.trial import Problem
+
+
+@dataclass
+class Member:
+    """A problem of the search: its study, from its first turn on, its space while it has a turn, and how its
+    turns went."""
+
+    problem: Problem
+    open: Callable[[Collection[str]], tuple[Study, Mapping[str, SearchSpace]]]
+    """Gives the study, a new one where there is none, and its space. A new study has no templates of the
+    names that it is given, unless no others are left. UsageError where no template serves the problem."""
+    study: Study | None = None
+    """None before its first turn."""
+    spaces: Mapping[str, SearchSpace] = field(default_factory=dict)
+    """Without points between its turns: those of hundreds of problems would fill the memory."""
+    turns: int = 0
+    gain: float = math.inf
+    """By what factor the last turn made the best kernel faster; infinite before the first one."""
+    over: bool = False
+    """Whether nothing is left to try, or no kernel of it is ever right."""
+    best_us: float | None = None
+    times: dict[Key, float] = field(default_factory=dict)
+    """Of each correct kernel the time here, in microseconds."""
+    points: dict[Key, Proposal] = field(default_factory=dict)
+    """What was tried, correct or not."""
+
+    @property
+    def name(self) -> str:
+        return self.problem.key
+
+    @property
+    def spent_s(self) -> float:
+        return self.study.spent_s if self.study else 0.0
+
+    def begin(self, without: Collection[str] = ()) -> Study:
+        """Its turn begins: the study, and its space is there. `without`: see `open`."""
+        found, self.spaces = self.open(without)
+        self.study = self.study or found  # what is known here is newer
+        return self.study
+
+    def end(self, store: Store) -> None:
+        """Its turn is over: takes in what the database has of its study, and lets go of its points."""
+        self.look(store)
+        for name, space in dict(self.spaces).items():
+            none = replace(space.feasible, indices=space.feasible.indices[:0].copy())
+            self.spaces = {**self.spaces, name: replace(space, feasible=none)}
+
+    def look(self, store: Store) -> None:
+        """Takes in what the database has of its study."""
+        assert self.study is not None
+        self.study = store.study(self.study.name)
+        self.times.clear()
+        self.best_us = None
+        for row in store.rows(self.study):
+            self.take(row)
+
+    def take(self, row: TrialRow) -> None:
+        """Takes in a trial of its study."""
+        proposal = Proposal(row.template, row.point)
+        key = key_of(proposal)
+        self.points[key] = proposal
+        if row.score_us is not None:
+            self.times[key] = min(row.score_us, self.times.get(key, math.inf))
+            self.best_us = min(row.score_us, self.best_us or math.inf)
+
+    def slowness(self, template: str) -> float | None:
+        """How many times as long the template's best kernel takes as the best of all; None where it has no
+        correct one."""
+        own = [us for key, us in self.times.items() if key[0] == template]
+        return min(own) / self.best_us if own and self.best_us else None
+
+    def best(self, count: int) -> list[Proposal]:
+        return [self.points[key] for key in sorted(self.times, key=self.times.__getitem__)[:count]]
+
+    def only(self, proposals: Sequence[Proposal]) -> dict[str, SearchSpace]:
+        """The space of these feasible points alone."""
+        found = {}
+        for name, space in self.spaces.items():
+            points = [space.feasible.space.indices_of(one.point) for one in proposals if one.template == name]
+            if points:
+                few = replace(space.feasible, indices=np.array(points))
+                found[name] = replace(space, feasible=few)
+        return found
+
+    def untried(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """Those that are feasible here and were not tried."""
+        return [
+            one
+            for one in {key_of(one): one for one in proposals}.values()
+            if key_of(one) not in self.points
+            and one.template in self.spaces
+            and self.spaces[one.template].feasible.contains(one.point)
+        ]
