@@ -16,9 +16,10 @@ import numpy as np
 from evo.gpu import Gpu, Limits
 from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
-from evo.trial import BufferArg, LaunchConfig, Point, Problem, Value, Workspace
+from evo.trial import LaunchConfig, Point, Problem, Value, Workspace
 
 call = load_module(Path(__file__).with_name("call.py"))
+join = load_module(Path(__file__).parents[1] / "include" / "gemm" / "join.py")
 
 NEEDS = "sm_80"
 ENTRY = "gemm_mma"
@@ -78,23 +79,15 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
 
 
 def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
-    count, tiles = int(ctas(p, problem, gpu)), int(tiles_of(p, problem))
-    workspaces: tuple[Workspace, ...] = ()
-    if p.work == "stream" or p.split > 1:
-        slots = 2 * count if p.work == "stream" else count
-        partials = Workspace("partials", slots * int(p.bm * p.bn) * 4)
-        workspaces = (partials, Workspace("tickets", 4 * tiles, zeroed=True))
-    return LaunchConfig(
-        grid=(count, 1, 1),
-        block=(int(threads(p, problem)), 1, 1),
-        smem_bytes=int(smem_bytes(p, problem)),
-        args=(
-            *call.buffers(problem),
-            *(BufferArg(workspace.name) for workspace in workspaces),
-            *call.scalars(problem),
-        ),
-        workspaces=workspaces,
-    )
+    count, streams = int(ctas(p, problem, gpu)), p.work == "stream"
+    spaces: tuple[Workspace, ...] = ()
+    if streams or p.split > 1:
+        spaces = join.workspaces(2 * count if streams else count, p.bm * p.bn, int(tiles_of(p, problem)))
+    found: LaunchConfig = join.launch(
+        (count, 1, 1), threads(p, problem), smem_bytes(p, problem),
+        call.buffers(problem), spaces, call.scalars(problem),
+    )  # fmt: skip
+    return found
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:

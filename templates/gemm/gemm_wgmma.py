@@ -19,6 +19,7 @@ from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, Tensor
 
 call = load_module(Path(__file__).with_name("call.py"))
 filling = load_module(Path(__file__).with_name("filling.py"))
+join = load_module(Path(__file__).parents[1] / "include" / "gemm" / "join.py")
 
 NEEDS = "sm_90a"
 ENTRY = "gemm_wgmma"
@@ -361,9 +362,9 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
         out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=128)
     extra = call.operand(problem)
     places = int(clusters(p, problem) * cluster(p, problem))  # tiles of C times parts of K
-    partials = Workspace("partials", places * int(bm(p)) * p.bn * 4)
-    tickets = Workspace("tickets", 4 * (places // p.splits) * p.consumers, zeroed=True)
-    joined = (partials, tickets) if p.splits > 1 and p.join == "workspace" else ()
+    joined: tuple[Workspace, ...] = ()
+    if p.splits > 1 and p.join == "workspace":
+        joined = join.workspaces(places, bm(p) * p.bn, places // p.splits * p.consumers)
     return LaunchConfig(
         grid=(ctas(p, problem, gpu), 1, 1),
         block=(int(threads(p, problem)), 1, 1),

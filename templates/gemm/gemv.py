@@ -14,9 +14,10 @@ import numpy as np
 from evo.gpu import Gpu, Limits
 from evo.space import Parameter, Space, rule
 from evo.task import load_module
-from evo.trial import BufferArg, LaunchConfig, Point, Problem, Value, Workspace
+from evo.trial import LaunchConfig, Point, Problem, Value
 
 call = load_module(Path(__file__).with_name("call.py"))
+join = load_module(Path(__file__).parents[1] / "include" / "gemm" / "join.py")
 
 NEEDS = "sm_80"
 ENTRY = "gemv"
@@ -71,23 +72,11 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
 
 
 def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
-    x, y, z = (int(side) for side in grid(p, problem))
-    workspaces: tuple[Workspace, ...] = ()
-    if p.split > 1:
-        tile = int(p.rows * p.columns * p.side_warps)
-        partials = Workspace("partials", x * y * z * tile * 4)
-        workspaces = (partials, Workspace("tickets", 4 * x * z, zeroed=True))
-    return LaunchConfig(
-        grid=(x, y, z),
-        block=(int(threads(p, problem)), 1, 1),
-        smem_bytes=int(smem_bytes(p, problem)),
-        args=(
-            *call.buffers(problem),
-            *(BufferArg(workspace.name) for workspace in workspaces),
-            *call.scalars(problem),
-        ),
-        workspaces=workspaces,
-    )
+    found: LaunchConfig = join.split(
+        grid(p, problem), threads(p, problem), smem_bytes(p, problem), p.rows * p.columns * p.side_warps,
+        call.buffers(problem), call.scalars(problem),
+    )  # fmt: skip
+    return found
 
 
 def tiles(p: Any, problem: Problem) -> tuple[int, ...]:

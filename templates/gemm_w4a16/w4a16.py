@@ -10,13 +10,17 @@ path of its own for few rows.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evo.gpu import Gpu, Limits
 from evo.space import Parameter, Space, rule, where
-from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, Value, Workspace
+from evo.task import load_module
+from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, Value
+
+join = load_module(Path(__file__).parents[1] / "include" / "gemm" / "join.py")
 
 NEEDS = "sm_80"
 ENTRY = "w4a16"
@@ -81,22 +85,12 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
 
 
 def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
-    x, y, z = (int(side) for side in grid(p, problem))
-    workspaces: tuple[Workspace, ...] = ()
-    if p.split > 1:
-        tile = 8 * blocks(problem) * int(columns(p))
-        workspaces = (Workspace("partials", x * y * tile * 4), Workspace("tickets", 4 * x, zeroed=True))
-    return LaunchConfig(
-        grid=(x, y, z),
-        block=(int(threads(p, problem)), 1, 1),
-        smem_bytes=int(smem_bytes(p, problem)),
-        args=(
-            *(BufferArg(name) for name in ("x", "weight_tiles", "scale_tiles", "y")),
-            *(BufferArg(workspace.name) for workspace in workspaces),
-            *(ScalarArg(problem[size], "i32") for size in "MNK"),
-        ),
-        workspaces=workspaces,
-    )
+    found: LaunchConfig = join.split(
+        grid(p, problem), threads(p, problem), smem_bytes(p, problem), 8 * blocks(problem) * columns(p),
+        [BufferArg(name) for name in ("x", "weight_tiles", "scale_tiles", "y")],
+        [ScalarArg(problem[size], "i32") for size in "MNK"],
+    )  # fmt: skip
+    return found
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
