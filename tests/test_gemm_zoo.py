@@ -30,6 +30,7 @@ QUICK = (
     "wgmma_split_no_fence", "wgmma_split_ticket_left", "wgmma_no_fence_before_the_store",
     "wgmma_turn_not_awaited", "wgmma_sums_in_half", "wgmma_cluster_leaves", "honest_wgmma_joins_backwards",
     "mma_k_tail_counts", "mma_n_mask", "mma_stream_remainder_lost", "mma_no_barrier_in_the_loop",
+    "mma_stream_slots_shared",
     "skinny_tickets_of_the_first_matrix", "gemv_half_of_the_lanes", "codes_of_twos_complement",
     "scale_of_the_group_before", "group_read_early", "split_without_a_fence", "honest_groups_backwards",
 )  # fmt: skip
@@ -73,7 +74,7 @@ def test_the_gate_sees_through_it(task: str, name: str, compiler: Compiler, emul
 def test_every_file_says_what_is_wrong_and_alters_its_template() -> None:
     cheats = [planted(*one) for one in NAMES if not one[1].startswith("honest_")]
     counts = Counter(one.entry for one in cheats)
-    least = {"gemm_wgmma": 40, "gemm_mma": 20, "gemm_skinny": 7, "gemv": 4, "w4a16": 20}
+    least = {"gemm_wgmma": 40, "gemm_mma": 25, "gemm_skinny": 7, "gemv": 4, "w4a16": 20}
     assert all(counts[entry] >= count for entry, count in least.items()), counts
     for entry in least:
         said = [one.says for one in cheats if one.entry == entry]

@@ -26,7 +26,8 @@ ZOOS = {name: Zoo.of(task) for name, task in TASKS.items()}
 EVERY = [(name, planted) for name, zoo in ZOOS.items() for planted in zoo.planted()]
 QUICK = {
     "rmsnorm": ("math_last_column_dropped", "math_epsilon_ten_times", "memory_whole_chunks_written",
-                "residual_not_written", "race_no_barrier"),
+                "residual_not_written", "race_no_barrier", "order_stream_of_one_slot", "honest_stream",
+                "order_lock_is_no_order", "honest_halves_in_turn"),
     "layernorm": ("math_variance_unbiased",),
     "softmax": ("math_no_maximum", "math_minus_infinity"),
     "cross_entropy": ("ignored_rows_have_a_loss",),
@@ -80,7 +81,7 @@ def test_the_librarys_own_kernels_are_not_refused(name: str) -> None:
 
 def test_the_zoos_are_as_large_as_promised_and_every_file_says_what_is_wrong() -> None:
     cheats = [(name, planted) for name, planted in EVERY if not planted.honest]
-    assert len(cheats) >= 80
+    assert len(cheats) >= 90
     assert len({(name, planted.says) for name, planted in cheats}) == len(cheats)
 
 

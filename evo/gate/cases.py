@@ -33,6 +33,8 @@ from evo.trial import Problem
 
 ONE_AFTER = "one term after tiles"
 """The class of sizes that are one more than two whole tiles, or more of them."""
+DRAWS = 1000
+"""Of each schedule at random there are so many, drawn by the trial's seed."""
 FINALIST_SEEDS = 3
 """Seeds of each family on the study's own problem in the check for finalists."""
 MOST_LONE_SEEDS = 16
@@ -108,7 +110,19 @@ def plan(
     # a finalist has passed small problems before, with other seeds
     late = [*own, *rest] if thorough else [*rest, *own]
     relations = replace(first, kind="relations", class_name="relations")
-    return [first, relations, sharp, *early, *plan_far(task, problem, seed, device), *late, last]
+    cases = [first, relations, sharp, *early, *plan_far(task, problem, seed, device), *late, last]
+    return [replace(case, schedules=_drawn(case.schedules, seed)) for case in cases]
+
+
+def out_of_order(schedules: Sequence[str]) -> tuple[str, ...]:
+    """Those under which CTAs do not start in the order of their numbers."""
+    return tuple(name for name in schedules if name.startswith(("reversed", "seeded")))
+
+
+def _drawn(schedules: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Schedules at random are others for each candidate; N of `seeded:N` stays odd or even."""
+    draw = 2 * (seed % DRAWS)
+    return tuple(f"seeded:{int(s[7:]) + draw}" if s.startswith("seeded:") else s for s in schedules)
 
 
 def plan_boundary(
@@ -258,12 +272,12 @@ def plan_own(
     that overlooks a key shows only where that key is, and a kernel may have code of its own for keys that no
     boundary problem has."""
     families, effort = task.families, Effort.of(device)
-    turn = [name for name in families.names if name not in (families.plain, families.lone)]
+    rest = [name for name in families.names if name not in (families.plain, families.lone)]
     lone = [families.lone] if families.lone else []
     if thorough:
-        seeds = dict.fromkeys(lone, _lone_seeds(task, problem, tiles)) | dict.fromkeys(turn, FINALIST_SEEDS)
+        seeds = dict.fromkeys(lone, _lone_seeds(task, problem, tiles)) | dict.fromkeys(rest, FINALIST_SEEDS)
     else:
-        drawn = [*lone, *(turn[seed // 2 % len(turn) :][:1] if turn else [])]
+        drawn = [*lone, *(rest[seed // 2 % len(rest) :][:1] if rest else [])]
         seeds = dict.fromkeys(drawn[:: 1 if seed % 2 else -1], 1)
     placed: list[tuple[str, int | None]] = [
         (f, number) for number in range(MOST_LONE_SEEDS) for f, count in seeds.items() if number < count
@@ -275,18 +289,26 @@ def plan_own(
     placed = [*((family, None) for family in own), *placed]
     many = (families.plain, families.lone)
     named = (families.plain, *own)
-    return [
-        Case(
-            problem,
-            f,
-            own_seed(seed, problem, f, number),
-            device.schedules[:1] * (effort.own_launches if f in many and not number else effort.repeats),
-            kind="own",
-            class_name=f"own problem, {f if thorough or f in named else 'another family'}",
-            number=number,
+    default, *others = (
+        device.schedules if thorough else (device.schedules[0], *out_of_order(device.schedules))
+    )
+    found = []
+    for turn, (f, number) in enumerate(placed, seed):
+        # the estimate is made of what ran in order with plain inputs
+        schedule = default if f in named or not others else others[turn % len(others)]
+        launches = effort.own_launches if f in many and not number else effort.repeats
+        found.append(
+            Case(
+                problem,
+                f,
+                own_seed(seed, problem, f, number),
+                (schedule,) * launches,
+                kind="own",
+                class_name=f"own problem, {f if thorough or f in named else 'another family'}",
+                number=number,
+            )
         )
-        for f, number in placed
-    ]
+    return found
 
 
 def plan_far(task: Task, problem: Problem, seed: int, device: Device) -> list[Case]:

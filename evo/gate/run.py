@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from evo.device import Device, Kernel, LaunchReport, Mark
 from evo.errors import CandidateError, Infeasible, Red
 from evo.gate.budget import Budget
-from evo.gate.cases import Case, own_seed
+from evo.gate.cases import Case, out_of_order, own_seed
 from evo.gate.far import NotMet, check_last_piece, served
 from evo.gate.graphs import CaseMemory, memories_of
 from evo.gate.memory import GuardedMemory
@@ -116,10 +116,24 @@ class Run:
             self.budget.not_served(case, no.reason)
             return None
         self.between(self._finish)
+        case = self._out_of_order(case, launch)
         with self._alive(case):
             report = self._run(case, kernel, launch)
         self.budget.ran(case)
         return report
+
+    def _out_of_order(self, case: Case, launch: LaunchConfig) -> Case:
+        """The case, under a schedule besides in which CTAs start in another order, where they may meet: by a
+        workspace or a barrier of the grid. That goes wrong at few problems, as where a CTA has parts of two
+        tiles. Finalists run enough of them."""
+        others = out_of_order(self.device.schedules)
+        meets = launch.cooperative or launch.workspaces
+        if case.kind != "case" or self.thorough or not meets or launch.ctas == 1 or not others:
+            return case
+        if out_of_order(case.schedules):
+            return case
+        other = others[case.seed % len(others)]
+        return replace(case, schedules=(*case.schedules, other))
 
     def _run_own(self, case: Case) -> LaunchReport | None:
         """A case of the study's own problem, or on the emulator of the share of it that may be paid for."""

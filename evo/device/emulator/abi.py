@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 TENSOR_MAP_NBYTES = 128
 
 OK = 0
@@ -86,6 +86,7 @@ class CLaunch(c.Structure):
         ("sm_count", c.c_uint32),
         ("cooperative", c.c_uint32),
         ("last_clusters", c.c_uint32),
+        ("resident", c.c_uint32),
         ("instruction_budget", c.c_uint64),
         ("abort_flag", c.POINTER(c.c_int32)),
     )

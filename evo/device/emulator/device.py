@@ -198,11 +198,17 @@ def refuse_impossible(gpu: Gpu, binary: Binary, launch: LaunchConfig) -> None:
     ctas = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
     if ctas > min(gpu.max_cluster, PORTABLE_CLUSTER):
         raise Unlaunchable("cluster size", f"{ctas} CTAs, {gpu.name} has at most {gpu.max_cluster}")
-    resident = gpu.sms * gpu.ctas_resident(launch.threads, resources.registers, max(0, smem))
+    resident = ctas_at_once(gpu, binary, launch)
     if launch.cooperative and launch.ctas > resident:
         raise Unlaunchable("cooperative launch", f"{launch.ctas} CTAs, {gpu.name} holds {resident} at once")
     if any(n % k for n, k in zip(launch.grid, launch.cluster, strict=True)):
         raise Unlaunchable("cluster size", f"grid {launch.grid} is no multiple of cluster {launch.cluster}")
+
+
+def ctas_at_once(gpu: Gpu, binary: Binary, launch: LaunchConfig) -> int:
+    """How many CTAs of the launch all SMs of `gpu` hold together."""
+    smem = launch.smem_bytes + binary.resources.static_smem_bytes
+    return gpu.sms * gpu.ctas_resident(launch.threads, binary.resources.registers, max(0, smem))
 
 
 def runs_on(code: str, machine: str) -> bool:
@@ -273,6 +279,7 @@ class EmulatorKernel(SynchronousKernel):
             instruction_budget=device.budget(launch),
             profile=profile,
             last_clusters=last_clusters,
+            resident=ctas_at_once(device.gpu, self._binary, launch),
         )
 
     def _parameters(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> bytes:

@@ -114,7 +114,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class LaunchOrder:
-    """What a schedule is made of: when asynchronous work completes and which warp runs first
+    """What a schedule is made of: when asynchronous work completes and which CTA and warp run first
     (`order`: 0 forward, 1 reversed, 2 seeded)."""
 
     late_copies: bool
@@ -263,9 +263,11 @@ class Module:
         instruction_budget: int = 0,
         profile: bool = False,
         last_clusters: int = 0,
+        resident: int = 0,
     ) -> Execution:
         """Run one launch to its end; `params` is the parameter block, `registers` how many a thread is
         launched with (0: not known). `last_clusters`: of the grid only so many run, the last ones; 0: all.
+        `resident`: how many CTAs the GPU holds at once; 0: not known.
         Ctrl-C in the main thread ends it soon and raises KeyboardInterrupt."""
         regions = (abi.CRegion * max(1, len(memory)))(
             *[abi.CRegion(m.name.encode(), m.address, m.nbytes, m.writable, m.initialised) for m in memory]
@@ -292,6 +294,7 @@ class Module:
             sm_count,
             launch.cooperative,
             last_clusters,
+            resident,
             instruction_budget,
             c.pointer(abort),
         )

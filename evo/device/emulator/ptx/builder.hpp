@@ -53,6 +53,7 @@ class Builder {
   std::vector<std::pair<u32, const Function*>> code_fills_;
   std::map<const Function*, std::vector<const Row*>> rows_;
   std::set<const Statement*> swap_reads_;                   // see swap_loops.hpp
+  std::set<const Statement*> unread_;                       // their result is not read anywhere
   std::map<const Function*, std::vector<i32>> tracked_of_;  // register -> tracked index, -1
   u32 local_bytes_ = LOCAL_BASE;
   u32 scratch_ = 0, scratch_predicate_ = 0;

@@ -35,7 +35,7 @@ extern "C" {
 
 /* It goes up whenever a struct or the meaning of a call changes. Compare it with evo_ptx_abi_version() after
  * loading. */
-#define EVO_PTX_ABI_VERSION 6
+#define EVO_PTX_ABI_VERSION 7
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 
@@ -132,9 +132,9 @@ enum evo_ptx_check {
   EVO_PTX_CHECK_ALL = 6
 };
 
-/* Which warp runs when several can. Every order is deterministic. */
+/* Which cluster starts next, and which warp runs when several can. Every order is deterministic. */
 enum evo_ptx_order {
-  EVO_PTX_ORDER_FORWARD = 0,  /* lowest warp first, each until it blocks */
+  EVO_PTX_ORDER_FORWARD = 0,  /* lowest first, each warp until it blocks */
   EVO_PTX_ORDER_REVERSED = 1, /* highest first */
   EVO_PTX_ORDER_SEEDED = 2    /* pseudo-random picks and preemptions, from `seed` */
 };
@@ -167,6 +167,9 @@ typedef struct evo_ptx_launch {
   uint32_t cooperative;
   /* 0: all clusters run; else only the last so many of the grid, and the others are left out. */
   uint32_t last_clusters;
+  /* CTAs that are alive at once, of a grid that waits for others of its CTAs; 0: 2048. Not where clusters do
+   * not start in order, or the launch is cooperative. */
+  uint32_t resident;
   /* The launch is called a runaway when it has executed more warp instructions than this; 0: no limit. */
   uint64_t instruction_budget;
   /* NULL, or a flag that another thread sets non-zero to end the launch soon (kind ABORTED). */

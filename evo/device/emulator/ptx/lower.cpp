@@ -391,6 +391,9 @@ u32 Lower::function_index(const std::string& name) const {
   auto it = builder_.module_.function_index.find(name);
   return it == builder_.module_.function_index.end() ? ~0u : it->second;
 }
+bool Lower::result_unread() const {
+  return s.operands[0].kind == Operand::SINK || builder_.unread_.contains(&s);
+}
 bool Lower::swap_read() const { return builder_.swap_reads_.contains(&s); }
 
 std::unique_ptr<Program> lower_entry(const Module& module, const Function& entry) {

@@ -84,7 +84,8 @@ class Lower {
   u32 param_slot(u32 offset, u32 nbytes, bool is_signed, u32 width);
   i64 label(const std::string& name) const;
   u32 function_index(const std::string& name) const;
-  bool swap_read() const;  // see swap_loops.hpp
+  bool result_unread() const;  // of an atomic: nobody reads it
+  bool swap_read() const;      // see swap_loops.hpp
   Program& program();
   Builder& builder() { return builder_; }
   const Function& function() const { return function_; }

@@ -248,7 +248,7 @@ struct Deferred {
 struct Cluster {
   std::unique_ptr<Deferred> deferred;
   Worker* worker = nullptr;
-  u64 linear = 0;
+  u64 linear = 0, position = 0;  // of all; in the order of their starts
   u32 agents = 0, clock_words = 0;
   // Where a clock has what proxy fences for shared and for global memory have covered; 0: no async proxy.
   u32 shared_proxy = 0, global_proxy = 0;
@@ -302,8 +302,10 @@ struct Launch {
   u64 param_address = 0;              // of the parameter block, aligned to 128
   std::vector<GlobalRegion> regions;  // sorted by address
   std::vector<u64> symbol_address;    // per Module::variables
-  std::atomic<u64> next_cluster{0}, first_bad{~u64(0)}, spent{0}, finished{0};
-  u64 clusters = 0;
+  // Clusters have positions in the order in which they start: the next one's, and that of the first that
+  // failed.
+  std::atomic<u64> next_start{0}, first_bad{~u64(0)}, spent{0}, finished{0};
+  u64 clusters = 0, starts = 0;  // of the grid; that are to start
   std::mutex sync_mutex;
   std::atomic<bool> synced{false};
   std::unordered_map<u64, SyncVariable> sync;

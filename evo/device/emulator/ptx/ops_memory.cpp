@@ -65,8 +65,9 @@ u64 reduce_value(Operation o, ValueType t, u64 old, u64 b, u64 c) {
 
 namespace {
 
-// NARROW, WIDE: 16- or 64-bit registers.
-enum Flag : u8 { SIGNED = 2, ACQUIRES = 4, RELEASES = 8, NARROW = 16, WIDE = 32, POLLS = 64 };
+// NARROW, WIDE: 16- or 64-bit registers. SETS: an exchange of which nobody takes the old value: a strong
+// store.
+enum Flag : u8 { SIGNED = 2, ACQUIRES = 4, RELEASES = 8, NARROW = 16, WIDE = 32, POLLS = 64, SETS = 128 };
 
 // The scope of a strong access; volatile is relaxed, and as wide as can be.
 Scope scope_of(Lower& x) {
@@ -332,6 +333,13 @@ void ld_st(Lower& x) {
 }
 
 // ---- atomics
+template <Access A>
+u8* place_of_atomic(Warp& w, u64 address, u32 n, u32 lane, Space s, Scope scope) {
+  if (s == Space::SHARED) return shared_at<A>(w, static_cast<u32>(address), n, NO_LANE, scope);
+  if (s == Space::GLOBAL) return global_at(w, address, n, A, lane, scope);
+  return generic_at<A>(w, address, n, lane, scope);
+}
+
 // ext: registers of b (vector length first), then c. n: bytes of an element. imm: address offset. c:
 // operation | type << 8 | space << 16 | has destination << 24 | scope << 25
 void atomic(Warp& w, const Ins& I, u32 m) {
@@ -350,10 +358,8 @@ void atomic(Warp& w, const Ins& I, u32 m) {
   else count<Space::GENERIC>(w, at, m, es * vn, true);
   each_lane(m, [&](u32 l) {
     const bool shared = is_shared(at[l], s);
-    u8* p = s == Space::SHARED
-                ? shared_at<Access::ATOMIC>(w, static_cast<u32>(at[l]), es * vn, NO_LANE, scope)
-            : s == Space::GLOBAL ? global_at(w, at[l], es * vn, Access::ATOMIC, l, scope)
-                                 : generic_at<Access::ATOMIC>(w, at[l], es * vn, l, scope);
+    u8* p = I.flags & SETS ? place_of_atomic<Access::STRONG_WRITE>(w, at[l], es * vn, l, s, scope)
+                           : place_of_atomic<Access::ATOMIC>(w, at[l], es * vn, l, s, scope);
     const u64 key = sync_key(w, at[l], shared);
     publish(w, key, how);
     {
@@ -416,6 +422,7 @@ void atom_red(Lower& x) {
             (red ? 0u : 1u) << 24 | static_cast<u32>(scope_of(x)) << 25;
   if (x.has("release") || x.has("acq_rel")) x.ins.flags |= RELEASES;
   if (x.has("acquire") || x.has("acq_rel")) x.ins.flags |= ACQUIRES;
+  if (o == EXCH && x.result_unread()) x.ins.flags |= SETS;
   x.set(atomic);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "barriers.hpp"
 #include "hopper.hpp"
@@ -12,17 +13,46 @@
 namespace ptx {
 namespace {
 
-constexpr u64 QUANTUM = 200000;               // warp instructions before others of the CTA get a turn
-constexpr u64 CLUSTER_TURN = 4u << 20;        // before a CTA is put aside for others
-constexpr u64 MEMORY_LIMIT = u64(700) << 20;  // of all CTAs alive
-constexpr u64 MAX_YIELDED = 32;               // CTAs that are kept alive so that others come between
-constexpr u32 IDLE_ROUNDS = 20000;            // rounds of nothing but polling before it is called a deadlock
+constexpr u64 QUANTUM = 200000;             // warp instructions before others of the CTA get a turn
+constexpr u64 CLUSTER_TURN = 4u << 20;      // before a CTA is put aside for others
+constexpr u64 MEMORY_LIMIT = u64(2) << 30;  // of all CTAs alive
+constexpr u64 RESIDENT = 2048;              // CTAs that are alive at once, where the launch does not say
+constexpr u64 MAX_YIELDED = 32;             // CTAs that are kept alive so that others come between
+constexpr u32 IDLE_ROUNDS = 20000;          // rounds of nothing but polling before it is called a deadlock
 
 u64 random_of(u64& seed) {  // splitmix64
   u64 z = (seed += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);
+}
+
+// The number that `x`, one of `n`, has in an order that `seed` shuffles: rounds that mix one half of the bits
+// into the other, again and again until it is one of `n`.
+u64 shuffled(u64 x, u64 n, u64 seed) {
+  const u32 half = static_cast<u32>(std::bit_width(n - 1) + 1) / 2;
+  const u64 mask = (u64(1) << half) - 1;
+  do {
+    u64 left = x >> half, right = x & mask;
+    for (u64 round = 0; round < 4; round++) {
+      u64 key = seed + right * 0x9e3779b97f4a7c15ull + round;
+      left = std::exchange(right, left ^ (random_of(key) & mask));
+    }
+    x = left << half | right;
+  } while (x >= n);
+  return x;
+}
+
+// The cluster that starts as number `position`. CUDA promises no order among CTAs. A GPU starts the first
+// ones first, yet one that it starts later may well come first to a place where they meet.
+u64 cluster_at(const Launch& L, u64 position) {
+  const u64 first = L.clusters - L.starts;
+  switch (L.config.order) {
+    case EVO_PTX_ORDER_REVERSED: return L.clusters - 1 - position;
+    case EVO_PTX_ORDER_SEEDED:
+      return first + (shuffled(position, L.starts, L.config.seed) + L.config.seed) % L.starts;
+    default: return first + position;
+  }
 }
 
 // ---- running
@@ -207,9 +237,19 @@ void describe(Outcome& out, const Launch& L, const Fault& f, const Warp* w, u32 
 }
 
 struct Failure {
-  u64 cluster = ~u64(0);
+  u64 position = ~u64(0);  // of the cluster that failed
   Outcome outcome;
 };
+
+// CTAs may wait for each other only if the GPU holds them at once. It starts them in order, and scans rely on
+// that: where others start first, more have room.
+u64 room(const Launch& L) {
+  if (L.config.cooperative) return L.clusters;
+  const u64 workers = std::max(1u, L.config.threads);
+  const u64 memory = MEMORY_LIMIT / workers / std::max<u64>(1, cluster_memory(L));
+  const u64 held = (L.config.resident ? L.config.resident : RESIDENT) / L.ctas_per_cluster / workers;
+  return std::max<u64>(1, L.config.order == EVO_PTX_ORDER_FORWARD ? std::min(held, memory) : memory);
+}
 
 // What one worker thread does: it runs clusters until none is left.
 class Shift {
@@ -218,17 +258,18 @@ class Shift {
   void work() {
     while (fetch()) {
       // After an earlier cluster has failed, this one cannot matter.
-      if (c_->linear > L.first_bad.load()) spare_.push_back(std::move(c_));
+      if (c_->position > L.first_bad.load()) spare_.push_back(std::move(c_));
       else if (!turn()) return;
     }
   }
 
  private:
   bool fetch();
-  bool begin(u64 linear);
+  bool begin(u64 position);
+  size_t place_of_neighbour() const;
   bool turn();
   void put_aside(Turn t);
-  void fail(const Fault& f, const Warp* w, u64 cluster);
+  void fail(const Fault& f, const Warp* w, u64 position);
 
   Launch& L;
   Worker& worker_;
@@ -237,19 +278,16 @@ class Shift {
   Warp* running_ = nullptr;                      // its warp that runs
   std::deque<std::unique_ptr<Cluster>> alive_;   // put aside: they poll, or have had their turn
   std::vector<std::unique_ptr<Cluster>> spare_;  // finished: their memory serves the next ones
-  const u64 room_ =
-      L.config.cooperative
-          ? L.clusters
-          : std::clamp<u64>(
-                MEMORY_LIMIT / std::max(1u, L.config.threads) / std::max<u64>(1, cluster_memory(L)), 1, 2048);
+  const u64 room_ = room(L);
   u32 idle_ = 0;          // rounds in which clusters only polled
   bool yielded_ = false;  // the last one let others come between
   u64 finished_seen_ = 0;
+  u64 just_finished_ = ~u64(0);  // the cluster that ended the last turn, if one did
 };
 
-void Shift::fail(const Fault& f, const Warp* w, u64 cluster) {
-  if (cluster < failure_.cluster) {
-    failure_.cluster = cluster;
+void Shift::fail(const Fault& f, const Warp* w, u64 position) {
+  if (position < failure_.position) {
+    failure_.position = position;
     failure_.outcome = {};
     const Deferred* d = c_ ? c_->deferred.get() : nullptr;
     if (d && !(f.kind == EVO_PTX_RACE && f.space == Space::SHARED) && f.kind != EVO_PTX_ABORTED)
@@ -257,7 +295,7 @@ void Shift::fail(const Fault& f, const Warp* w, u64 cluster) {
     else describe(failure_.outcome, L, f, w, w ? w->pc : 0, w ? w->active : 0);
   }
   u64 old = L.first_bad.load();
-  while (cluster < old && !L.first_bad.compare_exchange_weak(old, cluster)) {}
+  while (position < old && !L.first_bad.compare_exchange_weak(old, position)) {}
 }
 
 // The next cluster to run: a new one while those put aside only poll, otherwise the oldest of them. Returns
@@ -266,18 +304,28 @@ bool Shift::fetch() {
   const bool more = idle_ > 0 || (yielded_ && alive_.size() < MAX_YIELDED);
   const bool want_new = alive_.empty() || (more && alive_.size() < room_);
   yielded_ = false;
-  if (want_new && L.next_cluster.load(std::memory_order_relaxed) < L.clusters &&
-      L.next_cluster.load(std::memory_order_relaxed) <= L.first_bad.load()) {
-    const u64 k = L.next_cluster.fetch_add(1);
-    if (k < L.clusters && k < L.first_bad.load()) return begin(k);
+  if (want_new && L.next_start.load(std::memory_order_relaxed) < L.starts &&
+      L.next_start.load(std::memory_order_relaxed) <= L.first_bad.load()) {
+    const u64 k = L.next_start.fetch_add(1);
+    if (k < L.starts && k < L.first_bad.load()) return begin(k);
   }
   if (alive_.empty()) return false;
-  c_ = std::move(alive_.front());
-  alive_.pop_front();
+  const auto next = alive_.begin() + static_cast<std::ptrdiff_t>(place_of_neighbour());
+  c_ = std::move(*next);
+  alive_.erase(next);
   return true;
 }
 
-bool Shift::begin(u64 linear) {
+// Where many wait, each for the one beside it, the one beside that which has finished can go on. To ask all
+// others first would take the square of their number.
+size_t Shift::place_of_neighbour() const {
+  if (alive_.size() <= MAX_YIELDED || just_finished_ == ~u64(0)) return 0;
+  for (size_t i = 0; i < alive_.size(); i++)
+    if (const u64 k = alive_[i]->linear; k == just_finished_ + 1 || k + 1 == just_finished_) return i;
+  return 0;
+}
+
+bool Shift::begin(u64 position) {
   try {
     if (spare_.empty()) {
       c_ = make_cluster(worker_);
@@ -286,18 +334,20 @@ bool Shift::begin(u64 linear) {
       c_ = std::move(spare_.back());
       spare_.pop_back();
     }
-    start(*c_, linear);
+    c_->position = position;
+    start(*c_, cluster_at(L, position));
     return true;
   } catch (Refused& r) {
-    fail(Fault(r.kind, r.text), nullptr, linear);
+    fail(Fault(r.kind, r.text), nullptr, position);
   } catch (std::bad_alloc&) {
-    fail(Fault(EVO_PTX_INTERNAL, "out of memory"), nullptr, linear);
+    fail(Fault(EVO_PTX_INTERNAL, "out of memory"), nullptr, position);
   }
   return false;
 }
 
 // Runs the cluster for a while. Returns false if the whole launch ends here.
 bool Shift::turn() {
+  just_finished_ = ~u64(0);
   worker_.totals.max_resident =
       std::max(worker_.totals.max_resident, static_cast<u32>((alive_.size() + 1) * L.ctas_per_cluster));
   try {
@@ -309,21 +359,23 @@ bool Shift::turn() {
     if (c_->deferred) throw Fault(c_->deferred->fault);
     worker_.clock += c_->instructions;
     finish(*c_);
+    just_finished_ = c_->linear;
     L.finished.fetch_add(1);
     spare_.push_back(std::move(c_));
     idle_ = 0;
   } catch (Fault& f) {
-    fail(f, running_, c_->linear);
+    fail(f, running_, c_->position);
     if (f.kind == EVO_PTX_RUNAWAY || f.kind == EVO_PTX_ABORTED) {
       L.first_bad.store(0);
       return false;
     }
   } catch (std::pair<Fault, Warp*>& f) {
-    fail(f.first, f.second, c_->linear);
+    fail(f.first, f.second, c_->position);
   } catch (std::bad_alloc&) {
-    fail(Fault(EVO_PTX_INTERNAL, "out of memory"), running_, c_->linear);
+    fail(Fault(EVO_PTX_INTERNAL, "out of memory"), running_, c_->position);
   } catch (std::exception& e) {
-    fail(Fault(EVO_PTX_INTERNAL, std::string("a bug of the interpreter: ") + e.what()), running_, c_->linear);
+    fail(Fault(EVO_PTX_INTERNAL, std::string("a bug of the interpreter: ") + e.what()), running_,
+         c_->position);
   }
   return true;
 }
@@ -333,6 +385,9 @@ void Shift::put_aside(Turn t) {
   if (t == Turn::BUSY || yielded_) idle_ = 0;
   else if (L.finished.load() != finished_seen_) finished_seen_ = L.finished.load(), idle_ = 1;
   else idle_++;
+  // What it waits for may be up to a worker that has no core of the host just now: 2 s in all.
+  if (L.config.threads > 1 && idle_ > IDLE_ROUNDS / 20)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   if (idle_ > IDLE_ROUNDS + 4 * alive_.size()) {
     if (L.first_bad.load() != ~u64(0)) {  // it waits for a CTA that has failed: that is what is wrong
       spare_.push_back(std::move(c_));
@@ -372,9 +427,8 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
   out.counts.resize(program.code.size());
   try {
     prepare(L);
-    const u64 clusters = config.last_clusters ? std::min<u64>(config.last_clusters, L.clusters) : L.clusters;
-    L.next_cluster = L.clusters - clusters;
-    const u32 n = static_cast<u32>(std::min<u64>(std::max(1u, std::min(config.threads, 256u)), clusters));
+    L.starts = config.last_clusters ? std::min<u64>(config.last_clusters, L.clusters) : L.clusters;
+    const u32 n = static_cast<u32>(std::min<u64>(std::max(1u, std::min(config.threads, 256u)), L.starts));
     L.config.threads = n;
     std::vector<Worker> workers(n);
     std::vector<Failure> failures(n);
@@ -388,7 +442,7 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
     for (auto& t : threads) t.join();
     const Failure* worst = nullptr;
     for (auto& f : failures)
-      if (f.cluster != ~u64(0) && (!worst || f.cluster < worst->cluster)) worst = &f;
+      if (f.position != ~u64(0) && (!worst || f.position < worst->position)) worst = &f;
     if (worst) out = worst->outcome;
     try {
       check_grid_barrier(L);
@@ -397,7 +451,7 @@ Outcome run_launch(const Program& program, const evo_ptx_launch& config) {
     }
     out.counts.assign(program.code.size(), {});
     for (auto& w : workers) add(out, w);
-    out.ctas = clusters * L.ctas_per_cluster;
+    out.ctas = L.starts * L.ctas_per_cluster;
     out.warps = out.ctas * L.warps_per_cta;
     out.threads = out.ctas * L.threads_per_cta;
   } catch (Refused& r) {

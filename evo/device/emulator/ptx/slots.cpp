@@ -24,6 +24,12 @@ void Builder::allocate(const Function& f) {
   const std::vector<bool> swaps = swap_reads(f, rows_[&f], targets);
   for (size_t i = 0; i < swaps.size(); i++)
     if (swaps[i]) swap_reads_.insert(&f.body[i]);
+  for (size_t i = 0; i < f.body.size(); i++) {
+    const Statement& s = f.body[i];
+    if (s.words[0] != "atom" || s.operands.empty() || s.operands[0].reg < 0) continue;
+    const u32 r = static_cast<u32>(s.operands[0].reg);
+    if (live.first[r] == i && live.last[r] == i) unread_.insert(&s);
+  }
   std::vector<u32> order;
   for (u32 r = 0; r < f.registers.size(); r++)
     if (live.first[r] != ~0u && f.registers[r].width != 1) order.push_back(r);

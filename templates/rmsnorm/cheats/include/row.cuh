@@ -4,6 +4,9 @@
 #ifndef THREADS
 #define THREADS 128
 #endif
+#ifndef ARGUMENTS  // besides those of the task, a comma before each
+#define ARGUMENTS
+#endif
 #ifndef PROLOGUE
 #define PROLOGUE
 #endif
@@ -63,7 +66,7 @@ kernel(const ELEMENT* x,
 #if RESIDUAL
        ELEMENT* residual,
 #endif
-       const ELEMENT* weight, ELEMENT* y, int rows, int columns, int pitch, float epsilon) {
+       const ELEMENT* weight, ELEMENT* y, int rows, int columns, int pitch, float epsilon ARGUMENTS) {
   __shared__ float sums[32];
   const int thread = threadIdx.x;
   const long long row = blockIdx.x, from = row * PITCH, to = row * columns;
