@@ -26,7 +26,7 @@ from command import Evo
         (["show", "mission-1"], 2, "malformed trial: mission-1", "STUDY/NUMBER"),
         (["resume", "mission-2"], 2, "unknown study: mission-2", "did you mean mission-1?"),
         (["resume", "laptop-1", "--budget", "-1h"], 2, "negative", "a budget is a time"),
-        (["search"], 2, "missing option '--budget'", "evo search --help"),
+        (["search"], 2, "missing option '--budget'", "--budget 2m"),
         (["search", "fft", "--budget", "2m"], 2, "unknown task: fft", "known: attention"),
         (
             ["search", "--budget", "2m", "--template", "flash_mna"],

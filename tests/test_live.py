@@ -47,6 +47,7 @@ def test_plain_line_says_it_all_in_one_line() -> None:
         "best 8.53 µs 1.07x #118 flash_mma"
     )
     assert plain_line(replace(NOW, outcomes={}, best=None)).endswith("0 trials (1180/min)  none correct yet")
+    assert " 1 trial (1180/min)" in plain_line(replace(NOW, outcomes={"TIMED": 1}))
 
 
 def test_an_estimate_is_marked_in_every_view() -> None:

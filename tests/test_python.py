@@ -172,6 +172,10 @@ def test_a_study_goes_on(study: evo.Study, capsys: pytest.CaptureFixture[str]) -
     assert len(study.trials()) == 12
     with pytest.raises(UsageError, match="has spent its budget"):
         study.resume(1e-3)
+    study.resume(study._record().spent_s + 1e-3)
+    spent = study._record().spent_s  # more than the budget by now
+    study.resume("+5s")
+    assert study._record().budget_s >= spent + 5
 
 
 @pytest.mark.parametrize(

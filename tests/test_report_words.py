@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evo import report
+from evo.report import intensity_text, several
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,13 @@ def test_three_digits(value: float, written: str) -> None:
 )
 def test_duration(seconds: float, written: str) -> None:
     assert report.duration(seconds) == written
+
+
+def test_small_numbers_are_not_rounded_away() -> None:
+    assert [intensity_text(x) for x in (255.7, 9.96, 1 / 6)] == [
+        "256 FLOP a byte", "9.96 FLOP a byte", "0.167 FLOP a byte"
+    ]  # fmt: skip
+    assert [several(n, "trial") for n in (0, 1, 1512)] == ["0 trials", "1 trial", "1,512 trials"]
 
 
 def test_money() -> None:

@@ -19,7 +19,7 @@ from evo.api.values import DATABASE, parse_budget
 from evo.cache import default_folder
 from evo.device.open import choose_gpus, require_one_model
 from evo.errors import UsageError
-from evo.report import duration
+from evo.report import duration, several
 from evo.report.leaderboard import leaderboard_records
 from evo.report.screen import screen
 from evo.study import Setup
@@ -124,7 +124,7 @@ class Study:
         if budget is not None:
             added = isinstance(budget, str) and budget.startswith("+")
             seconds = parse_budget(budget.removeprefix("+") if isinstance(budget, str) else budget, rate)
-            total_s = seconds + (record.budget_s if added else 0.0)
+            total_s = seconds + (max(record.budget_s, record.spent_s) if added else 0.0)
             record = replace(record, budget_s=total_s, rate=rate)  # stored when the search has the study
         if not record.left_s:
             raise UsageError(
@@ -158,7 +158,7 @@ class Study:
             record = store.study(self.name)
             count = store.count(record)
         correct = count.get("TIMED", 0) + count.get("GREEN", 0)
-        text = f"{sum(count.values())} trials, {correct} correct, in {duration(record.spent_s)}"
+        text = f"{several(sum(count.values()), 'trial')}, {correct} correct, in {duration(record.spent_s)}"
         return f"<Study {self.name} {record.status} · {record.problem.key} · {text} · best {self.best}>"
 
 

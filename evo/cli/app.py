@@ -121,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = context.command_path if context else "evo"
         text = error.format_message()
         hint = f"{path} --help says what there is"
+        if text.startswith("Missing option '--budget'"):
+            hint = "how long to search: --budget 2m"
         return _complain(UsageError((text[:1].lower() + text[1:]).rstrip("."), hint), words)
     except EvoError as error:
         return _complain(error, words)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from evo.selftest.zoo_run import Finding
     from evo.task import Task
 
+TOLD_EVERY_S = 10.0
+"""How often a long check says how far it is."""
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, max=MOST_PROCESSES, help="Processes at work (default: one a core)."),
@@ -154,15 +158,25 @@ def _tell_zoo(found: Iterable[Finding], json: bool) -> int:
 
 
 def _tell_mutants(target: MutationTarget, count: int | None, jobs: int, json: bool) -> int:
-    from evo.report import as_json
+    from evo.report import as_json, several
     from evo.report.checks import mutant_line, mutants_summary
     from evo.selftest.mutant_results import record
     from evo.selftest.mutants import try_mutants
 
+    fates: Counter[str] = Counter()
+    told = time.monotonic()
+
     def tell(tried: MutantResult) -> None:
+        nonlocal told
+        fates[tried.fate] += 1
         if tried.fate == "survived":
             (notice if json else say)(mutant_line(tried))
+        if time.monotonic() - told >= TOLD_EVERY_S:
+            told = time.monotonic()
+            ended = ", ".join(f"{n} {fate}" for fate, n in fates.most_common())
+            notice(f"{several(fates.total(), 'mutant')} tried: {ended}")
 
+    notice("the honest kernel comes first, with the check for finalists, which takes a while")
     result = record(target, try_mutants(target, count, jobs, tell))
     sys.stdout.write(as_json(result) if json else mutants_summary(result))
     return 0

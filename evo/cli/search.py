@@ -284,7 +284,7 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
 
 def _conclude(found: Study, json: bool) -> None:
     """Says what the search that is over found."""
-    from evo.report import duration
+    from evo.report import duration, several
     from evo.report.confirmed import unconfirmed_lines
     from evo.report.leaderboard import leaderboard_records, leaderboards
     from evo.report.overview import dead_parameters_text, failures_table, starts_text
@@ -304,7 +304,9 @@ def _conclude(found: Study, json: bool) -> None:
         StderrScreen().table(failures_table(result.failures))
     for line in [*dead_parameters_text(result.dead), *starts_text(result.starts)]:
         notice(line)
-    notice(f"{progress.trials} trials, {progress.correct} correct, in {duration(progress.spent_s)}")
+    notice(
+        f"{several(progress.trials, 'trial')}, {progress.correct} correct, in {duration(progress.spent_s)}"
+    )
     if result.stopped == "exhausted":
         notice("every feasible point has been tried")
     if result.stopped == "converged":
@@ -312,6 +314,9 @@ def _conclude(found: Study, json: bool) -> None:
             f"converged: no untried point is expected to be faster by more than the noise; "
             f"to go on all the same: evo resume {study.name}"
         )
+    if result.best:
+        best = f"{study.name}/{result.best[0].number}"
+        notice(f"next: evo show {best} --source, or: evo insights {study.name}")
     if result.stopped == "interrupted":
         notice(f"interrupted; go on with: evo resume {study.name}")
         raise typer.Exit(130)

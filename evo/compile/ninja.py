@@ -46,7 +46,7 @@ def build_shared_library(
     key = digest_of(name, version, list(flags), texts)
 
     def build(folder: Path) -> None:
-        progress(f"building {name} ({len(sources)} files, once)")
+        progress(f"building {name} of {len(sources)} C++ files: it takes a while, once")
         begin = time.perf_counter()
         cores = jobs or os.cpu_count() or 1
         parsed = folder / "shared.hpp.gch"
@@ -77,7 +77,8 @@ def build_shared_library(
     try:
         return cache.build_once(key, build) / f"lib{name}.so"
     except OSError as error:
-        raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}") from error
+        hint = "choose another folder: --cache DIR"
+        raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}", hint) from error
 
 
 def ninja_build(

@@ -11,6 +11,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import shorten
 
 from evo.child import Command
 from evo.compile.toolkit import Toolkit, find_tool
@@ -40,7 +41,7 @@ def reason(log: str) -> str:
         what = error["what"].strip()
         if asserted := _STATIC_ASSERT.search(what):
             return f"static_assert: {asserted['what'].strip() or 'without words'}"
-        return f"nvcc error: {what}"[:100]
+        return shorten(f"nvcc error: {what}", 100, placeholder=" …")
     if error := _PTXAS.search(log):
         what = error["what"].strip()
         for pattern, phrase in _KNOWN_PTXAS:

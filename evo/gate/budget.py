@@ -116,7 +116,7 @@ class Budget:
         limit = FINALIST_INSTRUCTIONS / self._own_cases if self._thorough else limit
         at = self._problem if cost <= limit else self._task.share(self._problem, limit / cost)
         if self._ran[case.class_name] and not self._thorough and cost * self._part(at) > limit:
-            self._left_out[case.class_name, f"not {case.family}: over {limit:.0e} instructions"] += 1
+            self._left_out[case.class_name, f"{case.family} did not run: over {limit:.0e} instructions"] += 1
             return None
         return at
 

@@ -224,6 +224,9 @@ class _Loop:
                 f"({self._unrenderable} points in a row failed like {last.name})",
                 f"mend the template, then: evo resume {study.name}",
             )
+        if not self._rows and stopped == "budget":
+            spent = f"no candidate was finished in {study.spent_s:.0f} s: this problem needs more time"
+            raise NothingFound(spent, f"evo resume {study.name} --budget +5m; a smaller --shape is faster")
         if not self._history.correct and stopped != "interrupted":
             reasons = [f"{f.count} × {f.outcome} {f.reason}" for f in failures[:3]]
             where = [f"evo show {study.name}/{f.example} says where" for f in failures[:1]]

@@ -43,7 +43,7 @@ def ablation_table(found: Ablation) -> Table:
         Column("95 % CI", _interval, wide=True),
         Column("regs", lambda r: count(r["registers"]), right=True, wide=True),
         Column("spill", lambda r: count(r["spill_bytes"]), right=True, wide=True),
-        Column("measured", lambda r: str(r["verdict"]), folds=True),
+        Column("finding", lambda r: str(r["verdict"]), folds=True),
         Column("expected", lambda r: str(r["expected"] or "-"), folds=True, wide=True),
     )
     title = f"What each optimisation of {found.study}/{found.number} is worth"

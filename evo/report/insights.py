@@ -18,6 +18,7 @@ from evo.report import (
     Table,
     as_json,
     estimates,
+    intensity_text,
     microseconds,
     plain,
     point_text,
@@ -102,14 +103,14 @@ def _context(found: Insights, context: Context) -> Facts:
             (
                 "work",
                 f"{_count(context.flop)}FLOP, {_count(context.nbytes)}B of compulsory traffic: "
-                f"{context.intensity:.0f} FLOP a byte",
+                f"{intensity_text(context.intensity)}",
             ),
             (
                 "hardware",
                 f"{gpu.arch}, {gpu.sms} SMs, {gpu.smem_per_cta // 1024} KB of shared memory a CTA{limit}",
             ),
             ("rates", rates),
-            ("ridge", f"{context.ridge:.0f} FLOP a byte" if context.ridge else ""),
+            ("ridge", intensity_text(context.ridge) if context.ridge else ""),
             ("floor", floor),
             ("baselines", ", ".join(f"{name} {microseconds(us)}" for name, us in baselines)),
             ("templates", ", ".join(f"{name} ({needs})" for name, needs in context.needs.items())),

@@ -28,6 +28,7 @@ from evo.report import (
     point_text,
     ratio_text,
     score_text,
+    several,
 )
 from evo.trial import WORST
 
@@ -145,7 +146,7 @@ def plain_line(progress: Progress) -> str:
     budget = f"{duration(progress.spent_s)} of {duration(progress.study.budget_s)}"
     if progress.step:
         return f"{budget}  CONFIRMED: {progress.step}  {found}"
-    trials = f"{progress.trials} trials ({progress.per_minute:.0f}/min)"
+    trials = f"{several(progress.trials, 'trial')} ({progress.per_minute:.0f}/min)"
     return f"{budget}  {trials}{': ' if outcomes else ''}{outcomes}  {found}"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from evo.report import Column, Facts, Form, Record, Table, as_json, score_text
+from evo.report import Column, Facts, Form, Record, Table, as_json, intensity_text, score_text, several
 
 if TYPE_CHECKING:
     from evo.explain.profiling import Profile, Roofline
@@ -32,7 +32,7 @@ def profile_text(found: Profile, form: Form, console: Console) -> str:
 def roofline_text(roofline: Roofline) -> str:
     """`133 TFLOP/s and 521 GB/s at 256 FLOP a byte: 13 % of the roof (Tensor Cores) …`."""
     place = (
-        f"{roofline.tflops:.3g} TFLOP/s and {roofline.gbps:,.0f} GB/s at {roofline.intensity:.0f} FLOP a byte"
+        f"{roofline.tflops:.3g} TFLOP/s and {roofline.gbps:,.0f} GB/s at {intensity_text(roofline.intensity)}"
     )
     roofs = (
         f"{roofline.peak_tflops:,.0f} TFLOP/s, {roofline.peak_gbps:,.0f} GB/s, ridge at {roofline.ridge:.0f}"
@@ -57,7 +57,9 @@ def _facts(found: Profile) -> Facts:
         )
     smem = f"{n['smem_bytes'] / 1024:.1f} KB of shared memory"
     spilled = f"{n['spill_bytes']:.0f} bytes spilled"
-    resources = f"{n['registers']:.0f} registers, {spilled}, {smem}, {n['ctas_an_sm']:.0f} CTAs an SM"
+    resources = (
+        f"{n['registers']:.0f} registers, {spilled}, {smem}, {several(round(n['ctas_an_sm']), 'CTA')} an SM"
+    )
     return Facts(
         f"{found.study}/{found.number} · {found.verdict}",
         (

@@ -24,6 +24,7 @@ from evo.report import (
     score_text,
     share_text,
     spread_text,
+    three_digits,
 )
 from evo.report.confirmed import left_out
 from evo.trial import Extent, InputTime, LaunchConfig, RankedTime, Resources, Timing, Trial
@@ -128,7 +129,7 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "device", trial.device
     yield "compiler", trial.compiler
     yield "versions", ", ".join(f"{name} {version}" for name, version in trial.versions.items())
-    yield "seconds", _numbers(trial.seconds)
+    yield "seconds", ", ".join(f"{name} {_seconds(value)}" for name, value in trial.seconds.items())
     yield "counters", _numbers({name: value for name, value in trial.counters.items() if value})
     yield "recorded", trial.created
 
@@ -198,6 +199,10 @@ def _by(sides: Sequence[int]) -> str:
     """`8x4`, `1`: sides without trailing ones."""
     count = max((i for i, side in enumerate(sides, 1) if side > 1), default=1)
     return "x".join(str(side) for side in sides[:count])
+
+
+def _seconds(value: float) -> str:
+    return three_digits(value) if value >= 0.001 else "0"
 
 
 def _numbers(named: Mapping[str, float]) -> str:

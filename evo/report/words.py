@@ -36,6 +36,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def intensity_text(flop_a_byte: float) -> str:
+    """`256 FLOP a byte`, `0.167 FLOP a byte`."""
+    return f"{f'{flop_a_byte:.0f}' if flop_a_byte >= 10 else f'{flop_a_byte:.3g}'} FLOP a byte"
+
+
+def several(count: int, noun: str) -> str:
+    """`1 trial`, `0 trials`, `1,512 trials`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def dollars(seconds: float, rate: float) -> str:
     """What `seconds` cost at `rate` dollars an hour."""
     return f"${seconds / 3600 * rate:.2f}"

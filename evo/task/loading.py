@@ -106,7 +106,7 @@ def blame(path: Path) -> Iterator[None]:
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise BadTemplate(
-            f"{path}:{_line_in(path, error)}: {what}", "the template's Python code failed"
+            f"{path}:{_line_in(path, error)}: {what}", "the Python code of the task or template failed"
         ) from error
 
 
