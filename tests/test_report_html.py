@@ -263,6 +263,8 @@ def test_scales_and_their_ticks() -> None:
 
 
 def test_charts_of_nothing_are_nothing_and_of_one_thing_are_drawn() -> None:
+    assert ">best ~5<" in convergence_chart([(0, 5.0)], [], "µs", estimated=True)
+    assert ">best 5<" in convergence_chart([(0, 5.0)], [], "µs")
     assert convergence_chart([], [], "µs") == bar_chart([], "t") == interval_chart([], 1.0, "t") == ""
     assert parallel_chart([], [], "µs", 1) == roofline_chart([], {}, 0.0) == ""
     for chart in (

@@ -172,7 +172,7 @@ def _opened(path: Path) -> Any:
 
 
 def _library(path: Path, module: str) -> Any:
-    """The package `safetensors`, which is optional."""
+    """The package `safetensors`. MachineError where it is missing or broken."""
     from importlib import import_module
 
     try:

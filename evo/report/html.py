@@ -74,6 +74,7 @@ th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 }
 th, td { padding: .15rem .6rem .15rem 0; vertical-align: top; white-space: nowrap }
 td.r, th.r { text-align: right }
 td.f { white-space: normal; min-width: 8rem }
+@media (max-width: 700px) { td.f { min-width: 32rem } }
 tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: #0000000b }
 .two tbody:nth-of-type(odd) td { background: none }
 svg { width: 100%; min-width: 760px; height: auto; display: block; margin: .5rem 0 }
@@ -216,7 +217,8 @@ def _convergence(found: StudyReport) -> str:
     c = found.insights.convergence
     within = ", ".join(f"within {share} from trial {n} on" for share, n in c.within.items())
     words = f"The best was {within}; {c.since} trials since brought nothing."
-    return f"<p>{escape(words)}</p>{convergence_chart(shown, marks, unit)}"
+    chart = convergence_chart(shown, marks, unit, estimated=found.insights.estimated)
+    return f"<p>{escape(words)}</p>{chart}"
 
 
 def _outcomes(found: StudyReport) -> str:

@@ -58,14 +58,21 @@ class Mark:
 
 
 def convergence_chart(
-    trials: Sequence[tuple[int, float]], marks: Sequence[Mark], unit: str, height: int = 320
+    trials: Sequence[tuple[int, float]],
+    marks: Sequence[Mark],
+    unit: str,
+    height: int = 320,
+    *,
+    estimated: bool = False,
 ) -> str:
-    """Each trial's time over its number as a dot, the best so far as a line, baselines as dashed lines."""
+    """Each trial's time over its number as a dot, the best so far as a line, baselines as dashed lines.
+    `estimated`: the times are estimates, and the best is marked as one."""
     if not trials:
         return ""
     values = [us for _, us in trials] + [m.value for m in marks]
-    labels = [(min(us for _, us in trials), "best")] + [(m.value, m.name) for m in marks]
-    said = [(value, f"{shortened(name, LONGEST_LABEL)} {value:.3g}") for value, name in labels]
+    labels = [(min(us for _, us in trials), "best ~" if estimated else "best ")]
+    labels += [(m.value, f"{shortened(m.name, LONGEST_LABEL)} ") for m in marks]
+    said = [(value, f"{name}{value:.3g}") for value, name in labels]
     x = Scale(0, max(n for n, _ in trials) or 1, LEFT, WIDTH - RIGHT - _room(words for _, words in said))
     y = Scale(min(values) * 0.95, max(values) * 1.05, height - BOTTOM, TOP, log=True)
     parts = [_axes(x, y, height, "trial", unit)]
