@@ -301,8 +301,8 @@ class Store:
 
     def times(self, study: Study) -> dict[int, dict[str, InputTime]]:
         """The times by timing input of each timed trial, by number; without samples."""
-        timed = (trials.c.study_id == study.id) & trials.c.median_us.isnot(None)
-        query = sa.select(trials.c.number, trials.c.times).where(timed)
+        query = sa.select(trials.c.number, trials.c.times)
+        query = query.where(trials.c.study_id == study.id, trials.c.median_us.isnot(None))
         return {row[0]: times_of(row[1]) for row in self._database.read(lambda c: c.execute(query).all())}
 
     def count(self, study: Study) -> dict[str, int]:
@@ -316,7 +316,8 @@ class Store:
         text = str(reference)
         name, _, number = text.rpartition("/")
         if not re.fullmatch(r"[0-9]{1,10}", number) or int(number) >= 1 << 31:
-            raise UsageError(f"malformed trial: {text}", "STUDY/NUMBER as in night-1/12, or a trial's id")
+            hint = f"STUDY/NUMBER, such as {text.partition('/')[0]}/0: `evo leaderboard` lists trials"
+            raise UsageError(f"malformed trial: {text}", hint)
         query, asked = (
             (_NUMBERED, {"of": name, "at": int(number)}) if name else (_IDENTIFIED, {"at": int(number)})
         )
