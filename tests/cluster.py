@@ -12,17 +12,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
+from finals import SimulatedSpec
 from landscape import LandscapeSpec
 
 from evo.cluster.job import Compiled, Compiling
 from evo.cluster.site import Site, Wanted
 from evo.cluster.worker import serve
+from evo.confirm.elsewhere import needed
+from evo.confirm.worker import WorkerProcess
 from evo.evaluate.evaluating import Builds
 from evo.evaluate.pool import Spec
 from evo.gpu import KNOWN_GPUS
@@ -58,6 +62,21 @@ class LandscapeJob:
     ) -> tuple[Spec, dict[str, Builds]]:
         spec = LandscapeSpec(self.seconds)
         return spec, dict.fromkeys(devices, spec)
+
+
+@dataclass(frozen=True)
+class LandscapeConfirmation:
+    """A confirm worker's process that holds rounds of the landscape."""
+
+    digest: str = "confirmation"
+    frees: str = "landscape"
+    beside: tuple[str, ...] = ("expect",)
+
+    def answering(self, device: str, cache: Path, nvcc: Path | None) -> WorkerProcess:  # noqa: ARG002
+        return WorkerProcess(SimulatedSpec(0.0))
+
+    def needs(self, method: str, words: Sequence[Any]) -> Sequence[str]:
+        return needed(method, words)
 
 
 def free_port() -> int:

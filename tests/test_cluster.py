@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import typer
-from cluster import WANTED, Cluster, LandscapeJob, Network, cluster
-from landscape import BEST_US, LIMITS, PROBLEM, SIZE, SPACE, new_study, write_template
+from cluster import WANTED, Cluster, LandscapeConfirmation, LandscapeJob, Network, cluster, kill
+from command import EVO, ROOT, Evo
+from landscape import BEST_US, LIMITS, PROBLEM, SIZE, SPACE, evaluate, new_study, write_template
+from test_cuda import needs_gpu
 
+from evo.api.elsewhere import Elsewhere
+from evo.cache import default_folder
 from evo.cli.app import app
+from evo.cluster.remote import Remote
 from evo.cluster.site import Site, Wanted, site_of
 from evo.cluster.slurm import read, slurm_cluster
 from evo.cluster.workers import ClusterWorkers
+from evo.confirm import Step, confirm
+from evo.confirm.confirmation import gate_request
+from evo.confirm.elsewhere import WorkerElsewhere
 from evo.errors import MachineError, UsageError
 from evo.gpu import KNOWN_GPUS
 from evo.loop import Progress, search, search_spaces
@@ -111,6 +121,110 @@ def test_a_worker_is_left_out_by_name_and_version() -> None:
     assert wanted.objection(compiles) == ""
     assert site_of({"evo": site.to_json()}) == site
     assert site_of({"name": "another"}) is None
+
+
+def confirmed_elsewhere(made: Cluster, said: list[str]) -> WorkerElsewhere:
+    wanted = replace(WANTED, driver=[])
+    return WorkerElsewhere(Remote(made.address, LandscapeConfirmation(), wanted, "", said.append, 60.0))
+
+
+def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: Path) -> None:
+    """The first confirmation is interrupted, the second one loses its machine: no round is lost or repeated,
+    and no finalist is blamed."""
+    said: list[str] = []
+    template = write_template(tmp_path / "templates", space=SMALL)
+    with Store(tmp_path / "evo.db") as store, cluster(tmp_path) as made:
+        nowhere = Remote(
+            made.address, LandscapeConfirmation(), replace(WANTED, driver=[]), "GPU-a", print, 0.0
+        )
+        with closing(WorkerElsewhere(nowhere)) as worker, pytest.raises(MachineError, match="has GPU-a"):
+            worker.surroundings()
+        study = store.create(new_study())
+        for number, point in enumerate(template.space.feasible(LIMITS, PROBLEM).points):
+            store.add(study, number, evaluate(template.candidate(point, PROBLEM)))
+        made.start("one")
+        steps: list[str] = []
+        with closing(confirmed_elsewhere(made, said)) as worker:
+            worker.expect([gate_request(store, study.name, store.confirmations.contenders(study, 1)[0], 7)])
+            begun = confirm(study, store, worker, top=3, over=lambda _: "warm round 3 of 20" in steps,
+                            watch=lambda step: steps.append(step.text))  # fmt: skip
+        assert begun is not None
+        assert begun.status == "running"
+        held = [taken.seed for taken in store.confirmations.rounds(begun, "warm")]
+        assert len(held) == 3
+
+        def watch(step: Step) -> None:
+            if step.text == "warm round 6 of 20" and "one" in made.workers:
+                made.kill("one")
+                made.start("two")
+
+        with closing(confirmed_elsewhere(made, said)) as worker:
+            found = confirm(study, store, worker, top=3, watch=watch)
+        assert found is not None
+        assert (found.id, found.status, len(found.green)) == (begun.id, "finished", 3)
+        assert len(found.finalists) == 3
+        warm = [taken.seed for taken in store.confirmations.rounds(found, "warm")]
+        assert warm[:3] == held
+        assert len(set(warm)) == len(warm) == 20
+        assert found.green[0].standings["warm"].median_us
+    assert said == []
+
+
+@contextmanager
+def worker_of_evo(made: Cluster, folder: Path, *words: str) -> Iterator[None]:
+    """`evo worker` at the scheduler of the cluster."""
+    command = [*EVO, "worker", "--scheduler", made.address, "--cache", str(default_folder()), *words]
+    with (folder / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield
+    finally:
+        kill(worker)
+
+
+@pytest.mark.slow
+@pytest.mark.nvcc
+def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(evo: Evo, tmp_path: Path) -> None:
+    """All of the way but the device: there is no GPU whose rounds could be held."""
+    toys = ["--templates", str(ROOT / "tests" / "toys")]
+    with cluster(tmp_path) as made, worker_of_evo(made, tmp_path, "--device", "emulator", "--gpu", "L4"):
+        there = ["--scheduler", made.address, "--device", "emulator", "--study", "s", "--workers", "2"]
+        said = evo("search", "row_sum", *toys, "--shape", "33", *there, "--budget", "60s")
+        assert said.code == 0, said.err
+        refused = evo("confirm", "s", "--scheduler", made.address)
+        assert (refused.code, "its times are estimates" in refused.err) == (2, True)
+        heard: list[str] = []
+        with (
+            Store(tmp_path / "runs" / "evo.db") as store,
+            closing(Elsewhere(made.address, heard.append)) as via,
+        ):
+            study = store.study("s")
+            best = store.leaderboard(study=study.name, limit=1)[0]
+            setup = via.setup(study, default_folder(), None)
+            with closing(via.confirm_worker(setup, store.offsets.first_gpu(study))) as worker:
+                assert worker.surroundings().compiler == store.trial(best.trial).compiler
+                passed = worker.gate("s/best", store.trial(best.trial).candidate, 7, thorough=False)
+                assert passed
+                assert list(worker.loaded) == ["s/best"]
+
+
+@needs_gpu
+def test_a_search_by_a_cluster_ends_confirmed_on_its_gpu(evo: Evo, tmp_path: Path) -> None:
+    """About a minute. Then once more from the command line, on the same GPU."""
+    with cluster(tmp_path) as made, worker_of_evo(made, tmp_path, "--device", "cuda"):
+        there = ["--scheduler", made.address]
+        words = ["search", "attention", "--shape", "1,2,256,64", "--study", "s", "--budget", "40s", "--json"]
+        said = evo(*words, *there)
+        assert said.code == 0, said.err
+        assert json.loads(said.out)[0]["kind"] == "confirmed", said.err
+        with Store(tmp_path / "runs" / "evo.db") as store:
+            study = store.study("s")
+            found = store.confirmations.newest(study)
+            assert found is not None
+            assert found.gpu == store.offsets.first_gpu(study)
+        again = evo("confirm", "s", "--top", "1", "--json", *there)
+        assert again.code == 0, again.err
+        assert json.loads(again.out)["status"] == "finished"
 
 
 @pytest.mark.slow

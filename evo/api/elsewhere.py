@@ -16,7 +16,11 @@ from evo.study import Setup, Study
 from evo.trial import digest_of
 
 if TYPE_CHECKING:
+    from evo.cluster.site import Wanted
     from evo.cluster.workers import ClusterWorkers
+    from evo.confirm.elsewhere import WorkerElsewhere
+    from evo.confirm.on_gpus import MakesWorker
+    from evo.store import Store
 
 MOST_S = 300.0
 """How long the first worker with a GPU is waited for; jobs of Slurm as long as they take."""
@@ -74,14 +78,44 @@ class Elsewhere:
     def workers(self, setup: Setup) -> ClusterWorkers:
         """The workers for a search; their versions must be those of this machine."""
         from evo.cluster.job import EvaluationJob
-        from evo.cluster.site import Wanted, versions_here
-        from evo.cluster.workers import ABSENT_S, ClusterWorkers
+        from evo.cluster.workers import ClusterWorkers
 
         spec = EvaluatorSpec.of(setup)
-        wanted = Wanted(setup.gpu.name, not spec.on_gpu, versions_here(setup.cache, setup.nvcc))
         job = EvaluationJob(spec, digest_of(repr(spec)))
-        patience = 100 * ABSENT_S if self._jobs is not None else ABSENT_S
-        return ClusterWorkers(self.address, job, wanted, self._notice, absent_s=patience)
+        return ClusterWorkers(self.address, job, self._wanted(setup), self._notice, absent_s=self._patience_s)
+
+    def confirm_worker(self, setup: Setup, gpu: str, patient: bool = True) -> WorkerElsewhere:
+        """What confirms the study of `setup` on the worker that has this GPU ("": on any). `patient`: with
+        the baselines that take seconds to set up."""
+        from evo.cluster.remote import Remote
+        from evo.confirm.elsewhere import ConfirmationJob, WorkerElsewhere
+        from evo.confirm.worker import WorkerSpec
+
+        spec = WorkerSpec.of(setup, patient)
+        job = ConfirmationJob(spec, digest_of(repr(spec)), digest_of(repr(spec.evaluator)))
+        remote = Remote(self.address, job, self._wanted(setup), gpu, self._notice, self._patience_s)
+        return WorkerElsewhere(remote)
+
+    def makes_confirm_workers(self, store: Store, cache: Path, nvcc: Path | None) -> MakesWorker:
+        """Makes `confirm_worker`s for studies, on their first GPUs."""
+
+        def make(study: Study) -> WorkerElsewhere:
+            return self.confirm_worker(self.setup(study, cache, nvcc), store.offsets.first_gpu(study))
+
+        return make
+
+    def _wanted(self, setup: Setup) -> Wanted:
+        """What workers must be like: of this GPU, and of the versions of this machine."""
+        from evo.cluster.site import Wanted, versions_here
+
+        emulated = not is_gpu(setup.study.device)
+        return Wanted(setup.gpu.name, emulated, versions_here(setup.cache, setup.nvcc))
+
+    @property
+    def _patience_s(self) -> float:
+        from evo.cluster.workers import ABSENT_S
+
+        return 100 * ABSENT_S if self._jobs is not None else ABSENT_S
 
     def close(self) -> None:
         """Leaves the scheduler; jobs of Slurm end."""

@@ -17,6 +17,7 @@ from evo.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from evo.api.elsewhere import Elsewhere
     from evo.child import Spare
+    from evo.confirm.worker import ConfirmWorker
     from evo.evaluate.pool import Pool
     from evo.loop import Progress, SearchResult, SearchSpace, Workers
     from evo.loop.gpus import GpuWorkers
@@ -64,7 +65,7 @@ def begin(
         spaces = _search_spaces(setup, screen)
         with open_store(database, screen, create=True) as store:
             study = created(store, setup.study, spaces, warm_start)
-            return _run(replace(setup, study=study), store, spaces, pool, screen)
+            return _run(replace(setup, study=study), store, spaces, pool, screen, elsewhere)
 
 
 def go_on(
@@ -79,7 +80,7 @@ def go_on(
         open_store(database, screen) as store,
         elsewhere.workers(setup) if elsewhere else pool_of(setup, spare) as pool,
     ):
-        return _run(setup, store, _search_spaces(setup, screen), pool, screen)
+        return _run(setup, store, _search_spaces(setup, screen), pool, screen, elsewhere)
 
 
 def pool_of(setup: Setup, spare: Spare | None) -> Pool:
@@ -130,13 +131,17 @@ def _search_spaces(setup: Setup, screen: Screen) -> dict[str, SearchSpace]:
 
 
 def _run(
-    setup: Setup, store: Store, spaces: dict[str, SearchSpace], pool: GpuWorkers, screen: Screen
+    setup: Setup,
+    store: Store,
+    spaces: dict[str, SearchSpace],
+    pool: GpuWorkers,
+    screen: Screen,
+    elsewhere: Elsewhere | None,
 ) -> SearchResult:
     """Searches, and shows how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
-    from evo.evaluate.pool import Pool
     from evo.loop import search as run
     from evo.report.live import study_line
 
@@ -144,16 +149,19 @@ def _run(
     screen.notice(study_line(study))
     workers = _compared(pool, study, store, screen)
 
-    def confirm_worker(left_s: float) -> WorkerProcess:
+    def confirm_worker(left_s: float) -> ConfirmWorker:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with
         patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
+        if elsewhere is not None:
+            return elsewhere.confirm_worker(setup, store.offsets.first_gpu(study), patient)
         return WorkerProcess(WorkerSpec.of(setup, patient))
 
     try:
         with screen.view() as view:
-            # an estimate is a model's word; and finalists are confirmed where their GPU is
-            if not is_gpu(study.device) or not isinstance(pool, Pool):
+            if not is_gpu(study.device):  # an estimate is a model's word
                 return run(study, store, spaces, workers, view.show)
+            if elsewhere is not None:  # that machine builds its own emulator
+                return run(study, store, spaces, workers, view.show, confirm_worker)
             with closing(EmulatorAhead(setup.cache)) as emulator:
 
                 def show(progress: Progress) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +57,8 @@ from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
     from evo.api.study import Study
+    from evo.confirm.on_gpus import MakesWorker
+    from evo.store import Store
 
 
 def search(
@@ -178,6 +182,8 @@ def confirm(
             help="On each of these GPUs, the study's own last (default: on that alone).",
         ),
     ] = None,
+    scheduler: SchedulerOption = None,
+    slurm: SlurmOption = None,
     inputs: PlaceOption = None,
     json: JsonOption = False,
     database: DatabaseOption = DATABASE,
@@ -189,13 +195,14 @@ def confirm(
     In a fresh process, with fresh inputs and seeds, in turns, with a warm and with a cold L2 cache. Intervals
     hold for all finalists at once, so that the best of them is not the luckiest. A search does this by
     itself at its end; a confirmation that was interrupted goes on where it stood. Ends with 4 if no trial
-    is correct.
+    is correct. With --scheduler or --slurm, on the worker that has the study's first GPU.
 
     \b
       evo confirm attention-1 --top 5
       evo confirm attention-1 --confirm-on all
+      evo confirm attention-1 --scheduler tcp://first:8786
     """
-    from evo.confirm.on_gpus import confirm_on_each, worker_on
+    from evo.confirm.on_gpus import confirm_on_each
     from evo.device.open import is_gpu
     from evo.report import as_json
     from evo.report.confirmed import confirmation_record, confirmation_tables
@@ -205,8 +212,11 @@ def confirm(
         if not is_gpu(found.device):
             hint = "search on a machine with a GPU"
             raise UsageError(f"study {study} ran on the emulator: its times are estimates", hint)
-        workers = worker_on(open_cache(cache).root, nvcc_or_environment(nvcc))
-        results = confirm_on_each(found, store, workers, confirm_on, top, lambda s: notice(s.text))
+        place = _place(scheduler, slurm)
+        if place is not None and confirm_on is not None:
+            raise UsageError("--confirm-on is for the GPUs of this machine", "leave out one of them")
+        with _confirm_workers(store, place, open_cache(cache).root, nvcc_or_environment(nvcc)) as workers:
+            results = confirm_on_each(found, store, workers, confirm_on, top, lambda s: notice(s.text))
     if not any(result.green for result in results.values()):
         hint = f"give it more time: evo resume {study} --budget +10m"
         raise NothingFound(f"study {study} has no timed trial that is correct", hint)
@@ -219,6 +229,21 @@ def confirm(
             notice(f"on {device} {result.gpu}:".replace(" :", ":"))
         put(confirmation_tables(result), "text")
     return 0
+
+
+@contextmanager
+def _confirm_workers(
+    store: Store, place: str | None, cache: Path, nvcc: Path | None
+) -> Iterator[MakesWorker]:
+    """Makes confirm workers: processes of this machine, or of workers at a place."""
+    from evo.api.elsewhere import Elsewhere
+    from evo.confirm.on_gpus import worker_on
+
+    if place is None:
+        yield worker_on(cache, nvcc)
+        return
+    with closing(Elsewhere(place, notice)) as there:
+        yield there.makes_confirm_workers(store, cache, nvcc)
 
 
 def space(

@@ -143,9 +143,9 @@ class ClusterWorkers:
     def close(self) -> None:
         self._epoch += 1
         for one in self._under_way.values():
-            _cancel(one.future)
+            cancel(one.future)
         self._under_way.clear()
-        _close(self._client)
+        close(self._client)
 
     # ---- one candidate
 
@@ -273,7 +273,7 @@ class ClusterWorkers:
         for one in list(self._under_way.values()):
             there = self._sites.keys()
             if not one.addresses & there or (one.compilers and not one.compilers & there):  # all are gone
-                _cancel(one.future)
+                cancel(one.future)
                 one.failures += one.future is not None
                 self._submit(one)
 
@@ -331,7 +331,7 @@ class ClusterWorkers:
         self._notice(
             f"the scheduler {self._address} does not answer; looking for it up to {self._absent_s:.0f} s"
         )
-        _close(self._client)
+        close(self._client)
         self._epoch += 1
         self._client = connected(self._address, self._absent_s)
         self._sites = {}
@@ -354,14 +354,14 @@ def connected(address: str, absent_s: float) -> Client:
             time.sleep(1.0)
 
 
-def _close(client: Client) -> None:
+def close(client: Client) -> None:
     try:
         client.close(timeout=2)
     except Exception as error:  # noqa: BLE001 - it is gone already
         logging.getLogger(__name__).debug("not closed: %s", error)
 
 
-def _cancel(future: Future | None) -> None:
+def cancel(future: Future | None) -> None:
     try:
         if future is not None:
             future.cancel()

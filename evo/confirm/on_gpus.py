@@ -39,7 +39,8 @@ def confirm_on_each(
     trials of `study`, by device. The study's own GPU is the last if it is one of them: the leaderboard shows
     what was said last. UsageError where a GPU is of another model, or another process has the study."""
     devices = choose_gpus(asked, study.device) or (study.device,)
-    require_one_model(devices)
+    if asked is not None:
+        require_one_model(devices)
     found: dict[str, Confirmation] = {}
     store.claim(study, study.lookahead)  # no other process searches or confirms it meanwhile
     try:
