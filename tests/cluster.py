@@ -6,6 +6,7 @@ Run as a program (ADDRESS NAME KIND VERSION), it is such a worker. KIND: "evalua
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -80,9 +81,13 @@ class LandscapeConfirmation:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """One that nobody listens at, and that no connection of this machine is given meanwhile: those are taken
+    from 32768 on."""
+    while True:
+        with socket.socket() as found, suppress(OSError):
+            port = random.SystemRandom().randrange(10_000, 32_000)
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

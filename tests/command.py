@@ -75,7 +75,7 @@ def evo_running(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 def group_is_empty(group: int) -> bool:
     """Whether every process of a search is gone, or goes within a moment."""
-    for _ in range(50):
+    for _ in range(300):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
@@ -90,7 +90,7 @@ def trials(folder: Path, database: str = "runs/evo.db") -> list[tuple[int, str]]
 
 
 def wait_for_trials(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(sqlite3.Error):
             if len(trials(folder)) >= count:

@@ -131,7 +131,7 @@ class WildSpec:
 class WildWorker(SimulatedWorker):
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         if protocol == "hang":
-            time.sleep(60)
+            time.sleep(600)
         if protocol == "die":
             print("last words", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -47,18 +47,18 @@ def initdb_as_user() -> tuple[str, list[str]]:
 
 
 def run(root: Path, *command: str) -> None:
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def pg_ctl(root: Path) -> list[str]:
     initdb, as_user = initdb_as_user()
-    return [*as_user, str(Path(initdb).parent / "pg_ctl"), "-D", f"{root}/db", "-s", "-w"]
+    return [*as_user, str(Path(initdb).parent / "pg_ctl"), "-D", f"{root}/db", "-s", "-w", "-t", "250"]
 
 
 def start(root: Path) -> None:
     """Starts the server of that folder."""
-    how = f"-k {root} -c listen_addresses='' -c fsync=off"
+    how = f"-k {root} -c listen_addresses='' -c fsync=off -c dynamic_shared_memory_type=mmap"
     run(root, *pg_ctl(root), "-o", how, "-l", f"{root}/log", "start")
 
 

@@ -246,7 +246,7 @@ for turn in range(60):
 """
     running = [subprocess.Popen([sys.executable, "-c", program, str(seed)], stderr=-1) for seed in range(3)]
     for process in running:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err.decode()
     shelf = tmp_path / "cache" / KEY[:2]
     assert sorted(path.name for path in shelf.iterdir()) == [f"{KEY}.folder"]
@@ -265,7 +265,7 @@ def build(folder):
 assert (Cache(Path({str(tmp_path / "cache")!r})).build_once({KEY!r}, build) / "one").read_text() == "1"
 """
     running = [subprocess.Popen([sys.executable, "-c", program], stdout=-1) for _ in range(3)]
-    told = [process.communicate(timeout=120)[0] for process in running]
+    told = [process.communicate(timeout=300)[0] for process in running]
     assert sorted(told) == [b"", b"", b"built\n"]
     assert {process.returncode for process in running} == {0}
 

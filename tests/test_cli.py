@@ -140,7 +140,7 @@ def test_a_broken_pipe_is_no_error(database: Path) -> None:
         cwd=database.parent.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[", "")
@@ -154,7 +154,7 @@ def test_commands_that_look_never_import_torch(database: Path, words: Sequence[s
         cwd=database.parent.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stderr == "False\n"
@@ -173,7 +173,7 @@ def test_a_shell_completes_the_names_of_studies(database: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.stdout.split() == ["mission-1", "laptop-1"]
@@ -196,7 +196,7 @@ def test_no_colour_where_none_is_wanted(database: Path, words: Sequence[str], en
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
         stdin=subprocess.DEVNULL,
     )

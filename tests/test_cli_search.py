@@ -89,12 +89,10 @@ def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, four_po
 
 
 def test_a_budget_is_kept_to(tmp_path: Path) -> None:
-    begin = time.monotonic()
-    done = run_evo(tmp_path, "search", "--budget", "4s", *SMALL)
+    done = run_evo(tmp_path, "search", "--budget", "8s", "--workers", "1", *SMALL)
     spent = float(re.search(r"correct, in (\d+) s$", done.stderr, re.MULTILINE)[1])  # type: ignore[index]
     assert done.returncode == 0, done.stderr
-    assert 4 <= spent <= 4 + GRACE_S + 10  # what is under way gets a moment, a busy machine another
-    assert time.monotonic() - begin < 200  # building the emulator may come before the search
+    assert 8 <= spent <= 8 + GRACE_S + 20  # what is under way gets a moment, a busy machine another
 
 
 def test_plain_lines_on_stderr_and_the_leaderboard_on_stdout(
@@ -123,7 +121,7 @@ def test_the_live_view_on_a_terminal(tmp_path: Path, four_points: Path) -> None:
     command = " ".join(f"'{word}'" for word in [*EVO, *words])
     done = subprocess.run(
         ["script", "-qec", f"stty cols 100; {command}", "/dev/null"], cwd=tmp_path,
-        env={**os.environ, "TERM": "xterm-256color"}, capture_output=True, text=True, timeout=240, check=True,
+        env={**os.environ, "TERM": "xterm-256color"}, capture_output=True, text=True, timeout=300, check=True,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     shown = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", done.stdout)
@@ -141,7 +139,7 @@ def test_ctrl_c_once_finishes_and_says_how_to_go_on(tmp_path: Path, row_warp: Pa
     with evo_running(tmp_path, "search", "--budget", "10m", *words) as process:
         wait_for_trials(tmp_path, 3, process)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 130, err
         assert "go on with: evo resume attention-1" in err
         assert "Traceback" not in err
@@ -165,7 +163,7 @@ def test_ctrl_c_twice_stops_at_once_and_loses_nothing(tmp_path: Path, row_warp: 
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == 130, err
         assert "Traceback" not in err
         assert "evo resume attention-1" in err

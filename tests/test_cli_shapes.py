@@ -11,7 +11,7 @@ from command import ROOT, Evo
 pytestmark = pytest.mark.nvcc
 
 TOYS = ["--templates", str(ROOT / "tests" / "toys")]
-HOW = ["--device", "emulator", "--workers", "1", "--budget", "90s"]
+HOW = ["--device", "emulator", "--workers", "1", "--budget", "10m"]
 
 
 def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp_path: Path) -> None:

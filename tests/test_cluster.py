@@ -47,7 +47,7 @@ SMALL_SIZE = 2 * 2 * 3 * 2 * 2 * 2
 
 
 def searched(
-    folder: Path, made: Cluster, seconds: float, events: Events, silent_s: float = 6.0, small: bool = False
+    folder: Path, made: Cluster, seconds: float, events: Events, silent_s: float = 100.0, small: bool = False
 ) -> list[str]:
     """Searches the whole landscape; at each number of trials an event happens, in a thread of its own. What
     was said."""
@@ -63,9 +63,9 @@ def searched(
             threads[-1].start()
 
     with Store(folder / "evo.db") as store:
-        study = store.create(new_study(workers=4, strategy="random", budget_s=300))
+        study = store.create(new_study(workers=4, strategy="random", budget_s=600))
         workers = ClusterWorkers(made.address, LandscapeJob(seconds), replace(WANTED, driver=[]), said.append,
-                                 absent_s=60.0, silent_s=silent_s)  # fmt: skip
+                                 absent_s=200.0, silent_s=silent_s)  # fmt: skip
         numbers: list[int] = []
 
         def count(progress: Progress) -> None:
@@ -76,7 +76,7 @@ def searched(
         result = search(study, store, search_spaces([template], LIMITS, PROBLEM), workers, count)
         rows = store.rows(study)
     for thread in threads:
-        thread.join(60)
+        thread.join(200)
     assert not waiting, "everything happened"
     assert result.stopped == "exhausted"
     assert [row.number for row in rows] == list(range(size)), "no trial is lost"
@@ -242,7 +242,8 @@ def test_a_worker_hangs_and_another_one_comes(tmp_path: Path) -> None:
     with cluster(tmp_path) as made:
         for name, kind in (("one", "evaluates"), ("two", "evaluates"), ("compiles", "compiles")):
             made.start(name, kind)
-        said = searched(tmp_path, made, 0.05, {60: lambda c: c.stop("two"), 80: lambda c: c.start("three")})
+        said = searched(tmp_path, made, 0.05, {60: lambda c: c.stop("two"), 80: lambda c: c.start("three")},
+                        silent_s=15.0)  # fmt: skip
     assert said == ["worker two hangs: what it had is given to others"]
 
 

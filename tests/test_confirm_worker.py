@@ -139,7 +139,7 @@ def test_a_problem_too_large_for_the_emulator_is_loaded_with_a_word_about_it(wor
 def test_an_emulator_ahead_is_one_process_that_ends_with_it() -> None:
     before = set(psutil.Process().children())
     ahead = EmulatorAhead(default_folder())
-    assert set(psutil.Process().children()) == before
+    assert set(psutil.Process().children()) <= before
     ahead.build()
     ahead.build()
     (child,) = set(psutil.Process().children()) - before
@@ -157,7 +157,7 @@ def ask(worker: WorkerProcess, protocol: str, name: str = "s/1") -> Round:
 @pytest.fixture
 def wild() -> tuple[WorkerProcess, Candidate]:
     candidate = replace(finalist(), point={"rows": 64, "columns": 64, "stages": 2, "wide": True})
-    return WorkerProcess(WildSpec(), answer_s=20), candidate
+    return WorkerProcess(WildSpec(), answer_s=120), candidate
 
 
 def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
@@ -176,7 +176,7 @@ def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidat
         assert "last words" in crashed.value.detail
         assert not worker.loaded
         worker.gate("s/1", candidate, 1, False)
-        worker._answer_s = 0.5
+        worker._answer_s = 2.0
         with pytest.raises(Hung):
             ask(worker, "hang")
         assert not worker.loaded

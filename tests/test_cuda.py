@@ -314,7 +314,7 @@ import os
 os._exit(0)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.split("\n")[:2]

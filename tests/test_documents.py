@@ -133,7 +133,7 @@ def rms_norm(tmp_path: Path) -> Path:
 
 def run(folder: Path, *words: str) -> str:
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 from collections.abc import Mapping
@@ -187,19 +186,24 @@ def test_an_evaluator_is_killed_then_the_search_ends_then_a_gpu_is_gone(
     tmp_path: Path, spaces: dict[str, SearchSpace]
 ) -> None:
     """With real processes. It is the first GPU that is gone: what it had measured stands for it."""
+    others, seen, sent = set(psutil.Process().children()), set[str](), list[int]()
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=2, strategy="random"))
         pool = Pool(LandscapeSpec(), 2, groups=GPUS)
 
         def disturb(progress: Progress) -> None:
-            if progress.latest and progress.trials == 20:
-                os.kill(psutil.Process().children()[0].pid, signal.SIGKILL)
-            if progress.latest and progress.trials == 60:
-                os.kill(os.getpid(), signal.SIGINT)
+            if progress.latest is None:
+                return
+            seen.add(store.trial(f"land-1/{progress.latest.number}").gpu)
+            if progress.trials == 20:
+                (set(psutil.Process().children()) - others).pop().kill()
+            if progress.trials >= 60 and seen >= GPUS.keys() and not sent:
+                sent.append(progress.trials)
+                signal.raise_signal(signal.SIGINT)
 
         search(study, store, spaces, ComparedWorkers(pool, study, store), disturb)
         before = store.rows(study)
-        assert 60 <= len(before) < 80
+        assert sent[0] <= len(before) < sent[0] + 20
         again = store.study("land-1")
         pool = Pool(LandscapeSpec(), 2, groups={"GPU-b": GPUS["GPU-b"]})
         result = search(again, store, spaces, ComparedWorkers(pool, again, store))
@@ -209,7 +213,7 @@ def test_an_evaluator_is_killed_then_the_search_ends_then_a_gpu_is_gone(
     assert [row.number for row in after] == list(range(SIZE))
     assert sum(row.outcome is Outcome.CRASHED for row in after) <= 1
     timed = [trial for trial in trials if trial.timing]
-    assert {trial.gpu for trial in timed[: len(before) // 2]} == {"GPU-a", "GPU-b"}
+    assert {trial.gpu for trial in trials[: len(before)] if trial.timing} == {"GPU-a", "GPU-b"}
     assert {trial.gpu for trial in trials[len(before) :] if trial.same_as is None} == {"GPU-b"}
     assert [trial.score_us for trial in timed] == pytest.approx(list(map(true_us, timed)), rel=2e-3)
     assert result.best[0].median_us == pytest.approx(BEST_US, rel=2e-3)

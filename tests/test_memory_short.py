@@ -70,5 +70,5 @@ def test_it_comes_out_of_the_process_as_it_is() -> None:
         Child(Evaluating, Greedy("numpy")) as child,
         pytest.raises(MachineError, match="not enough memory") as caught,
     ):
-        child.ask("evaluate", timed(0).candidate, 0, deadline=60)
+        child.ask("evaluate", timed(0).candidate, 0, deadline=300)
     assert caught.value.exit_code == 3

@@ -86,7 +86,7 @@ def test_recorded_tensors_are_packed_and_need_not_be_in_the_file(tmp_path: Path)
 @pytest.mark.nvcc
 def test_a_kernel_that_is_called_packs_what_it_is_not_given(tmp_path: Path) -> None:
     study = evo.search(
-        TOYS[0] / "nibbles", shape={"rows": 40, "columns": 8}, budget=100, device="emulator", workers=1,
+        TOYS[0] / "nibbles", shape={"rows": 40, "columns": 8}, budget=600, device="emulator", workers=1,
         database=tmp_path / "evo.db", progress=False,
     )  # fmt: skip
     assert study.best is not None

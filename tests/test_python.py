@@ -77,7 +77,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> evo.Study:
     """A search of a toy by its folder, until nothing is left."""
     database = tmp_path_factory.mktemp("runs") / "evo.db"
     return evo.search(
-        TOYS / "saxpy", shape={"N": 1000}, budget=100, device="emulator", workers=1, database=database,
+        TOYS / "saxpy", shape={"N": 1000}, budget=600, device="emulator", workers=1, database=database,
         progress=False, study="mine",
     )  # fmt: skip
 

@@ -38,31 +38,42 @@ def own_server() -> Iterator[str]:
         yield url
 
 
-def write(url: str, name: str, count: int, half: threading.Barrier) -> list[str]:
-    """Writes a study; what its store said meanwhile. In the middle it waits for the others."""
-    said: list[str] = []
+def write(
+    url: str, name: str, count: int, half: threading.Barrier, down: threading.Event, said: list[str]
+) -> None:
+    """Writes a study, and notes what its store says. In the middle it waits for others, and for `down`."""
     with Store(url, notice=said.append) as store:
         mine = store.create_numbered(study(name))
         for number in range(count):
             if number == count // 2:
                 half.wait(300)
+                assert down.wait(300)
             store.add(mine, number, timed(number), spent_s=float(number))
         store.release(mine, "finished", 1.0)
-    return said
 
 
 def test_fifty_writers_lose_nothing_when_the_server_is_restarted(own_server: str) -> None:
+    """Half of them write while it is stopped, the others find it so."""
     url, count = empty_database(own_server), 6
-    half = threading.Barrier(WRITERS + 1)
+    half, down, at_once = threading.Barrier(WRITERS + 1), threading.Event(), threading.Event()
+    at_once.set()
+    said: list[list[str]] = [[] for _ in range(WRITERS)]
     Store(url).close()
     with ThreadPoolExecutor(WRITERS) as threads:
-        writers = [threads.submit(write, url, "attention", count, half) for _ in range(WRITERS)]
+        writers = [
+            threads.submit(write, url, "attention", count, half, down if at % 2 else at_once, said[at])
+            for at in range(WRITERS)
+        ]
         half.wait(300)
         stop(folder_of(own_server), "immediate")
-        time.sleep(0.5)
+        down.set()
+        end = time.monotonic() + 60
+        while sum(map(bool, said)) < WRITERS // 2 and time.monotonic() < end:
+            time.sleep(0.05)
         start(folder_of(own_server))
-        said = [writer.result() for writer in writers]
-    assert sum(map(bool, said)) > WRITERS // 2, "the restart was felt"
+        for writer in writers:
+            writer.result()
+    assert all(map(bool, said[1::2])), "the restart was felt"
     assert all("does not answer; waiting" in text for texts in said for text in texts)
     with Store(url) as store:
         found = store.studies()

@@ -26,7 +26,7 @@ def test_a_study_is_searched_by_one_process_at_a_time(store: Store, url: str) ->
     script = (
         "import sys, time; from evo.store import Store\n"
         "store = Store(sys.argv[1]); store.claim(store.study('mission-1'), 4)\n"
-        "print('claimed', flush=True); time.sleep(60)"
+        "print('claimed', flush=True); time.sleep(600)"
     )
     other = subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None

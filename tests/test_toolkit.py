@@ -23,7 +23,7 @@ def test_an_nvrtc_that_worked_once_is_not_tried_again(tmp_path: Path) -> None:
     (seen,) = tmp_path.glob("??/*")
     with find_compiler(None, cache) as again:
         assert again.version == first.version
-        assert set(psutil.Process().children()) == before, "no process has started"
+        assert set(psutil.Process().children()) <= before, "no process has started"
         assert again.compile(SOURCE, "k", "sm_89").compiler == first.version
     cache.write(seen.stem, b"nonsense")
     with find_compiler(None, cache) as third:

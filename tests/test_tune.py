@@ -224,7 +224,7 @@ def test_the_kernel_of_the_page_on_python_is_tuned(
     assert "add: 3 points, 3 feasible" in capsys.readouterr().err
     again = {name: told[name] for name in ("a", "b")}
     same = public.tune(
-        told["SOURCE"], tune_params={"block_size_x": [64, 128, 256]}, inputs=again, budget="30s",
+        told["SOURCE"], tune_params={"block_size_x": [64, 128, 256]}, inputs=again, budget="5m",
         reference=eval("lambda a, b: a + b"), grid="ceil(n / block_size_x)", study=study.name, progress=False,
     )  # fmt: skip
     assert len(same.trials()) == 3
@@ -253,7 +253,7 @@ def test_a_wrong_kernel_and_a_task_of_a_script(tmp_path: Path) -> None:
         'TEMPLATE = template({"block_size_x": [64]}, grid="ceil(n / block_size_x)")\n'
     )
     found = public.search(
-        doubled(), budget="1m", templates=tmp_path, device="emulator", workers=1, database=tmp_path / "evo.db"
+        doubled(), budget="5m", templates=tmp_path, device="emulator", workers=1, database=tmp_path / "evo.db"
     )
     assert found.best
     assert torch.equal(found.best.kernel(X), 2 * X)
