@@ -41,6 +41,11 @@ gc.set_threshold(100_000)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no search for garbage looks at it again."""
+    gc.freeze()
+
+
 @pytest.fixture
 def evo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Evo:
     """Runs a command in an empty folder, in this process."""
@@ -146,6 +151,14 @@ def browser() -> Iterator[Any]:
     ):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    problems = pytest.importorskip("selenium.common.exceptions")
+    for attempt in range(3):  # on a busy machine it may start more slowly than its driver waits for it
+        try:
+            made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+        except problems.WebDriverException:
+            if attempt == 2:
+                raise
+        else:
+            break
     yield made
     made.quit()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import psutil
 
 from evo.errors import CandidateError, Crashed, MachineError, Red, Uncompilable
-from evo.evaluate import failed
+from evo.evaluate import evaluating, failed
 from evo.evaluate.pool import Pool
 from evo.trial import Candidate, LaunchConfig, Outcome, Problem, Trial
 
@@ -95,6 +95,8 @@ class ObedientSpec:
     compile_s: float | None = None
     build_s: float = 0.0
     broken: str = ""
+    small: bool = False
+    """Replaced at 512 MB above what it starts with, however little that is."""
 
     def prepare(self) -> None: ...
 
@@ -107,6 +109,8 @@ class ObedientSpec:
 
     def build(self) -> Obedient:
         time.sleep(self.build_s)
+        if self.small:
+            evaluating.RECYCLE_BYTES = 0
         if self.broken == "dies":
             print("libfoo.so not found", flush=True)
             os._exit(3)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from evo.cache import Cache
+from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
 from evo.device.emulator import EmulatorDevice
 from evo.errors import MachineError
@@ -21,7 +20,7 @@ from evo.template import load_template
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 TASK = load_task("attention")
-CACHE = Path.home() / ".cache" / "evo"
+CACHE = default_folder()
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def test_plain_lines_on_stderr_and_the_leaderboard_on_stdout(
 ) -> None:
     """And a replay says when the template renders something else since."""
     words = altered(four_points, tmp_path, "row_warp.cu.jinja", "Slow, right, and short.", "Slow and short.")
-    done = run_evo(tmp_path, "search", "--budget", "5m", *SMALL, *words)
+    done = run_evo(tmp_path, "search", "--budget", "5m", "--workers", "1", *SMALL, *words)
     assert done.returncode == 0
     assert "row_warp: 4 points, 4 feasible" in done.stderr
     assert re.search(r"^\d+ s of 5 min 00 s  \d+ trials \(\d+/min\)", done.stderr, re.MULTILINE)
@@ -117,7 +117,8 @@ def test_plain_lines_on_stderr_and_the_leaderboard_on_stdout(
 
 
 def test_the_live_view_on_a_terminal(tmp_path: Path, four_points: Path) -> None:
-    words = ["search", "--budget", "5m", *SMALL, *template_words(four_points), "--rate", "0.51"]
+    words = ["search", "--budget", "5m", "--workers", "1", "--rate", "0.51"]
+    words += [*SMALL, *template_words(four_points)]
     command = " ".join(f"'{word}'" for word in [*EVO, *words])
     done = subprocess.run(
         ["script", "-qec", f"stty cols 100; {command}", "/dev/null"], cwd=tmp_path,

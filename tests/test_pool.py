@@ -235,8 +235,8 @@ def test_an_evaluator_that_hangs_over_work_of_its_own_is_replaced() -> None:
 
 
 def test_a_leaking_worker_is_replaced() -> None:
-    with Pool(ObedientSpec(), workers=1) as pool:
-        finished = dict(run(pool, ["green", "leak 1900", "green"]))
+    with Pool(ObedientSpec(small=True), workers=1) as pool:
+        finished = dict(run(pool, ["leak 100", "leak 600", "green"]))
     assert all(trial.outcome == Outcome.GREEN for trial in finished.values())
     assert finished[0].counters["pid"] == finished[1].counters["pid"] != finished[2].counters["pid"]
 

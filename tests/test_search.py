@@ -150,7 +150,7 @@ def test_a_trial_is_stored_before_the_strategy_learns_of_it(
 def test_the_same_program_is_not_run_twice(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
     workers = LandscapeWorkers()
     with Store(tmp_path / "evo.db") as store:
-        result = search(store.create(new_study()), store, spaces, workers)
+        result = search(store.create(new_study(strategy="random")), store, spaces, workers)
         rows = store.rows(result.study)
         twins = [row for row in rows if row.same_as is not None]
         # `ghost` doubles the space, but the source does not know it; a few pairs are under way at once

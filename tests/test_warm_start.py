@@ -17,7 +17,7 @@ from evo.loop.stopping import (
     STOPPING_TRIALS,
     EarlyStopping,
 )
-from evo.loop.warm_start import earlier_trials, warm_start_sources
+from evo.loop.warm_start import LEAST_CORRECT, earlier_trials, warm_start_sources
 from evo.store import Store
 from evo.strategy.warm_points import WarmStartPoints
 from evo.study import Study
@@ -73,7 +73,8 @@ def test_auto_prefers_measured_times_and_near_sizes(tmp_path: Path) -> None:
             problem = replace(PROBLEM, sizes={**PROBLEM.sizes, "L": length})
             device = "emulator" if name == "guessed" else "cuda:0"
             study = store.create(replace(new_study(name), problem=problem, device=device))
-            search(replace(study, strategy="random"), store, spaces_of(tmp_path), LandscapeWorkers())
+            study = replace(study, strategy="random")
+            search(study, store, spaces_of(tmp_path), LandscapeWorkers(), enough(2 * LEAST_CORRECT))
         found = warm_start_sources(store, replace(new_study("later"), device="cuda:0"), ())
         assert list(found) == ["near", "far", "guessed"]
 

@@ -27,7 +27,7 @@ from evo.trial import LaunchConfig
 from ptx.catalogue import programs
 from ptx.running import aligned
 
-SILENT_S = 20.0
+SILENT_S = 60.0
 BUDGET = 20_000
 WORDS = (".reg", ".param", ".shared", ".v4", ".f32", ".b64", ".entry", ".loc 1 2 3", "@%p0", "bra", "{", "}", ";", ",",
          "[", "]", "//", "/*", "*/", '"', "0x", "0f7F800000", "0d", "-1", "%tid.x", "%r999999999", "<4294967295>",
@@ -126,16 +126,16 @@ def _work(library: str, first: int, step: int, at: Synchronized[int]) -> None:
 
 
 def fuzz(
-    seconds: float, library: str = "", keep: Path | None = None, first: int = 0
+    seconds: float, library: str = "", keep: Path | None = None, first: int = 0, least: int = 0
 ) -> tuple[int, list[str]]:
-    """Fuzz for a time, the start of processes not counted; how many mutants were tried and what went wrong,
-    a line each."""
+    """Fuzz for a time, the start of processes not counted, and until the `least` number of mutants was tried;
+    how many there were and what went wrong, a line each."""
     context = multiprocessing.get_context("spawn")
     at: Synchronized[int] = context.Value("q", first, lock=False)
     spent = 0.0
     wrong: list[str] = []
     number = first
-    while spent < seconds:
+    while spent < seconds or number - first < least:
         child = context.Process(target=_work, args=(library, number, 1, at), daemon=True)
         at.value = number - 1
         child.start()
@@ -143,7 +143,7 @@ def fuzz(
             child.join(0.05)
         begin = time.monotonic()
         last, moved = at.value, begin
-        while child.is_alive() and spent + time.monotonic() - begin < seconds:
+        while child.is_alive() and (spent + time.monotonic() - begin < seconds or at.value - first < least):
             child.join(0.2)
             if at.value != last:
                 last, moved = at.value, time.monotonic()
