@@ -15,7 +15,9 @@ from evo.version import __version__
 if TYPE_CHECKING:
     from evo.api.kernels import kernel
     from evo.api.search import search
+    from evo.api.shapes import search_shapes
     from evo.api.study import Study, load_study
+    from evo.api.study_set import StudySet, load_studies
     from evo.api.trial import Trial
     from evo.api.tune import tune
     from evo.calls.capture import capture
@@ -31,25 +33,31 @@ __all__ = [
     "Problem",
     "Relation",
     "Study",
+    "StudySet",
     "Task",
     "Tolerance",
     "Trial",
     "__version__",
     "capture",
     "kernel",
+    "load_studies",
     "load_study",
     "search",
+    "search_shapes",
     "tune",
 ]
 
 _FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
     "Problem": "evo.trial",
     "Study": "evo.api.study",
+    "StudySet": "evo.api.study_set",
     "Trial": "evo.api.trial",
     "capture": "evo.calls.capture",
     "kernel": "evo.api.kernels",
     "load_study": "evo.api.study",
+    "load_studies": "evo.api.study_set",
     "search": "evo.api.search",
+    "search_shapes": "evo.api.shapes",
     "tune": "evo.api.tune",
 }
 

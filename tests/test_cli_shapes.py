@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from command import ROOT, Evo
+
+import evo as evo_package
 
 pytestmark = pytest.mark.nvcc
 
@@ -33,10 +37,35 @@ def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp
     assert "first round" not in again.err
     assert len(json.loads(again.out)["kernels"]) <= 3, "what was found follows from the database"
 
+    found = evo_package.load_studies("row_sum-shapes-1", portfolio=1, database=tmp_path / "runs/evo.db")
+    assert [dict(row) for row in rows_of(found.problems())] == problems
+    assert [row["problems"] for row in rows_of(found.kernels())] == [3]
+    assert [one.name for one in found.studies] == [row["study"] for row in problems]
+    row_sum = evo_package.kernel(found, device="emulator")
+    x = torch.arange(33.0 * 96).view(33, 96)
+    assert torch.equal(row_sum(x), x.sum(-1))
+    told = row_sum.explain(x)
+    assert told.decision.kernel.startswith("row_sum-shapes-1-1/")
+    assert "its portfolio's kernel takes 1." in told.decision.why
+    elsewhere = str(row_sum.explain(torch.zeros(40, 96)))
+    assert elsewhere.startswith("row_sum N=40 fp32 on L4: row_sum-shapes-1-1/"), elsewhere
+    assert "one chosen without it takes" in elsewhere
+
+    told_by = ["champion", "--study", "row_sum-shapes-1", "--shape", "40", "--gpu", "L4", "--explain"]
+    listed = json.loads(evo(*told_by, "--json").out)
+    assert [row["serves"] for row in listed] == [True] * 3
+    assert listed[0]["regret"] >= 1
+    assert listed[0]["left_out_regret"] >= 1
+
     name = ["--study", "row_sum-shapes-1"]
     other = evo("search", "row_sum", *TOYS, *HOW, "--shapes", "7", "--shapes", "8", *name)
     assert other.code == 2
     assert "study row_sum-shapes-1-1 searches row_sum N=33" in other.err
+
+
+def rows_of(found: Any) -> list[dict[str, Any]]:
+    """A DataFrame, or a list of dicts."""
+    return found.to_dict("records") if hasattr(found, "to_dict") else found  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def test_studies_that_share_code_are_a_portfolio(evo: Evo, tmp_path: Path) -> No
         return Trial(candidate, Outcome.TIMED, machine_code=code, compiler="none 1", timing=time)
 
     lengths = {"short": ("1,8,256,64", {1: 3.0, 2: 3.3}), "long": ("1,8,2048,64", {2: 20.0, 4: 24.0})}
+    lengths |= {"many-1": lengths["short"], "many-2": lengths["long"]}  # a set of studies
     with Store(str(tmp_path / "evo.db"), create=True) as store:
         for name, (shape, times) in lengths.items():
             problem = TASK.problem(shape)
@@ -139,6 +140,15 @@ def test_studies_that_share_code_are_a_portfolio(evo: Evo, tmp_path: Path) -> No
     first, second = one.err.splitlines()
     assert "short/2, regret 1.100" in first or "long/1, regret 1.100" in first
     assert "regret 1.000" in second
+    copied = evo("export", "many", "--to", "set", "--most", "1", *words)
+    assert copied.code == 0, copied.err
+    lines = [line.split(": ")[1] for line in copied.err.splitlines()]
+    alone = "1.100 when it was chosen without this problem"
+    assert lines[0] == f"many-1/2, regret 1.100, {alone}"
+    assert lines[1].startswith("many-1/2, regret 1.000"), "one kernel's code serves both"
+    assert "| 20.00 |" in (tmp_path / "set" / "README.md").read_text()
+    each = evo("export", "many", "--to", "each", *words)
+    assert [line.split(": ")[1].split(",")[0] for line in each.err.splitlines()] == ["many-1/1", "many-2/1"]
 
 
 def test_a_champion_that_does_not_compile_is_named(evo: Evo, tmp_path: Path) -> None:

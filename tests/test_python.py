@@ -18,7 +18,6 @@ import torch
 from command import ROOT
 
 import evo
-from evo.api.shapes import search_shapes
 from evo.cli import search as commands
 from evo.errors import EvoError, NothingFound, UnknownName, UsageError
 from evo.evaluate import EvaluatorSpec
@@ -55,12 +54,13 @@ def test_the_parameters_are_the_options() -> None:
     def names(function: object) -> set[str]:
         return set(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
-    several = {"shapes", "portfolio"}  # problems, which are no study
+    several = {"shapes", "portfolio"}  # problems, which are several studies
     assert names(evo.search) - {"progress", "spare"} == names(commands.search) - several - {
         *("context", "json"),
         "slurm",  # `scheduler` takes the file, too
     }
-    assert several <= names(search_shapes)
+    alone = {"shape", "inputs", "scheduler", "spare"}
+    assert names(evo.search_shapes) == (names(evo.search) | several) - alone
     resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
     assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study", "slurm"}
 

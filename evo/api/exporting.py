@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from evo.api.study_set import MOST, StudySet, load_studies, records_of
 from evo.api.values import DATABASE, Paths, task_folders
 from evo.cache import Cache, default_folder
 from evo.compile import build_table_library, find_compiler
 from evo.confirm.champions import Champion, champion_of, champions, kernels_folders
+from evo.confirm.choice import SET, launch_by, template_of
 from evo.confirm.portfolio import Portfolio, Row, Times, choose, leave_one_out, rows_of
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.export import bundle_of, write
+from evo.gpu import Limits, target
 from evo.store import Store
 from evo.study import Study, recorded_gpu
 from evo.task import list_tasks, load_task
@@ -50,7 +53,8 @@ def export(
     nvcc: str | os.PathLike[str] | None = None,
 ) -> Exported:
     """Writes the kernels of `sources`, all of one task, into the folder `to`: names of tasks (their
-    champions), folders of champions, names of champions, studies (their best trial) and trials.
+    champions), folders of champions, names of champions, studies (their best trial) and trials; or one set of
+    studies, whose portfolio is written.
 
     `most`: at most so many, chosen for the least regret. What the studies timed says how fast a kernel is
     on a problem, and `times`, a JSON file `{"KERNEL": {"PROBLEM": µs}}` by names of champions and trials
@@ -59,19 +63,21 @@ def export(
     UsageError, UnknownName, NothingFound: what is wrong with a source; MachineError without a compiler."""
     folders = task_folders(templates)
     found = _Found(folders, kernels, os.fspath(database))
-    for source in sources:
-        found.add(source)
-    if most is not None:
-        found.shared(sources)
-    tasks = sorted({one.problem.task for one in found.champions})
-    if len(tasks) != 1:
-        hint = "export them into a folder each" if tasks else "search, confirm, and `evo promote` the best"
-        raise UsageError(f"there are kernels of {len(tasks)} tasks: {', '.join(tasks)}", hint)
-    chosen, rows, left_out = _chosen(found, most, Path(times) if times else None)
+    several = _set_named(sources, os.fspath(database), most)
+    if several is not None:
+        chosen, rows, left_out = _of_set(several)
+        folders = several.studies[0]._record().template_folders
+    else:
+        for source in sources:
+            found.add(source)
+        if most is not None:
+            found.shared(sources)
+        _task_of(found.champions)
+        chosen, rows, left_out = _chosen(found, most, Path(times) if times else None)
     root = Path(cache) if cache else default_folder()
     compiler = find_compiler(Path(nvcc) if nvcc else None, Cache(root), parts=("cubin",))
     with compiler:
-        bundle = bundle_of(load_task(tasks[0], folders), chosen, rows, compiler, folders)
+        bundle = bundle_of(load_task(_task_of(chosen), folders), chosen, rows, compiler, folders)
     write(bundle, Path(to), form, _library(root))
     return Exported(Path(to), tuple(rows), left_out)
 
@@ -82,6 +88,47 @@ def _library(cache: Path) -> Path | None:
     except MachineError as error:
         _log.warning("without the compiled table, a call costs the host at least 15 µs more: %s", error)
         return None
+
+
+def _task_of(found: Sequence[Champion]) -> str:
+    """The one task that all are of; UsageError where there are several, or none."""
+    tasks = sorted({one.problem.task for one in found})
+    if len(tasks) != 1:
+        hint = "export them into a folder each" if tasks else "search, confirm, and `evo promote` the best"
+        raise UsageError(f"there are kernels of {len(tasks)} tasks: {', '.join(tasks)}", hint)
+    return tasks[0]
+
+
+def _set_named(sources: Sequence[str], database: str, most: int | None) -> StudySet | None:
+    """The set of studies that the only source names; None where it names something else."""
+    name = sources[0]
+    if len(sources) > 1 or not ("://" in database or Path(database).is_file()):
+        return None
+    with Store(database) as store:
+        named = name in {study.name for study in store.studies()} or not records_of(store, name)
+    return None if named else load_studies(name, portfolio=most or MOST, database=database)
+
+
+def _of_set(several: StudySet) -> tuple[list[Champion], list[Row], dict[str, float | None]]:
+    """As `_chosen`: each of the portfolio's kernels once for all problems that its code serves."""
+    folders = several.studies[0]._record().template_folders
+    chosen: list[Champion] = []
+    rows, left_out = [], {}
+    for one in several._champions():
+        limits = Limits.of(target(one.arch))
+
+        def serves(other: Champion, one: Champion = one, limits: Limits = limits) -> bool:
+            same = all(other.record[name] == one.record[name] for name in ("template", "point", "arch"))
+            template = template_of(other, limits, folders)
+            return same and not isinstance(launch_by(template, other, one.problem, limits), str)
+
+        kernel = next(filter(serves, chosen), one)
+        if kernel is one:
+            chosen.append(one)
+        told, us = one.record[SET], one.record["trial"]["median_us"]
+        rows.append(Row(one.problem, one.gpu, kernel, us, told["regret"]))
+        left_out[one.problem.key] = told["left_out_regret"]
+    return chosen, rows, left_out
 
 
 class _Found:

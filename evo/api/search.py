@@ -105,7 +105,7 @@ def search(
     place = os.fspath(database)
     if text and (again := _gone_on(asked, place, tools, progress)):
         return again
-    return _begun(asked, place, tools, scheduler, (_several(warm_start), screen(progress)), spare)
+    return _begun(asked, place, tools, scheduler, (several(warm_start), screen(progress)), spare)
 
 
 def _begun(
@@ -143,7 +143,7 @@ def asked_for(
     return replace(
         _study_on(problem, where, budget_s),
         **chosen,
-        templates=_several(template),
+        templates=several(template),
         accept_unproven=accept_unproven,
         ranking=ranking_named(rank, task),
         folders=tuple(map(str, folders)),
@@ -231,5 +231,5 @@ def _found(
     return load_task(folder.name, folders), folders, ""
 
 
-def _several(names: str | Sequence[str] | None) -> tuple[str, ...]:
+def several(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,8 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.api.running import created, open_store, pool_of
-from evo.api.search import asked_for, chosen
-from evo.api.values import parse_budget, parse_problems, task_folders
+from evo.api.search import asked_for, chosen, several
+from evo.api.study_set import StudySet
+from evo.api.values import (
+    DATABASE,
+    Flags,
+    Paths,
+    Shape,
+    parse_budget,
+    parse_problems,
+    shape_text,
+    task_folders,
+)
+from evo.cache import default_folder
 from evo.errors import UsageError
 from evo.report.screen import Screen, screen
 from evo.study import Setup, Study
@@ -19,9 +31,7 @@ from evo.task import Task, load_task
 if TYPE_CHECKING:
     from evo.loop import SearchSpace
     from evo.loop.member import Member
-    from evo.loop.turns import Found
     from evo.store import Store
-    from evo.trial import Problem
 
 MOST_PROBLEMS = 1000
 
@@ -29,87 +39,101 @@ MOST_PROBLEMS = 1000
 def search_shapes(
     task: str,
     *,
-    shapes: Sequence[str],
-    portfolio: int,
-    study: str | None,
-    flag: Sequence[str] | None,
-    dtype: str | None,
-    templates: Sequence[Path] | None,
-    warm_start: Sequence[str] | None,
-    database: str,
-    cache: Path,
-    nvcc: Path | None,
+    shapes: Sequence[Shape],
+    budget: str | float,
+    portfolio: int = 8,
+    rate: float | None = None,
+    study: str | None = None,
+    flag: Flags | None = None,
+    dtype: str | None = None,
+    template: str | Sequence[str] | None = None,
+    templates: Paths | None = None,
+    strategy: str = "evo",
+    seed: int = 0,
+    warm_start: str | Sequence[str] | None = None,
+    until: str = "budget",
+    rank: str = "worst",
+    accept_unproven: bool = False,
+    workers: int | None = None,
+    device: str = "auto",
+    gpu: str | None = None,
+    gpus: str | None = None,
+    target: str | None = None,
+    smem_limit: str | int | None = None,
+    database: str | os.PathLike[str] = DATABASE,
+    cache: str | os.PathLike[str] | None = None,
+    nvcc: str | os.PathLike[str] | None = None,
     progress: bool = True,
-    **options: Any,
-) -> tuple[str, Found]:
-    """Searches all problems that `shapes` name, for one budget, and chooses at most `portfolio` kernels for
-    them; the name that its studies begin with, and what was found. A study of the same name and problem goes
-    on. `options`: the others of `evo search`.
+) -> StudySet:
+    """Searches all problems of `shapes` for one budget, a study each, and chooses at most `portfolio` kernels
+    that serve them all with the least loss; the set of these studies.
+
+    `task`: its name. `shapes`: from 2 to MOST_PROBLEMS problems: sizes as `shape` of `evo.search` takes them,
+    names of a task's sets, or files with such a text on each line. `study`: the name that the studies begin
+    with; those that are there go on. All other names are as in `evo.search`, and so is Ctrl-C.
 
     UsageError for what cannot be, MachineError for what this machine lacks, NothingFound where no problem has
     a correct kernel."""
-    from evo.loop.turns import Turns
-
-    folders = task_folders(templates)
-    loaded = load_task(task, folders)
-    problems = parse_problems(loaded, texts_of(shapes), dtype, flag or ())
+    loaded = load_task(task, folders := task_folders(templates))
+    problems = parse_problems(loaded, texts_of(loaded, shapes), dtype, flag or ())
     if not 1 < len(problems) <= MOST_PROBLEMS:
         raise UsageError(
             f"--shapes names {len(problems)} problems", f"from 2 to {MOST_PROBLEMS}; else --shape"
         )
-    first = _asked(loaded, problems[0], folders, **options)
+    first = asked_for(
+        loaded,
+        problems[0],
+        folders,
+        parse_budget(budget, rate),
+        where=(device, gpu, gpus, target, None),
+        chosen=chosen(strategy, seed, workers, smem_limit, rate, until),
+        template=template,
+        rank=rank,
+        accept_unproven=accept_unproven,
+    )
     if len(first.gpus) > 1:
         raise UsageError("a search for many problems runs on one GPU", "one of them: --gpus 0")
-    asked = [replace(first, problem=problem) for problem in problems]
+    tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
+    asked = [replace(first, name=study or "", problem=problem) for problem in problems]
+    return _searched(loaded, asked, os.fspath(database), tools, portfolio, several(warm_start), progress)
+
+
+def _searched(
+    task: Task,
+    asked: Sequence[Study],
+    database: str,
+    tools: tuple[Path, Path | None],
+    most: int,
+    warm_start: Sequence[str],
+    progress: bool,
+) -> StudySet:
+    """The set of the studies that are `asked` for, after their search. Their name is what all names begin
+    with, "" where that is to be found."""
+    from evo.loop.turns import Turns
+
     show = screen(progress)
     with ExitStack() as stack:
-        setup = Setup.of(_middle(loaded, asked), cache, nvcc)
+        setup = Setup.of(_middle(task, asked), *tools)
         pool = stack.enter_context(pool_of(setup, None))
         store = stack.enter_context(open_store(database, show, create=True))
-        name = study or _unused(store, f"{task}-shapes")
-        opens = _Opens(store, setup, warm_start or ())
+        name = asked[0].name or _unused(store, f"{task.name}-shapes")
+        opens = _Opens(store, setup, warm_start)
         there = {one.name: one for one in store.studies()}
         members = [
             opens.member(replace(one, name=f"{name}-{number}"), there.get(f"{name}-{number}"))
             for number, one in enumerate(asked, 1)
         ]
         shown = stack.enter_context(_Shown(show))
-        turns = Turns(members, store, pool, portfolio, shown.turn, shown.show)
-        return name, turns.run(first.budget_s)
+        turns = Turns(members, store, pool, most, shown.turn, shown.show)
+        found = turns.run(asked[0].budget_s)
+    return StudySet(name, database, most, *tools, found)
 
 
-def _asked(
-    task: Task,
-    problem: Problem,
-    folders: Sequence[Path],
-    *,
-    budget: str,
-    rate: float | None,
-    strategy: str,
-    seed: int,
-    workers: int | None,
-    device: str,
-    gpu: str | None,
-    gpus: str | None,
-    target: str | None,
-    smem_limit: str | None,
-    until: str,
-    **others: Any,
-) -> Study:
-    """The study of the first problem, for the budget of all."""
-    where, several = (
-        (device, gpu, gpus, target, None),
-        chosen(strategy, seed, workers, smem_limit, rate, until),
-    )
-    return asked_for(
-        task, problem, folders, parse_budget(budget, rate), where=where, chosen=several, **others
-    )
-
-
-def texts_of(shapes: Sequence[str]) -> list[str]:
-    """Shapes and names of sets; of a file each line that is not empty and is no comment (#)."""
+def texts_of(task: Task, shapes: Sequence[Shape]) -> list[str]:
+    """Shapes and names of sets as texts; of a file each line that is not empty and is no comment (#)."""
     found: list[str] = []
-    for text in shapes:
+    for shape in shapes:
+        text = shape_text(task, shape)
         path = Path(text)
         if not path.is_file():
             found.append(text)

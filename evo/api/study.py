@@ -88,7 +88,7 @@ class Study:
             | parameter_columns(row.point)
             for row in rows
         ]
-        return _frame(every)
+        return frame(every)
 
     def leaderboard(self, limit: int = 10) -> Any:
         """The best `limit` correct kernels of each kind (CONFIRMED, measured, estimated), best first, as
@@ -96,7 +96,7 @@ class Study:
         with self._store() as store:
             rows = store.leaderboard(study=self.name, limit=limit)
             groups = {self.name: store.study(self.name).baseline_groups()}
-        return _frame(leaderboard_records(rows, groups).records)
+        return frame(leaderboard_records(rows, groups).records)
 
     def resume(
         self,
@@ -177,7 +177,7 @@ def load_study(
     return found
 
 
-def _frame(records: Sequence[Mapping[str, Any]]) -> Any:
+def frame(records: Sequence[Mapping[str, Any]]) -> Any:
     """The records as a DataFrame where pandas is installed."""
     plain = [dict(record) for record in records]
     return import_module("pandas").DataFrame(plain) if find_spec("pandas") else plain

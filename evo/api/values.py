@@ -80,7 +80,7 @@ def parse_problem(task: Task, shape: Shape | None, dtype: str | None, flags: Fla
     task's example where none is named. `flags` come before those of a named problem."""
     chosen = parse_flags(task, flags)
     named: Sequence[Problem] = (task.example,)
-    text = "" if shape is None else _shape_text(task, shape)
+    text = "" if shape is None else shape_text(task, shape)
     if text:
         named = task.problems.get(text, ())
     if len(named) > 1:
@@ -105,7 +105,7 @@ def parse_problems(task: Task, shapes: Sequence[str], dtype: str | None, flags: 
     return list({problem.key: problem for problem in found}.values())
 
 
-def _shape_text(task: Task, shape: Shape) -> str:
+def shape_text(task: Task, shape: Shape) -> str:
     """Sizes as `--shape` takes them."""
     if isinstance(shape, str):
         return shape

@@ -33,7 +33,9 @@ from evo.errors import NothingFound, UsageError
 if TYPE_CHECKING:
     from evo.api.exporting import Exported
     from evo.confirm.champions import Champion
-    from evo.confirm.choice import Choice
+    from evo.confirm.choice import Choice, Considered
+    from evo.gpu import Limits
+    from evo.trial import Problem
 
 
 def promote(
@@ -88,6 +90,10 @@ def champion(
     templates: TemplatesOption = None,
     gpu: Annotated[str, typer.Option(autocompletion=gpu_names, help="For which GPU.")] = "H200",
     kernels: KernelsOption = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Kernels of a study or of a set of studies, instead.")
+    ] = None,
+    database: DatabaseOption = DATABASE,
     all: Annotated[bool, typer.Option("--all", help="List all champions, or those of TASK.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Tell of every champion whether it serves, and why.")
@@ -100,6 +106,7 @@ def champion(
       evo champion --shape 1,8,512,64 --gpu H200
       evo champion --shape 1,8,600,64 --gpu L4 --json | jq .launch
       evo champion --shape 1,8,600,64 --explain   # and why not the others
+      evo champion --study gemm-shapes-1 --shape 100,512,512,1 --explain
       evo champion --all
     """
     from evo.confirm.champions import champions, kernels_folders
@@ -107,32 +114,49 @@ def champion(
     from evo.device.open import gpu_named
     from evo.gpu import Limits
     from evo.report import as_json
-    from evo.report.champions import champions_table, considered_table
+    from evo.report.champions import champions_table
     from evo.task import load_task
 
-    folders, kept = task_folders(templates), champions(*kernels_folders(kernels))
+    if study is None:
+        folders, kept = task_folders(templates), champions(*kernels_folders(kernels))
+    else:
+        task, kept, folders = _of_studies(study, database)
     if all:
         if shape or flag or dtype or explain:
             raise UsageError("--all is about no problem", "leave out --shape, --flag, --dtype and --explain")
-        named = load_task(task, folders).name if task else None
-        listed = [one for one in kept if named in (None, one.problem.task)]
-        put([champions_table(listed)], form_of(json))
+        named = load_task(task, folders).name if task else ""
+        put([champions_table(one for one in kept if named in ("", one.problem.task))], form_of(json))
         return
     problem = parse_problem(load_task(task or DEFAULT_TASK, folders), shape, dtype, flag or ())
     limits = Limits.of(gpu_named(gpu))
     considered = consider(problem, limits, kept, folders)
     if explain:
-        put([considered_table(problem, limits.gpu.name, considered)], form_of(json))
-        if any(one.launch for one in considered):
-            return
-        hint = "search it, confirm, and `evo promote` the best"
-        raise NothingFound(f"no champion serves {problem.key} on {limits.instructions}", hint)
+        _explain(problem, limits, considered, json)
+        return
     choice = first_of(problem, limits, considered)
     if form_of(json) == "json":
         sys.stdout.write(as_json(_record(choice)))
         return
     print(choice.champion.path)
     notice(choice.why)
+
+
+def _explain(problem: Problem, limits: Limits, considered: list[Considered], json: bool) -> None:
+    """Tells of every champion; NothingFound where none serves."""
+    from evo.report.champions import considered_table
+
+    put([considered_table(problem, limits.gpu.name, considered)], form_of(json))
+    if not any(one.launch for one in considered):
+        hint = "search it, confirm, and `evo promote` the best"
+        raise NothingFound(f"no champion serves {problem.key} on {limits.instructions}", hint)
+
+
+def _of_studies(name: str, database: str) -> tuple[str, list[Champion], tuple[Path, ...]]:
+    """The task of a study or a set of studies, their kernels, and where its templates are."""
+    from evo.api.kernels import of_studies
+
+    task, found, folders = of_studies(name, database)
+    return task.name, list(found), tuple(folders)
 
 
 def _brief_text(champion: Champion) -> str:

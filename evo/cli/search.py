@@ -294,7 +294,8 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
     told.pop("scheduler")
     if told.pop("shape") or told.pop("inputs"):
         raise UsageError("--shapes names the problems", "leave out --shape and --inputs")
-    name, found = search_shapes(**told)
+    done = search_shapes(**told)
+    found = done._found() if done.result is None else done.result
     if form_of(json) == "json":
         sys.stdout.write(as_json(portfolio_record(found)))
     else:
@@ -302,9 +303,12 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
     if found.unserved:
         notice(f"no correct kernel for {len(found.unserved)} problems: {', '.join(found.unserved[:3])}")
     if found.interrupted:
-        notice(f"interrupted; go on with the same command and --study {name}")
+        notice(f"interrupted; go on with the same command and --study {done.name}")
         raise typer.Exit(130)
-    notice(f"the same command with --study {name} and more --budget goes on")
+    notice(f"the same command with --study {done.name} and more --budget goes on")
+    notice(
+        f"evo.kernel({done.name!r}) calls them; evo champion --study {done.name} --explain tells of a shape"
+    )
 
 
 def _conclude(found: Study, json: bool) -> None:

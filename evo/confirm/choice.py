@@ -23,6 +23,9 @@ from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import PLAIN, Candidate, LaunchConfig, Problem, body_of, varies
 
+SET = "set"
+"""What the record of a kernel of a set of studies says of its problem: `regret`, `left_out_regret`, `us`."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -118,11 +121,23 @@ def _why(champion: Champion, problem: Problem) -> str:
         figures = f"CONFIRMED at {champion.median_us:.2f} µs on {champion.gpu}, {_inputs_text(warm)}"
     if warm.get("speedup"):
         figures += f", {warm['speedup']:.2f}x of {warm['versus']}"
+    figures += _regret_text(champion.record.get(SET, {}))
     if champion.problem.key == problem.key:
         return f"made for this very problem; {figures}"
     far = distance(champion.problem, problem)
     made = f"made for {champion.problem.key}, {figures}"
     return f"{far:.1f} doublings away: {made}"
+
+
+def _regret_text(told: Mapping[str, Any]) -> str:
+    """What the portfolio's kernel loses on its problem, and what that of a portfolio would which did not know
+    the problem."""
+    known = {
+        "its portfolio's kernel": told.get("regret"),
+        "one chosen without it": told.get("left_out_regret"),
+    }
+    said = [f"{kernel} takes {regret:.3f}x of the best there" for kernel, regret in known.items() if regret]
+    return "".join(f", {text}" for text in said)
 
 
 def _inputs_text(warm: Mapping[str, Any]) -> str:

@@ -208,7 +208,7 @@ class Turns:
     def _kernels(self) -> dict[Key, Proposal]:
         """The kernels of the best portfolio that is known."""
         times = times_of(self._members)
-        every = self._every()
+        every = every_kernel(self._members)
         try:
             chosen = [every[name] for name in choose(times, self._most).kernels]
         except NothingFound:  # not yet: the best of each may serve the others
@@ -216,22 +216,28 @@ class Turns:
             chosen = [one for member in ranked[: self._most] for one in member.best(1)]
         return {key_of(one): one for one in chosen}
 
-    def _every(self) -> dict[str, Proposal]:
-        """All kernels that were tried, by name."""
-        return {str(key): one for member in self._members for key, one in member.points.items()}
-
     def _found(self) -> Found:
         served = [member for member in self._members if member.times]
         if not served and not self._interrupted:
             raise NothingFound(f"none of {len(self._members)} problems has a correct kernel", "evo studies")
-        unserved = [member.name for member in self._members if not member.times]
-        every = self._every()
-        try:
-            portfolio = choose(times_of(self._members), self._most) if served else None
-        except NothingFound:
-            portfolio = None
-        kernels = {name: every[name] for name in portfolio.kernels} if portfolio else {}
-        return Found(self._members, portfolio, kernels, unserved, self._interrupted, self._most)
+        return found_of(self._members, self._most, self._interrupted)
+
+
+def every_kernel(members: Sequence[Member]) -> dict[str, Proposal]:
+    """All kernels that were tried, by name."""
+    return {str(key): one for member in members for key, one in member.points.items()}
+
+
+def found_of(members: Sequence[Member], most: int, interrupted: bool = False) -> Found:
+    """What is known of these problems, and the portfolio of at most so many kernels."""
+    unserved = [member.name for member in members if not member.times]
+    every = every_kernel(members)
+    try:
+        portfolio = choose(times_of(members), most) if len(unserved) < len(members) else None
+    except NothingFound:
+        portfolio = None
+    kernels = {name: every[name] for name in portfolio.kernels} if portfolio else {}
+    return Found(members, portfolio, kernels, unserved, interrupted, most)
 
 
 def times_of(members: Sequence[Member]) -> Times:

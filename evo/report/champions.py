@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from evo.confirm.choice import SET
 from evo.report import Column, Record, Table, point_text, ratio_text, score_text
 
 if TYPE_CHECKING:  # a record of one has no need of the store
@@ -63,6 +64,7 @@ def considered_table(problem: Problem, gpu: str, considered: Iterable[Considered
             "serves": one.launch is not None,
             "doublings": one.doublings,
             "why": one.why,
+            **one.champion.record.get(SET, {}),
         }
         for one in considered
     )
