@@ -127,6 +127,13 @@ def test_inputs_of_every_family_leave_fp16_outputs_finite(tmp_path: Path) -> Non
                 assert torch.allclose(values.float(), wide[name] * 2 ** round(math.log2(part)), 1e-3, 1e-6)
 
 
+def test_a_mistake_in_compute_is_said_of_compute_for_fp16_too(tmp_path: Path) -> None:
+    tensors = 'dtypes, tensors = ("fp16",), {"x": In("n"), "y": Out("n")}'
+    task = made(tmp_path, 'sizes = {"n": 8}', tensors, "x['z']")
+    with pytest.raises(BadTemplate, match=r"compute failed: KeyError.*\n.*zeros, all equal"):
+        check_tensors(task, tmp_path / "own" / "task.py")
+
+
 def test_truth_values_are_outputs_too(tmp_path: Path) -> None:
     tensors = 'tensors = {"x": In("n"), "y": Out("n", dtype="bool")}'
     task = made(tmp_path, 'sizes = {"n": 64}', tensors, "x['x'] > 0")

@@ -23,6 +23,8 @@ from evo.trial import MEAN, PLAIN, WORST, Problem
 if TYPE_CHECKING:
     from torch import Tensor
 
+_INPUTS = "it gets the inputs by name; rows may be zeros, all equal or have an outlier: else define `inputs`"
+
 
 class _Author:
     """Says what is wrong in the file of a task."""
@@ -287,12 +289,12 @@ def check_tensors(task: Task, path: Path) -> None:
                 author.refuse("inputs", f"two calls with one seed give another {name}", hint)
         kept = {name: tensor.clone() for name, tensor in inputs.items()}
         place = "compute" if type(task).reference is Task.reference else "reference"
-        exact = author.ask(place, partial(task.reference, problem, inputs), "it gets the inputs by name")
+        exact = author.ask(place, partial(task.reference, problem, inputs), _INPUTS)
         _check_named(author, place, exact, written, family, exact=True)
         honest = author.ask("honest", partial(task.honest, problem, inputs), "as `reference`, rounded")
         _check_named(author, "honest", honest, written, family)
         if place == "compute":
-            author.ask(place, partial(task.compute, problem, inputs), "it gets the inputs by name")
+            author.ask(place, partial(task.compute, problem, inputs), _INPUTS)
         if any(not _same(kept[name], inputs[name]) for name in kept):
             author.refuse(place, f"{place} changes its inputs", "work on a clone: x.clone()")
     _check_timing_tensors(author, problem, read)

@@ -6,6 +6,7 @@ rights of the person who starts evo, as templates do: use only those that you tr
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import re
@@ -226,9 +227,10 @@ class Task:
         drawn = draw(declared, problem, family, seed, torch_device)
         narrow = any(one.written and one.dtype == "fp16" for one in self.buffers(problem))
         if narrow and type(self).compute is not Task.compute:
-            found = self._named(problem, self.compute(problem, precise(drawn, "fp32")))
-            free = [name for name in drawn if declared[name].between is None]
-            drawn = within_fp16(drawn, found, free)
+            with contextlib.suppress(Exception):  # what is wrong with `compute` is said where it is checked
+                found = self._named(problem, self.compute(problem, precise(drawn, "fp32")))
+                free = [name for name in drawn if declared[name].between is None]
+                drawn = within_fp16(drawn, found, free)
         return self.packed(problem, drawn)
 
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
