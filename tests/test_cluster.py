@@ -184,7 +184,9 @@ def worker_of_evo(made: Cluster, folder: Path, *words: str) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(evo: Evo, tmp_path: Path) -> None:
+def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(
+    evo: Evo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of the way but the device: there is no GPU whose rounds could be held."""
     toys = ["--templates", str(ROOT / "tests" / "toys")]
     with cluster(tmp_path) as made, worker_of_evo(made, tmp_path, "--device", "emulator", "--gpu", "L4"):
@@ -206,6 +208,10 @@ def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(evo: Evo, tm
                 passed = worker.gate("s/best", store.trial(best.trial).candidate, 7, thorough=False)
                 assert passed
                 assert list(worker.loaded) == ["s/best"]
+            monkeypatch.setattr("evo.api.elsewhere.MOST_S", 2.0)
+            with pytest.raises(MachineError, match=r"no worker at .* evaluates"):
+                via.gpu(emulated=False)
+            assert heard[-1] == "a worker there only emulates; with --device emulator it is used"
 
 
 @needs_gpu

@@ -236,6 +236,14 @@ def test_the_sides_of_a_matrix_product_are_read_from_its_indices(tmp_path: Path)
     assert found.text.count("#ifndef __CUDACC_RTC__") == 2
 
 
+def test_a_member_of_a_vector_is_no_argument(tmp_path: Path) -> None:
+    text = (
+        "__global__ void k(const float2* x, float* y, int n) { int i = threadIdx.y; y[i] = x[i].x + x[i].y; }"
+    )
+    roles = {a.name: a.role for a in read_source(written(tmp_path, text)).arguments}
+    assert roles == {"x": "in", "y": "out", "n": ""}
+
+
 def test_numbers_that_are_no_sizes_differ_so_that_none_takes_anothers_place(tmp_path: Path) -> None:
     text = "__global__ void k(float* y, float a, bool b, double c, int n) { y[threadIdx.x] = a * c + n; }"
     make_task("mine", tmp_path, written(tmp_path, text))

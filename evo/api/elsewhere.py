@@ -49,13 +49,21 @@ class Elsewhere:
         from evo.cluster.site import site_of
 
         end = time.monotonic() + MOST_S
-        self._notice(f"waiting for a worker at {self.address}")
+        wanted = "that emulates" if emulated else "with a GPU"
+        self._notice(f"waiting for a worker {wanted} at {self.address}")
+        others = False
         while self._jobs is not None or time.monotonic() < end:
             workers = self._client.sync(self._client.scheduler.identity)["workers"]
             for site in filter(None, map(site_of, workers.values())):
                 names = [name.startswith("emulator") for name in site.devices.values()]
                 if site.model is not None and names and all(names) == emulated:
                     return site.model
+                if names and all(names) != emulated and not others:
+                    others = True
+                    how = (
+                        "has a GPU; without --device" if emulated else "only emulates; with --device emulator"
+                    )
+                    self._notice(f"a worker there {how} it is used")
             time.sleep(0.5)
         raise MachineError(
             f"no worker at {self.address} evaluates",

@@ -122,9 +122,9 @@ Value = tuple[int, str]
 
 @dataclass
 class _Flow:
-    """Where addresses go. `holds` is which memory a register may point to, `content` which memory is pointed
-    to by what lies in some memory or parameter. Local memory is told apart by function and, where an address
-    is that of one variable in it, by its offset."""
+    """Follows addresses through a module. `holds` says which memory a register may point to. `content` says
+    where the addresses that lie in a memory or a parameter may point to. Local memory has a name for each
+    function and, where an address is that of one variable in it, for each offset."""
 
     ptx: str
     holds: defaultdict[Value, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -163,14 +163,14 @@ class _Flow:
         return dict.fromkeys(initial)
 
     def _look_at(self, name: str) -> None:
-        """All statements that name a variable."""
+        """Follows the address of a variable through all statements that name it."""
         for at, function in enumerate(self.functions):
             if function.mentions(name):
                 for statement in function.naming(name):
                     self._step(at, statement)
 
     def _follow_parameters(self) -> None:
-        """The addresses of a kernel's own parameters."""
+        """Follows the addresses of the kernels' own parameters, where code takes one."""
         for at, function in enumerate(self.functions):
             for formal in function.formals if function.entry else ():
                 if function.takes_address(formal):
@@ -206,7 +206,7 @@ class _Flow:
         return found
 
     def _inside(self, memory: Iterable[str]) -> set[str]:
-        """What is pointed to by what lies in some memory."""
+        """The memory that the addresses stored in `memory` point to."""
         found: set[str] = set()
         for one in memory:
             found |= self.content.get(one, set())
@@ -249,7 +249,7 @@ class _Flow:
             self._escape(value)
 
     def _follow_local(self) -> None:
-        """An address lies in local memory: from now on that memory's own addresses are followed, too."""
+        """Begins to follow addresses of local memory, too: an address was stored there."""
         self._local_followed = True
         for at, function in enumerate(self.functions):
             for depot in _DEPOT.findall(self.text, function.begin, function.end):
@@ -269,7 +269,8 @@ class _Flow:
             self._waiting += list(reaching)
 
     def _pass(self, at: int, statement: _Statement, value: set[str]) -> None:
-        """An argument of the next call, or a result."""
+        """Hands `value`, the memory that an argument may point to, to the function that is called next; where
+        no call takes it, it is a result and escapes."""
         if not value:
             return
         name = statement.operands[0][1][0]
@@ -282,7 +283,8 @@ class _Flow:
             self._enter(callee[1], arguments.index(name), value)
 
     def _enter(self, callee: str, number: int, value: set[str]) -> None:
-        """Argument `number` of a function; where a register names it, of any."""
+        """Gives `value` to argument `number` of the function `callee`; where `callee` is a register, of each
+        function whose address a register may hold."""
         known = [(at, f) for at, f in enumerate(self.functions) if not f.entry and number < len(f.formals)]
         if callee.startswith("%"):
             called = [(at, f) for at, f in known if f.wide[number] and self._pointed_to(f.name)]
@@ -320,7 +322,7 @@ class _Flow:
                 self.found |= {one for one in memory if not _BASE.match(one)}
 
     def _escape(self, memory: set[str]) -> None:
-        """Something that is not followed may write there."""
+        """Counts `memory`, and what can be reached from it, as written: code that is not followed has it."""
         reached = set(memory)
         while more := self._inside(reached) - reached:
             reached |= more

@@ -46,7 +46,8 @@ class GpuLock:
 
     @contextmanager
     def alone(self, wait: Wait = nullcontext) -> Iterator[None]:
-        """Exclusive: waits until the others are done. A process that comes later waits behind it."""
+        """Holds the lock exclusively. Waits until the other processes are done; those that come later wait
+        until this one is."""
         held = getattr(self._held, "how", None)
         if held == fcntl.LOCK_SH:
             raise RuntimeError("a thread that shares a GPU cannot ask to be alone there: all would wait")

@@ -1,4 +1,4 @@
-"""One evaluator of a pool: a child process with its candidates, and whatever child replaces it."""
+"""One evaluator of a pool: a child process and its candidates. Another child replaces one that died."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _argument(text: str, body: str, source: Text) -> SourceArgument:
         constant=bool(re.search(r"\bconst\b[^*]*\*", text)),
         written=adds or re.search(assigned, body) is not None,
         read=re.search(rf"\b{name}\s*\[", left) is not None,
-        aliased=re.search(rf"\b{name}\b(?!\s*\[)", left) is not None,
+        aliased=re.search(rf"(?<![.\w]){name}\b(?!\s*\[)", left) is not None,
         accumulated=adds,
     )
 

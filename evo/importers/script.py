@@ -244,7 +244,7 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 
 def _last_text(node: ast.AST) -> str:
-    """The text that `folder + "/kernel.cu"` ends with."""
+    """The text at the end of a sum: "/kernel.cu" of `folder + "/kernel.cu"`."""
     while isinstance(node, ast.BinOp):
         node = node.right
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -218,7 +218,7 @@ def _argument(text: str, body: str, path: Path) -> KernelArgument:
         return KernelArgument(name, dtype, "in", lanes)
     written = rf"\b{name}\s*\[[^\]]*\]|\*\s*reinterpret_cast\s*<[^>]*>\s*\(\s*&?\s*{name}\b[^;=]*?\)"
     read = re.sub(rf"(?:{written})\s*=(?!=)", " ", body)
-    role = "inout" if re.search(rf"\b{name}\b", read) else "out"
+    role = "inout" if re.search(rf"(?<![.\w]){name}\b", read) else "out"
     return KernelArgument(name, dtype, role, lanes)
 
 

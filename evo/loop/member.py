@@ -23,8 +23,8 @@ class Member:
 
     problem: Problem
     open: Callable[[Collection[str]], tuple[Study, Mapping[str, SearchSpace]]]
-    """Gives the study, a new one where there is none, and its space. A new study has no templates of the
-    names that it is given, unless no others are left. UsageError where no template serves the problem."""
+    """Opens the problem's study, or makes one, and gives it with its search spaces. A new study leaves out
+    the templates that are named, unless no others are left. UsageError where no template serves."""
     study: Study | None = None
     """None before its first turn."""
     spaces: Mapping[str, SearchSpace] = field(default_factory=dict)
