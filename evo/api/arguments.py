@@ -44,12 +44,11 @@ class Call:
         """Why no kernel may take these tensors, whatever their problem; "" where one may."""
         import torch
 
-        if torch.is_grad_enabled():
-            for name, tensor in self.read.items():
-                if tensor.requires_grad:
-                    return f"{name} requires a gradient"
+        gradients = torch.is_grad_enabled()
         for name, tensor in (*self.read.items(), *self.outputs.items()):
-            if tensor.layout != torch.strided or not tensor.is_contiguous():
+            if gradients and tensor.requires_grad:
+                return f"{name} requires a gradient"
+            if not tensor.is_contiguous():
                 return f"{name} is not contiguous"
             if tensor.data_ptr() % ALIGNMENT:
                 return f"{name} does not begin at a multiple of {ALIGNMENT} bytes"
@@ -86,6 +85,8 @@ class Reader:
         for name, tensor in (*read.items(), *outputs.items()):
             if not isinstance(tensor, torch.Tensor):
                 raise UsageError(f"{name} is a {type(tensor).__name__}", "a torch tensor")
+            if tensor.layout != torch.strided:
+                raise UsageError(f"{name} has the layout {tensor.layout}", f"{name}.to_dense()")
             found[str(tensor.device)] = name
         if len(found) > 1:
             raise UsageError(f"tensors lie on {', '.join(sorted(found))}", "one device for all")

@@ -263,7 +263,8 @@ class TaskKernel:
         written = {}
         for name, value in outputs_of(fallback, served.specs, call.read).items():
             given = call.outputs.get(name, call.read.get(name))
-            if given is not None and value.requires_grad:
+            gradient = value.requires_grad or (given is not None and given.requires_grad)
+            if given is not None and gradient and torch.is_grad_enabled():
                 hint = "call it within torch.no_grad(), or without out="
                 raise UsageError(f"{name} is written in place, which has no gradient", hint)
             written[name] = value if given is None else given.copy_(value)

@@ -204,7 +204,8 @@ class PackagedKernel:
         written = {}
         for name, value in self._outputs(call, served).items():
             given = call.outputs.get(name, call.read.get(name))
-            if given is not None and value.requires_grad:
+            gradient = value.requires_grad or (given is not None and given.requires_grad)
+            if given is not None and gradient and torch.is_grad_enabled():
                 raise ValueError(
                     f"{name} is written in place, which has no gradient: call it within no_grad()"
                 )
@@ -299,7 +300,7 @@ def _obstacle(call: Call) -> str:
     for name, tensor in itertools.chain(call.read.items(), call.outputs.items()):
         if gradients and tensor.requires_grad:
             return f"{name} requires a gradient"
-        if tensor.layout != torch.strided or not tensor.is_contiguous():
+        if not tensor.is_contiguous():
             return f"{name} is not contiguous"
         if tensor.data_ptr() % ALIGNMENT:
             return f"{name} does not begin at a multiple of {ALIGNMENT} bytes"

@@ -92,6 +92,8 @@ class Reader:
         for name, value in given.items():
             if not isinstance(value, Tensor):
                 raise TypeError(f"{name} is a {type(value).__name__}, not a torch tensor")
+            if value.layout != torch.strided:
+                raise TypeError(f"{name} has the layout {value.layout}: {name}.to_dense()")
         devices = {str(value.device) for value in given.values()}
         if len(devices) > 1:
             raise ValueError(f"tensors lie on {', '.join(sorted(devices))}: give them one device")
