@@ -121,22 +121,22 @@ def test_tunables_restrictions_grid_and_macros_are_the_scripts(tmp_path: Path) -
     task = load_task("scale", (tmp_path / "tasks",))
     template = load_template(task, "scale", (tmp_path / "tasks",))
     values = {parameter.name: parameter.values for parameter in template.space.parameters}
-    assert values == {"block_size_x": (32, 64, 96), "block_size_y": (1, 2), "unroll": (1, 2)}
+    assert values == {"block_size_x": (32, 64, 96), "block_size_y": (1, 2), "UNROLL": (1, 2)}
     problem = task.example
     limits_of = template.gpu
     from evo.gpu import Limits
 
     refused = {
-        (point["block_size_x"], point["block_size_y"], point["unroll"])
+        (point["block_size_x"], point["block_size_y"], point["UNROLL"])
         for x in (32, 64, 96)
         for y in (1, 2)
         for u in (1, 2)
         if template.space.why_not(
-            point := {"block_size_x": x, "block_size_y": y, "unroll": u}, Limits.of(limits_of), problem
+            point := {"block_size_x": x, "block_size_y": y, "UNROLL": u}, Limits.of(limits_of), problem
         )
     }
     assert refused == {(96, 2, 1), (96, 2, 2), (96, 1, 2)}
-    candidate = template.candidate({"block_size_x": 96, "block_size_y": 2, "unroll": 2}, problem)
+    candidate = template.candidate({"block_size_x": 96, "block_size_y": 2, "UNROLL": 2}, problem)
     assert candidate.launch.grid == (3, 50, 1)
     for line in ("#define stride 200", "#define UNROLL 2", "#define kernel_tuner 1"):
         assert line in candidate.source
@@ -219,8 +219,8 @@ def test_a_t1_file_becomes_a_task_and_a_template(tmp_path: Path) -> None:
     task = load_task("triple", (tmp_path / "tasks",))
     assert (dict(task.example.sizes), tuple(task.fixed)) == ({"n": 1000}, ("n",))  # its lengths are numbers
     template = load_template(task, "triple", (tmp_path / "tasks",))
-    assert dict(template.space.default) == {"block": 64, "work": 1}
-    candidate = template.candidate({"block": 96, "work": 1}, task.example)
+    assert dict(template.space.default) == {"BLOCK": 64, "WORK": 1}
+    candidate = template.candidate({"BLOCK": 96, "WORK": 1}, task.example)
     assert candidate.launch.grid == (11, 1, 1)
     assert "#define BLOCK 96" in candidate.source
 
@@ -250,7 +250,7 @@ def test_from_a_script_to_green_and_to_a_planted_fault(evo: Evo, tmp_path: Path)
     made = evo("import", "kernel-tuner", str(tmp_path / "tune.py"))
     assert made.code == 0, made.err
     small = ["--shape", "50", "--device", "emulator"]
-    good = evo("try", "scale", "block_size_x=64", "unroll=2", *small, "--json")
+    good = evo("try", "scale", "block_size_x=64", "UNROLL=2", *small, "--json")
     assert (good.code, json.loads(good.out)["outcome"]) == (0, "GREEN")
     kernel = tmp_path / "tasks" / "scale" / "scale.cu"
     kernel.write_text(kernel.read_text().replace("c < width && ", ""))

@@ -236,6 +236,16 @@ def test_the_sides_of_a_matrix_product_are_read_from_its_indices(tmp_path: Path)
     assert found.text.count("#ifndef __CUDACC_RTC__") == 2
 
 
+def test_dynamic_shared_memory_is_asked_for_and_said_to_be_a_guess(tmp_path: Path) -> None:
+    text = "__global__ void k(float* y, int n) { extern __shared__ double s[]; y[threadIdx.x] = s[0]; }"
+    made = make_task("mine", tmp_path, written(tmp_path, text))
+    assert any("smem_bytes is a guess" in note for note in made.notes)
+    task = load_task("mine", (tmp_path,))
+    template = load_template(task, "mine", (tmp_path,))
+    launch = template.candidate(template.space.default, task.example).launch
+    assert launch.smem_bytes == 8 * launch.threads > 0
+
+
 def test_a_member_of_a_vector_is_no_argument(tmp_path: Path) -> None:
     text = (
         "__global__ void k(const float2* x, float* y, int n) { int i = threadIdx.y; y[i] = x[i].x + x[i].y; }"

@@ -16,7 +16,7 @@ from evo.importers.answers import Answer, answer_of, formula_text
 from evo.importers.cuda_source import CudaSource, read_kernel, role_of
 from evo.importers.restrictions import bare, body_of
 from evo.importers.script import Call, Script, file_beside
-from evo.importers.tuned import BLOCK, TunedArgument, TunedKernel, expression, lower_names
+from evo.importers.tuned import BLOCK, TunedArgument, TunedKernel, checked_values, expression
 from evo.importers.values import Array, Function, Number, Text, plain, substituted, unknown_part
 
 CALL = "tune_kernel"
@@ -91,12 +91,11 @@ class _Reader:
         problem = self._problem_size()
         self.sizes = self._sizes(values, problem)
         singles = {n: v[0] for n, v in parameters.items() if len(v) == 1 and self._is_sized(v[0])}
-        tunables, macros = lower_names(
+        tunables = checked_values(
             {n: [plain(one) for one in v] for n, v in parameters.items() if n not in singles}, self.where
         )
-        self.lower = {name: name.lower() for name in parameters if name not in singles}
-        self.lower |= {name: f"({self.number(value)})" for name, value in singles.items()}
-        macros |= {name: self.number(value) for name, value in singles.items()}
+        macros = {name: self.number(value) for name, value in singles.items()}
+        self.single = {name: f"({value})" for name, value in macros.items()}
         self.allowed = set(tunables) | set(self.sizes)
         block, grid = self._block(tunables), self._grid(problem, tunables)
         arguments = self._tuned(values, source)
@@ -220,7 +219,7 @@ class _Reader:
         if isinstance(value, Text):
             value = value.text
         if isinstance(value, str):
-            return expression(value, self.lower, self.where, self.allowed)
+            return expression(value, self.single, self.where, self.allowed)
         if isinstance(value, Function):
             return self._of_function(value, what)
         self.known(what, value)
@@ -229,7 +228,7 @@ class _Reader:
     def _of_function(self, function: Function, what: str) -> str:
         line = f"{self.script.path}:{function.node.lineno}"
         text = bare(function, self.number, what, line)
-        return expression(text, self.lower, line, self.allowed)
+        return expression(text, self.single, line, self.allowed)
 
     # ---- the launch
 
@@ -241,8 +240,8 @@ class _Reader:
     def _block(self, tunables: Mapping[str, Any]) -> list[str]:
         sides = []
         for at, name in enumerate(self._names()):
-            own = self.lower.get(name, name.lower())
-            sides.append(own if own in tunables or name in self.lower else str(_THREADS if at == 0 else 1))
+            own = self.single.get(name, name)
+            sides.append(own if own in tunables or name in self.single else str(_THREADS if at == 0 else 1))
         while len(sides) > 1 and sides[-1] == "1":
             sides.pop()
         return sides
@@ -252,7 +251,7 @@ class _Reader:
         for at, size in enumerate(problem):
             divisors = _argument(self.call, f"grid_div_{'xyz'[at]}")
             if divisors is None:
-                name = self._names()[at].lower()
+                name = self._names()[at]
                 divisors = [name] if name in tunables else []
             self.known(f"grid_div_{'xyz'[at]}", divisors)
             listed = divisors if isinstance(divisors, (list, tuple)) else [divisors]

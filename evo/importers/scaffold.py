@@ -167,6 +167,8 @@ def _template_text(name: str, kernel: KernelSource) -> str:
     lines = [f"    grid={_sides(grid)},"]
     if block != ["block_size_x", "block_size_y", "block_size_z"][: len(block)]:
         lines.append(f"    block={_sides(block)},")
+    if kernel.shared:
+        lines.append(f'    smem_bytes="{dtype_named(kernel.shared).nbytes} * {" * ".join(block)}",')
     if numbers:
         lines.append(f"    # In the kernel's order. Numbers that are no sizes are made up: {numbers}.")
     lines += [f"    args=[{given}],", f'    entry="{kernel.entry}",']

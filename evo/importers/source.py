@@ -51,6 +51,9 @@ _MACRO = re.compile(
     r"#\s*(?:ifndef\s+(\w+)|if\s+!\s*defined\s*\(?\s*(\w+)\s*\)?)\s*"
     r"#\s*define\s+(?:\1|\2)\s+\(?(-?\d+)\)?\s*#\s*endif"
 )
+_SHARED = re.compile(
+    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?([\w ]+?)\s+\w+\s*\[\s*\]"
+)
 _VECTOR = re.compile(r"(float|double|int|uint|char|uchar|short|longlong|__half|half|__nv_bfloat16)([234])")
 _ELEMENTS = {"uint": "unsigned", "uchar": "unsigned char", "longlong": "long long"}
 _BFLOAT = ("__nv_bfloat162", "nv_bfloat162")
@@ -88,7 +91,9 @@ class KernelSource:
     """The sides of buffers by sizes, of those whose indices say them."""
     formula: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What `text` has otherwise than the file."""
+    """What `text` has otherwise than the file, and what is a guess."""
+    shared: str = ""
+    """The type of the elements of its dynamic shared memory; "" where it has none."""
 
 
 def read_source(path: Path, kernel: str | None = None) -> KernelSource:
@@ -113,6 +118,9 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
     axes = axes_of(body, [*tunables, *constants], sizes, bounds[1] if bounds else "")
     freed = {axis.side: constants[axis.side] for axis in axes if axis.side in constants}
     notes += [f"{name} is a macro with a default in the copy, so that it can be tuned" for name in freed]
+    dynamic = _SHARED.search(body) or _SHARED.search(code)
+    shared = TYPES.get(_element(dynamic[1].strip())[0], "u8") if dynamic else ""
+    notes += ["smem_bytes is a guess: an element of shared memory for each thread"] if shared else []
     buffers = [argument.name for argument in arguments if argument.role]
     shapes = {name: shape for name in buffers if (shape := shape_of(name, body, sizes, axes))}
     return KernelSource(
@@ -124,6 +132,7 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
         shapes,
         formula_of(body, arguments),
         tuple(notes),
+        shared,
     )
 
 

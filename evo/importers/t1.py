@@ -16,7 +16,7 @@ from evo.errors import UsageError
 from evo.importers.cuda_source import CudaSource, read_kernel, role_of
 from evo.importers.expressions import Expressions
 from evo.importers.script import file_beside
-from evo.importers.tuned import TunedArgument, TunedKernel, expression, lower_names
+from evo.importers.tuned import TunedArgument, TunedKernel, checked_values, expression
 from evo.importers.values import Number, Text, Unknown, plain, substituted
 
 TYPES = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32",
@@ -73,9 +73,8 @@ class _T1:
         entry = str(self.field("KernelName"))
         source = read_kernel(self._source(), entry, [self._source_path().parent])
         listed = self._arguments(source)
-        tunables, macros = lower_names(self._values, str(self.path))
+        tunables = checked_values(self._values, str(self.path))
         self.sizes = self._sizes()
-        self.lower = {name: name.lower() for name in self._values}
         self.allowed = set(tunables) | set(self.sizes)
         arguments = [self._tuned(one, own) for one, own in zip(listed, source.arguments, strict=True)]
         block = [self._expression(side, "LocalSize") for side in self._sides("LocalSize")]
@@ -85,7 +84,7 @@ class _T1:
             **{f"grid_size_{e.lower()}": g for e, g in zip(_ENDS, grid, strict=False)},
         }
         own |= {f"block_size_{e.lower()}": side for e, side in zip(_ENDS, [*block, "1", "1"], strict=False)}
-        macros |= {n: t for n, t in own.items() if source.names(n) and n not in tunables}
+        macros = {n: t for n, t in own.items() if source.names(n) and n not in tunables}
         return TunedKernel(
             origin=f"the T1 file {self.path.name}",
             text=source.text,
@@ -148,7 +147,7 @@ class _T1:
     def _defaults(self, tunables: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """The defaults that are among the values; others are no points."""
         listed = self.said["ConfigurationSpace"].get("TuningParameters", ())
-        said = {str(one["Name"]).lower(): one["Default"] for one in listed if "Default" in one}
+        said = {str(one["Name"]): one["Default"] for one in listed if "Default" in one}
         single = {n: v[0] if isinstance(v, list) and len(v) == 1 else v for n, v in said.items()}
         return {n: v for n, v in single.items() if v in tunables[n] and v != tunables[n][0]}
 
@@ -189,7 +188,7 @@ class _T1:
 
     def _expression(self, said: Any, word: str) -> str:
         try:
-            return expression(str(said), self.lower, str(self.path), self.allowed)
+            return expression(str(said), {}, str(self.path), self.allowed)
         except UsageError as error:
             self.refuse(word, error.message.removeprefix(f"{self.path}: "), error.hint)
 

@@ -255,18 +255,12 @@ def _given(argument: TunedArgument, sizes: Mapping[str, int]) -> str:
 # --------------------------------------------------------------------------------- what all importers check
 
 
-def lower_names(
-    tunables: Mapping[str, Sequence[Any]], where: str
-) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """The tunables by names that evo takes, and macros of the names that the source has. UsageError for a
-    value that a macro cannot have."""
-    found: dict[str, list[Any]] = {}
-    macros: dict[str, str] = {}
+def checked_values(tunables: Mapping[str, Sequence[Any]], where: str) -> dict[str, list[Any]]:
+    """The tunables, each value once. UsageError for a name or a value that a macro cannot have."""
     for name, values in tunables.items():
-        own = name.lower()
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", own) or own in found:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
             raise UsageError(
-                f"{where}: tunable {name} cannot be taken", "letters, digits and _; each name once"
+                f"{where}: tunable {name} cannot be taken", "a letter, then letters, digits and _"
             )
         if not values:
             raise UsageError(f"{where}: tunable {name} has no values", "give at least one")
@@ -275,10 +269,7 @@ def lower_names(
                 isinstance(value, str) and not TEXT.fullmatch(value)
             ):
                 raise UsageError(f"{where}: tunable {name} has a value {value!r}", "a number, or a word")
-        found[own] = list(dict.fromkeys(values))
-        if own != name:
-            macros[name] = own
-    return found, macros
+    return {name: list(dict.fromkeys(values)) for name, values in tunables.items()}
 
 
 def expression(node_or_text: ast.AST | str, names: Mapping[str, str], where: str, known: set[str]) -> str:
