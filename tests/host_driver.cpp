@@ -1,6 +1,7 @@
 // Stands in for NVIDIA's driver where there is no GPU: a kernel is a function of this process, which gets the
 // launch and its parameters; contexts are numbers, and what is asked of them is written down.
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "abi.hpp"
@@ -60,6 +61,22 @@ int cuTensorMapEncodeTiled(void* map, uint32_t dtype, uint32_t rank, void* addre
     if (reinterpret_cast<uintptr_t>(map) % 64) return 1;
     return encode(map, dtype, rank, address, shape, strides, box, steps, interleave, swizzle, promotion, fill);
 }
+static int64_t modes = 0;
+int cuThreadExchangeStreamCaptureMode(int* mode) { return modes = modes * 10 + *mode, *mode = 1, 0; }
+int64_t capture_modes() { return modes; }
+int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+    void* memory = bytes > 1 << 20 ? nullptr : std::malloc(bytes);
+    *address = reinterpret_cast<uintptr_t>(memory);
+    if (memory) std::memset(memory, 255, bytes);
+    return memory ? 0 : 2;
+}
+static void* set_on = nullptr;
+int cuMemsetD8Async(uint64_t address, unsigned char value, size_t bytes, void* stream) {
+    set_on = stream;
+    std::memset(reinterpret_cast<void*>(address), value, bytes);
+    return 0;
+}
+void* stream_of_set() { return set_on; }
 int cuGetErrorName(int status, const char** name) { return *name = status == 209 ? "NO_BINARY" : "NO", 0; }
 
 // out = scale * x, n elements of fp32

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,16 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
 """By name: what becomes of the first tensor, and what the error says."""
 
 
-def callers(name: str, folder: Path) -> list[Any]:
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("folders")
+
+
+@cache
+def callers(name: str, folders: Path) -> list[Any]:
     """The call by evo, and that of an exported folder without a kernel."""
-    task = load_task(name)
+    task, folder = load_task(name), folders / name
+    folder.mkdir()
     fallback, pack = (module_beside(task, file) for file in ("fallback.py", "pack.py"))
     assert fallback is not None
     bundle = Bundle(task, f"evo_{name}", (), (), Path(str(fallback.__file__)))
@@ -83,9 +91,9 @@ def inputs_of(name: str) -> tuple[Tensors, Tensors]:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_what_no_kernel_may_take_is_the_fallbacks(name: str, tmp_path: Path) -> None:
+def test_what_no_kernel_may_take_is_the_fallbacks(name: str, folders: Path) -> None:
     inputs, exact = inputs_of(name)
-    for call in callers(name, tmp_path):
+    for call in callers(name, folders):
         for changed, (change, why) in ALLOWED.items():
             given = {n: change(x) for n, x in inputs.items()}
             found = call(**given)
@@ -103,10 +111,10 @@ def test_what_no_kernel_may_take_is_the_fallbacks(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_what_is_no_input_is_a_clear_error(name: str, tmp_path: Path) -> None:
+def test_what_is_no_input_is_a_clear_error(name: str, folders: Path) -> None:
     inputs, _ = inputs_of(name)
     first, x = next(iter(inputs.items()))
-    for call in callers(name, tmp_path):
+    for call in callers(name, folders):
         for changed, (change, said) in REFUSED.items():
             with pytest.raises(ERRORS, match=f"{first}.*{said}|{said}.*{first}") as error:
                 call(**{**inputs, first: change(x)})
@@ -121,9 +129,9 @@ def test_what_is_no_input_is_a_clear_error(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_outputs_that_do_not_fit_are_errors(name: str, tmp_path: Path) -> None:
+def test_outputs_that_do_not_fit_are_errors(name: str, folders: Path) -> None:
     inputs, exact = inputs_of(name)
-    for call in callers(name, tmp_path):
+    for call in callers(name, folders):
         found = call(**inputs)
         assert isinstance(found, torch.Tensor)
         with pytest.raises(ERRORS, match=r"is \(3,\) of torch.float32"):

@@ -23,9 +23,10 @@ ROUNDED = ("bias_gelu", "bias_silu", "scale")
 
 
 def problems(task: Task) -> list[Problem]:
-    """A small one for every choice of flags."""
+    """A small one for every choice of flags, of gaps none and one."""
     sizes = {name: SIZES.get(name, 5) for name in task.sizes}
-    every = itertools.product(*(flag.values for flag in task.flags.values()))
+    values = {name: (0, 8) if name == "gap" else flag.values for name, flag in task.flags.items()}
+    every = itertools.product(*values.values())
     chosen = [dict(zip(task.flags, values, strict=True)) for values in every]
     return [Problem(task.name, sizes, task.dtypes[0], flags) for flags in chosen]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from test_fast_call import driver, launch, x_of
 
 from evo.launch import driver as ours
+from evo.launch import scratch
 
 __all__ = ["driver"]
 
@@ -18,6 +20,7 @@ __all__ = ["driver"]
 @pytest.fixture(autouse=True)
 def _library(driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ours, "library", lambda: driver)
+    driver.stream_of_set.restype = ctypes.c_void_p
 
 
 def test_a_kernel_is_loaded_in_the_context_of_its_gpu_and_launched(driver: ctypes.CDLL) -> None:
@@ -47,6 +50,52 @@ def test_a_tensor_map_lies_where_the_driver_wants_it() -> None:
     said = launch(arg, {"kind": "buffer", "buffer": "y"})
     ours.launch(loaded, said, {"x": x.data_ptr(), "y": y.data_ptr()}, 0)
     assert y.tolist() == [9, 2, x.data_ptr(), 8, 3, 32, 4, 2, 1, 2, 3]
+
+
+def bytes_at(address: int, count: int) -> bytes:
+    return ctypes.string_at(address, count)
+
+
+def test_fresh_memory_is_zero_for_its_stream(driver: ctypes.CDLL) -> None:
+    """Whatever another thread captures: the thread's capture mode is relaxed meanwhile, and comes back."""
+    address = ours.zeros(3, 100, 77)
+    assert bytes_at(address, 100) == bytes(100)
+    assert driver.stream_of_set() == 77
+    assert driver.capture_modes() == 21
+    assert driver.pushes_and_pops() == 1001
+    with pytest.raises(ours.Refused):
+        ours.zeros(0, 2 << 20, 0)
+    assert driver.capture_modes() == 2121
+
+
+def test_each_stream_and_place_keeps_its_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch is told which stream is current: there is no GPU here."""
+    stream, device = SimpleNamespace(device_index=0, cuda_stream=5), torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(scratch, "_KEPT", {})
+    first = scratch.zeroed(100, device, 0)
+    assert bytes_at(first, 4096) == bytes(4096)
+    assert scratch.zeroed(4096, device, 0) == first, "kernels leave it zero"
+    assert scratch.zeroed(100, device, 1) != first, "another workspace of the same launch"
+    larger = scratch.zeroed(5000, device, 0)
+    assert larger != first
+    assert bytes_at(larger, 8192) == bytes(8192)
+    assert scratch.zeroed(100, device, 0) == larger
+    stream.cuda_stream = 6
+    assert scratch.zeroed(100, device, 0) not in (first, larger)
+    tickets = {"name": "tickets", "nbytes": 8, "zeroed": True}
+    (maker,) = scratch.makers([tickets], device)
+    assert maker.make is scratch.zeroed
+    assert maker.make(**maker.empty) == scratch.zeroed(8, device, 0)
+
+
+def test_other_scratch_memory_is_torchs() -> None:
+    found = scratch.made([{"name": "partials", "nbytes": 64, "zeroed": False}], "cpu")
+    assert found["partials"].numel() == 64
+    assert scratch.address_of(found["partials"]) == found["partials"].data_ptr()
+    assert scratch.address_of(17) == 17
 
 
 def test_what_the_driver_refuses_has_its_word(driver: ctypes.CDLL) -> None:

@@ -41,7 +41,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         forms: dict[str, tuple[Work, Work, int]] = {
             "eager": (lambda: attention(q, k, v), lambda: sdpa(q, k, v), 1),
         }
-        ours, theirs = (_captured(partial(function, q, k, v)) for function in (attention, sdpa))
+        ours, theirs = (captured(partial(function, q, k, v)) for function in (attention, sdpa))
         forms["graph"] = (ours.replay, theirs.replay, IN_GRAPH)
         fast, usual = (torch.compile(partial(_called, f), fullgraph=True) for f in (attention, sdpa))
         forms["compiled"] = (lambda: fast(q, k, v), lambda: usual(q, k, v), 1)
@@ -56,7 +56,7 @@ def _called(function: Any, *tensors: Any) -> Any:
     return function(*tensors)
 
 
-def _captured(call: Work) -> Any:
+def captured(call: Work) -> Any:
     import torch
 
     stream = torch.cuda.Stream()
