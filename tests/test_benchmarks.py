@@ -17,9 +17,13 @@ import pytest
 import torch
 
 from benchmarks import record, run
+from benchmarks.gemm.many_shapes import SHAPES, drawn, pack, spent, unpack
 from benchmarks.picture import GROUPS, slowdowns
 from benchmarks.search.methodology import RandomBaseline, Trajectory
 from evo.device.emulator import cpu_instructions
+from evo.store import Store
+from evo.study import Study
+from evo.task import load_task
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted([*ROOT.glob("benchmarks/results/*.json"), *ROOT.glob("lab/results/*.json")])
@@ -227,3 +231,24 @@ def test_a_bar_is_the_fastest_of_its_group_by_our_time() -> None:
             "sharp": {"median_us": standing["median_us"] * (1.25 if name in sheet["entrants"] else 1)},
         }
     assert slowdowns(sheet) == {sdpa: 2.0, compiled: 1.2}, "on the input where we are slowest"
+
+
+def test_the_listed_shapes_are_those_that_are_drawn() -> None:
+    shapes = [line for line in SHAPES.read_text().splitlines() if not line.startswith("#")]
+    assert shapes == drawn(200, seed=0)
+    sizes = [int(size) for shape in shapes for size in shape.split(",")[:3]]
+    assert min(sizes) == 64
+    assert max(sizes) > 15_000
+
+
+def test_what_calls_of_a_benchmark_share_travels(tmp_path: Path) -> None:
+    here, there, state = (tmp_path / name for name in ("here", "there", "state"))
+    here.mkdir()
+    there.mkdir()
+    with Store(str(here / "evo.db")) as store:
+        store.create(Study("a", load_task("gemm").example, "none", "H200", ("scalar",), 9.0, spent_s=3.0))
+    (here / "compared.json").write_text("{}")
+    pack(here, state)
+    assert {path.name for path in state.iterdir()} == {"evo.db.xz.0", "compared.json"}
+    unpack(state, there)
+    assert spent(there) == spent(here) == {"spent_s": 3.0, "trials": 0}

@@ -289,7 +289,7 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
     """Searches for several problems; says which kernels serve them all, and what that costs."""
     from evo.api.shapes import search_shapes
     from evo.report import as_json
-    from evo.report.portfolio import portfolio_record, portfolio_tables
+    from evo.report.portfolio import portfolio_record, portfolio_tables, portfolio_text
 
     told.pop("scheduler")
     if told.pop("shape") or told.pop("inputs"):
@@ -300,6 +300,8 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
         sys.stdout.write(as_json(portfolio_record(found)))
     else:
         put(portfolio_tables(found), "text")
+    if text := portfolio_text(found):
+        notice(text)
     if found.unserved:
         notice(f"no correct kernel for {len(found.unserved)} problems: {', '.join(found.unserved[:3])}")
     if found.interrupted:

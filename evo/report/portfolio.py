@@ -23,6 +23,17 @@ def portfolio_record(found: Found) -> Record:
     return {"kernels": list(kernels.records), "problems": list(problems.records)}
 
 
+def portfolio_text(found: Found) -> str:
+    """What the portfolio loses, in a line; "" where there is none."""
+    chosen = found.portfolio
+    if chosen is None:
+        return ""
+    worst = max(chosen.regrets, key=chosen.regrets.__getitem__)
+    served = f"{len(chosen.kernels)} kernels serve {len(chosen.serves)} problems"
+    mean, most = _percent(chosen.mean_regret), _percent(chosen.worst_regret)
+    return f"{served}: they lose {mean} in the mean, {most} at most ({worst})"
+
+
 def _kernels(found: Found) -> Table:
     serves = list(found.portfolio.serves.values()) if found.portfolio else []
     columns = (
