@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from command import EVO
+from distributed import Client
 from finals import SimulatedSpec
 from landscape import LandscapeSpec
 
+from evo.cache import default_folder
 from evo.cluster.job import Compiled, Compiling
 from evo.cluster.site import Site, Wanted
 from evo.cluster.worker import serve
@@ -130,6 +133,11 @@ class Cluster:
         words = [through or self.address, name, kind, version, str(self._folder / f"cache-{name}")]
         self.workers[name] = self._started([str(Path(__file__)), *words])
 
+    def await_workers(self, count: int) -> None:
+        """Waits until so many are there."""
+        with Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(count, timeout=120)
+
     def kill(self, name: str) -> None:
         kill(self.workers.pop(name))
 
@@ -160,6 +168,18 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         raise
     finally:
         made.close()
+
+
+@contextmanager
+def worker_of_evo(made: Cluster, folder: Path, *words: str) -> Iterator[None]:
+    """`evo worker` at the scheduler of the cluster."""
+    command = [*EVO, "worker", "--scheduler", made.address, "--cache", str(default_folder()), *words]
+    with (folder / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield
+    finally:
+        kill(worker)
 
 
 class Network:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import typer
-from cluster import WANTED, Cluster, LandscapeConfirmation, LandscapeJob, Network, cluster, kill
-from command import EVO, ROOT, Evo
+from cluster import WANTED, Cluster, LandscapeConfirmation, LandscapeJob, Network, cluster, worker_of_evo
+from command import ROOT, Evo
 from landscape import BEST_US, LIMITS, PROBLEM, SIZE, SPACE, evaluate, new_study, write_template
 from test_cuda import needs_gpu
 
@@ -168,18 +167,6 @@ def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: 
         assert len(set(warm)) == len(warm) == 20
         assert found.green[0].standings["warm"].median_us
     assert said == []
-
-
-@contextmanager
-def worker_of_evo(made: Cluster, folder: Path, *words: str) -> Iterator[None]:
-    """`evo worker` at the scheduler of the cluster."""
-    command = [*EVO, "worker", "--scheduler", made.address, "--cache", str(default_folder()), *words]
-    with (folder / "worker.log").open("wb") as log:
-        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    try:
-        yield
-    finally:
-        kill(worker)
 
 
 @pytest.mark.slow

@@ -59,6 +59,10 @@ def drawn(count: int, seed: int) -> list[str]:
     return [",".join(str(64 * round(2 ** rng.uniform(0, 8))) for _ in "MNK") + ",1" for _ in range(count)]
 
 
+def shapes_of(asked: argparse.Namespace) -> list[str]:
+    return texts_of(load_task("gemm"), [str(asked.shapes)])
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/many-shapes"), help="of what calls share")
     parser.add_argument("--state", type=Path, metavar="DIR", help="see above")
@@ -135,7 +139,7 @@ def compared(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The shapes that are not `known`, one after the other until `end`."""
     said = read(asked.folder / "search.json")
-    texts = texts_of([str(asked.shapes)])
+    texts = shapes_of(asked)
     gpu = real_gpu(asked.device)
     task = load_task("gemm")
     spec = EvaluatorSpec("gemm", asked.device, gpu, Limits.of(gpu), default_folder())
@@ -187,7 +191,7 @@ def beside(
 
 def figures(asked: argparse.Namespace, found: dict[str, Any]) -> dict[str, Any]:
     """All that is known so far."""
-    said, count = read(asked.folder / "search.json"), len(texts_of([str(asked.shapes)]))
+    said, count = read(asked.folder / "search.json"), len(shapes_of(asked))
     problems = said.get("problems", [])
     timed = {text: one for text, one in found.items() if "failed" not in one}
     small = {text: one for text, one in timed.items() if one["flop"] < SPLIT_FLOP}

@@ -44,43 +44,52 @@ class Elsewhere:
             self._notice(f"jobs of Slurm work for {self.address}")
         self._client: Any = connected(self.address, 10.0)
 
-    def gpu(self, emulated: bool) -> Gpu:
-        """What the workers evaluate on, or emulate: the first that announces itself says it."""
-        from evo.cluster.site import site_of
-
+    def gpu(self, emulated: bool, name: str = "") -> Gpu:
+        """What the workers evaluate on, or emulate: the GPU of that name, else that of the first which
+        announces itself."""
         end = time.monotonic() + MOST_S
         wanted = "that emulates" if emulated else "with a GPU"
         self._notice(f"waiting for a worker {wanted} at {self.address}")
         others = False
         while self._jobs is not None or time.monotonic() < end:
-            workers = self._client.sync(self._client.scheduler.identity)["workers"]
-            for site in filter(None, map(site_of, workers.values())):
-                names = [name.startswith("emulator") for name in site.devices.values()]
-                if site.model is not None and names and all(names) == emulated:
-                    return site.model
-                if names and all(names) != emulated and not others:
-                    others = True
-                    how = (
-                        "has a GPU; without --device" if emulated else "only emulates; with --device emulator"
-                    )
-                    self._notice(f"a worker there {how} it is used")
+            known = self._announced(emulated)
+            if known and (not name or name in known):
+                return known[name] if name else next(iter(known.values()))
+            if not others and self._announced(not emulated):
+                others = True
+                how = "has a GPU; without --device" if emulated else "only emulates; with --device emulator"
+                self._notice(f"a worker there {how} it is used")
             time.sleep(0.5)
         raise MachineError(
-            f"no worker at {self.address} evaluates",
-            f"evo worker --scheduler {self.address}, on a machine with a GPU",
+            f"no worker at {self.address} evaluates{f' on {name}' if name else ''}",
+            f"evo worker --scheduler {self.address}, on a machine with such a GPU",
         )
+
+    def models(self, emulated: bool) -> list[str]:
+        """The names of the GPUs that the workers have which are there now, at least one."""
+        self.gpu(emulated)
+        return list(self._announced(emulated))
+
+    def _announced(self, emulated: bool) -> dict[str, Gpu]:
+        """The GPUs of the workers by name."""
+        from evo.cluster.site import site_of
+
+        workers = self._client.sync(self._client.scheduler.identity)["workers"]
+        found = {}
+        for site in filter(None, map(site_of, workers.values())):
+            names = [name.startswith("emulator") for name in site.devices.values()]
+            if site.model is not None and names and all(names) == emulated:
+                found[site.model.name] = site.model
+        return found
 
     def setup(self, study: Study, cache: Path, nvcc: Path | None) -> Setup:
         """The setup of a study that the workers evaluate. UsageError where it needs what is on this machine
-        alone, or workers have another GPU."""
+        alone, MachineError where none of them has its GPU."""
         if study.calls is not None or study.given:
             what = "recorded tensors" if study.calls is not None else "a task given in Python"
             raise UsageError(f"{what} cannot travel to other machines yet", "search on this machine")
-        gpu = self.gpu(not is_gpu(study.device))
+        gpu = self.gpu(not is_gpu(study.device), study.gpu)
         study = replace(study, gpu=study.gpu or gpu.name, workers=max(2, study.workers), gpus=())
-        if gpu.name != study.gpu:
-            hint = "times of different GPUs cannot be compared: start another study"
-            raise MachineError(f"study {study.name} ran on {study.gpu}, the workers have {gpu.name}", hint)
         return Setup.elsewhere(study, gpu, cache, nvcc)
 
     def workers(self, setup: Setup) -> ClusterWorkers:

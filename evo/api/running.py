@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,21 +51,29 @@ def _may_have_studies(database: str) -> bool:
     return "://" in database or Path(database).exists()
 
 
+@dataclass(frozen=True)
+class Begin:
+    """How a study begins: its database, the studies that it is warm-started from, where it shows how it goes,
+    and the studies whose best kernels it tries as they find them."""
+
+    database: str
+    warm_start: Sequence[str]
+    screen: Screen
+    exchange: Sequence[str] = ()
+
+
 def begin(
-    setup: Setup,
-    database: str,
-    warm_start: Sequence[str],
-    screen: Screen,
-    spare: Spare | None = None,
-    elsewhere: Elsewhere | None = None,
+    setup: Setup, start: Begin, spare: Spare | None = None, elsewhere: Elsewhere | None = None
 ) -> SearchResult:
     """The first search of a study; only when the machine has what it needs is it in the store. `spare`: a
     process that becomes the first evaluator. `elsewhere`: other machines that evaluate."""
+    screen = start.screen
     with elsewhere.workers(setup) if elsewhere else pool_of(setup, spare) as pool:
         spaces = _search_spaces(setup, screen)
-        with open_store(database, screen, create=True) as store:
-            study = created(store, setup.study, spaces, warm_start)
-            return _run(replace(setup, study=study), store, spaces, pool, screen, elsewhere)
+        with open_store(start.database, screen, create=True) as store:
+            study = created(store, setup.study, spaces, start.warm_start)
+            setup = replace(setup, study=study)
+            return _run(setup, store, spaces, pool, screen, elsewhere, start.exchange)
 
 
 def go_on(
@@ -137,17 +145,21 @@ def _run(
     pool: GpuWorkers,
     screen: Screen,
     elsewhere: Elsewhere | None,
+    exchange: Sequence[str] = (),
 ) -> SearchResult:
     """Searches, and shows how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
     from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
+    from evo.loop import Turn
     from evo.loop import search as run
+    from evo.loop.exchange import Exchanged
     from evo.report.live import study_line
 
     study = setup.study
     screen.notice(study_line(study))
     workers = _compared(pool, study, store, screen)
+    turn = Turn(Exchanged(store, exchange, spaces) if exchange else ())
 
     def confirm_worker(left_s: float) -> ConfirmWorker:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with
@@ -159,9 +171,9 @@ def _run(
     try:
         with screen.view() as view:
             if not is_gpu(study.device):  # an estimate is a model's word
-                return run(study, store, spaces, workers, view.show)
+                return run(study, store, spaces, workers, view.show, turn=turn)
             if elsewhere is not None:  # that machine builds its own emulator
-                return run(study, store, spaces, workers, view.show, confirm_worker)
+                return run(study, store, spaces, workers, view.show, confirm_worker, turn=turn)
             with closing(EmulatorAhead(setup.cache)) as emulator:
 
                 def show(progress: Progress) -> None:
@@ -169,7 +181,7 @@ def _run(
                         emulator.build()
                     view.show(progress)
 
-                return run(study, store, spaces, workers, show, confirm_worker)
+                return run(study, store, spaces, workers, show, confirm_worker, turn=turn)
     except KeyboardInterrupt:
         screen.notice(f"stopped at once; go on with: evo resume {study.name}")
         raise

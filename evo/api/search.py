@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from evo.api.elsewhere import Elsewhere
 from evo.api.given import Given, given
 from evo.api.inputs import parse_own
-from evo.api.running import adopted, begin
+from evo.api.running import Begin, adopted, begin
 from evo.api.study import Study
 from evo.api.values import (
     DATABASE,
@@ -28,7 +28,7 @@ from evo.cache import default_folder
 from evo.calls import with_calls
 from evo.device.open import choose_device, choose_gpus, is_gpu, require_one_model
 from evo.errors import UsageError
-from evo.report.screen import Screen, screen
+from evo.report.screen import screen
 from evo.study import Setup
 from evo.study import Study as Record
 from evo.task import Task, load_task
@@ -76,6 +76,7 @@ def search(
     nvcc: str | os.PathLike[str] | None = None,
     progress: bool = True,
     spare: Spare | None = None,
+    exchange: Sequence[str] = (),
 ) -> Study:
     """Searches for the fastest correct kernel of `task`; the study with what was found.
 
@@ -83,6 +84,7 @@ def search(
     other names are those of options of `evo search`; `scheduler` takes the file of --slurm, too. `budget`:
     "90m", seconds, or "$7" at `rate` dollars an hour. `shape`: "1,8,512", numbers in that order, or a mapping
     by name. `flag`: a mapping, or "NAME=VALUE" texts. `spare`: a process that becomes the first evaluator.
+    `exchange`: studies, on other GPUs, whose best kernels are tried here as they find them.
 
     Ctrl-C (a notebook's interrupt) ends the search, keeps every trial and gives the study; a second one is a
     KeyboardInterrupt. Raises EvoErrors: UsageError for what cannot be, MachineError for what this machine
@@ -102,28 +104,21 @@ def search(
     )
     asked = replace(found, name=study or "", calls=calls, given=text)
     tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
-    place = os.fspath(database)
-    if text and (again := _gone_on(asked, place, tools, progress)):
-        return again
-    return _begun(asked, place, tools, scheduler, (several(warm_start), screen(progress)), spare)
+    start = Begin(os.fspath(database), several(warm_start), screen(progress), tuple(exchange or ()))
+    return _gone_on(asked, start.database, tools, progress) or _begun(asked, tools, scheduler, start, spare)
 
 
 def _begun(
-    asked: Record,
-    database: str,
-    tools: tuple[Path, Path | None],
-    scheduler: str | None,
-    given: tuple[Sequence[str], Screen],
-    spare: Spare | None,
+    asked: Record, tools: tuple[Path, Path | None], scheduler: str | None, start: Begin, spare: Spare | None
 ) -> Study:
     """The study, which was searched here or by the workers at a scheduler."""
     asked = _with_workers(asked)
     if scheduler is None:
-        result = begin(Setup.of(asked, *tools), database, *given, spare)
+        result = begin(Setup.of(asked, *tools), start, spare)
     else:
-        with closing(Elsewhere(scheduler, given[1].notice)) as there:
-            result = begin(there.setup(asked, *tools), database, *given, elsewhere=there)
-    return Study(result.study.name, database, *tools, result)
+        with closing(Elsewhere(scheduler, start.screen.notice)) as there:
+            result = begin(there.setup(asked, *tools), start, elsewhere=there)
+    return Study(result.study.name, start.database, *tools, result)
 
 
 def asked_for(
@@ -152,6 +147,8 @@ def asked_for(
 
 def _gone_on(asked: Record, database: str, tools: tuple[Path, Path | None], progress: bool) -> Study | None:
     """The study of a task that is given again, where there is one, after what is left of its budget."""
+    if not asked.given:
+        return None
     there = adopted(asked, database, screen(progress))
     if there is None:
         return None
@@ -165,9 +162,9 @@ def _devices(
 ) -> tuple[str, tuple[str, ...], str]:
     """The device, the devices that evaluate at once, and the name of their GPU: "" where workers say it."""
     if scheduler is not None:
-        if gpus is not None or gpu is not None or device not in ("auto", "cuda", "emulator"):
+        if gpus is not None or device not in ("auto", "cuda", "emulator"):
             raise UsageError("with --scheduler, each worker says which GPUs it has", "evo worker --gpus all")
-        return {"emulator": "emulator"}.get(device, "cuda:0"), (), ""
+        return {"emulator": "emulator"}.get(device, "cuda:0"), (), gpu or ""
     if gpus is not None and device not in ("auto", "cuda", "emulator"):
         raise UsageError(f"--gpus says which GPUs, and so does --device {device}", "leave out one of them")
     chosen, stands_for = choose_device(device, gpu, target)

@@ -213,8 +213,12 @@ GpusOption = Annotated[
         "--gpus",
         metavar="all|0,1",
         rich_help_panel=WHERE,
-        help="Search on several GPUs of one model at once (default: one).",
+        help="Search on several GPUs at once, with a study for each model (default: one).",
     ),
+]
+ExchangeOption = Annotated[
+    list[str] | None,
+    typer.Option("--exchange", metavar="STUDY", hidden=True, help="Try its best kernels as it finds them."),
 ]
 SchedulerOption = Annotated[
     str | None,

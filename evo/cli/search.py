@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from evo.cli.options import (
     DatabaseOption,
     DeviceOption,
     DtypeOption,
+    ExchangeOption,
     FlagOption,
     GpuOption,
     GpusOption,
@@ -57,6 +58,7 @@ from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
     from evo.api.study import Study
+    from evo.child import Spare
     from evo.confirm.on_gpus import MakesWorker
     from evo.store import Store
 
@@ -88,6 +90,7 @@ def search(
     gpus: GpusOption = None,
     scheduler: SchedulerOption = None,
     slurm: SlurmOption = None,
+    exchange: ExchangeOption = None,
     target: TargetOption = None,
     smem_limit: SmemOption = None,
     database: DatabaseOption = DATABASE,
@@ -109,17 +112,28 @@ def search(
       evo search gemm --shapes square --budget 30m --portfolio 8
     """
     told = {name: value for name, value in locals().items() if name not in ("context", "json", "slurm")}
+    told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
+    told["scheduler"] = _place(scheduler, slurm)
+    _search(told, json, context.obj)
+
+
+def _search(told: dict[str, Any], json: bool, spare: Spare | None) -> None:
+    """Searches one problem on GPUs of one model, or many problems, or on several models."""
+    from evo.api.models import models
     from evo.api.search import search as run  # its parameters have the names of the options
 
-    told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
-    if shapes:
-        if scheduler or slurm:
+    if told["shapes"]:
+        if told["scheduler"]:
             raise UsageError("a search for many problems runs on this machine", "leave out --scheduler")
+        del told["exchange"]
         _search_shapes(told, json)
         return
     del told["shapes"], told["portfolio"]
-    told["scheduler"] = _place(scheduler, slurm)
-    _conclude(run(**told, spare=context.obj), json)
+    where = {name: told[name] for name in ("device", "gpu", "gpus", "target", "scheduler")}
+    if found := models(**where):
+        _search_models(found, told, json)
+        return
+    _conclude(run(**told, spare=spare), json)
 
 
 def resume(
@@ -311,6 +325,35 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
     notice(
         f"evo.kernel({done.name!r}) calls them; evo champion --study {done.name} --explain tells of a shape"
     )
+
+
+def _search_models(found: Mapping[str, Mapping[str, Any]], told: dict[str, Any], json: bool) -> None:
+    """Searches a study for each model of GPU, at the same time; says what each found."""
+    from evo.api.models import parts_of, search_parts
+    from evo.report.leaderboard import leaderboard_records, leaderboards
+
+    task, study, workers = (told.pop(name) for name in ("task", "study", "workers"))
+    parts = parts_of(found, study, task, workers, told["database"])
+    notice(f"a study for each model: {', '.join(f'{part.study} on {part.model}' for part in parts)}")
+    codes = search_parts(parts, task, told)
+    rows, groups = [], {}
+    with open_store(told["database"]) as store:
+        there = {one.name: one for one in store.studies()}
+        for part in parts:
+            if part.study in there:
+                rows += store.leaderboard(study=part.study, limit=10)
+                groups[part.study] = there[part.study].baseline_groups()
+    if json:
+        put([leaderboard_records(rows, groups)], "json")
+    else:
+        put(leaderboards(rows, groups), "text")
+    for part, code in zip(parts, codes, strict=True):
+        if code == 130:
+            notice(f"interrupted; go on with: evo resume {part.study}")
+        elif code:
+            notice(f"the search of {part.study} ended with {code}")
+    if any(codes):
+        raise typer.Exit(max(codes))
 
 
 def _conclude(found: Study, json: bool) -> None:

@@ -87,8 +87,7 @@ def require_one_model(devices: Sequence[str]) -> None:
         listed = ", ".join(f"{device} is {name}" for device, name in models.items())
         raise UsageError(
             f"GPUs of several models cannot share a study: {listed}",
-            "a study for each model, which begins with what the other knows: --device cuda:0, then "
-            "--device cuda:1 --warm-start auto, at once or one after the other",
+            "evo search --gpus all makes a study for each model, and searches them at the same time",
         )
 
 
