@@ -274,7 +274,8 @@ def test_the_network_is_cut_for_half_a_minute(tmp_path: Path) -> None:
 
 
 def test_the_jobs_of_slurm_are_workers_of_evo(tmp_path: Path) -> None:
-    """What would be given to sbatch; there is no Slurm here. Two clusters use different ports."""
+    """What would be given to sbatch; there is no Slurm here, and no network needed. Two clusters use different
+    ports."""
     file = tmp_path / "slurm.toml"
     said = """
         jobs = 4
@@ -283,6 +284,7 @@ def test_the_jobs_of_slurm_are_workers_of_evo(tmp_path: Path) -> None:
         walltime = "02:00:00"
         queue = "gpus"
         gpus = 2
+        interface = "lo"
         directives = ["--constraint=h200"]
         before = ["module load cuda"]
         cache = "/scratch/evo"

@@ -145,14 +145,14 @@ def test_the_kernels_of_the_tutorial_are_searched_and_correct(evo: Evo) -> None:
         assert said.code == 0, said.err
         return said.out
 
-    words = ["--budget", "2m", "--device", "emulator", "--workers", "1", "--json"]
+    words = ["--budget", "5m", "--device", "emulator", "--workers", "1", "--json"]
     found = json.loads(told("search", "rms_norm", "--shape", "8,100", *words))
     assert len(found) == 3
     commands = re.findall(r"^(evo \w+ saxpy.*?)(?:  +#.*)?$", OWN_KERNEL.read_text(), re.MULTILINE)
     assert [command.split()[1] for command in commands] == ["new", "try", "search"]
     for command in commands[:2]:
         told(*command.split()[1:])
-    words = ["--shape", "1000", "--workers", "1", "--json"]
+    words = ["--shape", "1000", "--workers", "1", "--json", "--budget", "5m"]  # a machine may be busy
     assert len(json.loads(told(*commands[2].split()[1:], *words))) == 10
 
 

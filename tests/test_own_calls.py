@@ -323,7 +323,7 @@ def test_a_kernel_that_is_wrong_on_the_users_data_alone_is_red(evo: Evo, saxpy: 
 @pytest.mark.nvcc
 def test_a_study_finds_its_file_and_loses_nothing_without_it(evo: Evo, saxpy: Path) -> None:
     words = ["--device", "emulator", "--workers", "1", "--seed", "1"]
-    begun = evo("search", "saxpy", "--inputs", "honest.npz", "--budget", "1m", *words)
+    begun = evo("search", "saxpy", "--inputs", "honest.npz", "--budget", "5m", *words)
     assert begun.code == 0, begun.err
     assert "saxpy N=700 fp32 and on honest:0" in begun.err
     (kept,) = rows(saxpy, "SELECT calls FROM studies")
