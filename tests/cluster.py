@@ -152,7 +152,13 @@ class Cluster:
         self.scheduler = self._scheduler()
 
     def close(self) -> None:
+        """Workers are asked to end, as by Ctrl-C; those that cannot are killed."""
         for worker in self.workers.values():
+            worker.send_signal(signal.SIGINT)
+        end = time.monotonic() + 20
+        for worker in self.workers.values():
+            with suppress(subprocess.TimeoutExpired):
+                worker.wait(max(0.0, end - time.monotonic()))
             kill(worker)
         self.scheduler.kill()
         self.scheduler.wait()

@@ -274,7 +274,7 @@ def test_the_network_is_cut_for_half_a_minute(tmp_path: Path) -> None:
 
 
 def test_the_jobs_of_slurm_are_workers_of_evo(tmp_path: Path) -> None:
-    """What would be given to sbatch; there is no Slurm here, and no network needed. Two clusters use different
+    """What would be given to sbatch; there is no Slurm here, and no network. Two clusters use different
     ports."""
     file = tmp_path / "slurm.toml"
     said = """

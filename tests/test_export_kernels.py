@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from evo.confirm.portfolio import rows_of
 from evo.device.driver import gpu_names
 from evo.errors import MachineError, NothingFound, UsageError
 from evo.export import Bundle, bundle_of, write
+from evo.launch.contract import cases, check
 from evo.launch.dispatch import Place
+from evo.launch.packaged import PackagedKernel
 from evo.task import load_task
 
 GPU_NAMES = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
@@ -55,12 +58,18 @@ def folder(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def package(folder: Path) -> Iterator[Any]:
-    """The package in this process."""
-    sys.path.insert(0, str(folder))
-    yield importlib.import_module("evo_attention")
-    sys.path.remove(str(folder))
+@pytest.fixture(scope="module", params=["its own files", "those of evo"])
+def package(folder: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The package in this process: by the runtime that it has a copy of, and by the original."""
+    with pytest.MonkeyPatch.context() as path:
+        path.syspath_prepend(folder)
+        made = importlib.import_module("evo_attention")
+        if request.param == "its own files":
+            yield made
+        else:
+            fallback = importlib.import_module("evo_attention.fallback").fallback
+            own = PackagedKernel(folder / "evo_attention", "evo_attention_by_evo", fallback)
+            yield SimpleNamespace(attention=own)
 
 
 def qkv(*shape: int) -> list[torch.Tensor]:
@@ -135,6 +144,17 @@ def test_a_call_is_the_fallbacks_without_a_gpu(package: Any, caplog: pytest.LogC
     package.attention(q, k, v).sum().backward()
     assert q.grad is not None
     assert repr(package.attention).startswith("<attention: 2 kernels, else torch.nn")
+
+
+def test_its_cases_are_right_and_wrong_answers_are_told(folder: Path, package: Any) -> None:
+    first, *others = cases(folder / "evo_attention")
+    assert len(others) == 3
+    for case in (first, *others):
+        assert check(package.attention, case, "cpu").endswith("the tensors lie on cpu")
+    (said,) = first["expected"].values()
+    said["values"][0, 0, 0, 0] += 1.0
+    with pytest.raises(AssertionError, match=r"o is off by .* \(limits .*\), by torch"):
+        check(package.attention, first, "cpu")
 
 
 def test_it_tells_what_would_serve(package: Any) -> None:
