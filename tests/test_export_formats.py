@@ -263,3 +263,20 @@ def test_a_side_is_a_size_a_number_or_a_formula() -> None:
         "x": ["rows", wide],
         "y": ["rows", "columns"],
     }
+
+
+def test_a_folder_says_what_problems_lose_that_its_table_does_not_know(tmp_path: Path) -> None:
+    sizes, flags = {"n": 8}, {"causal": False}
+    kernel = {"name": "k", "cubins": {"sm_90a": ""}, "reach": {"n": [1, 64, 1]}, "median_us": None, "gpu": ""}
+    row = {"gpu": H200.name, "problem": {"sizes": sizes, "flags": flags, "dtype": "fp16"}, "kernel": "k"}
+    record = {
+        "kernels": [{**kernel, "launch": {"grid": [1, 1, 1], "args": [], "workspaces": []}}],
+        "decisions": [{**row, "left_out_regret": 1.25}],
+    }
+    (tmp_path / "dispatch.json").write_text(json.dumps(record))
+    dispatch = Dispatch(tmp_path)
+    assert "made for this very problem" in dispatch.decide(H200, "fp16", flags, sizes).why
+    far = dispatch.decide(H200, "fp16", flags, {"n": 16}).why
+    lost = "where a portfolio did not know that problem, it took 1.25x of the best"
+    assert far == f"the nearest, 1.0 doublings away; {lost}"
+    assert "its code is made for n=1..64" in dispatch.decide(H200, "fp16", flags, {"n": 65}).why

@@ -108,7 +108,7 @@ def test_a_portfolio_is_exported_with_its_regrets(evo: Evo, tmp_path: Path) -> N
         line = f"{problem.key} on NVIDIA H200: {name}, regret {regret:.3f}, {without:.3f} when it was chosen"
         assert line in said.err
     table = (tmp_path / "made" / "README.md").read_text()
-    assert "| 4.40 |  |  | 1.100 |" in table
+    assert "| 4.40 |  |  | 1.100 | 1.100 |" in table
     (tmp_path / "bad.json").write_text("[]")
     for file, why in (("bad.json", "bad.json has no times"), ("none.json", "cannot read none.json")):
         assert why in evo("export", "attention", "--to", "other", *words, "--times", file).err

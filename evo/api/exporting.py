@@ -126,7 +126,7 @@ def _of_set(several: StudySet) -> tuple[list[Champion], list[Row], dict[str, flo
         if kernel is one:
             chosen.append(one)
         told, us = one.record[SET], one.record["trial"]["median_us"]
-        rows.append(Row(one.problem, one.gpu, kernel, us, told["regret"]))
+        rows.append(Row(one.problem, one.gpu, kernel, us, told["regret"], told["left_out_regret"]))
         left_out[one.problem.key] = told["left_out_regret"]
     return chosen, rows, left_out
 
@@ -231,16 +231,18 @@ def _chosen(
     times = Times({name: {p: us for p, us in row.items() if p in problems} for name, row in found.us.items()})
     portfolio: Portfolio = choose(times, most)
     chosen = [named[name] for name in portfolio.kernels]
+    left_out = leave_one_out(times, problems, most)
     rows = [
         replace(
             rows_of([named[kernel]])[0],
             problem=problems[key],
             median_us=times.us[kernel][key],
             regret=portfolio.regrets[key],
+            left_out=left_out[key],
         )
         for key, kernel in portfolio.serves.items()
     ]
-    return chosen, rows, leave_one_out(times, problems, most)
+    return chosen, rows, left_out
 
 
 def _files(champion: Champion) -> tuple[Path, Path]:

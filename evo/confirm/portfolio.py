@@ -33,13 +33,14 @@ BATCH = 256
 @dataclass(frozen=True)
 class Row:
     """A decision: the champion for a problem on a GPU. `median_us` and `regret` are None where that was not
-    measured."""
+    measured, and so is `left_out`, the regret of a portfolio that does not know the problem."""
 
     problem: Problem
     gpu: str
     champion: Champion
     median_us: float | None = None
     regret: float | None = None
+    left_out: float | None = None
 
     def record(self, kernel: str) -> dict[str, Any]:
         """A row of dispatch.json; `kernel` is the champion's name there."""
@@ -54,6 +55,7 @@ class Row:
             "kernel": kernel,
             "median_us": self.median_us,
             "regret": self.regret,
+            "left_out_regret": self.left_out,
         }
 
 

@@ -34,6 +34,7 @@ def readme(bundle: Bundle) -> str:
             f"print({task}.explain({reads}))",
             "```",
             "",
+            *_packing(bundle),
             "The nearest kernel whose code serves a problem is taken. Where none does,",
             f"{fallback}, and the log `{module}` says why, once for each reason.",
             "torch.compile takes the call as one node. Call it once before you capture a CUDA graph.",
@@ -51,9 +52,16 @@ def readme(bundle: Bundle) -> str:
     )
 
 
+def _packing(bundle: Bundle) -> Iterator[str]:
+    if bundle.pack is not None:
+        packed = ", ".join(f"`{name}`" for name in bundle.task.packings)
+        yield f"`{bundle.task.name}.pack` makes {packed} of the other tensors, by name: once for all calls."
+        yield ""
+
+
 def _times(bundle: Bundle) -> Iterator[str]:
-    yield "| GPU | problem | kernel | µs | 99 % interval | faster than | regret |"
-    yield "|---|---|---|--:|---|---|--:|"
+    yield "| GPU | problem | kernel | µs | 99 % interval | faster than | regret | left out |"
+    yield "|---|---|---|--:|---|---|--:|--:|"
     named = {id(one.champion): one for one in bundle.kernels}
     for row in bundle.rows:
         one, warm = named[id(row.champion)], row.champion.warm
@@ -62,9 +70,11 @@ def _times(bundle: Bundle) -> Iterator[str]:
         ends = f"[{interval['low']:.2f}, {interval['high']:.2f}]" if interval else ""
         versus = f"{warm['versus']} {warm['speedup']:.2f}x" if own and warm.get("speedup") else ""
         time = f"{row.median_us:.2f}" if row.median_us is not None else "not timed"
-        regret = f"{row.regret:.3f}" if row.regret is not None else ""
-        yield f"| {row.gpu} | {row.problem.key} | {one.name} | {time} | {ends} | {versus} | {regret} |"
+        regrets = " | ".join("" if one is None else f"{one:.3f}" for one in (row.regret, row.left_out))
+        yield f"| {row.gpu} | {row.problem.key} | {one.name} | {time} | {ends} | {versus} | {regrets} |"
     yield ""
+    yield "`regret` is the time as a multiple of the best known, `left out` that of a choice of kernels that"
+    yield "does not know the problem: what problems may lose that are not listed."
     yield "Times are medians of replayed CUDA graphs with a warm L2. What has no time was not CONFIRMED."
 
 

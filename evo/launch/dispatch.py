@@ -188,4 +188,8 @@ def _why(row: Mapping[str, Any], kernel: Mapping[str, Any], sizes: Mapping[str, 
         else ""
     )
     other = "" if row["gpu"] == place.name else f"; chosen for {row['gpu']}, and this is {place.name}"
-    return f"{near}{time}{other}"
+    lost = row.get("left_out_regret") if far else None
+    unknown = (
+        f"; where a portfolio did not know that problem, it took {lost:.2f}x of the best" if lost else ""
+    )
+    return f"{near}{time}{unknown}{other}"
