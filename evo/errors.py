@@ -111,6 +111,7 @@ class CandidateError(EvoError):
     """One candidate failed. `outcome` names the trial's outcome; `reason` is a short, countable phrase
     ("race", "out of bounds", "row error"); `where` says where (file line, thread, element), if known."""
 
+    exit_code = 4
     outcome: ClassVar[str]
 
     def __init__(self, reason: str, detail: str = "", where: str = "") -> None:

@@ -39,6 +39,7 @@ from command import Evo
         (["search", "--budget", "2m", "--rank", "plain"], 2, "unknown ranking: plain", "mean, normal, sharp"),
         (["search", "--budget", "2m", "--target", "sm_99"], 2, "unknown target: sm_99", "sm_90a"),
         (["search", "--budget", "2m", "--gpu", "L5"], 2, "unknown gpu: L5", "L4"),
+        (["champion", "--all", "--gpu", "L5"], 2, "unknown gpu: L5", "L4"),
         (
             ["search", "--budget", "2m", "--gpu", "L4", "--target", "sm_90a"],
             2,

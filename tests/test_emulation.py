@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from command import Evo
 from ptx.programs import entry
 from ptx.running import COPY, binary_of, h200
 
@@ -116,3 +118,14 @@ def test_an_estimate_counts_what_dram_must_bring() -> None:
     assert found.estimate is not None
     assert found.estimate.bound == "memory"
     assert found.estimate.us > 8_000_000 / 100e3
+
+
+@pytest.mark.nvcc
+def test_a_request_that_is_wrong_is_no_bug(evo: Evo, tmp_path: Path) -> None:
+    kernel = tmp_path / "k.cu"
+    kernel.write_text('extern "C" __global__ void k(float* y) { y[threadIdx.x] = 1; }')
+    said = evo("emulate", str(kernel), "--launch", "grid=1,block=32")
+    assert (said.code, "hint: an --arg for each" in said.err) == (2, True)
+    kernel.write_text('extern "C" __global__ void k(float* y) { y = 1; }')
+    said = evo("emulate", str(kernel), "--launch", "grid=1,block=32", "--arg", "out:f32:32")
+    assert (said.code, said.err.startswith("error: nvcc error")) == (4, True)

@@ -276,3 +276,13 @@ def test_a_tiled_product_with_host_code_is_green_once_its_formula_is_there(evo: 
     task.write_text(re.sub(r"raise NotImplementedError.*", right, task.read_text()))
     tried = evo("try", "product", "TILE=8", "--shape", "M=19,N=33,K=21", "--device", "emulator", "--json")
     assert json.loads(tried.out)["outcome"] == "GREEN", tried.out
+
+
+def test_what_cannot_be_written_is_said(evo: Evo, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    script = tmp_path / "tune.py"
+    script.write_text("import kernel_tuner\n")
+    for words in (["new", "k"], ["new", "k", "--from", str(written(tmp_path, SAXPY))]):
+        said = evo(*words, "--to", str(tmp_path / "file"))
+        assert said.code == 3
+        assert re.match(r"error: cannot write .*file.*\nhint: choose another folder with --to", said.err)

@@ -117,6 +117,7 @@ def champion(
     from evo.report.champions import champions_table
     from evo.task import load_task
 
+    limits = Limits.of(gpu_named(gpu))
     if study is None:
         folders, kept = task_folders(templates), champions(*kernels_folders(kernels))
     else:
@@ -128,7 +129,6 @@ def champion(
         put([champions_table(one for one in kept if named in ("", one.problem.task))], form_of(json))
         return
     problem = parse_problem(load_task(task or DEFAULT_TASK, folders), shape, dtype, flag or ())
-    limits = Limits.of(gpu_named(gpu))
     considered = consider(problem, limits, kept, folders)
     if explain:
         _explain(problem, limits, considered, json)

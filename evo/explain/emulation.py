@@ -15,7 +15,7 @@ from evo.device.emulator import EmulatorDevice, EmulatorKernel, verdict
 from evo.device.emulator.estimate import Estimate, estimate
 from evo.device.emulator.fitted import is_fitted
 from evo.device.emulator.interpreter import Execution, Fault
-from evo.errors import Uncompilable, UsageError
+from evo.errors import Uncompilable, Unlaunchable, UsageError
 from evo.explain.launch_arguments import Buffer, filled, parse_arguments, parse_launch
 from evo.task import Task
 from evo.trial import Binary, Candidate, LaunchConfig, Resources
@@ -174,8 +174,14 @@ def emulate_file(
     args, buffers = parse_arguments(arguments)
     config = LaunchConfig(**parse_launch(launch), args=args)
     binary, source = compiled(path, entry, device.gpu.arch, compiler)
-    kernel = device.load(binary, config)
-    result = emulate(kernel, config, buffers, schedules or device.schedules, source=source, seed=seed)
+    try:
+        kernel = device.load(binary, config)
+        result = emulate(kernel, config, buffers, schedules or device.schedules, source=source, seed=seed)
+    except Unlaunchable as error:
+        if error.reason != "arguments":
+            raise
+        hint = "an --arg for each: in:f16:1024, out:f32:64x64, i32:1024"
+        raise UsageError(error.message, hint) from error
     return replace(result, file=path.name) if source else result
 
 

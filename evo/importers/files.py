@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evo.errors import UnknownName, UsageError
 from evo.importers.kernel_tuner import read_script
-from evo.importers.scaffold import Made, task_name
+from evo.importers.scaffold import Made, task_name, writing
 from evo.importers.t1 import read_t1
 from evo.importers.tuned import TunedKernel, write_task
 
@@ -31,16 +31,17 @@ def import_file(
     for path in (file, reference):
         if path is not None and not path.is_file():
             raise UsageError(f"there is no file {path}", "name a file that is there")
-    if kind == "kernelbench":
-        from evo.importers.kernelbench import import_problem, task_word
+    with writing(folder):
+        if kind == "kernelbench":
+            from evo.importers.kernelbench import import_problem, task_word
 
-        return import_problem(file, folder, name or task_name(task_word(file)), given or {})
-    if kind == "flashinfer-trace":
-        from evo.importers.flashinfer_trace import import_definition
+            return import_problem(file, folder, name or task_name(task_word(file)), given or {})
+        if kind == "flashinfer-trace":
+            from evo.importers.flashinfer_trace import import_definition
 
-        return import_definition(file, folder, name or "", given or {})
-    tuned = _tuned(file, kernel, given or {}, reference)
-    return write_task(name or task_name(tuned.entry), folder, tuned)
+            return import_definition(file, folder, name or "", given or {})
+        tuned = _tuned(file, kernel, given or {}, reference)
+        return write_task(name or task_name(tuned.entry), folder, tuned)
 
 
 def _tuned(file: Path, kernel: str | None, given: Given, reference: Path | None) -> TunedKernel:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from evo.dtype import dtype_named
-from evo.errors import UsageError
+from evo.errors import MachineError, UsageError
 from evo.importers.positions import grid_side
 from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source, scalar_values
 
@@ -52,20 +54,22 @@ def make_task(name: str, folder: Path, source: Path | None = None, entry: str | 
     source has no kernel that is understood. `entry`: the kernel, where the source has several."""
     place = check_place(name, folder)
     if source is None:
-        place.mkdir(parents=True)
-        (place / f"{name}.cu").write_text(EXAMPLE.format(name=name))
+        with writing(place):
+            place.mkdir(parents=True)
+            (place / f"{name}.cu").write_text(EXAMPLE.format(name=name))
         source = place / f"{name}.cu"
     kernel = read_source(source, entry)
     if not any(argument.role in ("out", "inout") for argument in kernel.arguments):
         raise UsageError(f"{source}: {kernel.entry} writes to no buffer", "a pointer that is not const")
-    place.mkdir(parents=True, exist_ok=True)
     files = {
         f"{name}.cu": kernel.text,
         "task.py": _task_text(name, kernel),
         f"{name}.py": _template_text(name, kernel),
     }
-    for file, text in files.items():
-        (place / file).write_text(text)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (place / file).write_text(text)
     guessed = len(_sizes(kernel)) > 1 and any(
         a.role and a.name not in kernel.shapes for a in kernel.arguments
     )
@@ -76,6 +80,16 @@ def make_task(name: str, folder: Path, source: Path | None = None, entry: str | 
     )
     missing = "" if kernel.formula else f"{place / 'task.py'}: say {what}"
     return Made(name, tuple(place / file for file in files), missing, kernel.notes)
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turns a failure to write within into a MachineError that names the folder, or the file."""
+    try:
+        yield
+    except OSError as error:
+        hint = "choose another folder with --to, or make room"
+        raise MachineError(f"cannot write {error.filename or place}: {error.strerror}", hint) from error
 
 
 def check_place(name: str, folder: Path) -> Path:
