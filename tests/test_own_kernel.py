@@ -236,6 +236,40 @@ def test_the_sides_of_a_matrix_product_are_read_from_its_indices(tmp_path: Path)
     assert found.text.count("#ifndef __CUDACC_RTC__") == 2
 
 
+EXTENSION = """
+#include <torch/extension.h>
+#define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+#ifndef BLOCK_X
+#define BLOCK_X 16
+#endif
+#ifndef BLOCK_Y
+#define BLOCK_Y 8
+#endif
+__global__ void __launch_bounds__(BLOCK_X * BLOCK_Y)
+twice(const float* in, float* out, const int H, const int W) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x < W && y < H) out[y * W + x] = 2 * in[y * W + x];
+}
+torch::Tensor run(torch::Tensor in) {
+  auto out = torch::empty_like(in);
+  dim3 block(BLOCK_X, BLOCK_Y), grid(CEIL_DIV(in.size(1), BLOCK_X), CEIL_DIV(in.size(0), BLOCK_Y));
+  twice<<<grid, block>>>(in.data_ptr<float>(), out.data_ptr<float>(), in.size(0), in.size(1));
+  return out;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+"""
+
+
+@pytest.mark.nvcc
+def test_an_extension_of_torch_runs_without_its_host_code(evo: Evo, tmp_path: Path) -> None:
+    made = evo("new", "twice", "--from", str(written(tmp_path, EXTENSION)))
+    for name in ("<torch/extension.h>", "run", "PYBIND11_MODULE"):
+        assert f"note: {name} is of the host" in made.err
+    words = ["BLOCK_X=32", "BLOCK_Y=4", "--shape", "19,70", "--device", "emulator", "--json"]
+    tried = json.loads(evo("try", "twice", *words).out)
+    assert (tried["outcome"], tried["candidate"]["launch"]["block"]) == ("GREEN", [32, 4, 1])
+
+
 def test_dynamic_shared_memory_is_asked_for_and_said_to_be_a_guess(tmp_path: Path) -> None:
     text = "__global__ void k(float* y, int n) { extern __shared__ double s[]; y[threadIdx.x] = s[0]; }"
     made = make_task("mine", tmp_path, written(tmp_path, text))

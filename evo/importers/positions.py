@@ -54,6 +54,8 @@ def axes_of(body: str, names: Sequence[str], sizes: Sequence[str], bounds: str) 
         side = side if side in names else ""
         if not side and axis == "x" and bounds in names:
             side = bounds
+        if not side and "blockDim" in code:
+            side = _side_by_name(axis, names, alone="blockIdx.y" not in code)
         steps = tuple(dict.fromkeys(w for w in re.findall(r"\w+", text) if w in names and w != side))
         lanes = re.search(r"(?:=|^)\s*(\d+)\s*\*\s*\(", text) or re.search(r"\)\s*\*\s*(\d+)\s*$", text)
         if whole and lanes:
@@ -171,6 +173,13 @@ def _side(text: str, axis: str) -> str:
         if match := re.search(pattern, text):
             return match[1]
     return ""
+
+
+def _side_by_name(axis: str, names: Sequence[str], alone: bool) -> str:
+    """A macro that is called as the side of a block is, where the kernel asks blockDim: BLOCK_X, THREADS."""
+    kind = r"(?:block|threads|bdim|tpb)"
+    pattern = rf"{kind}(?:_?size)?(?:_?x)?" if alone else rf"{kind}(?:_?(?:size|dim))?_?{axis}"
+    return next((name for name in names if re.fullmatch(pattern, name, re.IGNORECASE)), "")
 
 
 def _stride(code: str, axis: str) -> str:

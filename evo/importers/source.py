@@ -51,6 +51,10 @@ _MACRO = re.compile(
     r"#\s*(?:ifndef\s+(\w+)|if\s+!\s*defined\s*\(?\s*(\w+)\s*\)?)\s*"
     r"#\s*define\s+(?:\1|\2)\s+\(?(-?\d+)\)?\s*#\s*endif"
 )
+_OF_HOST = ("main", "PYBIND11_MODULE", "TORCH_LIBRARY", "TORCH_LIBRARY_IMPL")
+_HOST_INCLUDES = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*(<(?:torch|ATen|c10|pybind11)/[^>\n]*>)[^\n]*", re.MULTILINE
+)
 _SHARED = re.compile(
     r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?([\w ]+?)\s+\w+\s*\[\s*\]"
 )
@@ -114,7 +118,7 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
     tunables = {one or other: int(value) for one, other, value in _MACRO.findall(code)}
     constants = {name: n for name, n in constants_in(code).items() if name not in tunables}
     sizes = [a.name for a in arguments if not a.role and a.dtype in WHOLE]
-    bounds = re.search(rf"__launch_bounds__\s*\(\s*(\w+)[^)]*\)\s*(?:void\s+)?{entry}\b", code)
+    bounds = re.search(rf"__launch_bounds__\s*\(\s*(\w+)\s*(?:,[^)]*)?\)\s*(?:void\s+)?{entry}\b", code)
     axes = axes_of(body, [*tunables, *constants], sizes, bounds[1] if bounds else "")
     freed = {axis.side: constants[axis.side] for axis in axes if axis.side in constants}
     notes += [f"{name} is a macro with a default in the copy, so that it can be tuned" for name in freed]
@@ -178,16 +182,17 @@ def _without_host_code(text: str) -> tuple[str, list[str]]:
             depth -= 1
             head = code[begin:opened]
             name = re.search(r"(\w+)\s*\([^()]*\)\s*$", head)
-            hosts = name and (name[1] == "main" or "<<<" in code[opened:at])
+            hosts = name and (name[1] in _OF_HOST or "<<<" in code[opened:at] or "torch::" in head)
             if not depth and hosts and name and not re.search(r"__global__|__device__", head):
                 first = re.search(r"\S", re.sub(r"(?m)^[ \t]*#[^\n]*$", lambda f: " " * len(f[0]), head))
                 cuts.append((begin + (first.start() if first else 0), at + 1, name[1]))
         if not depth and sign in ";}":
             begin = at + 1
-    for first_at, last_at, _ in reversed(cuts):
+    cuts += [(found.start(), found.end(), found[1]) for found in _HOST_INCLUDES.finditer(code)]
+    for first_at, last_at, _ in sorted(cuts, reverse=True):
         inner = text[first_at:last_at]
         text = f"{text[:first_at]}#ifndef __CUDACC_RTC__\n{inner}\n#endif{text[last_at:]}"
-    return text, [f"{name} is host code: evo does not compile it" for *_, name in cuts]
+    return text, [f"{name} is of the host: evo does not compile it" for *_, name in sorted(cuts)]
 
 
 def _function(code: str, entry: str, path: Path) -> tuple[str, str]:
