@@ -89,22 +89,23 @@ def test_a_search_ends_when_nothing_more_is_expected(
     assert 60 <= found < SIZE
 
 
-def test_the_default_comes_first_then_its_neighbours(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
+def test_the_default_comes_first_then_points_far_from_it(
+    tmp_path: Path, spaces: dict[str, SearchSpace]
+) -> None:
+    """What the space is like follows from a design that fills it, not from the neighbours of one point."""
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study())
         search(study, store, spaces, LandscapeWorkers(seconds=0.001), enough(25))
         rows = store.rows(study)
     space = spaces["landscape"].template.space
     assert rows[0].point == space.default
-    ring = list(space.neighbours(space.default))
-    assert [r.point for r in rows[1 : 1 + len(ring)]] == ring
-    assert len(rows) > len(ring) + 5
+    differing = [sum(r.point[n] != v for n, v in space.default.items()) for r in rows[1:8]]
+    assert sum(differing) > 3 * len(differing)
 
 
 def test_the_first_batches_are_small(tmp_path: Path) -> None:
-    """The strategy is not asked before anything is known: the defaults come first, then their neighbours,
-    which need no knowledge. Of the strategy's proposals there are never more under way than trials are
-    known."""
+    """The strategy is not asked before anything is known: the defaults come first. Of the strategy's proposals
+    there are never more under way than trials are known."""
     templates = [write_template(tmp_path), write_template(tmp_path, "second", source=SOURCE + "// 2\n")]
     spaces = search_spaces(templates, LIMITS, PROBLEM)
     workers = LandscapeWorkers(20, 0.01)
@@ -120,7 +121,7 @@ def test_the_first_batches_are_small(tmp_path: Path) -> None:
 
         search(study, store, spaces, workers, watch)
     assert known[0] == known[1] == 2, "both defaults, and nothing else until both are known"
-    assert max(known[:8]) > 10, "then their neighbours at once"
+    assert all(submitted <= 2 * (n + 1) + 1 for n, submitted in enumerate(known[:8]))
 
 
 @pytest.mark.parametrize("workers", [1, 3])

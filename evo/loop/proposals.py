@@ -13,12 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evo.device.open import is_emulator
-from evo.loop.first_points import FirstPoints, Key, key_of
+from evo.loop.first_points import Key, first_points, key_of
 from evo.loop.stopping import EarlyStopping
 from evo.space import FeasibleSet
 from evo.store import TrialRow
 from evo.strategy import Observation, Proposal, make_strategy
 from evo.study import Study
+
+
+UNINFORMED = 8
+"""Of one template so many trials need no knowledge of each other: the design that fills its space."""
 
 
 class Proposals:
@@ -48,7 +52,7 @@ class Proposals:
         self._early_stopping = self._stopping()
         self._starts = list(study.starts)
         """The first trials of the starts that are to come."""
-        self._first_points, self._wanted = FirstPoints(spaces), wanted
+        self._defaults, self._wanted = first_points(spaces), wanted
         self._rows = rows
         self._history: list[Observation] = []
         """What the strategy knows."""
@@ -93,14 +97,17 @@ class Proposals:
         """Whether it is time for the proposal of trial `number`, while so many candidates are `under_way`.
 
         Proposals that are under way at the same time know nothing of each other's results: there are no more
-        of them than trials are known. The first points need no knowledge."""
+        of them than trials are known. The first points need no knowledge, and with one template the first
+        `UNINFORMED` trials."""
         if number in self._rows:
             return True
         if self.ordered:
             return self._all_ended(number - self._lookahead)
         if under_way >= capacity:
             return False
-        return under_way < max(1, len(self._rows)) or self._next_first_point() is not None
+        if self._next_first_point() is not None or (len(self._spaces) == 1 and number < UNINFORMED):
+            return True
+        return under_way < max(1, len(self._rows))
 
     def propose(self, number: int, under_way: Mapping[int, Proposal]) -> Proposal | None:
         """What to try as trial `number`; None where every feasible point was tried."""
@@ -126,10 +133,13 @@ class Proposals:
     @property
     def wanted(self) -> Proposal | None:
         """The next of the points that are tried before all others; None where none is left."""
-        return next((one for one in self._wanted if key_of(one) not in self._tried), None)
+        return self._untried(self._wanted)
 
     def _next_first_point(self) -> Proposal | None:
-        return self.wanted or (None if self._first else self._first_points.next(self._history, self._tried))
+        return self.wanted or (None if self._first else self._untried(self._defaults))
+
+    def _untried(self, points: Sequence[Proposal]) -> Proposal | None:
+        return next((one for one in points if key_of(one) not in self._tried), None)
 
     def _all_ended(self, number: int) -> bool:
         """Whether trials 0 to `number` have ended; adds those of them that the strategy does not know."""

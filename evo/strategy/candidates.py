@@ -179,6 +179,11 @@ class Candidates:
         left = np.flatnonzero(self._open)
         return self._positions_at(int(rng.choice(left)))
 
+    def some_open(self, count: int, rng: np.random.Generator) -> Positions:
+        """`count` open rows at random, or all where there are no more, in any order: (n, parameters)."""
+        rows = np.flatnonzero(self._open)
+        return self._rows[rng.choice(rows, min(count, len(rows)), replace=False)].astype(np.intp)
+
     def nearest_open(self, positions: Positions, rng: np.random.Generator) -> Positions:
         """The open point that differs from `positions` in the fewest parameters; ties at random."""
         rows = np.flatnonzero(self._open)

@@ -21,7 +21,7 @@ CACHED_POINTS = 1000
 class Features:
     """Columns of numbers for points given as positions (n, parameters).
 
-    An ordered parameter is a column between 0 and 1, by the logarithm of its values where they are positive;
+    An ordered parameter is a column between 0 and 1, by the logarithm of its values where none is negative;
     a parameter of more than two values, ordered or not, is also a label, of which only equality counts. Then
     come what the template's models say (shared memory, threads, registers, waves of CTAs), and `extra`
     columns, such as what an earlier study would expect.
@@ -119,6 +119,7 @@ def _asked(models: ResourceModels, feasible: FeasibleSet, rows: Points) -> list[
 
 def _scaled_values(parameter: Parameter) -> Floats:
     numbers = np.array([float(v) for v in parameter.values])
-    if numbers.min() > 0:
-        numbers = np.log(numbers)
+    if numbers.min() >= 0:
+        # 0, 1, 2, 4, 8 are steps of a ladder, too
+        numbers = np.log(numbers + (0 if numbers.min() else numbers[numbers > 0].min()))
     return np.asarray((numbers - numbers.min()) / (numbers.max() - numbers.min()))

@@ -30,6 +30,11 @@ LEAST_CORRELATION = 0.3
 always counted, a search that was misled was 11 % off the best at 50 trials, and a cold one 6 %."""
 
 
+FEW_TRIALS = 20
+"""The deviation of n trials is taken sqrt(1 + FEW_TRIALS / n) times as large: weights that are fitted to few
+trials are too sure of themselves."""
+
+
 class TrainingSet:
     """The trials of a template up to a milestone on which models are built, and the points they screen."""
 
@@ -123,6 +128,7 @@ class Model:
         y = np.full(len(known), math.nan)
         y[known] = targets(self._scores[known])
         mean, deviation = self._process.predict(y)
+        deviation *= math.sqrt(1 + FEW_TRIALS / int(known.sum()))
         gains = log_improvement(mean, deviation, float(y[known].min()))
         return np.where(candidates.are_open(self.pool, self._pool_rows), gains, -math.inf)
 
