@@ -11,6 +11,7 @@ import pytest
 from test_strategy import BOWL, bowl, key, searched, spaces
 
 from evo.gpu import Limits, target
+from evo.space import Parameter, Space
 from evo.strategy import Observation, Proposal, make_strategy
 from evo.strategy.evolution.distance import Metric
 from evo.strategy.evolution.features import Features
@@ -18,7 +19,7 @@ from evo.strategy.evolution.gaussian_process import GaussianProcess, inverse_of_
 from evo.strategy.evolution.model import predicts
 from evo.task import load_task
 from evo.template import load_template
-from evo.testing.strategy import LARGE
+from evo.testing.strategy import LARGE, LIMITS, PROBLEM
 
 
 def test_evo_learns_from_an_earlier_study_where_to_look() -> None:
@@ -37,6 +38,25 @@ def test_evo_learns_from_an_earlier_study_where_to_look() -> None:
         return min(t.score_us for t in history if t.score_us is not None)
 
     assert np.mean([best(earlier, s) for s in range(3)]) < np.mean([best((), s) for s in range(3)]) - 1
+
+
+def test_the_first_points_of_evo_fill_the_space() -> None:
+    """No two are near each other, however the search goes."""
+    strategy, history = make_strategy("evo", spaces(BOWL), 3), list[Observation]()
+    for n in range(8):
+        proposal = strategy.ask(history, [], n)
+        assert proposal is not None
+        history.append(Observation("t0", proposal.point, None if n % 2 else 1.0))
+    points = np.array([[int(v) for v in trial.point.values()] for trial in history])
+    at_random = np.random.default_rng(0).integers(8, size=(100, 8, 5))
+    assert nearest(points) > 1.4 * np.mean([nearest(some) for some in at_random])
+
+
+def nearest(points: np.ndarray[Any, Any]) -> float:
+    """How far the two nearest of points (n, parameters) of BOWL are apart."""
+    gaps = np.abs(points[:, None] - points[None])
+    distances: np.ndarray[Any, Any] = (gaps / 7 + (gaps > 0)).sum(axis=2)[np.triu_indices(len(points), 1)]
+    return float(distances.min())
 
 
 def test_evo_says_when_nothing_more_is_to_be_expected() -> None:
@@ -188,6 +208,13 @@ def test_single_precision_predicts_the_same(smooth: bool) -> None:
     for found in quick:  # bit by bit, whatever a BLAS does at the end of a matrix: ties decide a pool
         assert (found[14:1014] == found[14]).all(), "the same point"
         assert (found[1014:] == found[:14][::-1]).all(), "the same points in another order"
+
+
+def test_values_of_a_ladder_that_begins_with_0_are_scaled_by_their_logarithms() -> None:
+    feasible = Space((Parameter("step", (0, 1, 2, 4, 8, 16, 32), 0),)).feasible(LIMITS, PROBLEM)
+    (scaled, *_) = Features(feasible)(feasible.indices.astype(np.intp)).T
+    assert (scaled[0], scaled[-1]) == (0.0, 1.0)
+    assert np.diff(scaled).max() < 1.8 * np.diff(scaled).min()
 
 
 def test_features_that_are_cached_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,10 @@ from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
 from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
+from evo.loop.proposals import UNINFORMED
 from evo.store import Store
 from evo.strategy import make_strategy
+from evo.strategy.evolution.evo import Evo
 from evo.study import Study
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
@@ -104,8 +106,8 @@ def test_the_default_comes_first_then_points_far_from_it(
 
 
 def test_the_first_batches_are_small(tmp_path: Path) -> None:
-    """The strategy is not asked before anything is known: the defaults come first. Of the strategy's proposals
-    there are never more under way than trials are known."""
+    """Of several templates nothing is asked for before a default is known. Of the strategy's proposals there
+    are never more under way than trials are known."""
     templates = [write_template(tmp_path), write_template(tmp_path, "second", source=SOURCE + "// 2\n")]
     spaces = search_spaces(templates, LIMITS, PROBLEM)
     workers = LandscapeWorkers(20, 0.01)
@@ -122,6 +124,21 @@ def test_the_first_batches_are_small(tmp_path: Path) -> None:
         search(study, store, spaces, workers, watch)
     assert known[0] == known[1] == 2, "both defaults, and nothing else until both are known"
     assert all(submitted <= 2 * (n + 1) + 1 for n, submitted in enumerate(known[:8]))
+
+
+def test_a_design_is_asked_for_at_once(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
+    """The first points of one template need no knowledge of each other."""
+    workers = LandscapeWorkers(20, 0.01)
+    submitted: list[int] = []
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=1.0, workers=20))
+
+        def watch(progress: Progress) -> None:
+            if progress.latest is not None:
+                submitted.append(len(workers.submitted))
+
+        search(study, store, spaces, workers, watch)
+    assert submitted[0] == UNINFORMED == Evo.INITIAL_TRIALS
 
 
 @pytest.mark.parametrize("workers", [1, 3])

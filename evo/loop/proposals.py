@@ -20,7 +20,6 @@ from evo.store import TrialRow
 from evo.strategy import Observation, Proposal, make_strategy
 from evo.study import Study
 
-
 UNINFORMED = 8
 """Of one template so many trials need no knowledge of each other: the design that fills its space."""
 
