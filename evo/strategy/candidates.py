@@ -182,7 +182,9 @@ class Candidates:
     def some_open(self, count: int, rng: np.random.Generator) -> Positions:
         """`count` open rows at random, or all where there are no more, in any order: (n, parameters)."""
         rows = np.flatnonzero(self._open)
-        return self._rows[rng.choice(rows, min(count, len(rows)), replace=False)].astype(np.intp)
+        some = rng.choice(rows, min(count, len(rows)), replace=False)
+        positions: Positions = self._rows[some].astype(np.intp)
+        return positions
 
     def nearest_open(self, positions: Positions, rng: np.random.Generator) -> Positions:
         """The open point that differs from `positions` in the fewest parameters; ties at random."""

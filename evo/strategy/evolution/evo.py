@@ -101,14 +101,16 @@ class Evo(Strategy):
         """Of some open points the one that is farthest from all that were tried or are under way."""
         points = candidates.some_open(self.DESIGN_POINTS, rng)
         known = [*candidates.tried, *candidates.pending]
+        farthest: Positions = points[0]
         if not known:
-            return points[0]
+            return farthest
         features = self._features[candidates.template]
         here, there = features(points), features(np.stack(known))
         gaps = np.abs(here[:, None, :] - there[None, :, :])
         distance = np.where(features.labels, gaps > 0, gaps).sum(axis=2).min(axis=1)
         # rounded: of points that are equally far, the first one is taken on every machine
-        return points[int(distance.round(6).argmax())]
+        farthest = points[int(distance.round(6).argmax())]
+        return farthest
 
     def _model(self, candidates: Candidates, kind: int) -> Model:
         """The model of a template (`kind` 0: rough, 1: smooth) with all that is known. It is built from the
