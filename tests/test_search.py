@@ -33,10 +33,8 @@ from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
 from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
-from evo.loop.proposals import UNINFORMED
 from evo.store import Store
 from evo.strategy import make_strategy
-from evo.strategy.evolution.evo import Evo
 from evo.study import Study
 from evo.template import load_template
 from evo.trial import Candidate, Outcome, Trial
@@ -124,21 +122,6 @@ def test_the_first_batches_are_small(tmp_path: Path) -> None:
         search(study, store, spaces, workers, watch)
     assert known[0] == known[1] == 2, "both defaults, and nothing else until both are known"
     assert all(submitted <= 2 * (n + 1) + 1 for n, submitted in enumerate(known[:8]))
-
-
-def test_a_design_is_asked_for_at_once(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
-    """The first points of one template need no knowledge of each other."""
-    workers = LandscapeWorkers(20, 0.01)
-    submitted: list[int] = []
-    with Store(tmp_path / "evo.db") as store:
-        study = store.create(new_study(budget_s=1.0, workers=20))
-
-        def watch(progress: Progress) -> None:
-            if progress.latest is not None:
-                submitted.append(len(workers.submitted))
-
-        search(study, store, spaces, workers, watch)
-    assert submitted[0] == UNINFORMED == Evo.INITIAL_TRIALS
 
 
 @pytest.mark.parametrize("workers", [1, 3])
