@@ -275,3 +275,38 @@ def test_these_points_alone_are_tried(tmp_path: Path) -> None:
         result = search(study, store, spaces, ShapedWorkers(2), turn=Turn(wanted, these_alone=True))
         assert result.stopped == "tried"
         assert [dict(row.point) for row in sorted(store.rows(study), key=lambda r: r.number)] == chosen
+
+
+@pytest.mark.slow
+def test_two_hundred_problems_are_searched_ended_and_gone_on_with(tmp_path: Path) -> None:
+    """Every problem is served, whatever ended the search in between, and few kernels serve all."""
+    lengths = range(1, 201)
+    with Store(tmp_path / "evo.db") as store:
+
+        def searched(end_with: int) -> tuple[Found, list[str]]:
+            members = [member(store, tmp_path / "t", length) for length in lengths]
+            said: list[str] = []
+
+            sent: list[int] = []
+
+            def shown(_: Progress) -> None:
+                if len(said) == end_with and not sent:
+                    sent.append(end_with)
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            workers = LandscapeWorkers(2)
+            search_all = Turns(members, store, workers, 12, lambda m, _: said.append(m.name), shown)
+            return search_all.run(LONG_S), said
+
+        found, said = searched(100)
+        assert found.interrupted
+        assert len(said) == 100
+        assert len(found.unserved) in (100, 101), "the turn that ended may have tried nothing"
+        found, said = searched(-1)
+        assert len(said) >= 100
+        assert not found.unserved
+        assert found.portfolio is not None
+        assert found.portfolio.worst_regret == 1.0, "it is the same landscape for all"
+        assert all(len(one.points) == 36 for one in found.members)
+        assert all(not len(one.spaces["landscape"].feasible.indices) for one in found.members if one.spaces)
+        assert set(found.left_out.values()) == {1.0}

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +51,7 @@ def examine(places: Places) -> list[Finding]:
         _host_compiler,
         _gpu,
         _torch,
+        _cluster,
         lambda: _tool(places, "ncu", "nsight-compute", "evo can then say what limits a kernel"),
         lambda: _tool(places, "compute-sanitizer", "it", "finalists can then be checked by it too"),
         lambda: _database(places.database),
@@ -114,7 +116,10 @@ def _gpu() -> Finding:
         pynvml.nvmlShutdown()
     if not names:
         return Finding("gpu", "absent", f"driver {driver}, but no GPU", "searches run on the emulator")
-    return Finding("gpu", "works", f"{'; '.join(names)}; driver {driver}")
+    several = "; --gpus all searches on all of them" if len(names) > 1 else ""
+    if len(set(names)) > 1:
+        several += ", with a study for each model"
+    return Finding("gpu", "works", f"{'; '.join(names)}; driver {driver}{several}")
 
 
 def _gpu_text(handle: object) -> str:
@@ -146,6 +151,16 @@ def _torch() -> Finding:
     return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
 
 
+def _cluster() -> Finding:
+    """What --scheduler, --slurm and `evo worker` need."""
+    try:
+        known = [f"{name} {version(name)}" for name in ("distributed", "dask-jobqueue")]
+    except PackageNotFoundError as error:
+        advice = "optional: pip install 'evo-kernels[cluster]'; searches can then use other machines"
+        return Finding("cluster", "absent", f"{error.name} is not installed", advice)
+    return Finding("cluster", "works", ", ".join(known))
+
+
 def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
     from evo.compile import find_tool
 
@@ -158,8 +173,8 @@ def _tool(places: Places, name: str, package: str, gain: str) -> Finding:
         text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return Finding(name, "broken", f"{path}: {error}", f"reinstall {package}")
-    version = re.search(r"\d+\.\d+[\d.]*", text)
-    return Finding(name, "works", f"{path} {version[0] if version else ''}".rstrip())
+    found = re.search(r"\d+\.\d+[\d.]*", text)
+    return Finding(name, "works", f"{path} {found[0] if found else ''}".rstrip())
 
 
 def _database(database: str) -> Finding:
