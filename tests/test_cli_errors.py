@@ -27,7 +27,7 @@ from command import Evo
         (["resume", "mission-2"], 2, "unknown study: mission-2", "did you mean mission-1?"),
         (["resume", "laptop-1", "--budget", "-1h"], 2, "negative", "a budget is a time"),
         (["search"], 2, "missing option '--budget'", "--budget 2m"),
-        (["search", "fft", "--budget", "2m"], 2, "unknown task: fft", "known: attention"),
+        (["search", "fft", "--budget", "2m"], 2, "unknown task: fft", "yours lie in ./tasks"),
         (
             ["search", "--budget", "2m", "--template", "flash_mna"],
             2,

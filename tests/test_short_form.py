@@ -251,6 +251,7 @@ MISTAKES = {
     "def gate_problems(self, problem, tiles): return ()": "gives no problems",
     "def gate_problems(self, problem, tiles): return (tiles[0],)": "gate_problems failed",
     "def compute(self, problem, x): return x['z']": "compute failed: KeyError",
+    "def compute(self, problem, x): raise NotImplementedError('y')": "compute is still to be written: y",
     "def compute(self, problem, x): return x['x'][:-1]": "compute failed",
     "def compute(self, problem, x): return {'z': x['x']}": "compute failed",
     "def compute(self, problem, x): return x['x'].float()": "in torch.float32, not in fp64",

@@ -45,6 +45,8 @@ class _Author:
             return function()
         except EvoError:
             raise
+        except NotImplementedError as error:
+            raise self.error(place, f"{place} is still to be written: {error}", "outputs by torch") from error
         except Exception as error:
             raise self.error(place, f"{place} failed: {type(error).__name__}: {error}", hint) from error
 

@@ -59,7 +59,8 @@ def load_task(name: str, folders: Sequence[Path] = ()) -> Task:
     """The task of that name. UnknownName if there is none; BadTemplate if its file is broken."""
     path = find_file(f"{name}/task.py", folders) if _NAME.fullmatch(name) else None
     if path is None:
-        raise UnknownName.among("task", name, list_tasks(folders))
+        error = UnknownName.among("task", name, list_tasks(folders))
+        raise UnknownName(error.message, f"{error.hint}; yours lie in ./tasks, or --templates DIR says where")
     task = getattr(load_module(path), "TASK", None)
     if not isinstance(task, Task):
         raise BadTemplate(f"{path}:1: defines no TASK", "TASK = YourTask(), a subclass of evo.task.Task")
