@@ -121,6 +121,8 @@ def _number(said: Number, sizes: Sequence[str]) -> str:
     if not isinstance(said, Mapping):
         return repr(said)
     parts = [f"evo_parts(size[{sizes.index(name)}], {part})" for name, part in said["of"]]
+    if "over" in said:
+        parts = [f"evo_some({' * '.join(parts)}, {said['over']})"]
     product = " * ".join([str(said["times"]), *parts])
     return f"evo_least({product}, {said['most']})" if "most" in said else product
 

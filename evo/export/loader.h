@@ -45,6 +45,8 @@ typedef struct {
 
 static inline int64_t evo_parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
+static inline int64_t evo_some(int64_t parts, int64_t over) { return parts < over ? 1 : parts / over; }
+
 static inline int64_t evo_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int evo_map(const evo_driver* driver, void* map, unsigned dtype, unsigned rank, void* address,

@@ -33,6 +33,8 @@ LADDER = 7
 """Doublings below and above a champion's own size."""
 LIKELY, MOST_PRODUCTS = 12, 1 << 16
 """Parts of a size, and choices of parts of all sizes, that are tried."""
+OVER = (2, 4, 8, 16)
+"""What a whole part of a product is by."""
 Sizes = Mapping[str, int]
 Range = tuple[int, int, int]
 LaunchAt = Callable[[Problem], LaunchConfig | None]
@@ -163,11 +165,14 @@ def _general(
     fits = [i for i, grid in enumerate(grids) if all(a <= b for a, b in zip(grid, MOST_GRID, strict=True))]
     general = dict(said)
     where = [served[i] for i in fits]
-    general["grid"] = [_product(_reader("grid", i), where, own) for i in range(3)]
+    spaces = [_reader("workspaces", at, "nbytes") for at in range(len(said["workspaces"]))]
+    grid = [_reader("grid", i) for i in range(3)]
+    known = _known_parts([product_of(_values(read, where), own) for read in (*grid, *spaces)])
+    general["grid"] = [_product(read, where, own, known) for read in grid]
     general["args"] = [_argument(arg, at, where, own) for at, arg in enumerate(said["args"])]
     general["workspaces"] = [
-        {**space, "nbytes": _product(_reader("workspaces", at, "nbytes"), where, own)}
-        for at, space in enumerate(said["workspaces"])
+        {**space, "nbytes": _product(read, where, own, known)}
+        for space, read in zip(said["workspaces"], spaces, strict=True)
     ]
     for sizes, launch in where:
         if launch_of(general, sizes) != launch:
@@ -199,14 +204,48 @@ def _reader(*path: str | int) -> Callable[[Mapping[str, Any]], int]:
     return read
 
 
+def _values(
+    read: Callable[[Mapping[str, Any]], int], served: Sequence[tuple[Sizes, Mapping[str, Any]]]
+) -> list[tuple[Sizes, int]]:
+    return [(sizes, read(launch)) for sizes, launch in served]
+
+
 def _product(
-    read: Callable[[Mapping[str, Any]], int], served: Sequence[tuple[Sizes, Mapping[str, Any]]], own: Sizes
+    read: Callable[[Mapping[str, Any]], int],
+    served: Sequence[tuple[Sizes, Mapping[str, Any]]],
+    own: Sizes,
+    known: Mapping[str, Sequence[int]] | None = None,
 ) -> Number:
-    """The number as a product. _NoFormula where it is none."""
-    found = product_of([(sizes, read(launch)) for sizes, launch in served], own)
+    """The number as a product; `known`: as `_known_parts` gives them. _NoFormula where it is none."""
+    values = _values(read, served)
+    found = product_of(values, own) or (_floored(values, own, known) if known else None)
     if found is None:
         raise _NoFormula
     return found
+
+
+def _known_parts(found: Sequence[Number | None]) -> dict[str, list[int]]:
+    """What sizes are divided by in the numbers of a launch that are products."""
+    known: dict[str, set[int]] = {}
+    for one in found:
+        for name, part in one["of"] if isinstance(one, Mapping) else ():
+            known.setdefault(name, set()).add(part)
+    return {name: sorted(parts) for name, parts in known.items()}
+
+
+def _floored(
+    values: Sequence[tuple[Sizes, int]], own: Sizes, known: Mapping[str, Sequence[int]]
+) -> Number | None:
+    """The number as a whole part of a product, with the parts of other numbers: as many as run at once, but
+    each has some steps."""
+    times, most = min(value for _, value in values), max(value for _, value in values)
+    parts = [known.get(name, [0, *_powers(LARGEST_PART)]) for name in own]
+    for over, *chosen in itertools.product(OVER, *parts):
+        of = [[name, part] for name, part in zip(own, chosen, strict=True) if part]
+        found: Number = {"times": times, "of": of, "over": over, "most": most}
+        if all(number(found, sizes) == value for sizes, value in values):
+            return found
+    return None
 
 
 def product_of(values: Sequence[tuple[Sizes, int]], own: Sizes) -> Number | None:

@@ -16,8 +16,9 @@ from typing import Any
 
 MOST_GRID = (2**31 - 1, 65535, 65535)
 Number = int | float | Mapping[str, Any]
-"""A number, or `{"times": 2, "of": [["L", 64], ["B", 1]]}`: 2 x ceil(L / 64) x B; with `"most": 132` no more
-than that, and `"plus": 8` so much more."""
+"""A number, or `{"times": 2, "of": [["L", 64], ["B", 1]]}`: 2 x ceil(L / 64) x B; with `"over": 4` the parts'
+product is divided by that, and at least 1; with `"most": 132` no more than that, with `"plus": 8` so much
+more."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,12 @@ def number(said: Number, sizes: Mapping[str, int]) -> Any:
     """A number that may depend on sizes."""
     if not isinstance(said, Mapping):
         return said
-    product = said["times"]
+    product = 1
     for name, part in said["of"]:
         product *= -(-sizes[name] // part)
+    if "over" in said:
+        product = max(1, product // said["over"])
+    product *= said["times"]
     return min(product, said.get("most", product)) + said.get("plus", 0)
 
 
