@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from command import ROOT, Evo
+from test_cuda import needs_gpu
 
 import evo as evo_package
+from evo.store import Store
 
 pytestmark = pytest.mark.nvcc
 
@@ -83,3 +85,19 @@ def test_a_wrong_request_costs_nothing(evo: Evo, tmp_path: Path, words: list[str
     assert said.code == 2
     assert error in said.err
     assert not (tmp_path / "runs").exists()
+
+
+@needs_gpu
+def test_products_of_many_sizes_are_timed_and_served_on_a_gpu(evo: Evo, tmp_path: Path) -> None:
+    """A minute and a half: from a small product to one of a million times the work."""
+    shapes = ("64,64,64,1", "512,1024,256,1", "1024,1024,1024,1", "4096,128,2048,1", "2048,4096,4096,1")
+    (tmp_path / "shapes.txt").write_text("\n".join((*shapes, "8192,8192,4096,1")))
+    words = ["search", "gemm", "--shapes", "shapes.txt", "--budget", "60s", "--portfolio", "3", "--json"]
+    said = evo(*words, "--device", "cuda:0")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert all(row["median_us"] for row in found["problems"])
+    assert 1 <= len(found["kernels"]) <= 3
+    with Store(tmp_path / "runs" / "evo.db") as store:
+        studies = store.studies()
+        assert all(store.count(study)["TIMED"] >= 3 for study in studies)
