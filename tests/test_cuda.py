@@ -17,7 +17,8 @@ from evo.cache import Cache
 from evo.compile import Compiler, find_compiler
 from evo.device import Region
 from evo.device.cuda import CudaDevice
-from evo.device.driver import STICKY, gpu_names
+from evo.device.driver import STICKY, ask, gpu_names, words_of
+from evo.device.nvml import Nvml
 from evo.device.open import start_device
 from evo.dtype import DTYPES
 from evo.errors import Crashed, MachineError, Unlaunchable, UsageError
@@ -125,6 +126,22 @@ def test_the_driver_knows_what_is_asked_of_it_by_name() -> None:
     assert set(driver.CUresult.__members__) >= STICKY
     elements = driver.CUtensorMapDataType.__members__
     assert all(f"CU_TENSOR_MAP_DATA_TYPE_{dtype.tensor_map}" in elements for dtype in DTYPES.values())
+
+
+def test_an_answer_of_the_driver_is_its_values_or_an_error() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    fine, wrong = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    assert [ask(answer) for answer in ((fine,), (fine, 3), (fine, 3, 4))] == [None, 3, (3, 4)]
+    with pytest.raises(MachineError, match="says CUDA_ERROR_ILLEGAL_ADDRESS"):
+        ask((wrong, 3))
+    assert words_of(wrong) == "illegal address"
+
+
+def test_of_a_gpu_that_nvml_does_not_know_nothing_is_told() -> None:
+    """Nor where there is no NVML at all."""
+    silent = Nvml("GPU-00000000-0000-0000-0000-000000000000")
+    assert (silent.readings(), silent.sm_mhz(), silent.other_processes()) == ({}, None, ())
+    silent.close()
 
 
 @needs_gpu
