@@ -59,7 +59,7 @@ def test_the_parameters_are_the_options() -> None:
         *("context", "json"),
         "slurm",  # `scheduler` takes the file, too
     }
-    alone = {"shape", "inputs", "scheduler", "spare"}
+    alone = {"shape", "inputs", "scheduler", "spare", "exchange"}
     assert names(evo.search_shapes) == (names(evo.search) | several) - alone
     resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
     assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study", "slurm"}
