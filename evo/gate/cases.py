@@ -148,6 +148,8 @@ def plan_boundary(
     ]
     if families.large:
         placed.append((problems[0], families.large, (default,), "largest values"))
+    if families.tiny:
+        placed.append((problems[0], families.tiny, (default,), "smallest values"))
     after_tiles = [at for at in problems if _class_of([at[name] for name in vary], tiles) == ONE_AFTER]
     placed += [(at, families.plain, (default,), ONE_AFTER) for at in after_tiles]
     for number, at in enumerate(problems, 1):

@@ -23,6 +23,9 @@ class Families:
     """One term, which may be any, is far above all others: whatever overlooks one term is seen."""
     large: str | None = None
     """Values as large as the storage type holds: a sum in a narrower type overflows, a clamp shows."""
+    tiny: str | None = None
+    """Values below the normal numbers of the storage type, or of a narrower one: what is flushed to 0, or
+    converted to that, shows."""
     growing: str | None = None
     """Terms grow from the first to the last: what a kernel keeps of earlier ones must be scaled anew."""
     masked: str | None = None
@@ -33,7 +36,7 @@ class Families:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """All families, each once: plain, sharp, even, the others, and the lone one last."""
-        late = (self.large, self.growing, self.masked, self.lone)
+        late = (self.large, self.tiny, self.growing, self.masked, self.lone)
         ordered = (self.plain, self.sharp, self.even, *self.others, *late)
         early = dict.fromkeys(name for name in ordered[:-1] if name is not None and name != self.lone)
         return (*early, *([self.lone] if self.lone else []))

@@ -7,7 +7,10 @@
     growing     terms grow from 1/8 to 8 along K: the last ones carry the sum, and a lost tail shows
     cancelling  the second half of K takes away what the first has given, but for a 32nd: sums on the way are
                 large, results small, and a sum that is rounded on its way to 16 bits shows
-    large       the same with sums of about 10^5: they overflow fp16, results do not
+    large       the same with sums of about 10^5: they overflow fp16, results do not, unless C is wider: then
+                they do, too. One factor of each term is far larger than the other; with bf16 A is beyond fp16
+    subnormal   A is below the normal numbers of fp16, with bf16 below all of fp16, and so are results where C
+                is wider
     huge        one element of each row of A, anywhere, is 300: overlooking one term shows
     integers    -4 to 4: sums are exact in fp32, in any order
     zeros       A is 0: C is 0, or what the epilogue makes of it. B is N(0, 1)
@@ -39,6 +42,16 @@ PASSING_SUM = 1e5
 """What sums of the family `large` are about on their way."""
 LEFT = 1 / 32
 """Of the family `cancelling` the part that is not taken away."""
+APART = 2.0**6
+"""Of the family `large` what A is multiplied by and B divided by, or the other way round."""
+BEYOND = 2.0**16
+"""What A of bf16 is multiplied by besides: fp16 does not hold it."""
+TINY = {"fp16": (2.0**-16, 2.0**4), "bf16": (2.0**-60, 2.0**20)}
+"""What A and B of the family `subnormal` are multiplied by. TINY_WIDE: B of fp16 where C is fp32."""
+TINY_WIDE = 2.0**-6
+SCALES = (0.375, -1.5, 3.0, -0.625, 1.25, -0.125, 0.75)
+"""Of both signs, on both sides of 1; SCALE_OFF: and none that 16 bits hold."""
+SCALE_OFF = 1 + 1 / 5000
 WHOLE = 4
 """The largest of the family `integers`."""
 
@@ -49,12 +62,13 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "offset": {"a": (1, 3), "b": (0, 3), "c": (0, 6e4)},
     "growing": {"a": (0, 64), "b": (0, 8), "c": (0, 6e4)},
     "cancelling": {"a": (0, 8), "b": (0, 8), "c": (0, 6e4)},
-    "large": {"a": (0, 6e4), "b": (0, 6e4), "c": (0, 6.5e4)},
+    "large": {"a": (0, 6e4 * BEYOND), "b": (0, 6e4), "c": (0, 1e7 * BEYOND)},
+    "subnormal": {"a": (0, 2.0**-13), "b": (0, 2.0**23), "c": (0, 1)},
     "huge": {"a": (0, 2400), "b": (0, 8), "c": (0, 6.5e4)},
     "integers": {"a": (0, WHOLE), "b": (0, WHOLE), "c": (0, 2**24)},
     "zeros": {"a": (0, 0), "b": (0, 8), "c": (0, 64)},
 }
-"""Family -> what is measured of its inputs and outputs, and between what it lies."""
+"""Family -> what is measured of its inputs and outputs, and between what it lies. BEYOND is for bf16."""
 
 TIMING_INPUTS = {
     "normal": "N(0, 1), as other benchmarks have it",
@@ -81,13 +95,47 @@ def tensors(
     a, b = along_k(problem, found["a"], "a")[..., :depth], along_k(problem, found["b"], "b")[..., :depth, :]
     if family in SHAPED:
         SHAPED[family](a, b, rng)
+    if family == "large":
+        _spread(problem, a, b)
+    elif family == "subnormal":
+        below, above = TINY[problem.dtype]
+        a.mul_(below)
+        b.mul_(TINY_WIDE if problem.dtype == "fp16" and problem["out"] == "fp32" else above)
     if "scale" in found:
-        found["scale"].fill_(0.5 if family in ("integers", "large") else 0.25 + seed % 7 / 8)
-    if family == "integers":
-        for name in found.keys() & {"bias", "residual"}:
-            found[name].mul_(2).round_().clamp_(-WHOLE, WHOLE)
+        found["scale"].fill_(
+            -0.5 if family in ("integers", "large") else SCALES[seed % len(SCALES)] * SCALE_OFF
+        )
+    for name in found.keys() & {"bias", "residual"}:
+        found[name] = _beside(found[name], problem, family, rng)
     kinds = {name: torch.float32 if name == "scale" else dtype_named(problem.dtype).torch for name in found}
     return {name: x.to(kinds[name]) for name, x in found.items()}
+
+
+def _spread(problem: Problem, a: Tensor, b: Tensor) -> None:
+    """Makes A and B of the family `large` as large as their type, and results as large as theirs, may be: of
+    each product one factor is far larger than the other, A's and B's in turns."""
+    import torch
+
+    if problem["out"] == "fp32":  # nothing is taken away again
+        a.abs_()
+        b.abs_()
+    odd = torch.arange(a.shape[-1], device=a.device) % 2 == 1
+    apart = torch.where(odd, APART, 1 / APART)
+    a.mul_(apart * (BEYOND if problem.dtype == "bf16" else 1.0))
+    b.mul_(1 / apart[:, None])
+
+
+def _beside(x: Tensor, problem: Problem, family: str, rng: torch.Generator) -> Tensor:
+    """A bias or a residual, which was N(0, 1): of the family, so that it shows beside the sums."""
+    import torch
+
+    if family == "integers":
+        return x.mul_(2).round_().clamp_(-WHOLE, WHOLE)
+    if family == "peaky":
+        return x.mul_(1 + 15 * (torch.rand(x.shape, generator=rng, device=x.device) < 1 / 16))
+    if family == "subnormal":
+        return x.mul_(math.prod(TINY[problem.dtype]))
+    return x.mul_(256) if family == "large" else x
 
 
 def timing_tensors(

@@ -66,6 +66,7 @@ class Gemm(Task):
         even="offset",
         lone="huge",
         large="large",
+        tiny="subnormal",
         growing="growing",
         masked="offset",  # an element beyond the end of a row or matrix that counts shows most
         others=("cancelling", "integers", "zeros"),

@@ -1,5 +1,5 @@
 // A stage is refilled for both CTAs once its own has read it
-// expect: race, barrier misuse
+// expect: race, barrier misuse, deadlock
 // on a GPU: a symptom, emulator: race, HUNG, emulator: barrier misuse
 // problem: 136,136,520,1
 // template: gemm_wgmma

@@ -27,6 +27,8 @@ GAP = Flag(
 )
 SUM_UNITS = 16
 """Units of fp32 that a sum of positive terms may be off: chains of 32 additions, each to one side."""
+BEYOND_FP16 = 2.0**20
+"""What x of the family `large` is multiplied by where its type is not fp16."""
 EVERY = 512
 """Up to so many columns finalists are tried at each number; beyond it at each whole chunk, and around it."""
 MANY_ROWS = 1100
@@ -40,6 +42,8 @@ class RowTask(Task):
     dtypes = ("bf16", "fp16", "fp32")
     summed = ("columns",)
     independent_rows = True
+    far_below = 0.0
+    """How far below 0 the elements of some rows of the family `large` are at least."""
     timing_inputs: Mapping[str, str] = {
         "normal": "N(0, 1), as other benchmarks have it",
         "peaky": "a few large elements, as activations of trained models have them",
@@ -48,6 +52,23 @@ class RowTask(Task):
     def x(self, problem: Problem, inputs: Mapping[str, Tensor]) -> Tensor:
         """The matrix without the gaps between its rows."""
         return inputs["x"][:, : problem["columns"]]
+
+    def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
+        """Those of any task; but in the family `large` each third row of x is below 0, and all of x is beyond
+        fp16 where its type is wider."""
+        import torch
+
+        found: dict[str, Tensor] = super().inputs(problem, family, seed, torch_device)
+        if family == "large":
+            x = found["x"]
+            below = (torch.arange(len(x), device=x.device) + seed) % 3 == 0
+            x = torch.where(below[:, None], -(x.abs() + self.far_below), x)
+            if problem.dtype != "fp16":
+                # of a row of equal elements the rounding of its mean would be all that is left of a large one
+                unlike = x.amax(-1, keepdim=True) > x.amin(-1, keepdim=True)
+                x = torch.where(unlike, x * BEYOND_FP16, x)
+            found["x"] = x
+        return found
 
     def problem_of(self, rows: int, columns: int, dtype: str = "bf16", **flags: bool | int) -> Problem:
         chosen = {name: flags.get(name, flag.default) for name, flag in self.flags.items()}

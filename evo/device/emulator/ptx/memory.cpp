@@ -346,6 +346,36 @@ u32 passes(const u32* address, u32 part, u32 each, u32& words) {
   return most;
 }
 
+// What lanes meet in the banks, and what that costs. It depends on where their words lie to each other, which
+// is the same again and again: in a loop addresses move together.
+struct Pattern {
+  u32 lanes = 0, n = 0;
+  u32 word[32];  // from that of the first lane on; 0 of lanes that do not take part
+  u32 wavefronts, ideal;
+};
+constexpr u32 PATTERNS = 256;
+
+const Pattern& pattern_of(u32 pc, const u32* address, u32 lanes, u32 n, u32 step) {
+  static thread_local std::vector<Pattern> patterns(PATTERNS);
+  Pattern& known = patterns[pc % PATTERNS];
+  const u32 first = address[std::countr_zero(lanes)] >> 2;
+  u32 word[32], differ = (known.lanes ^ lanes) | (known.n ^ n);
+  for (u32 l = 0; l < 32; l++) {
+    word[l] = ((address[l] >> 2) - first) & (0u - (lanes >> l & 1));
+    differ |= word[l] ^ known.word[l];
+  }
+  if (!differ) return known;
+  known = {lanes, n, {}, 0, 0};
+  std::memcpy(known.word, word, sizeof word);
+  u32 words = 0;
+  for (u32 begin = 0; begin < 32; begin += step) {
+    const u32 part = step == 32 ? lanes : lanes >> begin & ((1u << step) - 1);
+    if (part) known.wavefronts += passes(address + begin, part, std::max(1u, n / 4), words);
+  }
+  known.ideal = (words + 31) / 32;
+  return known;
+}
+
 }  // namespace
 
 void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
@@ -380,17 +410,9 @@ void count_shared(Warp& w, const u32* address, u32 lanes, u32 n, bool write) {
       return;
     }
   }
-  u32 wavefronts = 0, words_all = 0;
-  for (u32 begin = 0; begin < 32; begin += step) {
-    const u32 part = step == 32 ? lanes : lanes >> begin & ((1u << step) - 1);
-    if (!part) continue;
-    u32 words = 0;
-    const u32 most = passes(address + begin, part, std::max(1u, n / 4), words);
-    wavefronts += most;
-    words_all += words;
-  }
-  count.wavefronts += wavefronts;
-  count.ideal += (words_all + 31) / 32;
+  const Pattern& found = pattern_of(w.pc, address, lanes, n, step);
+  count.wavefronts += found.wavefronts;
+  count.ideal += found.ideal;
 }
 
 void count_global(Warp& w, const u64* address, u32 lanes, u32 n, bool write) {

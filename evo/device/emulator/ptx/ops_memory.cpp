@@ -157,6 +157,10 @@ void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; c: scope; 
   const u32* r = w.ext + I.ext + 1;
   count<S>(w, at, m, es * vn, false);
   Place<S, A> place{w, scope};
+  if constexpr (S == Space::SHARED && A == Access::READ) {
+    const bool words = m == FULL && es == 4 && vn == 1 && !(I.flags & (WIDE | NARROW));
+    if (words && place.own.read_words(at, w.u(r[0]))) return;
+  }
   each_access(S == Space::SHARED, m, es * vn, [&](u32 l, auto n) __attribute__((always_inline)) {
     const u8* p = place(at[l], n, l);
     if (strong(A) && (I.flags & POLLS))
@@ -307,10 +311,8 @@ void ld_st(Lower& x) {
   x.ins.ext = x.push(vn);
   if (is_store) {
     auto source = [&](const Operand& o) {
-      return o.kind == Operand::IMM ? x.from(o, width == 64 ? (t[0] == 'f' ? "f64" : "b64")
-                                                : es == 2   ? "b16"
-                                                            : t)
-                                    : x.from(o, register_type);
+      const std::string& wide = t[0] == 'f' ? "f64" : "b64";
+      return x.from(o, o.kind != Operand::IMM ? register_type : width == 64 ? wide : es == 2 ? "b16" : t);
     };
     if (reg.kind == Operand::VECTOR) {
       std::vector<u32> slots;

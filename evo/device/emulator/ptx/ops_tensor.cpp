@@ -224,6 +224,23 @@ Spot spot(const Fragment& f, u32 l, u32 reg, u32 s) {
   const u32 tile = e >> 2, i = e & 3, tiles_n = f.shape.n / 8;
   return {(tile / tiles_n) * 16 + g + 8 * (i >> 1), (tile % tiles_n) * 8 + 2 * t + (i & 1)};
 }
+// The spots of all lanes, registers and elements of a fragment, in this order: [register][element][lane].
+// There are few kinds of fragments.
+const Spot* spots_of(const Fragment& f) {
+  struct Known {
+    u32 key;
+    std::vector<Spot> spots;
+  };
+  static thread_local std::vector<Known> known;
+  const u32 key = u32(f.role) << 28 | u32(f.type) << 24 | f.shape.m << 16 | f.shape.n << 8 | f.shape.k;
+  for (const Known& one : known)
+    if (one.key == key) return one.spots.data();
+  Known fresh{key, {}};
+  for (u32 i = 0; i < distinct(f); i++)
+    for (u32 s = 0; s < packed(f); s++)
+      for (u32 l = 0; l < 32; l++) fresh.spots.push_back(spot(f, l, i, s));
+  return known.emplace_back(std::move(fresh)).spots.data();
+}
 // ext of load and store: role, m, n, k, type, registers, row-major, stride slot (+1, 0: dense), registers...
 constexpr u32 FRAGMENT_WORDS = 8;
 Fragment fragment_at(const u32* e) {
@@ -248,24 +265,39 @@ void wmma_move(Warp& w, const Ins& I, u32) {
   OwnShared own(w);
   auto place = [&](u64 a, u32 bytes, u32 lane) __attribute__((always_inline)) {
     const u32 low = static_cast<u32>(a);
-    if (shared && bytes == 4) return STORE ? own.write(low, 4, ALL_LANES) : own.read(low, 4, ANY_LANE);
+    if (shared && bytes == 16) return STORE ? own.write(low, 16, ALL_LANES) : own.read(low, 16, ANY_LANE);
     if (shared) return STORE ? own.write(low, bytes, ALL_LANES) : own.read(low, bytes, ANY_LANE);
     if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
     return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
   };
+  const Spot* spots = spots_of(f);
+  const auto along = [&](Spot x) { return row_major ? x.col : x.row; };  // the line in memory
+  const auto across = [&](Spot x) { return row_major ? x.row : x.col; };
+  // All of the matrix is accessed, by whichever lanes: in shared memory its lines are checked 16 bytes at a
+  // time.
+  const Spot size_of = f.role == ROLE_A   ? Spot{f.shape.m, f.shape.k}
+                       : f.role == ROLE_B ? Spot{f.shape.k, f.shape.n}
+                                          : Spot{f.shape.m, f.shape.n};
+  const u32 line_bytes = along(size_of) * size;
+  const bool by_lines = shared && line_bytes % 16 == 0 && base % 16 == 0;
+  u8* line[32];
+  for (u32 k = 0; by_lines && k < across(size_of); k++) {
+    line[k] = place(base + k * ld * size, 16, 0);
+    for (u32 b = 16; b < line_bytes; b += 16) place(base + k * ld * size + b, 16, 0);
+  }
   for (u32 i = 0; i < n; i++) {
     u64 at[32];
     u32 at32[32];
     // If the elements of a register are neighbours in memory, it moves at once.
-    const Spot s0 = spot(f, 0, i, 0), s1 = spot(f, 0, i, p - 1);
+    const Spot s0 = spots[i * p * 32], s1 = spots[(i * p + p - 1) * 32];
     const bool whole = p == 1 || (row_major ? s0.row == s1.row : s0.col == s1.col);
     for (u32 s = 0; s < (whole ? 1u : p); s++) {
       const u32 bytes = whole ? size * p : size;
       for (u32 l = 0; l < 32; l++) {
-        const Spot x = spot(f, l, i, s);
-        at[l] = base + (row_major ? x.row * ld + x.col : x.col * ld + x.row) * size;
+        const Spot x = spots[(i * p + s) * 32 + l];
+        at[l] = base + (across(x) * ld + along(x)) * size;
         at32[l] = static_cast<u32>(at[l]);
-        u8* m = place(at[l], bytes, l);
+        u8* m = by_lines ? line[across(x)] + along(x) * size : place(at[l], bytes, l);
         u32* reg = &w.u(e[FRAGMENT_WORDS + i])[l];
         if constexpr (STORE) {
           const u32 v = *reg >> (8 * size * s % 32);

@@ -4,6 +4,8 @@
 // that the compiler keeps it in registers: memory is read as several types, and it would load each pointer
 // anew after each store. For the same reason `n` should be known where these functions are called.
 #pragma once
+#include <cstddef>
+
 #include "memory.hpp"
 
 namespace ptx {
@@ -28,6 +30,8 @@ template <Access ACCESS>
   }
   return !differ;
 }
+
+static_assert(sizeof(Cell) == 12 && offsetof(Cell, agent) == 8 && offsetof(Cell, flags) == 11);
 
 class OwnShared {
  public:
@@ -59,6 +63,35 @@ class OwnShared {
     const u32 mask = ((1u << n) - 1) << (o & 15);
     if (check_init_ && (init_[o >> 4] & mask) != mask) uninitialised_shared(w_, address, n);
     return bytes_ + o;
+  }
+
+  // What `read` does for a word of each of 32 lanes, where nothing is wrong and no cell has several owners.
+  // Else false, and nothing is done. Its loops are what compilers vectorise.
+  bool read_words(const u64* address, u32* out) {
+    u32 at[32], bad = limit_ < 4, low = ~0u, high = 0;
+    for (u32 l = 0; l < 32; l++) {
+      at[l] = static_cast<u32>(address[l]) - base_;
+      bad |= (at[l] & 3) | static_cast<u32>(at[l] > limit_ - 4);
+      low = at[l] < low ? at[l] : low, high = at[l] > high ? at[l] : high;
+    }
+    if (bad) return false;
+    const u32* const cell = reinterpret_cast<const u32*>(cells_);
+    for (u32 l = 0; race_ && l < 32; l++) {
+      const u32 k = 3 * (at[l] >> 2), who = cell[k + 2], agent = who & 0xffff;
+      bad |= (who >> 24 & (CELL_IN_FLIGHT | CELL_PARTS)) |
+             static_cast<u32>(cell[k] > seen_[agent] - static_cast<u32>(agent == own_));
+    }
+    for (u32 l = 0; check_init_ && l < 32; l++)
+      bad |= ~static_cast<u32>(init_[at[l] >> 4]) >> (at[l] & 15) & 15;
+    if (bad) return false;
+    if (race_) {
+      if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
+      for (u32 l = 0; l < 32; l++) reads_[at[l] >> 2] = {now_ << 4 | 15, pc_, 0, 0, l};
+      first_ = end_ && first_ < low >> 2 ? first_ : low >> 2;
+      end_ = end_ > (high >> 2) + 1 ? end_ : (high >> 2) + 1;
+    }
+    for (u32 l = 0; l < 32; l++) std::memcpy(&out[l], bytes_ + at[l], 4);
+    return true;
   }
 
   // The part of `read` that the race detector has in it: `n` bytes at an offset, both multiples of 4.

@@ -1,0 +1,7 @@
+// A scale above 1 counts as 1
+// expect: row error, element error, NaN in the output, Inf in the output
+// problem: 72,136,200,1 epilogue=scale
+// template: gemm_mma
+// point: bm=32 bn=32 panel=1 stages=3 
+// instead of: return finished<kFinish>(sum, more);
+// there is: return finished<kFinish>(sum, fminf(more, 1.f));
