@@ -39,6 +39,8 @@ class Evo(Strategy):
     INITIAL_TRIALS = 8
     """Trials of a template before there is a model: a design that fills the space, as far from each other as
     may be. With six or ten a search took 3 or 4 % more evaluations to 1 % of the best."""
+    LEAST_TRIALS = 4
+    """Trials that a model needs while the others of the design are under way."""
     DESIGN_POINTS = 512
     """Points at random of which each of them is the farthest one."""
     NEIGHBOUR_EVERY = 4
@@ -81,9 +83,10 @@ class Evo(Strategy):
         self, candidates: Candidates, rng: np.random.Generator, _refused: list[Positions]
     ) -> Positions | None:
         self.expected_gain = None
-        if len(candidates.tried) < self.INITIAL_TRIALS or candidates.best(1) == []:
-            return self._far_point(candidates, rng)
         asked = len(candidates.tried) + len(candidates.pending)
+        known = len(candidates.tried) if candidates.best(1) else 0
+        if asked < self.INITIAL_TRIALS or known < self.LEAST_TRIALS:
+            return self._far_point(candidates, rng)
         model = self._model(candidates, asked % 2)
         # rounded: points that differ in a dead parameter are equal, and which of them is a rounding error
         # ahead is not the same on every machine
@@ -117,7 +120,7 @@ class Evo(Strategy):
         trials up to a milestone, so that it is a function of these alone. Then the later trials and the
         points under way are added."""
         template = candidates.template
-        milestone = milestone_before(len(candidates.tried), self.INITIAL_TRIALS, REBUILT_EVERY)
+        milestone = milestone_before(len(candidates.tried), self.LEAST_TRIALS, REBUILT_EVERY)
         model = self._models.get((template, kind))
         if model is None or model.milestone != milestone or not model.update(candidates):
             features = self._features[template]
