@@ -75,7 +75,9 @@ def test_a_search_ranks_it_by_the_input_on_which_it_is_slow(database: Path) -> N
     bet = [row for row in board if bets(candidates[row.number])]
     assert bet
     assert all(rows[row.number].score_us == pytest.approx(1.3 * BEST_US) for row in bet)
-    assert min(row.rank for row in bet) >= 10, "on noise alone they were the first"
+    faster = [row for row in board if (row.median_us or 0) < 1.3 * BEST_US]
+    assert len(faster) >= 5
+    assert {row.rank for row in bet} == {len(faster) + 1}, "on noise alone they were the first"
     assert not bets(candidates[board[0].number])
     (table,) = leaderboards(board)
     lines = text(table).splitlines()

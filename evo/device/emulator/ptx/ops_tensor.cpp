@@ -247,43 +247,47 @@ Fragment fragment_at(const u32* e) {
   return {static_cast<Role>(e[0]), {e[1], e[2], e[3]}, static_cast<Type>(e[4]), e[5]};
 }
 
+// Where an access of a fragment lies, checked.
+template <bool STORE>
+[[gnu::always_inline]] inline u8* place(Warp& w, OwnShared* own, const Ins& I, u64 a, u32 bytes, u32 lane) {
+  const u32 low = static_cast<u32>(a);
+  if (own && bytes == 16) return STORE ? own->write(low, 16, ALL_LANES) : own->read(low, 16, ANY_LANE);
+  if (own) return STORE ? own->write(low, bytes, ALL_LANES) : own->read(low, bytes, ANY_LANE);
+  if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
+  return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
+}
+Spot sides(const Fragment& f) {
+  if (f.role == ROLE_A) return {f.shape.m, f.shape.k};
+  if (f.role == ROLE_B) return {f.shape.k, f.shape.n};
+  return {f.shape.m, f.shape.n};
+}
+
 template <bool STORE>
 void wmma_move(Warp& w, const Ins& I, u32) {
   const u32* e = w.ext + I.ext;
   const Fragment f = fragment_at(e);
   const bool row_major = e[6];
   const u32 p = packed(f), size = f.type == F64 ? 8 : element_bits(f.type) / 8, n = distinct(f);
-  const u64 ld = e[7]               ? w.u(e[7] - 1)[0]
-                 : f.role == ROLE_A ? (row_major ? f.shape.k : f.shape.m)
-                 : f.role == ROLE_B ? (row_major ? f.shape.n : f.shape.k)
-                                    : (row_major ? f.shape.n : f.shape.m);
+  const Spot all = sides(f);
+  const u64 ld = e[7] ? w.u(e[7] - 1)[0] : row_major ? all.col : all.row;
   const u64 base =
       (I.flags & ADDRESS_WIDE ? w.w(I.a)[0] : u64(w.u(I.a)[0])) + static_cast<u64>(static_cast<i64>(I.imm));
   const bool shared = I.n == 1 || (I.n == 0 && (base & WINDOW_MASK) == SHARED_WINDOW);
   if ((ld * size) % 16)
     throw Fault(EVO_PTX_MISALIGNED, "wmma: the leading dimension must be a multiple of 16 bytes");
-  OwnShared own(w);
-  auto place = [&](u64 a, u32 bytes, u32 lane) __attribute__((always_inline)) {
-    const u32 low = static_cast<u32>(a);
-    if (shared && bytes == 16) return STORE ? own.write(low, 16, ALL_LANES) : own.read(low, 16, ANY_LANE);
-    if (shared) return STORE ? own.write(low, bytes, ALL_LANES) : own.read(low, bytes, ANY_LANE);
-    if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
-    return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
-  };
+  OwnShared of_shared(w);
+  OwnShared* own = shared ? &of_shared : nullptr;
   const Spot* spots = spots_of(f);
   const auto along = [&](Spot x) { return row_major ? x.col : x.row; };  // the line in memory
   const auto across = [&](Spot x) { return row_major ? x.row : x.col; };
   // All of the matrix is accessed, by whichever lanes: in shared memory its lines are checked 16 bytes at a
   // time.
-  const Spot size_of = f.role == ROLE_A   ? Spot{f.shape.m, f.shape.k}
-                       : f.role == ROLE_B ? Spot{f.shape.k, f.shape.n}
-                                          : Spot{f.shape.m, f.shape.n};
-  const u32 line_bytes = along(size_of) * size;
+  const u32 line_bytes = along(all) * size;
   const bool by_lines = shared && line_bytes % 16 == 0 && base % 16 == 0;
   u8* line[32];
-  for (u32 k = 0; by_lines && k < across(size_of); k++) {
-    line[k] = place(base + k * ld * size, 16, 0);
-    for (u32 b = 16; b < line_bytes; b += 16) place(base + k * ld * size + b, 16, 0);
+  for (u32 k = 0; by_lines && k < across(all); k++) {
+    line[k] = place<STORE>(w, own, I, base + k * ld * size, 16, 0);
+    for (u32 b = 16; b < line_bytes; b += 16) place<STORE>(w, own, I, base + k * ld * size + b, 16, 0);
   }
   for (u32 i = 0; i < n; i++) {
     u64 at[32];
@@ -297,7 +301,7 @@ void wmma_move(Warp& w, const Ins& I, u32) {
         const Spot x = spots[(i * p + s) * 32 + l];
         at[l] = base + (across(x) * ld + along(x)) * size;
         at32[l] = static_cast<u32>(at[l]);
-        u8* m = by_lines ? line[across(x)] + along(x) * size : place(at[l], bytes, l);
+        u8* m = by_lines ? line[across(x)] + along(x) * size : place<STORE>(w, own, I, at[l], bytes, l);
         u32* reg = &w.u(e[FRAGMENT_WORDS + i])[l];
         if constexpr (STORE) {
           const u32 v = *reg >> (8 * size * s % 32);
