@@ -217,6 +217,8 @@ class LandscapeSpec:
     """The values of `FATAL` of the points over which an evaluator dies."""
     slower: float = 1.0
     """By what factor all takes longer on this GPU."""
+    meeting: Path | None = None
+    """A folder in which two evaluators are there before either evaluates: one may start much later."""
 
     def prepare(self) -> None: ...
 
@@ -235,9 +237,13 @@ class LandscapeEvaluator:
 
     def __init__(self, spec: LandscapeSpec) -> None:
         self._spec = spec
+        if spec.meeting:
+            (spec.meeting / str(os.getpid())).touch()
 
     def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
         watch("gate")
+        while self._spec.meeting and len(list(self._spec.meeting.iterdir())) < 2:
+            time.sleep(0.01)
         time.sleep(self._spec.seconds)
         if tuple(candidate.point[name] for name in FATAL) == self._spec.fatal:
             os.kill(os.getpid(), signal.SIGSEGV)

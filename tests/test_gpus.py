@@ -187,9 +187,11 @@ def test_an_evaluator_is_killed_then_the_search_ends_then_a_gpu_is_gone(
 ) -> None:
     """With real processes. It is the first GPU that is gone: what it had measured stands for it."""
     others, seen, sent = set(psutil.Process().children()), set[str](), list[int]()
+    (meeting := tmp_path / "meeting").mkdir()
+    gpus = {name: replace(spec, seconds=0.01, meeting=meeting) for name, spec in GPUS.items()}
     with Store(tmp_path / "evo.db") as store:
         study = store.create(new_study(workers=2, strategy="random"))
-        pool = Pool(LandscapeSpec(), 2, groups=GPUS)
+        pool = Pool(LandscapeSpec(), 2, groups=gpus)
 
         def disturb(progress: Progress) -> None:
             if progress.latest is None:
