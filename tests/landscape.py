@@ -263,8 +263,11 @@ def enough(trials: int) -> Callable[[Progress], None]:
     """Ends a search as Ctrl-C does once so many trials are known: a budget of seconds would give a slow
     machine fewer of them."""
 
+    sent: list[int] = []  # a second signal would end the process
+
     def watch(progress: Progress) -> None:
-        if progress.latest and progress.trials == trials:
+        if progress.latest and progress.trials >= trials and not sent:
+            sent.append(progress.trials)
             signal.raise_signal(signal.SIGINT)
 
     return watch

@@ -134,7 +134,7 @@ def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None
         seen: set[str] = set()
 
         def shown(progress: Progress) -> None:
-            if progress.latest:
+            if progress.latest and len(seen) < len(BEST_ROWS):  # a second signal would end the process
                 seen.add(progress.study.name)
                 if len(seen) == len(BEST_ROWS):
                     os.kill(os.getpid(), signal.SIGINT)
