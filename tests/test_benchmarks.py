@@ -117,7 +117,7 @@ def test_the_speed_of_the_emulator_is_measured(tmp_path: Path) -> None:
 
 SMALL = (
     "gate/cost --points 2 --passes 1 --profiled 1",
-    "gate/false_alarms --seeds 2 --heads 1 --jobs 4",
+    "gate/false_alarms --task attention --seeds 4 --points 1 --jobs 4",
     "gate/validity --template flash_mma --points 4",
     "leaving/host_cost --rounds 2",
     "leaving/llama --rounds 2",
