@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_cuda import needs_gpu
 
 from evo.errors import Red
 from evo.gate.tolerance import compare, errors_of, limits_of
@@ -140,6 +141,19 @@ def test_torch_is_within_the_line(layout: str, epilogue: str) -> None:
     inputs = GEMM.inputs(at, "normal", 1, "cpu")
     for run in GEMM.baselines(at, "cpu").values():
         assert part_of_limit(at, run(inputs), "normal") < 1.2  # an epilogue by itself rounds twice
+
+
+@needs_gpu
+@pytest.mark.parametrize("layout", ["NT", "NN", "TN"])
+@pytest.mark.parametrize("out", ["same", "fp32"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_cublaslt_is_within_the_line(layout: str, out: str, batch: int) -> None:
+    pytest.importorskip("nvmath")
+    at = problem(f"128,192,256,{batch}", layout=layout, out=out)
+    inputs = GEMM.inputs(at, "normal", 1, "cpu")
+    tunable = GEMM.baselines(at, "cuda", patient=True)["cublaslt"]
+    c = tunable({name: tensor.cuda() for name, tensor in inputs.items()})
+    assert part_of_limit(at, c.cpu(), "normal") < 1
 
 
 @pytest.mark.nvcc

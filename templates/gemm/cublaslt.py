@@ -66,7 +66,8 @@ class _Planned:
             raise IndexError(f"cuBLASLt knows {len(algorithms)} algorithms here")
         found = plan.algorithm_object_to_buffer[algorithms[number]]
         self._algorithm = found["algo"]
-        self._workspace = torch.empty(int(found["workspace_size"]), dtype=torch.uint8, device=a.device)
+        # the attribute is a number; found["workspace_size"] is an array of one, which numpy does not convert
+        self._workspace = torch.empty(found.workspace_size, dtype=torch.uint8, device=a.device)
         self._shape = (*a.shape[:-1], b.shape[-1])
         self._kind = torch.float32 if wide else a.dtype
 
