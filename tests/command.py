@@ -110,9 +110,9 @@ def template_words(folder: Path) -> list[str]:
 
 
 def altered(row_warp: Path, folder: Path, file: str, old: str, new: str) -> list[str]:
-    """The template of the tutorial with one thing changed."""
+    """The examples' template of attention, with one thing changed."""
     made = folder / "templates"
-    shutil.copytree(row_warp, made)
+    shutil.copytree(row_warp / "attention", made / "attention")
     path = made / "attention" / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shutil
 import signal
 import sys
@@ -76,19 +75,12 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def row_warp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of templates that docs/your-own-template.md shows, made from its text."""
+@pytest.fixture(scope="session")
+def row_warp() -> Path:
+    """A folder with a task's second template, in the long form: the examples."""
     from command import ROOT
 
-    folder = tmp_path_factory.mktemp("templates")
-    (folder / "attention").mkdir()
-    text = (ROOT / "docs" / "your-own-template.md").read_text()
-    shown = re.findall(r"^`(row_warp\.[\w.]+)` .*?\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert [name for name, _ in shown] == ["row_warp.cu.jinja", "row_warp.py"]
-    for name, content in shown:
-        (folder / "attention" / name).write_text(content)
-    return folder
+    return ROOT / "examples"
 
 
 @pytest.fixture

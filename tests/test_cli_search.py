@@ -36,7 +36,7 @@ pytestmark = pytest.mark.nvcc
 
 
 @pytest.mark.slow  # test_documents searches the kernels of the pages
-def test_the_template_of_the_tutorial_is_searched_until_nothing_is_left(
+def test_the_template_of_the_examples_is_searched_until_nothing_is_left(
     tmp_path: Path, row_warp: Path, evo: Evo
 ) -> None:
     words = [*SMALL, *template_words(row_warp), "--rank", "sharp", "--workers", "1"]

@@ -23,7 +23,7 @@ from evo.store import Store
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("", "docs/", "kernels/", "benchmarks/")
 DOCUMENTS = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}*.md"))
-MOST_WORDS = 12_700
+MOST_WORDS = 11_850
 """Of docs/, all pages together."""
 
 

@@ -15,7 +15,8 @@ import pytest
 from benchmarks import readme as shown
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("kernels/*.md"), *ROOT.glob("lab/*.md")]
+ROOMS = (".", "docs", "kernels", "lab", "benchmarks")
+DOCUMENTS = [page for room in ROOMS for page in (ROOT / room).glob("*.md")]
 
 
 def test_the_leaderboard_of_the_readme_is_the_recorded_one() -> None:
@@ -85,10 +86,25 @@ def test_a_leaderboard_on_several_timing_inputs_says_so() -> None:
     assert "A time is the worst of normal, sharp; a ratio is the smallest of theirs." in block
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link may name of a page: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", document.read_text()):
-        assert (document.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text()):
+        page = document.parent / target if target else document
+        assert page.exists(), target
+        assert not anchor or anchor in anchors(page), f"{target}#{anchor}"
+
+
+def test_pages_that_code_names_exist() -> None:
+    """In messages, hints and docstrings."""
+    for path in (path for room in ("evo", "benchmarks", "templates") for path in (ROOT / room).rglob("*.py")):
+        for page in re.findall(r"\bdocs/[\w-]+\.md\b", path.read_text()):
+            assert (ROOT / page).exists(), f"{path.relative_to(ROOT)}: {page}"
 
 
 def test_every_document_is_found_from_the_readme() -> None:
