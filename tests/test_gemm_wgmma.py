@@ -231,6 +231,17 @@ def test_sampled_points_compile_within_their_models(shape: str, layout: str, com
 
 
 @pytest.mark.nvcc
+def test_ctas_that_copy_for_each_other_wait_for_no_memory_of_the_gpu(compiler: Compiler) -> None:
+    """A release to the cluster begins with MEMBAR.ALL.GPU: in each step it takes longer than the product."""
+    problem = GEMM.problem("8192,8192,8192,1")
+    for changes in ({"multicast": "a"}, {"multicast": "b"}, {**TURNS, "rows": 2, "bn": 128, "multicast": "b"}):
+        candidate = WGMMA.candidate({**WGMMA.space.default, **changes}, problem)
+        ptx = compiler.compile(candidate.source, candidate.entry, "sm_90a").ptx
+        assert "mbarrier.arrive.shared::cluster" in ptx
+        assert "arrive.release.cluster" not in ptx and "cluster.arrive.release" not in ptx
+
+
+@pytest.mark.nvcc
 @pytest.mark.slow  # a second a parameter
 def test_no_parameter_is_dead(compiler: Compiler) -> None:
     """Each value of each parameter gives another program than its neighbour, all else equal."""

@@ -187,8 +187,19 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
 }
 
-// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster.
+// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster. For what wgmma has read: nothing
+// waits. With ordinary accesses before it, it orders those of this CTA alone.
 __device__ __forceinline__ void mbarrier_arrive_at(u32 barrier, u32 rank) {
+    asm volatile("{\n"
+                 ".reg .b32 remote;\n"
+                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+                 "}" :: "r"(barrier), "r"(rank) : "memory");
+}
+
+// mbarrier.arrive.release.cluster: the same after ordinary accesses, for all of the cluster. In machine code it begins
+// with MEMBAR.ALL.GPU, a way to L2 and back: once a tile, not in each step.
+__device__ __forceinline__ void mbarrier_release_at(u32 barrier, u32 rank) {
     asm volatile("{\n"
                  ".reg .b32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -1080,7 +1091,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
     }
     if (threadIdx.x == kThreads - 32) initialise(shared);
     if constexpr (kCtas > 1) {
-        cluster_arrive(), cluster_wait();
+        cluster_arrive_relaxed(), cluster_wait();  // the fence has told of the barriers
     } else {
         __syncwarp();
         __syncthreads();
@@ -1104,7 +1115,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         if (kStoreBoxes && consumer.thread == 0) await_boxes_read();
     }
     __syncwarp();
-    if constexpr (kCtas > 1) cluster_arrive(), cluster_wait();  // the other may still use our barriers
+    if constexpr (kCtas > 1) cluster_arrive_relaxed(), cluster_wait();  // the other may still use our barriers
 }
 
 }  // namespace evo

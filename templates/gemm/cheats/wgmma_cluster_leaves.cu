@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: multicast=b bn=64 stages=3
 // needs: sm_90a
-// instead of: if constexpr (kCtas > 1) cluster_arrive(), cluster_wait();
+// instead of: if constexpr (kCtas > 1) cluster_arrive_relaxed(), cluster_wait();
 // there is:
