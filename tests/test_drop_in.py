@@ -1,4 +1,4 @@
-"""The tutorial of docs/use-a-kernel.md, run on a small Llama with random weights: nothing is downloaded."""
+"""examples/llama.py, run on a small Llama with random weights: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LENGTH = 24
 
 @pytest.fixture(params=[2, 1], ids=["as many heads", "groups of heads"])
 def models(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """The model as it is, one that was changed, and what the tutorial defines."""
+    """The model as it is, one that was changed, and what the example defines."""
     config = LlamaConfig(
         vocab_size=100, hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=request.param, max_position_embeddings=64, attn_implementation="sdpa",

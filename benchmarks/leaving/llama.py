@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import copy
-import re
+import runpy
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from benchmarks.leaving.turns import Work, device_us, told
 PROTOCOL = """µs of a forward pass over 1 x 512 tokens without a cache: 20 of them one after another and a
 synchronization, divided by 20; variants in turns, medians over rounds with 95 % intervals. Llama of fp16
 with 8 layers, 8 heads of 64 (of which none are shared), random weights. `attention` has its attention
-changed as docs/use-a-kernel.md does, `attention and norms` its norms, too. Compiled: mode "default",
+changed as examples/llama.py does, `attention and norms` its norms, too. Compiled: mode "default",
 fullgraph. `off by` is the norm of the logits' difference from the model's own, by that of the logits."""
 GPU = True
 TOKENS, LAYERS, HEADS, VOCABULARY = 512, 8, 8, 1000
@@ -78,13 +78,8 @@ def models() -> dict[str, Any]:
 
 
 def tutorial() -> dict[str, Any]:
-    """What docs/use-a-kernel.md defines."""
-    page = Path(__file__).parents[2] / "docs" / "use-a-kernel.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = [block for block in blocks if "def use_kernels" in block]
-    defined: dict[str, Any] = {}
-    exec(code, defined)
-    return defined
+    """What examples/llama.py defines."""
+    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / "llama.py"))
 
 
 def _step(model: Any, ids: Any) -> Any:
