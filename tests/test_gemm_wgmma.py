@@ -137,19 +137,19 @@ def test_large_products_begin_with_what_was_best_for_them() -> None:
     def first(shape: str) -> Point:
         return WGMMA.space.default_for(GEMM.problem(shape), LIMITS)
 
-    in_turns = {
-        "schedule": "pingpong",
+    large: Point = {
         "bn": 128,
         "bk": 64,
+        "stages": 4,
         "multicast": "none",
+        "persistent": True,
         "panel": 8,
         "epilogue": "tma",
     }
+    shared: Point = {**large, "schedule": "cooperative", "rows": 2}
     for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1"):
-        assert {**in_turns, "rows": 2, "stages": 6, "persistent": True}.items() <= first(shape).items()
-    assert {**in_turns, "rows": 3, "stages": 4, "persistent": True}.items() <= first(
-        "8192,8192,8192,1"
-    ).items()
+        assert shared.items() <= first(shape).items()
+    assert {**large, "schedule": "pingpong", "rows": 3}.items() <= first("8192,8192,8192,1").items()
     assert first("96,2112,7168,1")["splits"] != 1
 
 
@@ -234,11 +234,16 @@ def test_sampled_points_compile_within_their_models(shape: str, layout: str, com
 def test_ctas_that_copy_for_each_other_wait_for_no_memory_of_the_gpu(compiler: Compiler) -> None:
     """A release to the cluster begins with MEMBAR.ALL.GPU: in each step it takes longer than the product."""
     problem = GEMM.problem("8192,8192,8192,1")
-    for changes in ({"multicast": "a"}, {"multicast": "b"}, {**TURNS, "rows": 2, "bn": 128, "multicast": "b"}):
+    for changes in (
+        {"multicast": "a"},
+        {"multicast": "b"},
+        {**TURNS, "rows": 2, "bn": 128, "multicast": "b"},
+    ):
         candidate = WGMMA.candidate({**WGMMA.space.default, **changes}, problem)
         ptx = compiler.compile(candidate.source, candidate.entry, "sm_90a").ptx
         assert "mbarrier.arrive.shared::cluster" in ptx
-        assert "arrive.release.cluster" not in ptx and "cluster.arrive.release" not in ptx
+        assert "arrive.release.cluster" not in ptx
+        assert "cluster.arrive.release" not in ptx
 
 
 @pytest.mark.nvcc

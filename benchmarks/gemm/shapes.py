@@ -1,6 +1,6 @@
 """Products of matrices beside cuBLAS: points of a template, gated and timed in one process.
 
-No search: each shape has the point that its template begins with, and those of POINTS that its rules allow.
+No search: each shape has the point that its template begins with, and those listed here that its rules allow.
 Every point passes the gate; then all are timed on all timing inputs, the fastest baseline in turns with each.
 About 20 s a shape on an H200, 8 s with --quick; `--compiled` adds torch.compile and Triton, a minute a shape.
 """
@@ -21,7 +21,7 @@ from evo.task import Baseline, Task, load_task
 from evo.template import Template, load_template
 from evo.trial import Point, Problem, Timing
 
-PROTOCOL = """the first point of the template and those of POINTS that its rules allow, gated, then timed in
+PROTOCOL = """the first point of the template and those listed here that its rules allow, gated, then timed in
 one process: warm L2, graph replays, medians, the fastest baseline in turns with each point, on every timing
 input. `ratio` is how many times as long as ours a baseline takes on the input where that is least; cublaslt
 is the fastest of up to 32 algorithms of its heuristics, by evo's own times"""
@@ -32,25 +32,54 @@ SHAPES = (
     "2048,2048,2048,1 epilogue=bias_gelu", "2048,2048,2048,1 layout=NN", "2048,2048,2048,1 layout=TN",
 )  # fmt: skip
 """A shape text, and flags."""
-TURNS: Point = {
-    "schedule": "pingpong", "consumers": 2, "producer": "warpgroup", "persistent": True, "epilogue": "tma",
-    "bn": 128, "panel": 8,
-}  # fmt: skip
-POINTS: tuple[Point, ...] = (
-    {**TURNS, "rows": 2, "stages": 6},
+LARGE, SMALL = 3e10, 5e9
+"""FLOP from which on a product is large, and below which it is small."""
+STAY: Point = {"consumers": 2, "producer": "warpgroup", "persistent": True, "panel": 8, "epilogue": "tma"}
+TURNS: Point = {**STAY, "schedule": "pingpong", "bn": 128}
+TALL: Point = {**STAY, "rows": 2, "bn": 128, "stages": 4}
+BROAD: Point = {**STAY, "rows": 1, "bn": 256, "stages": 4}
+POINTS_OF_LARGE: tuple[Point, ...] = (
+    TALL,
+    {**TALL, "multicast": "a"},
+    {**TALL, "multicast": "b"},
+    {**BROAD, "panel": 16},
+    {**BROAD, "multicast": "b"},
+    {**BROAD, "multicast": "b", "panel": 4},
+    {**BROAD, "multicast": "a", "panel": 16},
     {**TURNS, "rows": 3, "stages": 4},
-    {**TURNS, "rows": 2, "stages": 6, "panel": 16},
+    {**TURNS, "rows": 3, "stages": 4, "multicast": "b"},
     {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
-    {**TURNS, "rows": 1, "stages": 6, "bn": 256, "producer": "warpgroup"},
-    {**TURNS, "schedule": "cooperative", "rows": 2, "stages": 4},
-    {**TURNS, "schedule": "cooperative", "rows": 2, "stages": 4, "multicast": "b"},
-    {**TURNS, "schedule": "cooperative", "rows": 1, "bn": 256, "stages": 3},
-    {"consumers": 2, "rows": 1, "bn": 128, "stages": 5, "epilogue": "tma"},
-    {"consumers": 2, "rows": 1, "bn": 64, "stages": 6, "epilogue": "tma"},
-    {"consumers": 1, "rows": 1, "bn": 128, "stages": 6, "epilogue": "tma"},
-    {"consumers": 1, "rows": 1, "bn": 64, "stages": 8, "epilogue": "tma"},
-    {"consumers": 1, "rows": 1, "bn": 32, "stages": 8, "splits": 2},
-    {"consumers": 2, "rows": 1, "bn": 128, "stages": 5, "splits": 2},
+    {**TURNS, "rows": 1, "stages": 4, "bn": 256, "multicast": "b"},
+    {**STAY, "consumers": 3, "rows": 1, "bn": 192, "stages": 4, "multicast": "b"},
+)
+ONCE: Point = {"consumers": 2, "epilogue": "tma"}
+POINTS: tuple[Point, ...] = (
+    {**ONCE, "rows": 1, "bn": 256, "stages": 4},
+    {**ONCE, "rows": 1, "bn": 256, "stages": 4, "multicast": "a"},
+    {**ONCE, "rows": 1, "bn": 256, "stages": 4, "multicast": "b"},
+    {**ONCE, "rows": 2, "bn": 128, "stages": 4, "multicast": "a"},
+    {**ONCE, "rows": 2, "bn": 128, "stages": 4, "multicast": "b"},
+    {**TURNS, "rows": 2, "stages": 6},
+    {**TURNS, "rows": 2, "stages": 6, "multicast": "a"},
+    {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
+    {**TURNS, "rows": 1, "stages": 4, "bn": 256, "multicast": "b"},
+)
+ALONE: Point = {"consumers": 1, "epilogue": "tma", "rows": 1, "stages": 8}
+POINTS_OF_SMALL: tuple[Point, ...] = (
+    {**ONCE, "rows": 1, "bn": 64, "stages": 6},
+    {**ONCE, "rows": 1, "bn": 64, "stages": 8},
+    {**ONCE, "rows": 1, "bn": 64, "stages": 8, "multicast": "a"},
+    {**ONCE, "rows": 1, "bn": 64, "stages": 8, "multicast": "b"},
+    {**ONCE, "rows": 1, "bn": 64, "bk": 128, "stages": 4},
+    {**ALONE, "bn": 128},
+    {**ALONE, "bn": 128, "multicast": "a"},
+    {**ALONE, "bn": 128, "multicast": "b"},
+    {**ALONE, "bn": 64},
+    {**ALONE, "bn": 64, "multicast": "a"},
+    {**ALONE, "bn": 64, "bk": 128, "stages": 4},
+    {**ALONE, "bn": 64, "epilogue": "direct"},
+    {**ALONE, "bn": 32, "epilogue": "direct"},
+    {**ONCE, "rows": 1, "bn": 128, "stages": 6, "epilogue": "direct", "splits": 2, "join": "cluster"},
 )
 MMA: Point = {"bm": 128, "bn": 128, "bk": 32, "warps_m": 2, "warps_n": 2, "panel": 8}
 POINTS_OF_MMA: tuple[Point, ...] = (
@@ -98,12 +127,14 @@ def problem_of(task: Task, text: str) -> Problem:
 
 
 def points_of(template: Template, problem: Problem, limits: Limits, quick: bool) -> list[Point]:
-    """The point to begin with, and those of POINTS that the rules allow."""
+    """The point to begin with, and those for products of that size that the rules allow."""
     first = template.space.default_for(problem, limits)
     known = {parameter.name for parameter in template.space.parameters}
+    flop = load_task("gemm").flop(problem)
+    sized = POINTS_OF_LARGE if flop >= LARGE else POINTS if flop >= SMALL else POINTS_OF_SMALL
     others = [
         {**template.space.default, **point}
-        for point in (*POINTS, *POINTS_OF_MMA)
+        for point in (*sized, *POINTS_OF_MMA)
         if set(point) <= known and not quick
     ]
     allowed = [point for point in others if template.space.why_not(point, limits, problem) is None]
@@ -147,7 +178,8 @@ def measured(text: str, asked: argparse.Namespace, evaluator: Evaluator) -> dict
         except CandidateError as failed:
             entry["failed"] = f"{failed.outcome} {failed.reason}: {failed.detail} {failed.where}"
             continue
-        entry["us"] = {name: round(time.median_us, 3) for name, time in timing.times.items()}
+        one = summary(task, problem, timing)
+        entry |= {"us": one["us"], "ratio": one["ratio"]}
         if best is None or timing.median_us < best[0]:
             best = timing.median_us, timing
     found = {"points": tried, "absent": session.skipped_baselines}

@@ -284,20 +284,20 @@ def supports(problem: Problem) -> str | None:
 # ---- what is sensible for a size
 
 LARGE, VERY_LARGE = 3e10, 1e12
-"""FLOP from which on tiles are 128 × 128 in turns, and 192 × 128."""
+"""FLOP from which on tiles are 256 × 128, and 192 × 128 in turns."""
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """The point to begin with. Large products take what was best for them on an H200: tiles of 128 × 128 in
-    turns, 6 stages, panels of 8, TMA store; very large ones 192 × 128 with 4 stages. Others the tile that
-    fills the GPU best by a model of its clocks; K is split where tiles are few."""
+    """The point to begin with. Large products take what was best for them on an H200: tiles of 256 × 128 that
+    two consumers share, 4 stages, panels of 8, TMA store; very large ones 192 × 128 in turns. Others the tile
+    that fills the GPU best by a model of its clocks; K is split where tiles are few."""
     flop = 2.0 * problem["M"] * problem["N"] * problem["K"] * problem["batch"]
     chosen: list[dict[str, Value]] = []
     if flop >= LARGE and problem["M"] > 64:
-        turns = {"schedule": "pingpong", "consumers": 2, "bn": 128, "producer": "warpgroup",
-                 "persistent": True, "panel": 8}  # fmt: skip
+        stay = {"consumers": 2, "bn": 128, "producer": "warpgroup", "persistent": True, "panel": 8}
+        turns = {**stay, "schedule": "pingpong"}
         chosen += [{**turns, "rows": 3}] if flop >= VERY_LARGE else []
-        chosen += [{**turns, "rows": 2}]
+        chosen += [{**stay, "rows": 2}, {**turns, "rows": 2}]
     for consumers, rows, bn in filling.fastest_first(problem, limits.gpu):
         splits = filling.splits(problem, limits.gpu, consumers * rows * GROUP_ROWS, bn)
         chosen.append({"consumers": consumers, "rows": rows, "bn": bn, "splits": splits})

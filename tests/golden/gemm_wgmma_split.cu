@@ -787,12 +787,13 @@ struct Work {
         constexpr bool kDealt = kSplits > 1 && !kJoinCluster;
         split = kJoinCluster ? rank : kDealt ? item % kSplits : 0;
         const int place = kDealt ? item / kSplits : item;
-        matrix = place / all;
+        matrix = args.batch == 1 ? 0 : place / all;  // divisions are slow: between tiles consumers wait for them
         const int at = place - matrix * all;
         const int length = kDown ? across : down, width = kDown ? down : across;
         const int panel = at / (kPanel * length), inside = at - panel * (kPanel * length);
         const int height = min(kPanel, width - panel * kPanel);
-        const int along = inside / height, beside = panel * kPanel + inside - along * height;
+        const int along = height == kPanel ? inside / kPanel : inside / height;
+        const int beside = panel * kPanel + inside - along * height;
         m = kDown ? beside : along;
         n = kDown ? along : beside;
         if (kMulticast == Multicast::b) m = 2 * m + rank;
@@ -1088,6 +1089,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
     if (threadIdx.x == 0) {
         tma_prefetch(args.a);
         tma_prefetch(args.b);
+        tma_prefetch(args.c_map);
     }
     if (threadIdx.x == kThreads - 32) initialise(shared);
     if constexpr (kCtas > 1) {
