@@ -69,7 +69,8 @@ def test_a_file_that_a_document_names_exists(page: Path) -> None:
     pictures = [
         f"{page.parent.relative_to(ROOT)}/{path}" for path in re.findall(r'src(?:set)?="([^"]+)"', text)
     ]
-    results = [name for name in re.findall(r"`([\w.-]+\.json)`", text) if "-h200" in name]
+    figures = page.parent.name == "benchmarks"
+    results = [name for name in re.findall(r"`([\w.-]+\.json)`", text) if figures or "-h200" in name]
     found = {path.name for folder in ("benchmarks", "lab") for path in (ROOT / folder / "results").iterdir()}
     assert [path for path in named + pictures if not (ROOT / path).exists()] == []
     assert set(results) <= found
