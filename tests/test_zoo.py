@@ -166,6 +166,17 @@ def test_a_cheat_that_alters_a_template_says_which_text(tmp_path: Path, edit: st
     assert "k < 0" in zoo.read("x").source
 
 
+def test_a_cheat_beside_a_zoo_includes_what_templates_can_include(tmp_path: Path) -> None:
+    said = '// Wrong\n// expect: race\n#include "include/parts.cuh"\n#include "memory/last_cta.cuh"\n'
+    (tmp_path / "x.cu").write_text(said)
+    zoo = Zoo.of(load_task("rmsnorm"), named=tmp_path)
+    source = zoo.read("x").source
+    assert source.count("bool arrives_last(u32* ticket") == 1
+    (tmp_path / "x.cu").write_text(f'{said}#include "no/such.cuh"\n')
+    with pytest.raises(BadTemplate, match=r'x\.cu:5: there is no include "no/such.cuh"'):
+        zoo.read("x")
+
+
 def test_a_cheat_of_a_template_may_be_a_source_of_its_own(tmp_path: Path) -> None:
     text = "// Wrong\n// expect: race\n// point: vector=2\n"
     (tmp_path / "x.cu").write_text(text + "__global__ void saxpy(const float* x, float* y, int n) {}\n")

@@ -25,7 +25,8 @@ says which of its text is another (and which place, if there are several), as of
     // instead of number 2: __syncthreads();
     // there is:
 
-or is a whole source. With a `zoo.py` quoted includes are pasted, and it says what the gate must know:
+or is a whole source. With a `zoo.py` quoted includes are pasted (files beside it, or those of the templates),
+and it says what the gate must know:
 
     SHAPE     str                                           the problem of a file that names none
     TILES     tuple[int, ...]                               tile sizes, around which the gate looks

@@ -16,6 +16,7 @@ from evo.errors import BadTemplate
 from evo.gpu import Limits
 from evo.task import Task, blame, find_file, folders_of, load_module, load_task
 from evo.template import Template, list_templates, load_template
+from evo.template.include import Includes
 from evo.trial import LaunchConfig, Point, Problem
 
 RULES = "zoo.py"
@@ -94,11 +95,14 @@ class WrittenRules(ZooRules):
         return self.source(self.module.HONEST, problem, point, self.path)
 
     def source(self, text: str, problem: Problem, _point: Point, path: Path) -> str:
-        """The text after the zoo's prelude, its quoted includes pasted."""
+        """The text after the zoo's prelude. Quoted includes are pasted: files beside it or beside the zoo.py,
+        else those that the task's templates can include."""
         for name in re.findall(r'^#include "([\w/.]+)"$', text, re.MULTILINE):
-            near = path.parent / name
-            pasted = near if near.is_file() else self.path.parent / name
-            text = text.replace(f'#include "{name}"', pasted.read_text(encoding="utf-8"))
+            found = [at for at in (path.parent / name, self.path.parent / name) if at.is_file()]
+            if found:
+                text = text.replace(f'#include "{name}"', found[0].read_text(encoding="utf-8"))
+        folder = self.path.resolve().parents[:3][-1]
+        text = Includes(problem.task, (folder,)).paste(text, path)
         with blame(self.path):
             return f"{self.module.prelude(problem)}{text}"
 

@@ -34,7 +34,7 @@ __device__ void pass(unsigned* word, unsigned value) {
 extern "C" __global__ void __launch_bounds__(THREADS) kernel(const ELEMENT* x, const ELEMENT* weight, ELEMENT* y, int rows,
                                                              int columns, int pitch, float epsilon, Meeting* meetings) {
   __shared__ float warps[4];
-  __shared__ bool last;
+  __shared__ unsigned last;
   const int row = blockIdx.x, half = blockIdx.y, middle = columns / 2;
   Meeting* const at = meetings + row;
   const float sum =

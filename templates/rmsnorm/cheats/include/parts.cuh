@@ -1,6 +1,9 @@
 // RMSNorm of which several CTAs share each row's sum of squares: an honest kernel that files of this folder alter. Each
-// CTA leaves the sums of its parts in global memory; whoever comes last to a row has its total, and writes the row.
+// CTA leaves the sums of its parts in global memory; the one that comes last to a row has its total, and writes the row.
+#include "memory/last_cta.cuh"
 #define THREADS 128
+
+using evo::arrives_last;
 
 __device__ float wide(ELEMENT value) { return static_cast<float>(value); }
 
@@ -13,18 +16,6 @@ __device__ float squares(const ELEMENT* row, int begin, int end, float* warps) {
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
   __syncthreads();
   return warps[0] + warps[1] + warps[2] + warps[3];
-}
-
-// Whether this CTA is the last of `count` to come to the ticket, which is 0 before the first and after the last one.
-__device__ bool arrives_last(unsigned* ticket, unsigned count, bool& last) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(ticket, 1u) == count - 1;
-  __syncthreads();
-  if (!last) return false;
-  __threadfence();
-  if (threadIdx.x == 0) *ticket = 0;
-  return true;
 }
 
 __device__ void finish(const ELEMENT* x, const ELEMENT* weight, ELEMENT* y, int row, int columns, int pitch, float sum,

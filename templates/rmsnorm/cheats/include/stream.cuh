@@ -16,7 +16,7 @@ __device__ void leave(float* slot, float sum) {
 extern "C" __global__ void __launch_bounds__(THREADS) kernel(const ELEMENT* x, const ELEMENT* weight, ELEMENT* y, int rows,
                                                              int columns, int pitch, float epsilon, Slots* slots) {
   __shared__ float warps[4];
-  __shared__ bool last;
+  __shared__ unsigned last;
   for (int part = 0; part < 2; ++part) {
     const int cta = blockIdx.x, row = part ? cta : (cta ? cta : rows) - 1, other = (row + 1) % rows;
     const float sum = squares(x + static_cast<long long>(row) * pitch, part ? 0 : columns / 2, part ? columns / 2 : columns,
