@@ -118,7 +118,7 @@ def test_confirmed_ranks_and_marks_it_too(database: Path, tmp_path: Path) -> Non
 class OnHost:
     """As much of a device as sets of inputs need, on the CPU."""
 
-    torch_device, gpu = "cpu", KNOWN_GPUS["H200"]
+    torch_device, gpu, free_bytes = "cpu", KNOWN_GPUS["H200"], None
 
     def finish(self) -> None: ...
 

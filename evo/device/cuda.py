@@ -88,6 +88,15 @@ class CudaDevice:
         number = ask(self.driver.cuDriverGetVersion())
         return f"{number // 1000}.{number % 1000 // 10}"
 
+    @property
+    def free_bytes(self) -> int:
+        """What the GPU has left, and what torch holds of it for nothing."""
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(self.index)
+        idle = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return int(free + idle)
+
     def _uuid(self) -> str:
         return uuid_of(self.driver, self._device)
 

@@ -163,6 +163,11 @@ class Device(Protocol):
     def clocks(self) -> Clocks: ...
 
     @property
+    def free_bytes(self) -> int | None:
+        """Memory that buffers may take now. None where it is the host's: nothing is planned there."""
+        ...
+
+    @property
     def usable(self) -> bool:
         """Whether it still works: after a kernel killed the CUDA context only a new process helps."""
         ...

@@ -27,6 +27,7 @@ class SynchronousDevice:
     launches_are_cheap: bool = False
     checks_accesses: bool = False
     usable: bool = True
+    free_bytes: int | None = None
     clocks: Clocks = Clocks()
 
     def disturb(self, turn: int) -> None:

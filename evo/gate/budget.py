@@ -62,6 +62,11 @@ class Budget:
         self._spent += instructions
         self._prices.append((self._task.flop(case.problem), instructions, work))
 
+    def compared(self, case: Case, how_much: str) -> None:
+        """So much of the outputs of the case is compared, in words; "": all of it."""
+        if how_much:
+            self._left_out[case.class_name, f"{case.family} {how_much}"] += 1
+
     def ran(self, case: Case) -> None:
         """The case has run, under one schedule at least."""
         self._ran[case.class_name] += 1

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from evo.device import Device
+from evo.gate.judge import Judge
 from evo.gate.memory import GuardedMemory
-from evo.gate.tolerance import ErrorLimits, errors_of, limits_of
 from evo.task import Task
 from evo.trial import Problem, Workspace
 
@@ -33,69 +33,73 @@ LARGEST_FLOP = 1e10
 
 
 class CaseMemory:
-    """Guarded memory, and `images` of it after each of several launches."""
+    """Guarded memory, and `images` of it after each of several launches; where there is one, it is the memory
+    itself. `judge` compares the outputs."""
 
     def __init__(
         self,
-        task: Task,
-        problem: Problem,
+        judge: Judge,
         guarded: GuardedMemory,
         launches: int,
         deterministic: bool,
         recorder: Recorder | None,
     ) -> None:
-        self.guarded = guarded
-        self._images = guarded.room_for_images(launches)
+        self.judge, self.guarded = judge, guarded
+        self._images = guarded.room_for_images(launches) if launches > 1 else guarded.content[None]
         self.images = list(self._images)
-        self.nbytes = guarded.nbytes * (2 + launches)
-        self._task, self._problem, self._deterministic = task, problem, deterministic
+        self.nbytes = guarded.nbytes * (2 + (launches if launches > 1 else 0))
+        self._deterministic = deterministic
         self._recorder = recorder
         self._looks = 0
         self._graph: Any = None
         self._found: Tensor | None = None
 
-    def look(self, count: int, first: Tensor | None = None) -> Tensor:
+    def look(self, count: int, again: bool = False) -> Tensor:
         """What `count` launches left in the images, begun but not waited for: whether something is suspect
-        (0 or 1: damage, or other bits than the `first` launch), and four numbers, those of `errors_of`, for
-        each output that is `judged`. They hold until the next look."""
-        if self._recorder is None or first is not None or count < len(self.images):
-            return self._look(count, first)
+        (0 or 1: damage, or other bits than the first launch), and four numbers, those of `errors_of`, for
+        each output that is `judged`. They hold until the next look. `again`: others of these inputs came
+        before, and were looked at."""
+        if self._recorder is None or again or count < len(self.images):
+            return self._look(count, again)
         self._looks += 1
         if self._looks == 2:
-            self._graph, self._found = self._recorder.record(lambda: self._look(count, None))
+            self._graph, self._found = self._recorder.record(lambda: self._look(count, again=False))
         if self._graph is None or self._found is None:
-            return self._look(count, None)
+            return self._look(count, again)
         self._graph.replay()
         return self._found
 
-    def judged(self, count: int, first: Tensor | None = None) -> Sequence[Tensor]:
+    def judged(self, count: int, again: bool = False) -> Sequence[Tensor]:
         """The images whose numbers are judged: of the first launch; of each, where bits may differ."""
         if not self._deterministic:
             return self.images[:count]
-        return self.images[:1] if first is None else ()
+        return () if again else self.images[:1]
 
-    def limits(self) -> dict[str, ErrorLimits]:
-        """What each output must be. `ErrorLimits.wipe` it after use."""
-        inputs = self.guarded.inputs()
-        references = self._task.reference(self._problem, inputs)
-        limits = {}
-        for name, honest in self._task.honest(self._problem, inputs).items():
-            limits[name] = limits_of(references[name], honest, self._task.tolerance)
-            honest.zero_()  # as good as an answer, and its memory goes to the next allocation
-        return limits
+    def room(self, count: int) -> list[Tensor]:
+        """Images of so many launches, none of which is the memory itself; of a large one all but the first
+        are one and the same."""
+        if len(self.images) >= count:
+            return self.images
+        fit = max(2, IMAGE_BYTES // self.guarded.nbytes)
+        images = list(self.guarded.room_for_images(min(count, fit)))
+        return images + images[-1:] * (count - len(images))
 
-    def _look(self, count: int, first: Tensor | None) -> Tensor:
+    def first_outputs(self) -> dict[str, Tensor]:
+        """What the first launch wrote, once it was looked at; kept where all are to be equal."""
+        return self.guarded.expected_outputs()
+
+    def refuse(self, name: str, image: Tensor) -> None:
+        """Raises the Red of an output that was seen to be wrong."""
+        self.judge.refuse(self.guarded.inputs(), self.guarded.outputs(image), name)
+
+    def _look(self, count: int, again: bool) -> Tensor:
         import torch
 
-        like = (self.images[0] if first is None else first) if self._deterministic else None
-        found = [self.guarded.unlike(self._images[:count], like).double()]
-        judged = self.judged(count, first)
-        limits = self.limits() if judged else {}
-        for image in judged:
-            found += [errors_of(out, limits[name]) for name, out in self.guarded.outputs(image).items()]
-        for limit in limits.values():
-            limit.wipe()
-        return torch.cat(found)
+        if self._deterministic and not again:
+            self.guarded.expect_outputs(self.images[0])
+        found = self.guarded.unlike(self._images[:count], same_outputs=self._deterministic).double()
+        outputs = [self.guarded.outputs(image) for image in self.judged(count, again)]
+        return torch.cat([found, *self.judge.errors(self.guarded.inputs(), outputs)])
 
 
 class Recorder:
@@ -155,18 +159,20 @@ class CaseMemories:
         shift: int,
         launches: int,
         deterministic: bool,
+        judge: Judge,
     ) -> CaseMemory:
-        """A memory for up to `launches` launches, fewer where their images take too much memory."""
+        """A memory for up to `launches` launches, fewer where their images take too much memory. Where the
+        `judge` compares a part of the problem alone, the part is another each time, and nothing is kept."""
         key = (problem.key, tuple(workspaces), shift, launches, deterministic)
-        memory = self._kept.pop(key, None)
+        memory = None if judge.parts else self._kept.pop(key, None)
         if memory is None:
             where = self._device.torch_device
             guarded = GuardedMemory(self._task.buffers(problem), workspaces, torch_device=where, shift=shift)
             # where launches are dear, one is looked at before the next
             most = max(1, IMAGE_BYTES // guarded.nbytes) if self._device.launches_are_cheap else 1
-            small = launches <= most and self._task.flop(problem) <= LARGEST_FLOP
+            small = launches <= most and self._task.flop(problem) <= LARGEST_FLOP and not judge.parts
             recorder = self._recorder if small else None
-            memory = CaseMemory(self._task, problem, guarded, min(launches, most), deterministic, recorder)
+            memory = CaseMemory(judge, guarded, min(launches, most), deterministic, recorder)
             if recorder is None:
                 return memory
             self._kept_bytes += memory.nbytes

@@ -21,6 +21,8 @@ GUARD_BYTES = 32 << 10
 ALIGNMENT = 256
 _PATTERN_BYTES = 64 << 10
 _FIELD_BYTES = 4 << 20
+LARGE_BYTES = 64 << 20
+"""Memory of which so much is copied at once."""
 
 
 Role = Literal["in", "out", "inout", "scratch", "zeroed"]
@@ -103,7 +105,11 @@ class GuardedMemory:
 
         self._shift = 4 * seed
         _fill(self._bytes, _nan_field(self._device), self._shift)
-        torch._foreach_copy_(list(self._inputs.values()), [inputs[name] for name in self._inputs])
+        if self.nbytes < LARGE_BYTES:
+            torch._foreach_copy_(list(self._inputs.values()), [inputs[name] for name in self._inputs])
+        else:  # the one call for all is for small tensors
+            for name, tensor in self._inputs.items():
+                tensor.copy_(inputs[name])
         for name, original in self._in_place.items():
             original.copy_(self._at(self._spans[name]))
         for workspace in self._zeroed:
@@ -154,21 +160,33 @@ class GuardedMemory:
 
         return torch.empty((count, self.nbytes), dtype=torch.uint8, device=self._device)
 
+    @property
+    def content(self) -> Tensor:
+        """(nbytes,), uint8: everything as it is now. Of a large memory it is the only image: what a launch
+        left there is looked at before the next one."""
+        return self._bytes
+
     def take_image(self, image: Tensor) -> None:
         """Copies everything as it is now; does not wait."""
-        image.copy_(self._bytes)
+        if image.data_ptr() != self._bytes.data_ptr():
+            image.copy_(self._bytes)
 
-    def unlike(self, images: Tensor, first: Tensor | None) -> Tensor:
+    def expect_outputs(self, image: Tensor) -> None:
+        """From now on outputs are expected to be as in `image`: those of a first launch."""
+        for span in self._spans.values():
+            if span.judged:
+                self._at(span, self._expected).copy_(self._at(span, image))
+
+    def expected_outputs(self) -> dict[str, Tensor]:
+        return self.outputs(self._expected)
+
+    def unlike(self, images: Tensor, same_outputs: bool) -> Tensor:
         """Whether a launch left something changed that it must not change: guards, inputs, zeroed
-        workspaces; nor, with the image of a `first` launch, other outputs than that. (1,), true or false, for
-        `images` (launches, nbytes) taken after launches; does not wait."""
+        workspaces; nor, where there are to be the `same_outputs`, others than those expected. (1,), true or
+        false, for `images` (launches, nbytes) taken after launches; does not wait."""
         import torch
 
-        free: tuple[Role, ...] = ("scratch", "out", "inout") if first is None else ("scratch",)
-        if first is not None:
-            for span in self._spans.values():
-                if span.judged:
-                    self._at(span, self._expected).copy_(self._at(span, first))
+        free: tuple[Role, ...] = ("scratch",) if same_outputs else ("scratch", "out", "inout")
         changed = [
             (_words(images[:, begin:end]) != _words(self._expected[begin:end])).any()
             for begin, end in self._ranges(free)
@@ -187,18 +205,19 @@ class GuardedMemory:
         unclean."""
         import torch
 
-        found = image.clone()
-        for span in self._spans.values():
-            if span.written:
-                self._at(span, found).copy_(self._at(span, self._expected))
-        if torch.equal(found, self._expected):
+        first, count = -1, 0
+        for begin, end in self._ranges(("scratch", "out", "inout")):
+            changed = (image[begin:end] != self._expected[begin:end]).view(torch.uint8)
+            here = int(changed.count_nonzero())
+            if here and not count:
+                first = begin + int(changed.argmax())
+            count += here
+        if not count:
             return
-        changed = (found != self._expected).nonzero().flatten()
-        first = int(changed[0])
         for span in self._spans.values():
             if span.start <= first < span.start + span.nbytes:
                 reason = "input changed" if span.role == "in" else "workspace not left zero"
-                raise Red(reason, f"{len(changed)} bytes changed", f"{span.name} byte {first - span.start}")
+                raise Red(reason, f"{count} bytes changed", f"{span.name} byte {first - span.start}")
         nearest = min(
             self._spans.values(), key=lambda s: max(s.start - first, first - s.start - s.nbytes + 1)
         )
@@ -206,7 +225,7 @@ class GuardedMemory:
         place = (
             f"{-offset} bytes before" if offset < 0 else f"{offset - nearest.nbytes} bytes past the end of"
         )
-        raise Red("write out of bounds", f"{len(changed)} guard bytes changed", f"{place} {nearest.name}")
+        raise Red("write out of bounds", f"{count} guard bytes changed", f"{place} {nearest.name}")
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
@@ -243,13 +262,14 @@ def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:
 def _fill(target: Tensor, field: Tensor, shift: int) -> None:
     """Fills `target` with the field's pattern, from `shift` bytes on."""
     at, begin, end = 0, shift % _PATTERN_BYTES, target.numel()
-    if end <= field.numel() - begin:  # most are: one copy
-        target.copy_(field[begin : begin + end])
-        return
     while at < end:
         size = min(end - at, field.numel() - begin)
         target[at : at + size].copy_(field[begin : begin + size])
-        at, begin = at + size, (begin + size) % _PATTERN_BYTES
+        at, begin = at + size, 0
+        # what is filled serves for more of it: the host takes 5 µs to start a copy
+        whole = min(at // _PATTERN_BYTES * _PATTERN_BYTES, LARGE_BYTES)
+        if whole > field.numel():
+            field = target[at - whole : at]
 
 
 def _words(raw: Tensor) -> Tensor:

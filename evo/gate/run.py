@@ -8,7 +8,7 @@ have been begun. A GPU that had to answer after each launch would idle for most 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -21,16 +21,9 @@ from evo.gate.budget import Budget
 from evo.gate.cases import Case, out_of_order, own_seed
 from evo.gate.far import NotMet, check_last_piece, served
 from evo.gate.graphs import CaseMemory, memories_of
+from evo.gate.judge import COMPARED_ELEMENTS, FINALIST_ELEMENTS, Judge, some_pieces
 from evo.gate.memory import GuardedMemory
-from evo.gate.tolerance import (
-    ErrorLimits,
-    Errors,
-    Wrong,
-    broken,
-    refuse,
-    refuse_broken,
-    refuse_difference,
-)
+from evo.gate.tolerance import Errors, Wrong, broken, refuse_broken, refuse_difference
 from evo.task import Relation, Task, Tensors
 from evo.trial import CaseError, Extent, LaunchConfig, Problem
 
@@ -60,7 +53,8 @@ class _Look:
     case: Case
     memory: CaseMemory
     batch: Sequence[tuple[int, str]]
-    first: Tensor | None
+    again: bool
+    """Whether other launches of these inputs came before."""
     found: Tensor
     mark: Mark | None
 
@@ -95,7 +89,7 @@ class Run:
             elif case.kind == "far":
                 self._run_far(case)
             else:
-                self.relate(case if self._serves(case.problem) else replace(case, problem=self.problem))
+                self.relate(case if self._serves(case.problem) else replace(case, problem=self._fewer()))
         self.settle()
         assert report is not None, "the first case is never left out"
         return self.budget.scaled(report), self.budget.extent()
@@ -172,35 +166,32 @@ class Run:
 
     def _run(self, case: Case, kernel: Kernel, launch: LaunchConfig) -> LaunchReport:
         memory = self._memory(case, launch, len(case.schedules), self.deterministic)
+        self.budget.compared(case, memory.judge.compared)
         self.device.expect(self.budget.expected(case))
         reports: list[LaunchReport] = []
-        first: Tensor | None = None
         turns = list(enumerate(case.schedules))
         while turns:
             if reports and not self.budget.affords(case, [schedule for _, schedule in turns]):
                 break
+            again = bool(reports)
             batch, turns = turns[: len(memory.images)], turns[len(memory.images) :]
             for (turn, schedule), image in zip(batch, memory.images, strict=False):
                 with self._blame(case, f"schedule={schedule} launch={turn}"):
                     reports.append(self._launch(kernel, launch, memory.guarded, turn, schedule))
                 memory.guarded.take_image(image)
-            self._look(case, memory, batch, first)
+            self._look(case, memory, batch, again)
             self.settle(0 if turns else PENDING)
-            if first is None and turns:
-                first = memory.images[0].clone()
             for report in reports[-len(batch) :]:
                 self.budget.pay(case, report)
         return reports[0]
 
-    def _look(
-        self, case: Case, memory: CaseMemory, batch: Sequence[tuple[int, str]], first: Tensor | None
-    ) -> None:
+    def _look(self, case: Case, memory: CaseMemory, batch: Sequence[tuple[int, str]], again: bool) -> None:
         """Begins to look at what the launches of `batch` left behind."""
-        found, mark = memory.look(len(batch), first), None
+        found, mark = memory.look(len(batch), again), None
         if found.is_cuda and found.numel() <= SLATE_NUMBERS:
             slate = next(_slates())[: found.numel()]
             found, mark = slate.copy_(found, non_blocking=True), self.device.mark()
-        self._pending.append(_Look(case, memory, batch, first, found, mark))
+        self._pending.append(_Look(case, memory, batch, again, found, mark))
 
     def settle(self, pending: int = 0) -> None:
         """Waits for looks, oldest first, until `pending` are left; one without a mark is known at once.
@@ -213,15 +204,13 @@ class Run:
     def _examine(self, look: _Look) -> None:
         """Reads what was found: damage; the numbers of the first launch (where bits may differ, of each);
         other bits than the first."""
-        case, memory, batch, first = look.case, look.memory, look.batch, look.first
+        case, memory, batch = look.case, look.memory, look.batch
         with self._blame(case, f"launches {batch[0][0]} to {batch[-1][0]}, or just after"):
             if look.mark is not None:
                 look.mark.reach()
         suspect, *numbers = look.found.tolist()
-        judged = memory.judged(len(batch), first)
+        judged = memory.judged(len(batch), look.again)
         names = memory.guarded.output_names if judged else ()
-        of_first = memory.images[0] if first is None else first
-        limits: Mapping[str, ErrorLimits] = {}
         for number, ((turn, schedule), image) in enumerate(zip(batch, memory.images, strict=False)):
             with self._blame(case, f"schedule={schedule} launch={turn}"):
                 if suspect:
@@ -230,22 +219,19 @@ class Run:
                     for name in names:
                         found, numbers = Errors(*numbers[:4]), numbers[4:]
                         if not found.within:
-                            limits = limits or memory.limits()
-                            self._refuse(case, name, memory.guarded.outputs(image)[name], limits[name], found)
+                            self._refuse(case, memory, name, image)
                         self._note(case, found)
                 elif suspect:
-                    refuse_difference(memory.guarded.outputs(of_first), memory.guarded.outputs(image))
+                    refuse_difference(memory.first_outputs(), memory.guarded.outputs(image))
 
-    def _refuse(self, case: Case, name: str, out: Tensor, limits: ErrorLimits, found: Errors) -> None:
+    def _refuse(self, case: Case, memory: CaseMemory, name: str, image: Tensor) -> None:
         """Says where the output is wrong; what was measured is noted first."""
         try:
-            refuse(name, out, limits, found)
+            memory.refuse(name, image)
         except Wrong as red:
             if red.found is not None:
                 self._note(case, red.found)
             raise
-        finally:
-            limits.wipe()
 
     def relate(self, case: Case) -> None:
         """Checks relations on the inputs of `case`: one launch as they are, one for each relation. On a GPU
@@ -259,7 +245,8 @@ class Run:
         with self._alive(case):
             memory = self._memory(case, launch, len(relations), deterministic=False)
             guarded = memory.guarded
-            images = [*memory.images, *guarded.room_for_images(len(relations) - len(memory.images))]
+            images = memory.room(len(relations))
+            one_by_one = not self.device.launches_are_cheap or images[-1] is images[-2]
             inputs = {name: tensor.clone() for name, tensor in guarded.inputs().items()}
             schedule = self.device.schedules[0]
             suspect: list[Tensor] = []
@@ -270,14 +257,16 @@ class Run:
                     self.budget.pay(case, self._launch(kernel, launch, guarded, turn, schedule))
                 guarded.take_image(image)
                 same = relation is not None and relation.exact and relation.expected is dict
-                found = [guarded.unlike(image[None], images[0] if same else None)]
+                if same:
+                    guarded.expect_outputs(images[0])
+                found = [guarded.unlike(image[None], same_outputs=same)]
                 if relation is not None and not same:
                     before, after = guarded.outputs(images[0]), guarded.outputs(image)
                     found += [
                         rows.any().reshape(1) for *_, rows in broken(relation, before, after, task.tolerance)
                     ]
                 suspect.append(torch.cat(found).any().reshape(1))
-                if not self.device.launches_are_cheap:
+                if one_by_one:
                     self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
             self.device.finish()
             self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
@@ -326,11 +315,27 @@ class Run:
                             refuse_difference(before, after)
                         refuse_broken(relation, before, after, self.task.tolerance)
 
+    def _fewer(self) -> Problem:
+        """The study's own problem; of a large one some pieces, if they are served."""
+        fewer = some_pieces(self.task, self.problem)
+        return fewer if self._serves(fewer) else self.problem
+
     def _memory(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> CaseMemory:
         """A memory with the inputs of the case in its guarded."""
         shift = 16 * (case.seed % 2)
+        plain = case.family == self.task.families.plain and not case.number
+        most = FINALIST_ELEMENTS if self.thorough else COMPARED_ELEMENTS
+        judge = Judge.of(
+            self.task,
+            case.problem,
+            case.seed,
+            self.device.torch_device,
+            None if self.thorough and plain and case.kind == "own" else most,
+        )
+        if judge.parts:
+            self.settle()  # of such a memory there is room for one
         memories = memories_of(self.task, self.device)
-        memory = memories.of(case.problem, launch.workspaces, shift, launches, deterministic)
+        memory = memories.of(case.problem, launch.workspaces, shift, launches, deterministic, judge)
         if any(look.memory is memory for look in self._pending):
             self.settle()
         inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)

@@ -18,7 +18,7 @@ Two rules, both must hold for every row and element of every case:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,14 @@ DEFAULT = Tolerance()
 ROUNDINGS = 4
 """Units of rounding are so many times as large where arithmetic is no more precise than storage (fp32, fp64):
 a softmax of equal numbers is off by the roundings of its exponentials, its sum and its quotient."""
+
+
+Place = Callable[[str, tuple[int, ...]], str]
+"""Says of an element of an output (its name, the index) where it is."""
+
+
+def _at(name: str, at: tuple[int, ...]) -> str:
+    return f"{name}{list(at)}"
 
 
 @dataclass(frozen=True)
@@ -129,17 +137,17 @@ def compare(
     return found
 
 
-def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors) -> None:
+def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors, place: Place = _at) -> None:
     """Raises Red with the place where `out` is beyond its limits, which were `found` to be broken."""
     reference = limits.reference
-    refuse_nonfinite(name, out, reference)
+    refuse_nonfinite(name, out, reference, place)
     if not (found.row_limit < math.inf and found.element_limit < math.inf):
         raise Wrong("no limit", "the honest output overflows its storage type: milder inputs", name, None)
     if not out.is_floating_point():
         wrong = out != reference
         at = _first(wrong)
         detail = f"{int(wrong.sum())} of {wrong.numel()} elements; {_there(at, out, reference)}"
-        raise Wrong("wrong integer", detail, f"{name}{list(at)}", found)
+        raise Wrong("wrong integer", detail, place(name, at), found)
     difference = out.double() - reference
     rows = difference.norm(dim=-1) / limits.lengths
     if found.row_error > found.row_limit:
@@ -149,24 +157,26 @@ def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors) -> None:
         worst = f"the worst at {found.row_error:.3g} (line {found.row_limit:.3g})"
         count = f"{int(wrong.sum())} of {wrong.numel()}"
         detail = f"{count} rows beyond the line, {worst}; {_there(at, out, reference)}"
-        raise Wrong("row error", detail, f"{name}{list(at)}", found)
+        raise Wrong("row error", detail, place(name, at), found)
     if found.element_error > found.element_limit:
         wrong = difference.abs() > found.element_limit
         at = _first(wrong)
         worst = f"the worst off by {found.element_error:.3g} (line {found.element_limit:.3g})"
         detail = f"{int(wrong.sum())} elements beyond the line, {worst}; {_there(at, out, reference)}"
-        raise Wrong("element error", detail, f"{name}{list(at)}", found)
+        raise Wrong("element error", detail, place(name, at), found)
 
 
-def refuse_nonfinite(name: str, out: Tensor, reference: Tensor) -> None:
+def refuse_nonfinite(name: str, out: Tensor, reference: Tensor | None = None, place: Place = _at) -> None:
     """Raises Red where `out` is NaN or infinite: neither is a wildcard."""
     if not out.is_floating_point():
         return
-    for what, bad in (("NaN", out.isnan()), ("Inf", out.isinf())):
+    for what, find in (("NaN", out.isnan), ("Inf", out.isinf)):
+        bad = find()
         if bad.any():
             at = _first(bad)
-            detail = f"{int(bad.sum())} of {bad.numel()} elements; {_there(at, out, reference)}"
-            raise Wrong(f"{what} in the output", detail, f"{name}{list(at)}", None)
+            there = "" if reference is None else f"; {_there(at, out, reference)}"
+            detail = f"{int(bad.sum())} of {bad.numel()} elements{there}"
+            raise Wrong(f"{what} in the output", detail, place(name, at), None)
 
 
 def refuse_difference(first: Tensors, outputs: Tensors) -> None:
@@ -176,9 +186,9 @@ def refuse_difference(first: Tensors, outputs: Tensors) -> None:
     for name, one in first.items():
         bits, other = (_bits(output) for output in (one, outputs[name]))
         if not torch.equal(bits, other):
-            differ = (bits != other).any(-1).nonzero()
-            detail = f"{len(differ)} of {one.numel()} elements of {name} differ between two launches"
-            raise Red("runs differ", detail, f"{name}{differ[0].tolist()}")
+            differ = (bits != other).any(-1)
+            detail = f"{int(differ.sum())} of {one.numel()} elements of {name} differ between two launches"
+            raise Red("runs differ", detail, _at(name, _first(differ)))
 
 
 def broken(
@@ -235,5 +245,8 @@ def _there(at: tuple[int, ...], out: Tensor, reference: Tensor) -> str:
 
 
 def _first(wrong: Tensor) -> tuple[int, ...]:
-    """The index of the first True."""
-    return tuple(int(i) for i in wrong.nonzero()[0])
+    """The index of the first True. It takes no memory, as a list of all of them would."""
+    import torch
+
+    first = wrong.contiguous().view(torch.uint8).flatten().argmax()
+    return tuple(int(i) for i in torch.unravel_index(first, wrong.shape))

@@ -2,6 +2,7 @@
 
 from evo.task.baselines import Baseline, Fallback, Tunable
 from evo.task.families import Families
+from evo.task.flags import Flag
 from evo.task.loading import (
     blame,
     find_file,
@@ -12,18 +13,19 @@ from evo.task.loading import (
     template_folders,
 )
 from evo.task.packing import Packing
+from evo.task.pieces import Pieces
 from evo.task.relations import Relation
 from evo.task.task import (
     DEFAULT_TILE,
     LARGEST_TILE,
-    Flag,
     Task,
     Tolerance,
 )
-from evo.task.tensors import BufferSpec, DeclaredTensor, In, InOut, Out, Tensors
+from evo.task.tensors import DRAWN_AT_ONCE, BufferSpec, DeclaredTensor, In, InOut, Out, Tensors
 
 __all__ = [
     "DEFAULT_TILE",
+    "DRAWN_AT_ONCE",
     "LARGEST_TILE",
     "Baseline",
     "BufferSpec",
@@ -35,6 +37,7 @@ __all__ = [
     "InOut",
     "Out",
     "Packing",
+    "Pieces",
     "Relation",
     "Task",
     "Tensors",

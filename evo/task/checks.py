@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from evo.dtype import DTYPES, dtype_named, is_dtype
 from evo.errors import BadTemplate, EvoError, UsageError
 from evo.task.families import Families
-from evo.task.task import Flag, Task, Tolerance
+from evo.task.flags import Flag
+from evo.task.task import Task, Tolerance
 from evo.task.tensors import BufferSpec, DeclaredTensor
 from evo.trial import MEAN, PLAIN, WORST, Problem
 

@@ -19,7 +19,9 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.task.baselines import Baseline, Fallback
 from evo.task.families import Families
+from evo.task.flags import Flag
 from evo.task.packing import Packing
+from evo.task.pieces import Pieces, split
 from evo.task.relations import Relation, rows_apart
 from evo.task.tensors import (
     BufferSpec,
@@ -31,7 +33,7 @@ from evo.task.tensors import (
     summed_sizes,
     within_fp16,
 )
-from evo.trial import Problem, Value
+from evo.trial import Problem
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
     from torch import Tensor
@@ -49,29 +51,6 @@ DEFAULT_TILE = 32
 ROUNDED_DRAWS = {True: 8, False: 4}
 """Computations that the honest one is chosen from, where sums are long and where not: the error of one may be
 small by luck."""
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A choice that belongs to a problem (attention: `causal`). `--NAME` sets one that is true or false,
-    `--NAME VALUE` another; so does `--flag NAME=VALUE`. `meaning` is a sentence for a person."""
-
-    default: Value = False
-    values: tuple[Value, ...] = (False, True)
-    meaning: str = ""
-
-    def parse(self, name: str, value: object) -> Value:
-        """The value meant by `value` (itself, or its text: "true", "1"); else UsageError."""
-        for known in self.values:
-            same_text = isinstance(value, str) and value.lower() in {str(known).lower(), str(_number(known))}
-            if same_text or (value == known and not isinstance(value, str)):
-                return known
-        allowed = ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in self.values)
-        raise UsageError(f"flag {name} cannot be {value}", f"one of {allowed}")
-
-
-def _number(value: Value) -> Value:
-    return int(value) if isinstance(value, bool) else value
 
 
 @dataclass(frozen=True)
@@ -199,6 +178,10 @@ class Task:
         fewer CTAs, each as busy as before. The problem itself where it has no such pieces."""
         return problem
 
+    def pieces(self, problem: Problem) -> Pieces | None:
+        """What a large problem is judged by; None: it is judged whole. By default rows, if independent."""
+        return Pieces.of_rows(self.declared(problem)) if self.independent_rows else None
+
     # ---- what is computed
 
     def compute(self, problem: Problem, inputs: Tensors) -> Any:
@@ -228,8 +211,11 @@ class Task:
         narrow = any(one.written and one.dtype == "fp16" for one in self.buffers(problem))
         if narrow and type(self).compute is not Task.compute:
             with contextlib.suppress(Exception):  # what is wrong with `compute` is said where it is checked
-                found = self._named(problem, self.compute(problem, precise(drawn, "fp32")))
                 free = [name for name in drawn if declared[name].between is None]
+                found = (
+                    self._named(at, self.compute(at, precise(some, "fp32")))
+                    for at, some in split(self.pieces(problem), problem, drawn)
+                )
                 drawn = within_fp16(drawn, found, free)
         return self.packed(problem, drawn)
 

@@ -14,7 +14,7 @@ the problem's storage type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -42,6 +42,8 @@ SMALLEST_PART = 2.0**-8
 """By how much inputs are made smaller at most, so that an output does not overflow fp16."""
 TRAITS = 8
 """Of so many rows each has another trait; two have none."""
+DRAWN_AT_ONCE = 1 << 26
+"""Elements that are drawn at once, some 30 bytes each on their way; a larger tensor is drawn in parts."""
 WIDE = 1000
 """Whole numbers of more than 8 bits are below this, where a task says no range."""
 
@@ -203,8 +205,17 @@ def draw(
         kind, own = dtype_named(buffer.dtype), number == seed % len(read)
         traits = Traits(seed % TRAITS, strong=own) if mixed else None
         values = _floats if kind.floating else _whole_numbers
-        drawn = values(buffer.shape, family if own or family in MILD else MILD[0], kind, ends, rng, traits)
-        found[name] = drawn.to(kind.torch)
+        kin = family if own or family in MILD else MILD[0]
+        if math.prod(buffer.shape) <= DRAWN_AT_ONCE:
+            found[name] = values(buffer.shape, kin, kind, ends, rng, traits).to(kind.torch)
+            continue
+        rows, columns = _rows_of(buffer.shape)
+        parts = torch.empty(rows * columns, dtype=kind.torch, device=torch_device)
+        step = max(TRAITS, DRAWN_AT_ONCE // columns // TRAITS * TRAITS)  # so that traits go on in turns
+        for first in range(0, rows, step):
+            some = parts[first * columns : (first + step) * columns].view(-1, columns)
+            some.copy_(values(tuple(some.shape), kin, kind, ends, rng, traits))
+        found[name] = parts[: math.prod(buffer.shape)].view(buffer.shape)
     return found
 
 
@@ -221,16 +232,17 @@ def precise(inputs: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
 
 
 def within_fp16(
-    inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], free: Sequence[str]
+    inputs: Mapping[str, Tensor], outputs: Iterable[Mapping[str, Tensor]], free: Sequence[str]
 ) -> dict[str, Tensor]:
-    """The inputs, of which the `free` ones are smaller by a power of two where one of the `outputs` (fp32)
-    is above half of the largest number of fp16. Does not wait for the device."""
+    """The inputs, of which the `free` ones are smaller by a power of two where one of the `outputs` (fp32, by
+    parts) is above half of the largest number of fp16. Does not wait for the device."""
     import torch
 
-    floats = [x for x in outputs.values() if x.is_floating_point() and x.numel()]
-    if not floats:
+    floats = (x for part in outputs for x in part.values() if x.is_floating_point() and x.numel())
+    found = [x.abs().amax().nan_to_num(math.inf, math.inf).float() for x in floats]
+    if not found:
         return dict(inputs)
-    largest = torch.stack([x.abs().amax().nan_to_num(math.inf, math.inf).float() for x in floats]).max()
+    largest = torch.stack(found).max()
     factor = (torch.finfo(torch.float16).max / 2 / largest).clamp(SMALLEST_PART, 1.0).log2().floor().exp2()
     return {
         name: x * factor.to(x.dtype) if name in free and x.is_floating_point() else x

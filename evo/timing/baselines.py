@@ -16,7 +16,8 @@ def capture_baselines(
     watch: Stopwatch, sets: InputSets, baselines: Mapping[str, Baseline]
 ) -> tuple[dict[str, Replay], dict[str, str]]:
     """Baselines as graphs, by name; and those that cannot be captured, with the reason. One that is Tunable
-    is tuned first, once. None may take more than half of the memory that is free before it."""
+    is tuned first, once. None may take more than half of the memory that is free before it, and that the gate
+    does not need."""
     import torch
 
     captured, skipped = {}, {}
@@ -26,7 +27,7 @@ def capture_baselines(
             if isinstance(run, Tunable) and run.chosen is None:
                 times = time_variants(watch, sets, run)
                 run.choose(min(times, key=lambda variant: times[variant]))
-            with half_of_free_memory(watch.device.torch_device) as limit:
+            with half_of_free_memory(watch.device.torch_device, sets.gate_bytes) as limit:
                 captured[name] = _captured(watch, sets.of_baseline(run))
         except RuntimeError as error:
             skipped[name] = refusal(error, limit)
@@ -48,17 +49,18 @@ def time_variants(watch: Stopwatch, sets: InputSets, tunable: Tunable) -> dict[s
 
 
 @contextmanager
-def half_of_free_memory(torch_device: str) -> Iterator[int]:
-    """Meanwhile this process gets no more than half of the GPU memory that is free now: torch raises its
-    OutOfMemoryError. Gives that limit in bytes."""
+def half_of_free_memory(torch_device: str, reserved: int = 0) -> Iterator[int]:
+    """Meanwhile this process gets no more than half of the GPU memory that is free now, `reserved` bytes not
+    counted: torch raises its OutOfMemoryError. Gives that limit in bytes."""
     import torch
 
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(torch_device)
-    most = torch.cuda.memory_reserved(torch_device) + free // 2
+    limit = max(0, free - reserved) // 2
+    most = torch.cuda.memory_reserved(torch_device) + limit
     torch.cuda.set_per_process_memory_fraction(most / total, torch_device)
     try:
-        yield free // 2
+        yield limit
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, torch_device)
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evo.device import Device, Kernel, Region
 from evo.dtype import dtype_named
-from evo.errors import Red, UnknownName
+from evo.errors import MachineError, Red, UnknownName
+from evo.gate.judge import Judge, all_finite
+from evo.gate.room import gate_bytes, least_bytes, set_bytes
 from evo.gate.tolerance import compare, wipe
 from evo.gpu import Gpu, Roof
 from evo.task import Baseline, Task
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKED_ROWS = 4096
-"""Rows of an output that are judged after timing."""
+"""Rows of an output that are judged after timing where the task does not say which pieces may be."""
 JUDGED_SETS = 4
 """Sets whose outputs may be judged; which ones of a candidate are is drawn. References are not free, and
 `cold` has many sets."""
@@ -64,11 +66,13 @@ class _Answer(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """A copy of what timed launches left in one set."""
+    """A copy of what timed launches left in one set, as far as it is compared; of outputs that are compared
+    in part `finite` says whether all elements are numbers."""
 
     name: str
     which: int
     outputs: Mapping[str, Tensor]
+    finite: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,25 @@ class _Launch:
         }
 
 
-def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings) -> int:
-    """Warm: few. Cold: so many that twice the L2 passes by before a set comes round again."""
-    if settings.protocol == "warm":
-        return settings.sets
-    return 1 + max(1, math.ceil(2 * gpu.l2_bytes / nbytes))
+def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings, fit: int | None = None) -> int:
+    """Cold: so many that twice the L2 passes by before a set comes round again. Warm: few, and no more than
+    that. Never more than `fit` into memory."""
+    passing = 1 + max(1, math.ceil(2 * gpu.l2_bytes / nbytes))
+    warm = min(settings.sets, passing) if gpu.l2_bytes else settings.sets
+    wanted = warm if settings.protocol == "warm" else passing
+    return wanted if fit is None else max(1, min(wanted, fit))
+
+
+def sets_that_fit(task: Task, problem: Problem, free: int | None) -> int | None:
+    """How many sets of a problem's buffers fit in `free` bytes beside its gate, one at least; None: any.
+    MachineError where the gate and one set do not fit."""
+    if free is None:
+        return None
+    if (least := least_bytes(task, problem)) > free:
+        said = f"it takes {least / 1e9:.1f} GB at least, and {free / 1e9:.1f} GB are free"
+        hint = "search a smaller --shape, or on a GPU with more memory"
+        raise MachineError(f"not enough memory for {problem.key}: {said}", hint)
+    return max(1, (free - gate_bytes(task, problem)) // set_bytes(task, problem))
 
 
 class InputSets:
@@ -119,7 +137,9 @@ class InputSets:
         self._changed = tuple(b.name for b in task.buffers(problem) if b.role == "inout")
         """Inputs that a kernel changes in place. Timed launches change them again and again: one launch on
         the first content is judged."""
-        count = count_of_sets(device.gpu, task.nbytes(problem), settings)
+        fit = sets_that_fit(task, problem, device.free_bytes)
+        count = count_of_sets(device.gpu, task.nbytes(problem), settings, fit)
+        self._judge = Judge.of(task, problem, seed, device.torch_device)
         self._judged = min(count, judged)
         self._held = self.names[0]
         self._sets = [self._made(which) for which in range(count)]
@@ -128,6 +148,11 @@ class InputSets:
 
     def __len__(self) -> int:
         return len(self._sets)
+
+    @property
+    def gate_bytes(self) -> int:
+        """What the gate of the problem takes beside the sets."""
+        return gate_bytes(self.task, self.problem)
 
     # ---- content
 
@@ -205,8 +230,10 @@ class InputSets:
                 calls[which]()
                 self.device.finish()
             changed = {name: made.inputs[name] for name in self._changed}
-            left = {name: tensor.clone() for name, tensor in {**made.outputs, **changed}.items()}
-            self._left.append(_Left(self._held, which, left))
+            outputs = {**made.outputs, **changed}
+            some = outputs if self._judge.parts else {}
+            finite = {name: all_finite(tensor) for name, tensor in some.items()}
+            self._left.append(_Left(self._held, which, self._compared(outputs), finite))
 
     def judge(self) -> None:
         """Red unless all outputs that were kept are right."""
@@ -215,9 +242,11 @@ class InputSets:
             answer = self._answer(left.name, left.which)
             for name, output in left.outputs.items():
                 # on the GPU, where it takes a tenth of the host's time; no kernel runs any more
-                reference, honest = (t[name].to(output.device) for t in answer)
+                reference, honest = (t[name].to(output.device, copy=True) for t in answer)
                 try:
-                    compare(name, _some_rows(output), reference, honest, self.task.tolerance)
+                    compare(name, output, reference, honest, self.task.tolerance)
+                    if name in left.finite and not left.finite[name]:
+                        raise Red("NaN in the output", "or infinity, where it is not compared", name)
                 except Red as red:
                     red.where = f"after timing on {left.name} inputs: {red.where}"
                     raise
@@ -228,13 +257,29 @@ class InputSets:
     def _answer(self, name: str, which: int) -> _Answer:
         """Computed when it is first needed."""
         if (name, which) not in self._answers:
-            inputs = self._content(name, which)
-            exact, honest = self.task.reference(self.problem, inputs), self.task.honest(self.problem, inputs)
-            self._answers[name, which] = _Answer(_on_host(exact), _on_host(honest))
+            (part,) = self._judge.each(self._content(name, which))
+            exact = self.task.reference(part.problem, part.inputs)
+            honest = self.task.honest(part.problem, part.inputs)
+            self._answers[name, which] = _Answer(*(self._on_host(found) for found in (exact, honest)))
             for secret in (exact, honest):  # a kernel must not find the answer in freed memory
                 for tensor in secret.values():
                     wipe(tensor)
         return self._answers[name, which]
+
+    def _compared(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is compared of outputs, as rows: (rows, row length); copies."""
+        (part,) = self._judge.each({})
+        return {name: self._rows(tensor).clone() for name, tensor in part.outputs(outputs).items()}
+
+    def _on_host(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The same of a reference of these outputs, on the host."""
+        return {name: self._rows(tensor).to("cpu", copy=True) for name, tensor in found.items()}
+
+    def _rows(self, tensor: Tensor) -> Tensor:
+        """(rows, row length): every row of pieces that are compared; else every row, or CHECKED_ROWS of them
+        in equal steps."""
+        rows = tensor.reshape(-1, tensor.shape[-1])
+        return rows if self._judge.parts else rows[:: max(1, len(rows) // CHECKED_ROWS)]
 
     def refuse_impossible(self, median_us: float) -> None:
         """Red if no kernel can be so fast."""
@@ -244,14 +289,3 @@ class InputSets:
         floor = Roof(gpu, task.flop(self.problem), nbytes, in_l2).floor_us
         if median_us < floor:
             raise Red("impossible time", f"{median_us:.3f} µs, the roofline's floor is {floor:.3f} µs")
-
-
-def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rows to be judged, flattened to (rows, row length), on the host."""
-    return {name: _some_rows(tensor).cpu() for name, tensor in tensors.items()}
-
-
-def _some_rows(tensor: Tensor) -> Tensor:
-    """(rows, row length): every row, or CHECKED_ROWS of them in equal steps."""
-    rows = tensor.reshape(-1, tensor.shape[-1])
-    return rows[:: max(1, len(rows) // CHECKED_ROWS)]

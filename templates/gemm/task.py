@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.dtype import dtype_named
-from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, load_module
+from evo.task import Baseline, BufferSpec, Families, Flag, Pieces, Relation, Task, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -112,6 +112,13 @@ class Gemm(Task):
         a, b = _call.matrices(problem, inputs)
         found = {"a": a, "b": b, "c": self.reference(problem, inputs)["c"]}
         return {name: float(tensor.double().abs().max()) for name, tensor in found.items()}
+
+    def pieces(self, problem: Problem) -> Pieces:
+        """Rows of C, or its columns where there are more."""
+        turned = {"a": problem["layout"][0] == "T", "b": problem["layout"][1] == "T"}
+        if problem["M"] >= problem["N"]:
+            return Pieces("M", {"a": 1 + turned["a"], "residual": 1, "c": 1})
+        return Pieces("N", {"b": 2 - turned["b"], "bias": 0, "residual": 2, "c": 2})
 
     # ---- what is computed
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.errors import UsageError
-from evo.task import Baseline, DeclaredTensor, Families, Flag, In, Out, Relation, Task, load_module
+from evo.task import Baseline, DeclaredTensor, Families, Flag, In, Out, Pieces, Relation, Task, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class GemmW4A16(Task):
 
     def flop(self, problem: Problem) -> int:
         return 2 * problem["M"] * problem["N"] * problem["K"]
+
+    def pieces(self, problem: Problem) -> Pieces:  # noqa: ARG002
+        """Rows of W, of which there are more than of x."""
+        return Pieces("N", {"w4": 0, "scales": 0, "zeros": 0, "y": 1})
 
     # ---- what is computed
 

@@ -56,18 +56,14 @@ class RowTask(Task):
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Those of any task; but in the family `large` each third row of x is below 0, and all of x is beyond
         fp16 where its type is wider."""
-        import torch
-
         found: dict[str, Tensor] = super().inputs(problem, family, seed, torch_device)
         if family == "large":
             x = found["x"]
-            below = (torch.arange(len(x), device=x.device) + seed) % 3 == 0
-            x = torch.where(below[:, None], -(x.abs() + self.far_below), x)
+            x[-seed % 3 :: 3].abs_().add_(self.far_below).neg_()
             if problem.dtype != "fp16":
                 # of a row of equal elements the rounding of its mean would be all that is left of a large one
                 unlike = x.amax(-1, keepdim=True) > x.amin(-1, keepdim=True)
-                x = torch.where(unlike, x * BEYOND_FP16, x)
-            found["x"] = x
+                x.mul_(unlike.to(x.dtype).mul_(BEYOND_FP16 - 1).add_(1))
         return found
 
     def problem_of(self, rows: int, columns: int, dtype: str = "bf16", **flags: bool | int) -> Problem:
