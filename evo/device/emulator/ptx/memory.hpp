@@ -128,7 +128,9 @@ inline void race_write(Warp& w, Cta& c, u32 offset, u32 n, u32 as, u32 t, u8 fla
     const u32 seen = w.clock[u] - (u == w.agent);  // the warp's own reads since then are looked at, too
     if (!c.newest[u].after(seen, first, cells)) continue;
     const Read* r = c.reads[u].data() + first;
-    for (u32 i = 0; i < cells; i++) bad |= static_cast<u32>(r[i].clock > (seen << 4 | 15));
+    const bool own = u == w.agent && lane < ALL_LANES;  // what this very lane has read it may overwrite
+    for (u32 i = 0; i < cells; i++)
+      bad |= static_cast<u32>(r[i].clock > (seen << 4 | 15) && !(own && r[i].lane == lane));
   }
   for (u32 i = 0; i < cells; i++)
     bad |= (cell[i].flags & (CELL_IN_FLIGHT | CELL_PARTS)) |

@@ -191,16 +191,19 @@ inline void row_addresses(Warp& w, const Ins& I, u32 matrices, u32* at) {
 }
 template <bool TRANS>
 void ldmatrix(Warp& w, const Ins& I, u32) {  // n: matrices; ext: destinations
-  alignas(64) u32 out[4][32];
   u32 at[32];
   row_addresses(w, I, I.n, at);
   count_rows(w, at, I.n, false);
+  const u8* row[32];
   OwnShared own(w);
+  if (!own.read_rows(at, I.n * 8, row))
+    for (u32 l = 0; l < I.n * 8; l++) row[l] = own.read(at[l], 16, ANY_LANE);
   for (u32 i = 0; i < I.n; i++) {
-    for (u32 r = 0; r < 8; r++) std::memcpy(&out[i][r * 4], own.read(at[i * 8 + r], 16, ANY_LANE), 16);
-    if (TRANS) transpose8x8(out[i]);
+    u32* to = w.u(w.ext[I.ext + i]);
+    if (TRANS) transpose8x8(row + i * 8, to);
+    else
+      for (u32 r = 0; r < 8; r++) std::memcpy(to + r * 4, row[i * 8 + r], 16);
   }
-  for (u32 i = 0; i < I.n; i++) std::memcpy(w.u(w.ext[I.ext + i]), out[i], 128);
 }
 template <bool TRANS>
 void stmatrix(Warp& w, const Ins& I, u32) {

@@ -4,6 +4,7 @@
 // they are summed by fp32 FMAs in the order of k. Both keep fp32 accumulators, and differ in the last bits.
 #include <algorithm>
 
+#include "fragments.hpp"
 #include "lanes.hpp"
 #include "own_shared.hpp"
 #include "tensor.hpp"
@@ -26,10 +27,6 @@ void mma_k16(Warp& w, const Ins& I, u32) {  // ext: d[4] a[4] b[2] c[4]
 }
 
 // ---- any other shape
-using Type = TensorType;
-struct Shape {
-  u32 m, n, k;
-};
 bool parse_shape(const std::string& s, Shape& out) {
   return std::sscanf(s.c_str(), "m%un%uk%u", &out.m, &out.n, &out.k) == 3;
 }
@@ -185,62 +182,6 @@ void mma(Lower& x) {  // mma.sync.aligned.SHAPE.row.col.D.A.B.C
 }
 
 // ---- wmma
-// Where element (row, column) of a fragment lives. PTX leaves the layout open. This one makes m16n16k16 two
-// m16n8k16 steps, as on the hardware: A in four registers, B and C as two halves of 8 columns. A fragment
-// with more registers than it needs repeats its content.
-enum Role : u8 { ROLE_A, ROLE_B, ROLE_C, ROLE_D };
-struct Fragment {
-  Role role;
-  Shape shape;
-  Type type;
-  u32 registers;  // as the instruction has them
-};
-struct Spot {
-  u32 row, col;
-};
-u32 packed(const Fragment& f) {
-  return f.type == F16 || f.type == BF16 ? 2 : f.type == S8 || f.type == U8T ? 4 : 1;
-}
-u32 distinct(const Fragment& f) {  // registers that hold different elements
-  const u32 count = f.role == ROLE_A   ? f.shape.m * f.shape.k
-                    : f.role == ROLE_B ? f.shape.k * f.shape.n
-                                       : f.shape.m * f.shape.n;
-  return count / 32 / packed(f);
-}
-// Register `reg`, element `s` of lane `l`.
-Spot spot(const Fragment& f, u32 l, u32 reg, u32 s) {
-  const u32 g = l >> 2, t = l & 3, p = packed(f);
-  if (f.role == ROLE_A) {
-    if (f.shape.m == 8) return {g, t * p + s + 4 * p * reg};  // 8 rows, k along registers
-    const u32 per_tile = f.shape.k / (4 * p) * 2, tile = reg / per_tile, i = reg % per_tile;
-    return {tile * 16 + g + 8 * (i & 1), t * p + s + 4 * p * (i >> 1)};
-  }
-  if (f.role == ROLE_B) {
-    const u32 per_tile = f.shape.k / (4 * p), tile = reg / per_tile, i = reg % per_tile;
-    return {t * p + s + 4 * p * i, tile * 8 + g};
-  }
-  const u32 e = reg * p + s;  // accumulators: pairs of columns
-  if (f.shape.m == 8) return {g, (e >> 1) * 8 + 2 * t + (e & 1)};
-  const u32 tile = e >> 2, i = e & 3, tiles_n = f.shape.n / 8;
-  return {(tile / tiles_n) * 16 + g + 8 * (i >> 1), (tile % tiles_n) * 8 + 2 * t + (i & 1)};
-}
-// The spots of all lanes, registers and elements of a fragment, in this order: [register][element][lane].
-// There are few kinds of fragments.
-const Spot* spots_of(const Fragment& f) {
-  struct Known {
-    u32 key;
-    std::vector<Spot> spots;
-  };
-  static thread_local std::vector<Known> known;
-  const u32 key = u32(f.role) << 28 | u32(f.type) << 24 | f.shape.m << 16 | f.shape.n << 8 | f.shape.k;
-  for (const Known& one : known)
-    if (one.key == key) return one.spots.data();
-  Known fresh{key, {}};
-  for (u32 i = 0; i < distinct(f); i++)
-    for (u32 s = 0; s < packed(f); s++)
-      for (u32 l = 0; l < 32; l++) fresh.spots.push_back(spot(f, l, i, s));
-  return known.emplace_back(std::move(fresh)).spots.data();
-}
 // ext of load and store: role, m, n, k, type, registers, row-major, stride slot (+1, 0: dense), registers...
 constexpr u32 FRAGMENT_WORDS = 8;
 Fragment fragment_at(const u32* e) {
@@ -256,10 +197,33 @@ template <bool STORE>
   if (I.n == 2) return global_at(w, a, bytes, STORE ? Access::WRITE : Access::READ, lane);
   return STORE ? generic_at<Access::WRITE>(w, a, bytes, lane) : generic_at<Access::READ>(w, a, bytes, lane);
 }
-Spot sides(const Fragment& f) {
-  if (f.role == ROLE_A) return {f.shape.m, f.shape.k};
-  if (f.role == ROLE_B) return {f.shape.k, f.shape.n};
-  return {f.shape.m, f.shape.n};
+// All of the matrix is accessed, by whichever lanes: in shared memory its lines are checked 16 bytes at a
+// time. Where the first begins; null where they do not lie in one CTA, or are not made of 16 bytes.
+template <bool STORE>
+u8* by_lines(Warp& w, OwnShared* own, const Ins& I, u64 base, u32 lines, u64 line_bytes, u64 apart) {
+  if (!own || (line_bytes | base | apart) % 16) return nullptr;
+  u8* const first = place<STORE>(w, own, I, base, 16, 0);
+  bool together = true;
+  for (u64 k = 0; k < lines; k++)
+    for (u64 b = k ? 0 : 16; b < line_bytes; b += 16)
+      together &= place<STORE>(w, own, I, base + k * apart + b, 16, 0) == first + k * apart + b;
+  return together ? first : nullptr;
+}
+
+// Register `reg`, or from its bit `shift` on an element of it, between lanes and memory.
+template <bool STORE, class T, class F>
+[[gnu::always_inline]] inline void move_lanes(u32* reg, u32 shift, F place) {
+  for (u32 l = 0; l < 32; l++) {
+    u8* m = place(l);
+    if constexpr (STORE) {
+      const T v = static_cast<T>(reg[l] >> shift);
+      std::memcpy(m, &v, sizeof v);
+    } else {
+      T v;
+      std::memcpy(&v, m, sizeof v);
+      reg[l] = shift ? reg[l] | u32(v) << shift : v;
+    }
+  }
 }
 
 template <bool STORE>
@@ -267,9 +231,10 @@ void wmma_move(Warp& w, const Ins& I, u32) {
   const u32* e = w.ext + I.ext;
   const Fragment f = fragment_at(e);
   const bool row_major = e[6];
-  const u32 p = packed(f), size = f.type == F64 ? 8 : element_bits(f.type) / 8, n = distinct(f);
+  const u32 p = packed(f), size = element_bits(f.type) / 8, n = distinct(f);
   const Spot all = sides(f);
-  const u64 ld = e[7] ? w.u(e[7] - 1)[0] : row_major ? all.col : all.row;
+  const u32 lines = row_major ? all.row : all.col, along = row_major ? all.col : all.row;
+  const u64 ld = e[7] ? w.u(e[7] - 1)[0] : along;
   const u64 base =
       (I.flags & ADDRESS_WIDE ? w.w(I.a)[0] : u64(w.u(I.a)[0])) + static_cast<u64>(static_cast<i64>(I.imm));
   const bool shared = I.n == 1 || (I.n == 0 && (base & WINDOW_MASK) == SHARED_WINDOW);
@@ -277,45 +242,33 @@ void wmma_move(Warp& w, const Ins& I, u32) {
     throw Fault(EVO_PTX_MISALIGNED, "wmma: the leading dimension must be a multiple of 16 bytes");
   OwnShared of_shared(w);
   OwnShared* own = shared ? &of_shared : nullptr;
-  const Spot* spots = spots_of(f);
-  const auto along = [&](Spot x) { return row_major ? x.col : x.row; };  // the line in memory
-  const auto across = [&](Spot x) { return row_major ? x.row : x.col; };
-  // All of the matrix is accessed, by whichever lanes: in shared memory its lines are checked 16 bytes at a
-  // time.
-  const u32 line_bytes = along(all) * size;
-  const bool by_lines = shared && line_bytes % 16 == 0 && base % 16 == 0;
-  u8* line[32];
-  for (u32 k = 0; by_lines && k < across(all); k++) {
-    line[k] = place<STORE>(w, own, I, base + k * ld * size, 16, 0);
-    for (u32 b = 16; b < line_bytes; b += 16) place<STORE>(w, own, I, base + k * ld * size + b, 16, 0);
-  }
-  for (u32 i = 0; i < n; i++) {
+  Layout& layout = layout_of(f, row_major, ld);
+  u8* const first = by_lines<STORE>(w, own, I, base, lines, along * size, ld * size);
+  const u32 step = layout.whole ? p : 1, bytes = size * step;
+  Count& count = w.worker->counts[w.pc];
+  const u64 wavefronts = count.wavefronts, ideal = count.ideal;
+  for (u32 k = 0; k < n * p; k += step) {
+    const u64* from = layout.at.data() + k * 32;
     u64 at[32];
     u32 at32[32];
-    // If the elements of a register are neighbours in memory, it moves at once.
-    const Spot s0 = spots[i * p * 32], s1 = spots[(i * p + p - 1) * 32];
-    const bool whole = p == 1 || (row_major ? s0.row == s1.row : s0.col == s1.col);
-    for (u32 s = 0; s < (whole ? 1u : p); s++) {
-      const u32 bytes = whole ? size * p : size;
-      for (u32 l = 0; l < 32; l++) {
-        const Spot x = spots[(i * p + s) * 32 + l];
-        at[l] = base + (across(x) * ld + along(x)) * size;
-        at32[l] = static_cast<u32>(at[l]);
-        u8* m = by_lines ? line[across(x)] + along(x) * size : place<STORE>(w, own, I, at[l], bytes, l);
-        u32* reg = &w.u(e[FRAGMENT_WORDS + i])[l];
-        if constexpr (STORE) {
-          const u32 v = *reg >> (8 * size * s % 32);
-          std::memcpy(m, &v, bytes);
-        } else {
-          u32 v = 0;
-          std::memcpy(&v, m, bytes);
-          if (s == 0) *reg = v;
-          else *reg |= v << (8 * size * s);
-        }
-      }
-      if (shared) count_shared(w, at32, FULL, bytes, STORE);
-      else count_global(w, at, FULL, bytes, STORE);
-    }
+    for (u32 l = 0; l < 32; l++) at[l] = base + from[l], at32[l] = static_cast<u32>(at[l]);
+    u32* reg = w.u(e[FRAGMENT_WORDS + k / p]);
+    const auto move = [&](auto find) {
+      const u32 shift = 8 * size * (k % p);
+      if (bytes == 4) move_lanes<STORE, u32>(reg, 0, find);
+      else if (bytes == 2) move_lanes<STORE, u16>(reg, shift, find);
+      else move_lanes<STORE, u8>(reg, shift, find);
+    };
+    if (first) move([&](u32 l) { return first + from[l]; });
+    else move([&](u32 l) { return place<STORE>(w, own, I, at[l], bytes, l); });
+    if (!shared) count_global(w, at, FULL, bytes, STORE);
+    else if (!first || !layout.wavefronts) count_shared(w, at32, FULL, bytes, STORE);
+  }
+  if (first && layout.wavefronts) {
+    count.wavefronts += layout.wavefronts, count.ideal += layout.ideal;
+    (STORE ? w.worker->totals.shared_written : w.worker->totals.shared_read) += n * p * 32 * size;
+  } else if (first) {
+    layout.wavefronts = count.wavefronts - wavefronts, layout.ideal = count.ideal - ideal;
   }
   if constexpr (!STORE)
     for (u32 i = n; i < f.registers; i++)

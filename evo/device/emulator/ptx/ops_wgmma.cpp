@@ -76,11 +76,14 @@ u32 offset_of(Warp& w, u32 address) {
 }
 
 void fragment(Warp& w, bool transpose, const Descriptor& d, u32 group, u32 chunk, u32* out) {
+  const u8* row[8];
   for (u32 r = 0; r < 8; r++) {
     const u32 address = transpose ? d.mn_major(chunk * 8 + r, group) : d.k_major(group * 8 + r, chunk);
-    std::memcpy(out + r * 4, &w.cta->shared[address - SHARED_BASE], 16);
+    row[r] = &w.cta->shared[address - SHARED_BASE];
   }
-  if (transpose) transpose8x8(out);
+  if (transpose) transpose8x8(row, out);
+  else
+    for (u32 r = 0; r < 8; r++) std::memcpy(out + r * 4, row[r], 16);
 }
 
 // One step of 8 columns.

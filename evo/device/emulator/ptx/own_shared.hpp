@@ -4,6 +4,7 @@
 // that the compiler keeps it in registers: memory is read as several types, and it would load each pointer
 // anew after each store. For the same reason `n` should be known where these functions are called.
 #pragma once
+#include <array>
 #include <cstddef>
 
 #include "memory.hpp"
@@ -20,15 +21,9 @@ template <Access ACCESS>
   race_write(w, c, offset, n, w.agent, w.clock[w.agent], flags, lane);
 }
 
-// Whether all were written at one time by one agent: then one of them stands for all.
+// Whether all were written by one instruction: then one of them stands for all.
 [[gnu::always_inline]] inline bool alike(const Cell* cell, u32 cells) {
-  u32 differ = 0, one, other;
-  std::memcpy(&one, &cell[0].agent, 4);
-  for (u32 i = 1; i < cells; i++) {
-    std::memcpy(&other, &cell[i].agent, 4);
-    differ |= (cell[i].clock ^ cell[0].clock) | (other ^ one);
-  }
-  return !differ;
+  return std::memcmp(cell, cell + 1, (cells - 1) * sizeof(Cell)) == 0;
 }
 
 static_assert(sizeof(Cell) == 12 && offsetof(Cell, agent) == 8 && offsetof(Cell, flags) == 11);
@@ -86,11 +81,34 @@ class OwnShared {
     if (bad) return false;
     if (race_) {
       if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
-      for (u32 l = 0; l < 32; l++) reads_[at[l] >> 2] = {now_ << 4 | 15, pc_, 0, 0, l};
+      for (u32 l = 0; l < 32; l++) reads_[at[l] >> 2] = read_at(l);
       first_ = end_ && first_ < low >> 2 ? first_ : low >> 2;
       end_ = end_ > (high >> 2) + 1 ? end_ : (high >> 2) + 1;
     }
     for (u32 l = 0; l < 32; l++) std::memcpy(&out[l], bytes_ + at[l], 4);
+    return true;
+  }
+
+  // What `read` does for rows of 16 bytes, which all lanes take; where they lie. False, and nothing is done,
+  // where something may be wrong. First all is looked at and then all is noted: no row waits for another.
+  [[gnu::always_inline]] bool read_rows(const u32* address, u32 rows, const u8** out) {
+    if (!race_ || !check_init_ || limit_ < 16) return false;
+    u32 bad = 0;
+    for (u32 l = 0; l < rows; l++) {
+      const u32 o = address[l] - base_;
+      bad |= (o & 15) | static_cast<u32>(o > limit_ - 16);
+    }
+    if (bad) return false;
+    for (u32 l = 0; l < rows; l++) {
+      const u32 o = address[l] - base_;
+      const Cell* cell = cells_ + (o >> 2);
+      bad |= unordered(cell[0], true) | static_cast<u32>(init_[o >> 4] != 0xffff);
+      if (!alike(cell, 4))
+        bad |= unordered(cell[1], true) | unordered(cell[2], true) | unordered(cell[3], true);
+      out[l] = bytes_ + o;
+    }
+    if (bad) return false;
+    for (u32 l = 0; l < rows; l++) note(address[l] - base_, 16, ANY_LANE);
     return true;
   }
 
@@ -103,10 +121,7 @@ class OwnShared {
       for (u32 i = 1; i < cells; i++) bad |= unordered(cell[i], lane != NO_LANE);
     if (bad) [[unlikely]]
       explain_read(w_, c_, offset, n, 0, lane);
-    if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
-    for (u32 i = 0; i < cells; i++) reads_[first + i] = {now_ << 4 | 15, pc_, 0, 0, lane & LANE_BITS};
-    first_ = end_ && first_ < first ? first_ : first;
-    end_ = end_ > first + cells ? end_ : first + cells;
+    note(offset, n, lane);
   }
 
   // A weak write of `n` bytes.
@@ -135,12 +150,28 @@ class OwnShared {
       }
     if (bad) [[unlikely]]
       return rare_write(w_, c_, offset, n, flags, lane);
-    for (u32 i = 0; i < cells; i++)
-      cell[i] = {now_, pc_, lane & LANE_BITS, static_cast<u16>(own_), 15, flags};
+    for (u32 i = 0; i < cells; i++) cell[i] = cell_at(lane, flags);
   }
 
  private:
   static constexpr u32 MOST_LATE = 8;
+
+  // What a weak read of whole cells leaves: built as one word, for fields take a load each of what was there.
+  [[gnu::always_inline]] Read read_at(u32 lane) const {
+    return bits<Read>(u64(now_ << 4 | 15) | u64(pc_ | lane << 26) << 32);
+  }
+  // The same of a weak write.
+  [[gnu::always_inline]] Cell cell_at(u32 lane, u8 flags) const {
+    return bits<Cell>(std::array<u32, 3>{now_, pc_ | lane << 26, own_ | 15u << 16 | u32(flags) << 24});
+  }
+  [[gnu::always_inline]] void note(u32 offset, u32 n, u32 lane) {
+    if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
+    const u32 first = offset >> 2, cells = n >> 2;
+    const Read all = read_at(lane);
+    for (u32 i = 0; i < cells; i++) std::memcpy(&reads_[first + i], &all, sizeof all);
+    first_ = end_ && first_ < first ? first_ : first;
+    end_ = end_ > first + cells ? end_ : first + cells;
+  }
 
   // Whether the last write of a cell may not be ordered before. Where lanes are told apart, the warp's own
   // writes since its clock rose are looked at, too.

@@ -1,5 +1,6 @@
 #include "tensor.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -145,12 +146,28 @@ double decode(TensorType t, u32 v) {
   }
 }
 
-void transpose8x8(u32* rows) {
-#if defined(__SSE2__)
+void transpose8x8(const u8* const* rows, u32* out) {
+#if defined(__AVX512BW__)
+  // Halves 8i + j of all 64 go to 8j + i: each half of them is a two-source permute.
+  const auto four = [&](int i) {
+    const auto row = [&](int k) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i + k])); };
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(row(0)), row(1), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(row(2)), row(3), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  };
+  alignas(64) static constexpr auto FROM = [] {
+    std::array<u16, 64> from{};
+    for (u16 k = 0; k < 64; k++) from[k] = static_cast<u16>(k % 8 * 8 + k / 8);
+    return from;
+  }();
+  const __m512i low = four(0), high = four(4);
+  for (int h = 0; h < 2; h++)
+    _mm512_storeu_si512(out + 16 * h, _mm512_permutex2var_epi16(low, _mm512_load_si512(&FROM[32 * h]), high));
+#elif defined(__SSE2__)
   // Three rounds of interleaving.
-  __m128i* p = reinterpret_cast<__m128i*>(rows);
+  __m128i* p = reinterpret_cast<__m128i*>(out);
   __m128i r[8], t[8];
-  for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128(p + i);
+  for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i]));
   for (int i = 0; i < 4; i++)
     t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
   for (int i = 0; i < 4; i++)
@@ -159,11 +176,11 @@ void transpose8x8(u32* rows) {
     t[2 * i] = _mm_unpacklo_epi16(r[i], r[i + 4]), t[2 * i + 1] = _mm_unpackhi_epi16(r[i], r[i + 4]);
   for (int i = 0; i < 8; i++) _mm_storeu_si128(p + i, t[i]);
 #else
-  u16 in[8][8], out[8][8];
-  std::memcpy(in, rows, 128);
+  u16 in[8][8], transposed[8][8];
+  for (int i = 0; i < 8; i++) std::memcpy(in[i], rows[i], 16);
   for (int i = 0; i < 8; i++)
-    for (int j = 0; j < 8; j++) out[j][i] = in[i][j];
-  std::memcpy(rows, out, 128);
+    for (int j = 0; j < 8; j++) transposed[j][i] = in[i][j];
+  std::memcpy(out, transposed, 128);
 #endif
 }
 const char* tensor_path() { return PATH; }
