@@ -26,6 +26,8 @@ ENTRY = "gemm_wgmma"
 
 GROUP_ROWS = 64
 """Rows of a wgmma."""
+WARP_ROWS = GROUP_ROWS // 4
+"""Of these a warp's, which leave by its own TMA stores."""
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
@@ -358,7 +360,7 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
     out: BufferArg | TensorMapArg = BufferArg("c")
     if p.epilogue == "tma":
         kind = problem.dtype if nbytes == 2 else "fp32"
-        box = (BLOCK_BYTES // nbytes, GROUP_ROWS, 1)
+        box = (BLOCK_BYTES // nbytes, WARP_ROWS, 1)
         out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=128)
     extra = call.operand(problem)
     places = int(clusters(p, problem) * cluster(p, problem))  # tiles of C times parts of K

@@ -337,9 +337,10 @@ __device__ __forceinline__ void store_box(const TensorMap& map, u32 from, int co
 // cp.async.bulk.commit_group
 __device__ __forceinline__ void commit_boxes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// cp.async.bulk.wait_group.read: what was committed has read its shared memory.
+// cp.async.bulk.wait_group.read: what was committed has read its shared memory, but for the latest kPending groups.
+template <int kPending>
 __device__ __forceinline__ void await_boxes_read() {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kPending) : "memory");
 }
 
 // st.shared.v2.f32
@@ -685,16 +686,14 @@ struct alignas(1024) StoredTile {
     }
 };
 
-// 64 rows of C on their way out: blocks of 64 rows of 128 swizzled bytes.
-template <int kColumnBytes>
-struct alignas(1024) OutTile {
-    static constexpr int kBlockBytes = kGroupRows * kSwizzledBytes;
-    unsigned char bytes[kColumnBytes / kSwizzledBytes * kBlockBytes];
+// A box of C on its way out: a warp's 16 rows of 128 swizzled bytes.
+constexpr int kWarpRows = kGroupRows / 4;
+struct alignas(1024) OutBox {
+    unsigned char bytes[kWarpRows * kSwizzledBytes];
 
-    // Bytes from the tile's begin to byte `at` of a row.
+    // Bytes from the box's begin to byte `at` of a row.
     static __device__ __forceinline__ u32 offset(int row, int at) {
-        const int chunk = at / 16;
-        return chunk / 8 * kBlockBytes + row * kSwizzledBytes + ((chunk % 8 ^ (row & 7)) << 4) + at % 16;
+        return row * kSwizzledBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
     }
 };
 
@@ -750,16 +749,15 @@ using Out = OutOf<kWideOut>::type;
 using Operand = OperandOf<Element, kFinish>::type;
 using ATile = StoredTile<kBM, kBK, !kATransposed>;
 using BTile = StoredTile<kBN, kBK, !kBAcross>;
-// 64 rows of C leave by one or two boxes at a time: large tiles leave room for stages
-constexpr int kOutBoxes = kBN * (kWideOut ? 4 : 2) / kSwizzledBytes;
-constexpr int kOutBytes = (kOutBoxes % 2 == 0 ? 2 : 1) * kSwizzledBytes, kOutColumns = kOutBytes / (kWideOut ? 4 : 2);
-using CTile = OutTile<kOutBytes>;
+// A warp's rows of C leave box by box, by one or two in turns: large tiles leave room for stages
+constexpr int kBoxColumns = kSwizzledBytes / (kWideOut ? 4 : 2);
+[[maybe_unused]] constexpr int kOutBoxes = kBN / kBoxColumns % 2 == 0 ? 2 : 1;
 using Sums = float[kRows][kBN / 8][4];
 
 struct SharedStorage {
     ATile a[kStages];
     BTile b[kStages];
-    CTile c[kConsumers];
+    OutBox c[kConsumers][4][kOutBoxes];
     u64 full[kStages], empty[kStages];
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
@@ -976,43 +974,40 @@ struct Consumer {
         return make_float2(finished<kFinish>(sum[2 * half], other.x), finished<kFinish>(sum[2 * half + 1], other.y));
     }
 
-    // kOutColumns columns of 64 rows from (top, left) on: through shared memory, by TMA. `own` is the lane's first row.
-    __device__ __forceinline__ void store_columns(const float (*sums)[4], int matrix, int top, int left, int own) const {
-        const u32 tile = shared_address(&shared.c[consumer]);
-        if (thread == 0) await_boxes_read();
-        barrier_sync(kOwnBarrier + consumer, kGroupThreads);  // the boxes before have left
+    // kBoxColumns columns of this warp's rows from (top, left) on: through a box in shared memory, by TMA.
+    __device__ __forceinline__ void store_columns(const float (*sums)[4], int matrix, int top, int left, int number) const {
+        const u32 box = shared_address(&shared.c[consumer][warp][number]);
+        if (lane == 0) await_boxes_read<kOutBoxes - 1>();
+        __syncwarp();  // what was in the box has left
         if constexpr (kWideOut) {
 #pragma unroll
-            for (int j = 0; j < kOutColumns / 8; ++j)
+            for (int j = 0; j < kBoxColumns / 8; ++j)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const int row = own + 8 * half, column = 8 * j + 2 * (lane % 4);
+                    const int row = lane / 4 + 8 * half, column = 8 * j + 2 * (lane % 4);
                     const float2 x = result(sums[j], half, matrix, top + row, left + column);
-                    store_shared(tile + CTile::offset(row, 4 * column), x.x, x.y);
+                    store_shared(box + OutBox::offset(row, 4 * column), x.x, x.y);
                 }
         } else {
-            const int row = warp * 16 + lane % 16, chunk = lane / 16;
+            const int row = lane % 16, chunk = lane / 16;
 #pragma unroll
-            for (int j = 0; j < kOutColumns / 8; j += 2) {
+            for (int j = 0; j < kBoxColumns / 8; j += 2) {
                 u32 pairs[2][2];
 #pragma unroll
                 for (int part = 0; part < 2; ++part)
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
                         const int column = 8 * (j + part) + 2 * (lane % 4);
-                        const float2 x = result(sums[j + part], half, matrix, top + own + 8 * half, left + column);
+                        const float2 x = result(sums[j + part], half, matrix, top + lane / 4 + 8 * half, left + column);
                         pairs[part][half] = Element::pack(x.x, x.y);
                     }
-                stmatrix_x4(tile + CTile::offset(row, 16 * (j + chunk)), pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]);
+                stmatrix_x4(box + OutBox::offset(row, 16 * (j + chunk)), pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]);
             }
         }
         fence_proxy_async();
-        barrier_sync(kOwnBarrier + consumer, kGroupThreads);
-        if (thread == 0) {
-            constexpr int kBoxColumns = kSwizzledBytes / sizeof(Out);
-#pragma unroll
-            for (int block = 0; block < kOutColumns / kBoxColumns; ++block)
-                store_box(args.c_map, tile + block * CTile::kBlockBytes, left + block * kBoxColumns, top, matrix);
+        __syncwarp();
+        if (lane == 0) {
+            store_box(args.c_map, box, left, top, matrix);
             commit_boxes();
         }
     }
@@ -1021,10 +1016,10 @@ struct Consumer {
         const int first = work.m * kBM + (kPingpong ? 0 : consumer * kRows * kGroupRows), left = work.n * kBN;
 #pragma unroll
         for (int i = 0; i < kRows; ++i) {
-            const int top = first + i * kGroupRows, own = warp * 16 + lane / 4;
+            const int top = first + i * kGroupRows + warp * kWarpRows;
 #pragma unroll
-            for (int begin = 0; begin < kBN; begin += kOutColumns)
-                store_columns(&sums[i][begin / 8], work.matrix, top, left + begin, own);
+            for (int begin = 0; begin < kBN; begin += kBoxColumns)
+                store_columns(&sums[i][begin / 8], work.matrix, top, left + begin, begin / kBoxColumns % kOutBoxes);
         }
     }
 
@@ -1079,7 +1074,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         int all = 0;
         for_all_work(args, [&](const Work& work, int done) { consumer.consume(work, done), all = done + 1; });
         if (kPingpong && warpgroup == all % kConsumers) consumer.await_turn();  // takes back the turn that is left
-        if (kStoreBoxes && consumer.thread == 0) await_boxes_read();
+        if (kStoreBoxes && consumer.lane == 0) await_boxes_read<0>();
     }
     __syncwarp();
     if constexpr (kCtas > 1) cluster_arrive_relaxed(), cluster_wait();  // the other may still use our barriers

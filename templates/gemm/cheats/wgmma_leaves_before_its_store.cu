@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: consumers=2 rows=1 bn=64 stages=3 epilogue=tma
 // needs: sm_90a
-// instead of: if (kStoreBoxes && consumer.thread == 0) await_boxes_read();
+// instead of: if (kStoreBoxes && consumer.lane == 0) await_boxes_read<0>();
 // there is:

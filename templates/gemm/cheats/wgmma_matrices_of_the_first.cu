@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: consumers=2 rows=1 bn=64 stages=3 epilogue=tma
 // needs: sm_90a
-// instead of: left + block * kBoxColumns, top, matrix)
-// there is: left + block * kBoxColumns, top, 0)
+// instead of: box, left, top, matrix)
+// there is: box, left, top, 0)

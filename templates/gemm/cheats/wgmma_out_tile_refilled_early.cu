@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: rows=2 epilogue=tma stages=3
 // needs: sm_90a
-// instead of: if (thread == 0) await_boxes_read();
+// instead of: if (lane == 0) await_boxes_read<kOutBoxes - 1>();
 // there is:

@@ -29,9 +29,10 @@ __device__ __forceinline__ void store_box(const TensorMap& map, u32 from, int co
 // cp.async.bulk.commit_group
 __device__ __forceinline__ void commit_boxes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// cp.async.bulk.wait_group.read: what was committed has read its shared memory.
+// cp.async.bulk.wait_group.read: what was committed has read its shared memory, but for the latest kPending groups.
+template <int kPending>
 __device__ __forceinline__ void await_boxes_read() {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(kPending) : "memory");
 }
 
 // st.shared.v2.f32

@@ -58,16 +58,14 @@ struct alignas(1024) StoredTile {
     }
 };
 
-// 64 rows of C on their way out: blocks of 64 rows of 128 swizzled bytes.
-template <int kColumnBytes>
-struct alignas(1024) OutTile {
-    static constexpr int kBlockBytes = kGroupRows * kSwizzledBytes;
-    unsigned char bytes[kColumnBytes / kSwizzledBytes * kBlockBytes];
+// A box of C on its way out: a warp's 16 rows of 128 swizzled bytes.
+constexpr int kWarpRows = kGroupRows / 4;
+struct alignas(1024) OutBox {
+    unsigned char bytes[kWarpRows * kSwizzledBytes];
 
-    // Bytes from the tile's begin to byte `at` of a row.
+    // Bytes from the box's begin to byte `at` of a row.
     static __device__ __forceinline__ u32 offset(int row, int at) {
-        const int chunk = at / 16;
-        return chunk / 8 * kBlockBytes + row * kSwizzledBytes + ((chunk % 8 ^ (row & 7)) << 4) + at % 16;
+        return row * kSwizzledBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
     }
 };
 
