@@ -115,6 +115,28 @@ def test_the_speed_of_the_emulator_is_measured(tmp_path: Path) -> None:
     assert 0 < row["row_error"] < 1e-3
 
 
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_shape_has_a_row_though_parts_of_it_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no GPU, the search has estimates, and nothing is timed."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    out = tmp_path / "rows.json"
+    words = ["rows/shapes", "--quick", "--budget", "2s", "--only"]
+    run.main([*words, "rmsnorm 1,64 bf16", "--out", str(out)])
+    (row,) = json.loads(out.read_text())["results"]["shapes"].values()
+    assert row["bytes"] == 3 * 64 * 2
+    assert row["trials"] >= 1
+    assert row["best"]["number"] == 0
+    assert row["seconds"]["gate"] > 0
+    assert "ended with 3" in row["failed"]["bench"]
+
+
+def test_rounds_that_conclude_nothing_are_refused_before_a_search(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["rows/shapes", "--rounds", "9"])
+    assert "9 rounds conclude nothing: 10 at least" in capsys.readouterr().err
+
+
 SMALL = (
     "gate/cost --points 2 --passes 1 --profiled 1",
     "gate/false_alarms --task attention --seeds 4 --points 1 --jobs 4",

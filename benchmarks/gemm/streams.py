@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import evo_json
-from benchmarks.rows.shapes import count, default_us, worst
+from benchmarks.rows.shapes import count, default_us, rounds, worst
 from evo.task import load_task
 
 PROTOCOL = """evo search of each shape from an empty store; evo bench of its best kernel: graph replays over
@@ -59,7 +59,7 @@ SETS = 4
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", default="25s", help="of each search (default: 25s)")
-    parser.add_argument("--rounds", type=int, default=10, help="of evo bench (default: 10)")
+    parser.add_argument("--rounds", type=rounds, default=10, help="of evo bench (default: 10)")
     parser.add_argument("--quick", action="store_true", help=f"the first {QUICK} shapes, 12 s of search each")
     parser.add_argument(
         "--compiled", action="store_true", help="baselines that are compiled first, too; cublaslt is one"
@@ -98,7 +98,7 @@ def measured(shape: str, asked: argparse.Namespace, database: Path) -> dict[str,
     return {
         "best": {key: best[key] for key in ("template", "point", "median_us", "number")},
         "trials": count(database),
-        "default_us": default_us(database, best["template"], problem),
+        "default_us": default_us(database, problem),
         "us": own,
         "gbps": nbytes / own / 1e3,
         "stream_us": read,

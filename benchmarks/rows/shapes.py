@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.command import evo_json
 from benchmarks.record import ROOT
 from evo.device.open import real_gpu
 from evo.gpu import Limits
-from evo.store import Store
+from evo.store import LeaderboardRow, Store
 from evo.task import load_module, load_task
 from evo.template import load_template
+from evo.timing.statistics import FEWEST_ROUNDS
 from evo.trial import Problem
 
 PROTOCOL = """evo search of each shape from an empty store; evo bench of its best kernel: warm L2, graph
@@ -38,46 +40,92 @@ SHAPES = (
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", default="60s", help="of each search")
-    parser.add_argument("--rounds", type=int, default=10, help="of evo bench")
+    parser.add_argument("--rounds", type=rounds, default=FEWEST_ROUNDS, help="of evo bench")
     parser.add_argument("--quick", action="store_true", help="without baselines that are compiled first")
     parser.add_argument(
         "--only", action="append", default=[], metavar="SHAPE", help=f"of: {'; '.join(SHAPES)}"
     )
 
 
+def rounds(text: str) -> int:
+    """As many rounds as `evo bench` takes: that is said before a search, not after it."""
+    count = int(text)
+    if count < FEWEST_ROUNDS:
+        raise argparse.ArgumentTypeError(f"{count} rounds conclude nothing: {FEWEST_ROUNDS} at least")
+    return count
+
+
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {}
     for shape in asked.only or SHAPES:
         with tempfile.TemporaryDirectory() as folder:
-            try:
-                found[shape] = measured(shape, asked, Path(folder) / "evo.db")
-            except SystemExit as failed:  # a command's; its own words are on stderr
-                found[shape] = {"failed": str(failed)}
-        yield {"shapes": found}
+            found[shape] = {}
+            for part in measured(shape, asked, Path(folder) / "evo.db"):
+                found[shape] |= part
+                yield {"shapes": found}
 
 
-def measured(shape: str, asked: argparse.Namespace, database: Path) -> dict[str, Any]:
-    """One shape; what could not be had is missing."""
+def measured(shape: str, asked: argparse.Namespace, database: Path) -> Iterator[dict[str, Any]]:
+    """One shape, part by part: the search, what its default took, its best kernel beside the baselines, the
+    copy. A part that failed says why under `failed`, and the others are there all the same."""
     task, sizes, dtype, *flags = shape.split()
     problem = load_task(task).problem(sizes, dtype, **dict.fromkeys(flags, True))
     words = ["--shape", sizes, "--dtype", dtype, *(w for flag in flags for w in ("--flag", flag))]
     words += ["--database", str(database)]
+    nbytes = load_task(task).nbytes(problem)
+    yield {"bytes": nbytes}
+    failed: dict[str, str] = {}
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "search": lambda: searched(task, words, asked, database),
+        "default": lambda: {"default_us": default_us(database, problem)},
+        "bench": lambda: benched(task, words, asked, database),
+        "copy": lambda: {"copy_us": copy_us(nbytes)},
+    }
+    for name, part in parts.items():
+        try:
+            yield part()
+        except (SystemExit, Exception) as error:  # noqa: BLE001 - a command's own words are on stderr
+            failed[name] = f"{type(error).__name__}: {error}"
+            yield {"failed": failed}
+
+
+def searched(task: str, words: Sequence[str], asked: argparse.Namespace, database: Path) -> dict[str, Any]:
+    """The best of a search from nothing, as the search timed it."""
     search = ["--study", "s", "--budget", asked.budget]
     best = evo_json("search", task, "--warm-start=none", *words, *search)[0]
-    name = f"{best['study']}/{best['number']}"
+    kept = ("template", "point", "kind", "median_us", "number", "baselines_us")
+    return {
+        "best": {key: best[key] for key in kept if key in best},
+        "trials": count(database),
+        "seconds": seconds(database),
+    }
+
+
+def benched(task: str, words: Sequence[str], asked: argparse.Namespace, database: Path) -> dict[str, Any]:
+    """The best kernel beside the baselines, in one process."""
+    name = f"s/{first(database).number}"
     quick = ["--quick"] if asked.quick else []
     (sheet,) = evo_json("bench", task, *words, "--trial", name, "--rounds", str(asked.rounds), *quick)
-    nbytes = load_task(task).nbytes(problem)
     return {
-        "best": {key: best[key] for key in ("template", "point", "kind", "median_us", "number")},
-        "trials": count(database),
-        "default_us": default_us(database, best["template"], problem),
         "us": {entrant: worst(standing) for entrant, standing in sheet["standings"].items()},
         "standing": sheet["standings"].get(name),
         "absent": sheet["absent"],
-        "bytes": nbytes,
-        "copy_us": copy_us(nbytes),
     }
+
+
+def first(database: Path) -> LeaderboardRow:
+    """The best trial of the search."""
+    with Store(database) as store:
+        return store.leaderboard(study="s", limit=1)[0]
+
+
+def seconds(database: Path) -> dict[str, float]:
+    """Where the time of a trial went: the median of each stage over all trials, s."""
+    with Store(database) as store:
+        study = store.study("s")
+        trials = [store.trial(f"s/{row.number}").seconds for row in store.rows(study)]
+    stages = dict.fromkeys(stage for one in trials for stage in one)
+    return {name: round(median(one.get(name, 0.0) for one in trials), 4) for name in stages}
 
 
 def worst(standing: Mapping[str, Any]) -> float:
@@ -90,8 +138,9 @@ def count(database: Path) -> int:
         return sum(store.count(store.study("s")).values())
 
 
-def default_us(database: Path, name: str, problem: Problem) -> float | None:
-    """What the search took of the point that a template begins with."""
+def default_us(database: Path, problem: Problem) -> float | None:
+    """What the search took of the point that the best one's template begins with."""
+    name = first(database).template
     template = load_template(load_task(problem.task), name)
     default = template.space.default_for(problem, Limits.of(real_gpu("cuda:0")))
     with Store(database) as store:
