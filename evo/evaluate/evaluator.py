@@ -182,10 +182,9 @@ class Evaluator:
 
         def kernel_for(problem: Problem) -> tuple[Kernel, LaunchConfig]:
             if problem.key not in found:
-                sibling = self._program.sibling(candidate, problem)
-                body, launch = body_of(sibling.source), sibling.launch
+                body, launch = self._program.sibling_launch(candidate, problem)
                 if body not in binaries:
-                    binaries[body] = self._compile(sibling)
+                    binaries[body] = self._compile(self._program.sibling(candidate, problem))
                 needs = body, _needs(launch)
                 if needs not in kernels:
                     kernels[needs] = self.device.load(binaries[body], launch)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache as once
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from evo.errors import BadTemplate, CandidateError, Infeasible, Red, Unproven, U
 from evo.gpu import Gpu, Limits
 from evo.task import Task
 from evo.template import Template, load_template
-from evo.trial import Binary, Candidate, Outcome, Problem, Trial, body_of
+from evo.trial import Binary, Candidate, LaunchConfig, Outcome, Problem, Trial, body_of
 
 UNDECLARED = "undeclared clock or place"
 
@@ -34,11 +35,21 @@ class Program:
         where it fails."""
         if problem.key == candidate.problem.key:
             return candidate
+        with self._serving(candidate, problem) as template:
+            return template.sibling(candidate, problem)
+
+    def sibling_launch(self, candidate: Candidate, problem: Problem) -> tuple[str, LaunchConfig]:
+        """The body of that one's source and its launch alone: a gate asks for some 30 of them."""
+        with self._serving(candidate, problem) as template:
+            return template.sibling_launch(candidate, problem)
+
+    @contextmanager
+    def _serving(self, candidate: Candidate, problem: Problem) -> Iterator[Template]:
         template = self.template(candidate.template)
         try:
             if reason := template.supports(problem, self._limits):
                 raise Infeasible(reason)
-            return template.sibling(candidate, problem)
+            yield template
         except BadTemplate as error:
             raise Unrenderable.of(error) from error
 

@@ -153,21 +153,25 @@ class Template:
         return Candidate(problem, self.name, point, source, self.entry, self.launch(point, problem))
 
     def sibling(self, candidate: Candidate, problem: Problem) -> Candidate:
-        """The candidate's point for another problem: neither it nor its launch need be checked again.
+        """The candidate's point for another problem: neither it nor its launch need be checked again."""
+        body, launch = self.sibling_launch(candidate, problem)
+        source = f"{self._provenance(candidate.point, problem)}\n{body}"
+        return Candidate(problem, self.name, candidate.point, source, self.entry, launch)
+
+    def sibling_launch(self, candidate: Candidate, problem: Problem) -> tuple[str, LaunchConfig]:
+        """The body of its source alone, and its launch.
 
         It is the candidate's own program where this template has one for both problems and launches it as
         ever, even if the candidate was rendered by an older state of the template."""
         point, own = candidate.point, body_of(candidate.source)
         body = self._body(point, problem)
         launch = self._ask("launch", Filling(point), problem, self.gpu)
-        if (
-            body != own
-            and body == self._body(point, candidate.problem)
+        if body == own or (
+            body == self._body(point, candidate.problem)
             and candidate.launch == self._ask("launch", Filling(point), candidate.problem, self.gpu)
         ):
             body = own
-        source = f"{self._provenance(point, problem)}\n{body}"
-        return Candidate(problem, self.name, point, source, self.entry, launch)
+        return body, launch
 
     def unrendered(self, point: Point, problem: Problem) -> Candidate:
         """What is kept of a point at which the template fails: where it would come from, and no launch."""

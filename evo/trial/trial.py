@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from evo.dtype import ScalarType
@@ -221,8 +221,10 @@ class Candidate:
         return digest_of(body_of(self.source), self.entry, self.launch.to_json(), self.problem.key)
 
 
+@lru_cache(maxsize=8)
 def body_of(source: str) -> str:
-    """A rendered source without its provenance: equal bodies are the same program."""
+    """A rendered source without its provenance: equal bodies are the same program. Of the same source the
+    same object, whose hash is known."""
     return source.partition("\n\n")[2]
 
 
