@@ -98,7 +98,8 @@ def test_rows_that_only_one_launch_wrote_are_not_compared() -> None:
 def test_of_a_piece_that_takes_too_long_it_is_said_how_long() -> None:
     long = TASK.problem("1,2,131072,64")
     cases = plan_own(TASK, long, 1, HostDevice(), (32,))
-    budget = Budget(TASK, long, cases, thorough=False)
+    budget = Budget(TASK, long, thorough=False)
+    budget.plan(cases)
     budget.pay(replace(cases[0], problem=SMALL), LaunchReport("eager", 0.1, {"instructions": 1e6}))
     assert [budget.own_share(case) for case in cases] == [None] * len(cases)
     assert budget.extent().missed == tuple({case.class_name: None for case in cases})

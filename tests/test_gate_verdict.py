@@ -205,8 +205,9 @@ def test_seeds_of_cases_are_spread() -> None:
 
 def test_the_arena_aligns_as_promised_and_no_better() -> None:
     inputs = TASK.inputs(SMALL, "normal", 0, "cpu")
-    for shift, mod in ((0, 0), (16, 16)):
-        arena = GuardedMemory(TASK.buffers(SMALL), (), torch_device="cpu", shift=shift)
+    arena = GuardedMemory(TASK.buffers(SMALL), (), torch_device="cpu", shifted=True)
+    for shifted, mod in ((True, 16), (False, 0), (True, 16)):
+        arena.place(shifted)
         arena.fill(inputs, seed=1)
         assert all(torch.equal(tensor, inputs[name]) for name, tensor in arena.inputs().items())
         assert all(region.address % 256 == mod for region in arena.regions.values())

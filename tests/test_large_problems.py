@@ -107,7 +107,7 @@ def judged(damage: Damage, most: int | None, problem: Problem = LARGE) -> Errors
     (errors,) = judge.errors(inputs, [{"y": y}])
     found = Errors(*errors.tolist())
     if not found.within:
-        judge.refuse(inputs, {"y": y}, "y")
+        judge.refuse(inputs, {"y": y}, "y", found)
     return found
 
 

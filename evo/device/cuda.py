@@ -247,6 +247,7 @@ class CudaKernel:
         self._binary = binary
         self._module: Any = None
         self._last: _Prepared | None = None
+        self._configured: tuple[tuple[object, ...], Any] | None = None
         driver = device.driver
         status, module = driver.cuModuleLoadData(binary.cubin)
         if int(status):
@@ -315,12 +316,21 @@ class CudaKernel:
     def clusters_resident(self, launch: LaunchConfig) -> int:
         """Clusters of `launch` that the GPU holds at once; Unlaunchable if the driver refuses their size."""
         occupancy = self.device.driver.cuOccupancyMaxActiveClusters
-        status, count = occupancy(self._function, self._config(launch, self.device.stream))
+        status, count = occupancy(self._function, self._new_config(launch, self.device.stream))
         if int(status):
             raise self._refused(status, "cluster size")
         return int(count)
 
     def _config(self, launch: LaunchConfig, stream: int) -> Any:
+        """How the driver is asked for a launch: most differ from the one before in the grid alone."""
+        rest = launch.block, launch.smem_bytes, launch.cluster, launch.cooperative, stream
+        if self._configured is None or self._configured[0] != rest:
+            self._configured = rest, self._new_config(launch, stream)
+        config = self._configured[1]
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        return config
+
+    def _new_config(self, launch: LaunchConfig, stream: int) -> Any:
         driver = self.device.driver
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid

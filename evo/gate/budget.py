@@ -37,30 +37,40 @@ FINALIST_INSTRUCTIONS = 4e9
 
 
 class Budget:
-    """The budget of one candidate's `cases`, the last of which are of the study's own `problem`."""
+    """The budget of one candidate's cases, the last of which are of the study's own `problem`."""
 
-    def __init__(self, task: Task, problem: Problem, cases: Sequence[Case], thorough: bool) -> None:
+    def __init__(self, task: Task, problem: Problem, thorough: bool) -> None:
         self._task, self._problem, self._thorough = task, problem, thorough
         self._spent = 0.0
         self._prices: list[tuple[int, float, float]] = []
-        """(FLOP, warp instructions, the same with those that matrix operations count as) of the launches."""
-        self._planned = Counter(case.class_name for case in cases)
+        """(FLOP, warp instructions, the same with those that matrix operations count as) of the launches.
+        None where instructions are not counted."""
+        self._last_flop = 1
+        self._planned: Counter[str] = Counter()
         self._ran: Counter[str] = Counter()
         self._left_out: Counter[tuple[str, str]] = Counter()
         """Class and reason: how many cases."""
-        self._own_cases = sum(case.kind == "own" for case in cases)
+        self._own_cases = 0
         self._own_cost: float | None = None
         """What all of the own problem may take; None until it is asked for. `_own_work`: with what its matrix
         operations count as."""
         self._own_work = 0.0
         self._own_share = 0.0
 
+    def plan(self, cases: Sequence[Case]) -> None:
+        """All cases, those that ran before too. Only the first one may run before."""
+        self._planned.update(case.class_name for case in cases)
+        self._own_cases = sum(case.kind == "own" for case in cases)
+
     def pay(self, case: Case, report: LaunchReport) -> None:
         """A launch has ended."""
-        instructions = report.counters.get("instructions", 0.0)
+        flop, instructions = self._task.flop(case.problem), report.counters.get("instructions", 0.0)
+        self._last_flop = flop
+        if not instructions:  # this device does not count them
+            return
         work = instructions + report.counters.get("tensor_flop", 0.0) / MATRIX_FLOP
         self._spent += instructions
-        self._prices.append((self._task.flop(case.problem), instructions, work))
+        self._prices.append((flop, instructions, work))
 
     def compared(self, case: Case, how_much: str) -> None:
         """So much of the outputs of the case is compared, in words; "": all of it."""
@@ -83,7 +93,7 @@ class Budget:
     def affords(self, case: Case, under: Sequence[str] = ()) -> bool:
         """Whether the case may run, or go on `under` more schedules; one of a small problem takes no more
         than a larger one did."""
-        if self._thorough or case.kind != "case":
+        if self._thorough or case.kind != "case" or not self._prices:
             return True
         needed = 2 * self._ran[case.class_name] < self._planned[case.class_name] and not under
         limit = CLASSES_INSTRUCTIONS if needed else SMALL_INSTRUCTIONS
@@ -98,7 +108,9 @@ class Budget:
     def expected(self, case: Case) -> float:
         """Warp instructions that a launch of the case should take, judged by what an operation cost in the
         largest launch before; 0 where there was none."""
-        flop, instructions, _ = max(self._prices, default=(1, 0.0, 0.0))
+        if not self._prices:
+            return 0.0
+        flop, instructions, _ = max(self._prices)
         return instructions * self._task.flop(case.problem) / flop
 
     def own_share(self, case: Case) -> Problem | None:
@@ -145,7 +157,7 @@ class Budget:
 
     def scaled(self, report: LaunchReport) -> LaunchReport:
         """The report of the last launch, on a share of the own problem, with the counts of all of it."""
-        factor = self._task.flop(self._problem) / self._prices[-1][0]
+        factor = self._task.flop(self._problem) / self._last_flop
         if factor == 1:
             return report
         return replace(report, counters={name: n * factor for name, n in report.counters.items()})

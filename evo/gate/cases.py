@@ -125,10 +125,17 @@ def _drawn(schedules: Sequence[str], seed: int) -> tuple[str, ...]:
     return tuple(f"seeded:{int(s[7:]) + draw}" if s.startswith("seeded:") else s for s in schedules)
 
 
+def plan_first(task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device) -> Case:
+    """The first case, which takes no time to plan: most wrong kernels end at it."""
+    at, plain = task.gate_problems(problem, tiles)[0], task.families.plain
+    schedules = device.schedules[:1] * Effort.of(device).repeats
+    return Case(at, plain, case_seed(seed, at, plain), schedules, class_name="beyond a tile")
+
+
 def plan_boundary(
     task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device
 ) -> list[Case]:
-    """The boundary problems: the first one with plain and with sharp inputs; a piece of the longest one under
+    """The boundary problems: `plan_first`, and that with sharp inputs; a piece of the longest one under
     every schedule, for a pipeline must run full to go wrong, with inputs that add up roundings; all of them
     with families and schedules in turn.
 
@@ -142,7 +149,6 @@ def plan_boundary(
     sharp = families.sharp or families.plain
     vary = [name for name in problem.sizes if len({at[name] for at in problems}) > 1]
     placed: list[tuple[Problem, str, tuple[str, ...], str]] = [
-        (problems[0], families.plain, (default,), "beyond a tile"),
         (problems[0], sharp, (others[0] if others else default,), "beyond a tile"),
         (longest, families.even or families.plain, device.schedules, "every schedule"),
     ]
@@ -157,10 +163,11 @@ def plan_boundary(
         family = turn[(number + seed) % len(turn)]
         placed.append((at, family, (schedule,), _class_of([at[name] for name in vary], tiles)))
     repeats = Effort.of(device).repeats
-    return [
+    after_first = [
         Case(at, f, case_seed(seed, at, f), schedules * repeats, class_name=name)
         for at, f, schedules, name in placed
     ]
+    return [plan_first(task, problem, tiles, seed, device), *after_first]
 
 
 def _class_of(sizes: Sequence[int], tiles: Sequence[int]) -> str:

@@ -16,11 +16,12 @@ what is stored, with every error that was measured, also for passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from evo.device import Device, Kernel, LaunchReport
 from evo.errors import CandidateError, Red, Unproven
-from evo.gate.cases import plan
+from evo.gate.cases import plan, plan_first
 from evo.gate.run import Between, KernelFor, Run, at_once
 from evo.task import Task
 from evo.trial import Binary, CaseError, Extent, LaunchConfig, Problem
@@ -82,8 +83,9 @@ def check(
     """
     kernel, launch = kernel_for(problem)
     refuse_state(kernel.binary)
-    cases = plan(task, problem, tiles, device, seed=seed, thorough=thorough)
-    run = Run(kernel_for, device, task, problem, seed, deterministic, thorough, cases, between)
+    first = plan_first(task, problem, tiles, seed, device)
+    others = partial(plan, task, problem, tiles, device, seed=seed, thorough=thorough)
+    run = Run(kernel_for, device, task, problem, seed, deterministic, thorough, first, others, between)
     try:
         report, extent = run.all()
     except CandidateError:

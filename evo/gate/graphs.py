@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from evo.device import Device
 from evo.gate.judge import Judge
 from evo.gate.memory import GuardedMemory
+from evo.gate.tolerance import Errors
 from evo.task import Task
 from evo.trial import Problem, Workspace
 
@@ -33,8 +34,8 @@ LARGEST_FLOP = 1e10
 
 
 class CaseMemory:
-    """Guarded memory, and `images` of it after each of several launches; where there is one, it is the memory
-    itself. `judge` compares the outputs."""
+    """Guarded memory, and `images` of it after each of several launches; where there is one, and nothing is
+    recorded, it is the memory itself. `judge` compares the outputs."""
 
     def __init__(
         self,
@@ -45,9 +46,10 @@ class CaseMemory:
         recorder: Recorder | None,
     ) -> None:
         self.judge, self.guarded = judge, guarded
-        self._images = guarded.room_for_images(launches) if launches > 1 else guarded.content[None]
+        apart = launches > 1 or recorder is not None  # a memory that is kept may be placed elsewhere
+        self._images = guarded.room_for_images(launches) if apart else guarded.content[None]
         self.images = list(self._images)
-        self.nbytes = guarded.nbytes * (2 + (launches if launches > 1 else 0))
+        self.nbytes = guarded.nbytes * (2 + (launches if apart else 0))
         self._deterministic = deterministic
         self._recorder = recorder
         self._looks = 0
@@ -88,9 +90,9 @@ class CaseMemory:
         """What the first launch wrote, once it was looked at; kept where all are to be equal."""
         return self.guarded.expected_outputs()
 
-    def refuse(self, name: str, image: Tensor) -> None:
-        """Raises the Red of an output that was seen to be wrong."""
-        self.judge.refuse(self.guarded.inputs(), self.guarded.outputs(image), name)
+    def refuse(self, name: str, image: Tensor, found: Errors) -> None:
+        """Raises the Red of an output that was `found` to be wrong."""
+        self.judge.refuse(self.guarded.inputs(), self.guarded.outputs(image), name, found)
 
     def _look(self, count: int, again: bool) -> Tensor:
         import torch
@@ -123,9 +125,9 @@ class Recorder:
         if self._refused:
             return None, None
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self._device)
         with torch.cuda.stream(self._stream):
             if not self._warm:  # libraries set themselves up for the stream
+                torch.cuda.synchronize(self._device)
                 work()
                 self._warm = True
                 torch.cuda.synchronize(self._device)
@@ -156,18 +158,19 @@ class CaseMemories:
         self,
         problem: Problem,
         workspaces: Sequence[Workspace],
-        shift: int,
+        shifted: bool,
         launches: int,
         deterministic: bool,
         judge: Judge,
     ) -> CaseMemory:
         """A memory for up to `launches` launches, fewer where their images take too much memory. Where the
         `judge` compares a part of the problem alone, the part is another each time, and nothing is kept."""
-        key = (problem.key, tuple(workspaces), shift, launches, deterministic)
+        key = (problem.key, tuple(workspaces), launches, deterministic)
         memory = None if judge.parts else self._kept.pop(key, None)
         if memory is None:
             where = self._device.torch_device
-            guarded = GuardedMemory(self._task.buffers(problem), workspaces, torch_device=where, shift=shift)
+            buffers = self._task.buffers(problem)
+            guarded = GuardedMemory(buffers, workspaces, torch_device=where, shifted=shifted)
             # where launches are dear, one is looked at before the next
             most = max(1, IMAGE_BYTES // guarded.nbytes) if self._device.launches_are_cheap else 1
             small = launches <= most and self._task.flop(problem) <= LARGEST_FLOP and not judge.parts
@@ -176,6 +179,7 @@ class CaseMemories:
             if recorder is None:
                 return memory
             self._kept_bytes += memory.nbytes
+        memory.guarded.place(shifted)
         self._kept[key] = memory  # the newest comes last
         while len(self._kept) > 1 and self._kept_bytes > self._most_bytes:
             self._kept_bytes -= self._kept.pop(next(iter(self._kept))).nbytes

@@ -21,6 +21,7 @@ from evo.gate.tolerance import (
     ErrorLimits,
     Errors,
     errors_of,
+    expected_of,
     limits_of,
     refuse,
     refuse_nonfinite,
@@ -105,8 +106,10 @@ class Judge:
     @property
     def compared(self) -> str:
         """How much of the problem is compared, for a person; "" where all of it is."""
+        if not self.parts:
+            return ""
         pieces, count = self.task.pieces(self.problem), sum(len(part) for part in self.parts)
-        if pieces is None or not self.parts or count == self.problem.sizes[pieces.size]:
+        if pieces is None or count == self.problem.sizes[pieces.size]:
             return ""
         return f"{count:,} of {self.problem.sizes[pieces.size]:,} {pieces.size} compared with the reference"
 
@@ -129,10 +132,17 @@ class Judge:
             found = [_if_finite(*both) for both in zip(found, whole, strict=True)]
         return found
 
-    def refuse(self, inputs: Tensors, outputs: Tensors, name: str) -> None:
-        """Raises the Red of the output `name` with the place where it is wrong; what is wrong was seen."""
-        if self.parts:
-            refuse_nonfinite(name, outputs[name])
+    def refuse(self, inputs: Tensors, outputs: Tensors, name: str, found: Errors) -> None:
+        """Raises the Red of the output `name` with the place where it is wrong; what is wrong was `found`."""
+        if not self.parts:
+            every = {n: expected_of(x) for n, x in self.task.reference(self.problem, inputs).items()}
+            try:
+                refuse(name, outputs[name], every[name], found)
+            finally:
+                for expected in every.values():
+                    expected.wipe()
+            return
+        refuse_nonfinite(name, outputs[name])
         for part in self.each(inputs):
             limits, out = part.limits(), part.outputs({name: outputs[name]})[name]
             try:
@@ -159,9 +169,11 @@ def drawn_parts(task: Task, problem: Problem, seed: int, most: int | None) -> li
     """Numbers of the pieces that are compared, in parts; none where the problem is compared whole, at once.
     The first piece and the last one are always among them."""
     pieces = task.pieces(problem)
+    if pieces is None:
+        return []
     buffers = [buffer for buffer in task.buffers(problem) if buffer.name not in task.packings]
     elements = sum(math.prod(buffer.shape) for buffer in buffers)
-    if pieces is None or elements <= min(most or PART_ELEMENTS, PART_ELEMENTS):
+    if elements <= min(most or PART_ELEMENTS, PART_ELEMENTS):
         return []
     count, each = problem.sizes[pieces.size], pieces.elements(problem, buffers)
     wanted = count if most is None else min(count, max(FEWEST_PIECES, most // each))

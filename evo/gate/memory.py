@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 GUARD_BYTES = 32 << 10
 """Before and after each buffer: a tile of 128 x 128 elements that is written past the end lands in it."""
-ALIGNMENT = 256
+ALIGNMENT, SHIFT = 256, 16
+"""Bytes that buffers are aligned to: all of them, or as few as a kernel may rely on."""
 _PATTERN_BYTES = 64 << 10
 _FIELD_BYTES = 4 << 20
 LARGE_BYTES = 64 << 20
@@ -58,8 +59,8 @@ class GuardedMemory:
 
     The guards hold NaNs (in fp16, bf16 and fp32 alike), so that a value read from there shows in the output;
     outputs and workspaces are poisoned before each launch, in turn with such NaNs and with plausible numbers,
-    so that no kernel can tell poison from content. Buffers are aligned to 256 bytes, or with `shift` to 16
-    bytes only, which is all that a kernel may rely on.
+    so that no kernel can tell poison from content. Buffers are aligned to ALIGNMENT bytes, or where they are
+    `shifted` to SHIFT bytes only.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class GuardedMemory:
         workspaces: Sequence[Workspace],
         *,
         torch_device: str,
-        shift: int = 0,
+        shifted: bool = False,
     ) -> None:
         import torch
 
@@ -78,81 +79,82 @@ class GuardedMemory:
         wanted: list[tuple[str, int, Role]] = [(b.name, b.nbytes, b.role) for b in buffers]
         wanted += [(w.name, w.nbytes, "zeroed" if w.zeroed else "scratch") for w in workspaces]
         for name, nbytes, role in wanted:
-            start = -(-end // ALIGNMENT) * ALIGNMENT + shift
+            start = -(-end // ALIGNMENT) * ALIGNMENT
             self._spans[name] = _Span(name, start, nbytes, role)
             end = start + nbytes + GUARD_BYTES
         end = -(-end // ALIGNMENT) * ALIGNMENT
         self._device = torch_device
-        block = torch.empty(end + ALIGNMENT, dtype=torch.uint8, device=torch_device)
-        skip = -block.data_ptr() % ALIGNMENT
-        self._bytes = block[skip : skip + end]
-        self._expected = torch.empty_like(self._bytes)
-        self._shift = 0
+        self.nbytes = end
+        self._block = torch.empty(end + SHIFT + ALIGNMENT, dtype=torch.uint8, device=torch_device)
+        self._places: dict[bool, _Place] = {}
+        self.place(shifted)
+        self._expected = torch.empty_like(self.content)
+        self._phase = 0
+        """From which byte on patterns are copied."""
         spans = self._spans.values()
-        self._inputs = {s.name: _typed(self._at(s), self._specs[s.name]) for s in spans if s.read}
-        self._in_place = {s.name: self._at(s).clone() for s in spans if s.role == "inout"}
+        self._inputs = {
+            s.name: _typed(self._at(s, self._expected), self._specs[s.name]) for s in spans if s.read
+        }
+        self._in_place = {s.name: self._at(s, self._expected).clone() for s in spans if s.role == "inout"}
         """What buffers that are changed in place hold before each launch."""
-        self._zeroed = [self._at(s) for s in spans if s.role == "zeroed"]
         self._written = [
-            (self._at(s), self._specs[s.name].dtype if s.name in self._specs else "fp32")
+            (s, self._specs[s.name].dtype if s.name in self._specs else "fp32")
             for s in spans
             if s.written and not s.read
         ]
 
+    def place(self, shifted: bool) -> None:
+        """Where launches find it from now on. What is expected of them lies elsewhere and does not move: so
+        one memory, and what looks at it, serves both."""
+        if shifted not in self._places:
+            self._places[shifted] = _Place(self._block, SHIFT * shifted, self.nbytes, self._spans.values())
+        self._place = self._places[shifted]
+
     def fill(self, inputs: Tensors, seed: int) -> None:
-        """Sets everything but what launches poison: guards, inputs, zeroed workspaces."""
+        """Sets everything for the first launch: guards, inputs, zeroed workspaces, poison."""
+        self._phase = 4 * seed
+        _fill(self._expected, _nan_field(self._device), self._phase)
+        for span in self._spans.values():
+            if span.role == "zeroed":
+                self._at(span, self._expected).zero_()
+        self.load({name: inputs[name] for name in self._inputs})
+
+    def load(self, inputs: Tensors) -> None:
+        """Replaces these inputs; what launches left is gone."""
         import torch
 
-        self._shift = 4 * seed
-        _fill(self._bytes, _nan_field(self._device), self._shift)
         if self.nbytes < LARGE_BYTES:
-            torch._foreach_copy_(list(self._inputs.values()), [inputs[name] for name in self._inputs])
+            torch._foreach_copy_([self._inputs[name] for name in inputs], list(inputs.values()))
         else:  # the one call for all is for small tensors
-            for name, tensor in self._inputs.items():
-                tensor.copy_(inputs[name])
-        for name, original in self._in_place.items():
-            original.copy_(self._at(self._spans[name]))
-        for workspace in self._zeroed:
-            workspace.zero_()
-        self._expected.copy_(self._bytes)
+            for name, tensor in inputs.items():
+                self._inputs[name].copy_(tensor)
+        for name in self._in_place.keys() & inputs.keys():
+            self._in_place[name].copy_(self._at(self._spans[name], self._expected))
+        self.content.copy_(self._expected)
 
     def inputs(self) -> dict[str, Tensor]:
         """The inputs as they should be, where no kernel is told to look."""
         return {
-            span.name: _typed(
-                self._in_place.get(span.name, self._at(span, self._expected)), self._specs[span.name]
-            )
-            for span in self._spans.values()
-            if span.read
+            name: _typed(self._in_place[name], self._specs[name]) if name in self._in_place else tensor
+            for name, tensor in self._inputs.items()
         }
 
     @property
-    def nbytes(self) -> int:
-        return len(self._bytes)
-
-    @cached_property
     def regions(self) -> Mapping[str, Region]:
-        base = self._bytes.data_ptr()
-        return {
-            span.name: Region(
-                span.name,
-                base + span.start,
-                span.nbytes,
-                writable=span.role != "in",
-                initialised=span.read or not span.written,
-            )
-            for span in self._spans.values()
-        }
+        """What a launch may touch: for the same place the same object."""
+        return self._place.regions
 
     def poison(self, turn: int) -> None:
         """Fills outputs and workspaces: with NaNs in even turns, with plausible numbers in odd ones. What is
-        changed in place gets its content back."""
+        changed in place gets its content back. In turn 0 all is as `fill` left it."""
+        if turn == 0:
+            return
         for name, original in self._in_place.items():
-            self._at(self._spans[name]).copy_(original)
-        shift = self._shift + 4 * (turn // 2)
-        for content, dtype in self._written:
+            self._at(self._spans[name], self.content).copy_(original)
+        phase = self._phase + 4 * (turn // 2)
+        for span, dtype in self._written:
             field = _nan_field(self._device) if turn % 2 == 0 else _number_field(self._device, dtype)
-            _fill(content, field, shift)
+            _fill(self._at(span, self.content), field, phase)
 
     def room_for_images(self, count: int) -> Tensor:
         """(count, nbytes), uint8: rows that `take_image` can fill."""
@@ -164,12 +166,12 @@ class GuardedMemory:
     def content(self) -> Tensor:
         """(nbytes,), uint8: everything as it is now. Of a large memory it is the only image: what a launch
         left there is looked at before the next one."""
-        return self._bytes
+        return self._place.content
 
     def take_image(self, image: Tensor) -> None:
         """Copies everything as it is now; does not wait."""
-        if image.data_ptr() != self._bytes.data_ptr():
-            image.copy_(self._bytes)
+        if image.data_ptr() != self.content.data_ptr():
+            image.copy_(self.content)
 
     def expect_outputs(self, image: Tensor) -> None:
         """From now on outputs are expected to be as in `image`: those of a first launch."""
@@ -240,19 +242,27 @@ class GuardedMemory:
             if span.judged
         }
 
-    def load(self, inputs: Tensors) -> None:
-        """Replaces the inputs."""
-        import torch
+    def _at(self, span: _Span, whole: Tensor) -> Tensor:
+        return whole[span.start : span.start + span.nbytes]
 
-        for name, tensor in inputs.items():
-            content = tensor.contiguous().view(torch.uint8).flatten()
-            for whole in (self._bytes, self._expected):
-                self._at(self._spans[name], whole).copy_(content)
-            if name in self._in_place:
-                self._in_place[name].copy_(content)
 
-    def _at(self, span: _Span, whole: Tensor | None = None) -> Tensor:
-        return (self._bytes if whole is None else whole)[span.start : span.start + span.nbytes]
+class _Place:
+    """Where in `block` a memory lies: aligned but for the first `skip` bytes; and its regions."""
+
+    def __init__(self, block: Tensor, skip: int, nbytes: int, spans: Iterable[_Span]) -> None:
+        begin = -block.data_ptr() % ALIGNMENT + skip
+        self.content = block[begin : begin + nbytes]
+        base = self.content.data_ptr()
+        self.regions: Mapping[str, Region] = {
+            span.name: Region(
+                span.name,
+                base + span.start,
+                span.nbytes,
+                writable=span.role != "in",
+                initialised=span.read or not span.written,
+            )
+            for span in spans
+        }
 
 
 def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:

@@ -23,7 +23,8 @@ from evo.gate.far import NotMet, check_last_piece, served
 from evo.gate.graphs import CaseMemory, memories_of
 from evo.gate.judge import COMPARED_ELEMENTS, FINALIST_ELEMENTS, Judge, some_pieces
 from evo.gate.memory import GuardedMemory
-from evo.gate.tolerance import Errors, Wrong, broken, refuse_broken, refuse_difference
+from evo.gate.relations import relations_of, same_again, titled, unrelated
+from evo.gate.tolerance import Errors, Wrong, refuse_broken, refuse_difference
 from evo.task import Relation, Task, Tensors
 from evo.trial import CaseError, Extent, LaunchConfig, Problem
 
@@ -48,15 +49,16 @@ def at_once(_finish: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class _Look:
-    """What is being found out about a batch of launches: known once the device has reached `mark`."""
+    """What is being found out about some launches: known once the device has reached `mark`."""
 
     case: Case
     memory: CaseMemory
-    batch: Sequence[tuple[int, str]]
-    again: bool
-    """Whether other launches of these inputs came before."""
+    launches: str
+    """Which they are, for a person."""
     found: Tensor
     mark: Mark | None
+    examine: Callable[[Sequence[float]], None]
+    """Raises what `found` says."""
 
 
 @dataclass
@@ -71,7 +73,9 @@ class Run:
     seed: int
     deterministic: bool
     thorough: bool
-    cases: Sequence[Case]
+    first: Case
+    plan: Callable[[], Sequence[Case]]
+    """All cases, the first one too: asked for when the device is at that."""
     between: Between = at_once
     errors: list[CaseError] = field(default_factory=list)
     launches: int = 0
@@ -80,8 +84,10 @@ class Run:
     def all(self) -> tuple[LaunchReport, Extent]:
         """Runs all cases. The report of the last, scaled to the whole of the study's own problem; how much of
         the plan ran."""
-        report: LaunchReport | None = None
-        for case in self.cases:
+        report = self.run(self.first)
+        cases = self.plan()
+        self.budget.plan(cases)
+        for case in cases[1:]:
             if case.kind == "own":
                 report = self._run_own(case) or report
             elif case.kind == "case":
@@ -97,7 +103,7 @@ class Run:
     @cached_property
     def budget(self) -> Budget:
         """What the cases may cost, and which have run."""
-        return Budget(self.task, self.problem, self.cases, self.thorough)
+        return Budget(self.task, self.problem, self.thorough)
 
     def run(self, case: Case) -> LaunchReport | None:
         """Launches the case under its schedules and judges it; the first launch's report, None where it is
@@ -187,11 +193,24 @@ class Run:
 
     def _look(self, case: Case, memory: CaseMemory, batch: Sequence[tuple[int, str]], again: bool) -> None:
         """Begins to look at what the launches of `batch` left behind."""
-        found, mark = memory.look(len(batch), again), None
+        launches = f"launches {batch[0][0]} to {batch[-1][0]}, or just after"
+        examine = partial(self._examine, case, memory, batch, again)
+        self._read(case, memory, launches, memory.look(len(batch), again), examine)
+
+    def _read(
+        self,
+        case: Case,
+        memory: CaseMemory,
+        launches: str,
+        found: Tensor,
+        examine: Callable[[Sequence[float]], None],
+    ) -> None:
+        """Begins to read what was `found`, fp64."""
+        mark = None
         if found.is_cuda and found.numel() <= SLATE_NUMBERS:
             slate = next(_slates())[: found.numel()]
             found, mark = slate.copy_(found, non_blocking=True), self.device.mark()
-        self._pending.append(_Look(case, memory, batch, again, found, mark))
+        self._pending.append(_Look(case, memory, launches, found, mark, examine))
 
     def settle(self, pending: int = 0) -> None:
         """Waits for looks, oldest first, until `pending` are left; one without a mark is known at once.
@@ -199,17 +218,23 @@ class Run:
         while self._pending and (len(self._pending) > pending or self._pending[0].mark is None):
             look = self._pending.popleft()
             with self._alive(look.case):
-                self._examine(look)
+                with self._blame(look.case, look.launches):
+                    if look.mark is not None:
+                        look.mark.reach()
+                look.examine(look.found.tolist())
 
-    def _examine(self, look: _Look) -> None:
-        """Reads what was found: damage; the numbers of the first launch (where bits may differ, of each);
-        other bits than the first."""
-        case, memory, batch = look.case, look.memory, look.batch
-        with self._blame(case, f"launches {batch[0][0]} to {batch[-1][0]}, or just after"):
-            if look.mark is not None:
-                look.mark.reach()
-        suspect, *numbers = look.found.tolist()
-        judged = memory.judged(len(batch), look.again)
+    def _examine(
+        self,
+        case: Case,
+        memory: CaseMemory,
+        batch: Sequence[tuple[int, str]],
+        again: bool,
+        found: Sequence[float],
+    ) -> None:
+        """Looks at damage; at the numbers of the first launch (where bits may differ, of each); at other bits
+        than the first. `again`: other launches of these inputs came before."""
+        suspect, *numbers = found
+        judged = memory.judged(len(batch), again)
         names = memory.guarded.output_names if judged else ()
         for number, ((turn, schedule), image) in enumerate(zip(batch, memory.images, strict=False)):
             with self._blame(case, f"schedule={schedule} launch={turn}"):
@@ -217,17 +242,17 @@ class Run:
                     memory.guarded.refuse_damage(image)
                 if number < len(judged):
                     for name in names:
-                        found, numbers = Errors(*numbers[:4]), numbers[4:]
-                        if not found.within:
-                            self._refuse(case, memory, name, image)
-                        self._note(case, found)
+                        errors, numbers = Errors(*numbers[:4]), numbers[4:]
+                        if not errors.within:
+                            self._refuse(case, memory, name, image, errors)
+                        self._note(case, errors)
                 elif suspect:
                     refuse_difference(memory.first_outputs(), memory.guarded.outputs(image))
 
-    def _refuse(self, case: Case, memory: CaseMemory, name: str, image: Tensor) -> None:
+    def _refuse(self, case: Case, memory: CaseMemory, name: str, image: Tensor, found: Errors) -> None:
         """Says where the output is wrong; what was measured is noted first."""
         try:
-            memory.refuse(name, image)
+            memory.refuse(name, image, found)
         except Wrong as red:
             if red.found is not None:
                 self._note(case, red.found)
@@ -235,13 +260,14 @@ class Run:
 
     def relate(self, case: Case) -> None:
         """Checks relations on the inputs of `case`: one launch as they are, one for each relation. On a GPU
-        all are launched before any is looked at."""
+        all are launched before any is looked at; but first all is known that came before, for most wrong
+        kernels end there."""
         import torch
 
         self.settle()
         kernel, launch = self.kernel_for(case.problem)
-        task = self.task
-        relations = (None, *self._relations(case))
+        where = self.device.torch_device
+        relations = (None, *relations_of(self.task, case, self.deterministic, where))
         with self._alive(case):
             memory = self._memory(case, launch, len(relations), deterministic=False)
             guarded = memory.guarded
@@ -250,46 +276,20 @@ class Run:
             inputs = {name: tensor.clone() for name, tensor in guarded.inputs().items()}
             schedule = self.device.schedules[0]
             suspect: list[Tensor] = []
+            examine = partial(self._refuse_unrelated, case, guarded, inputs, images, relations)
             for turn, (relation, image) in enumerate(zip(relations, images, strict=True)):
-                with self._blame(case, _titled(schedule, relation)):
+                with self._blame(case, titled(schedule, relation)):
                     if relation is not None:
                         guarded.load(relation.change(inputs))
                     self.budget.pay(case, self._launch(kernel, launch, guarded, turn, schedule))
                 guarded.take_image(image)
-                same = relation is not None and relation.exact and relation.expected is dict
-                if same:
-                    guarded.expect_outputs(images[0])
-                found = [guarded.unlike(image[None], same_outputs=same)]
-                if relation is not None and not same:
-                    before, after = guarded.outputs(images[0]), guarded.outputs(image)
-                    found += [
-                        rows.any().reshape(1) for *_, rows in broken(relation, before, after, task.tolerance)
-                    ]
-                suspect.append(torch.cat(found).any().reshape(1))
+                suspect.append(unrelated(guarded, relation, images[0], image, self.task.tolerance))
                 if one_by_one:
-                    self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
-            self.device.finish()
-            self._refuse_unrelated(case, guarded, inputs, images, relations, suspect)
+                    examine(torch.cat(suspect).tolist())
+            if not one_by_one:
+                self._read(case, memory, "relations, or just after", torch.cat(suspect).double(), examine)
+        self.settle(PENDING)
         self.budget.ran(case)
-
-    def _relations(self, case: Case) -> Iterator[Relation]:
-        """Those of the task, and that the same launch has the same result, at once and after others: a result
-        that was kept from an earlier launch shows there."""
-        exact, seed, where = self.deterministic, case.seed + 1, self.device.torch_device
-        yield Relation("the same launch again", dict, dict, exact)
-        for relation in self.task.relations(case.problem):
-            change = partial(self._changed, case.problem, relation)
-            yield replace(relation, change=change, exact=relation.exact and exact)
-        yield Relation(
-            "other inputs",
-            lambda _: self.task.inputs(case.problem, case.family, seed, where),
-            lambda _: {},
-        )
-        yield Relation("the same launch after others", dict, dict, exact)
-
-    def _changed(self, problem: Problem, relation: Relation, inputs: Tensors) -> dict[str, Tensor]:
-        """What a relation makes of inputs, packed anew."""
-        return self.task.packed(problem, relation.change(inputs))
 
     def _refuse_unrelated(
         self,
@@ -298,20 +298,17 @@ class Run:
         inputs: Tensors,
         images: Sequence[Tensor],
         relations: Sequence[Relation | None],
-        suspect: Sequence[Tensor],
+        suspect: Sequence[float],
     ) -> None:
         """Raises the Red of the first launch that is suspect, if one is."""
-        import torch
-
-        for turn, wrong in enumerate(torch.cat(list(suspect)).tolist()):
+        for turn, (relation, wrong) in enumerate(zip(relations, suspect, strict=False)):
             if wrong:
-                relation = relations[turn]
-                with self._blame(case, _titled(self.device.schedules[0], relation)):
+                with self._blame(case, titled(self.device.schedules[0], relation)):
                     guarded.load(inputs if relation is None else relation.change(inputs))
                     guarded.refuse_damage(images[turn])
                     if relation is not None:
                         before, after = guarded.outputs(images[0]), guarded.outputs(images[turn])
-                        if relation.exact and relation.expected is dict:
+                        if same_again(relation):
                             refuse_difference(before, after)
                         refuse_broken(relation, before, after, self.task.tolerance)
 
@@ -322,7 +319,6 @@ class Run:
 
     def _memory(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> CaseMemory:
         """A memory with the inputs of the case in its guarded."""
-        shift = 16 * (case.seed % 2)
         plain = case.family == self.task.families.plain and not case.number
         most = FINALIST_ELEMENTS if self.thorough else COMPARED_ELEMENTS
         judge = Judge.of(
@@ -335,9 +331,10 @@ class Run:
         if judge.parts:
             self.settle()  # of such a memory there is room for one
         memories = memories_of(self.task, self.device)
-        memory = memories.of(case.problem, launch.workspaces, shift, launches, deterministic, judge)
-        if any(look.memory is memory for look in self._pending):
-            self.settle()
+        shifted = bool(case.seed % 2)
+        memory = memories.of(case.problem, launch.workspaces, shifted, launches, deterministic, judge)
+        while any(look.memory is memory for look in self._pending):
+            self.settle(len(self._pending) - 1)
         inputs = self.task.inputs(case.problem, case.family, case.seed, self.device.torch_device)
         memory.guarded.fill(inputs, case.seed)
         return memory
@@ -383,11 +380,6 @@ class Run:
             with self._blame(case, "some launch"):
                 self.device.finish()
             raise
-
-
-def _titled(schedule: str, relation: Relation | None) -> str:
-    """Which launch of a relation is meant."""
-    return f"schedule={schedule}{'' if relation is None else f' {relation.name}'}"
 
 
 @cache

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEFAULT = Tolerance()
+NEAR_ELEMENTS = 1 << 22
+"""Elements of a wrong output that are looked at on the host: a GPU would have to answer a dozen times."""
 ROUNDINGS = 4
 """Units of rounding are so many times as large where arithmetic is no more precise than storage (fp32, fp64):
 a softmax of equal numbers is off by the roundings of its exponentials, its sum and its quotient."""
@@ -62,23 +64,40 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class ErrorLimits:
-    """What an output must be: the reference (fp64), the lengths of its rows, and the two limits (of no
-    dimension). All on the device of the reference."""
+class Expected:
+    """What an output must be: the reference (fp64), and the lengths of its rows."""
 
     reference: Tensor
     lengths: Tensor
-    row_limit: Tensor
-    element_limit: Tensor
 
     def wipe(self) -> None:
         """Leaves no answer in memory where the next kernel could find it."""
         wipe(self.reference)
 
 
+@dataclass(frozen=True)
+class ErrorLimits(Expected):
+    """The same with the two limits (of no dimension). All on the device of the reference."""
+
+    row_limit: Tensor
+    element_limit: Tensor
+
+
 def wipe(answer: Tensor) -> None:
     """Leaves nothing of an answer in memory that is given back."""
     answer.fill_(math.nan if answer.is_floating_point() else -1)
+
+
+def expected_of(reference: Tensor) -> Expected:
+    """The reference (fp64, or integers) with the lengths of its rows; does not wait."""
+    import torch
+
+    if not reference.is_floating_point():
+        return Expected(reference, torch.ones_like(reference.sum(-1), dtype=torch.float64))
+    length = torch.linalg.vector_norm(reference, dim=-1)
+    # a row of zeros has no relative error: hold it to the size of the others
+    least = length.mean() * 1e-3 + torch.finfo(torch.float32).tiny
+    return Expected(reference, torch.maximum(length, least))
 
 
 def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT) -> ErrorLimits:
@@ -92,11 +111,8 @@ def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT)
         return ErrorLimits(
             reference, torch.ones_like(reference.sum(-1), dtype=torch.float64), nothing, nothing
         )
-    norm = torch.linalg.vector_norm
+    norm, length = torch.linalg.vector_norm, expected_of(reference).lengths
     drift = honest - reference
-    length = norm(reference, dim=-1)
-    # a row of zeros has no relative error: hold it to the size of the others
-    length = torch.maximum(length, length.mean() * 1e-3 + torch.finfo(torch.float32).tiny)
     storage = torch.finfo(honest.dtype)
     unit = storage.eps / 2 * (ROUNDINGS if storage.bits >= 32 else 1)
     few = length.numel() < tolerance.few_rows
@@ -137,9 +153,11 @@ def compare(
     return found
 
 
-def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors, place: Place = _at) -> None:
+def refuse(name: str, out: Tensor, expected: Expected, found: Errors, place: Place = _at) -> None:
     """Raises Red with the place where `out` is beyond its limits, which were `found` to be broken."""
-    reference = limits.reference
+    reference, lengths = expected.reference, expected.lengths
+    if out.is_cuda and out.numel() <= NEAR_ELEMENTS:
+        out, reference, lengths = (tensor.cpu() for tensor in (out, reference, lengths))
     refuse_nonfinite(name, out, reference, place)
     if not (found.row_limit < math.inf and found.element_limit < math.inf):
         raise Wrong("no limit", "the honest output overflows its storage type: milder inputs", name, None)
@@ -149,9 +167,9 @@ def refuse(name: str, out: Tensor, limits: ErrorLimits, found: Errors, place: Pl
         detail = f"{int(wrong.sum())} of {wrong.numel()} elements; {_there(at, out, reference)}"
         raise Wrong("wrong integer", detail, place(name, at), found)
     difference = out.double() - reference
-    rows = difference.norm(dim=-1) / limits.lengths
+    rows = difference.norm(dim=-1) / lengths
     if found.row_error > found.row_limit:
-        wrong = rows > found.row_limit
+        wrong = (rows > found.row_limit) | (rows == rows.max())  # sums in another order may round down
         row = _first(wrong)
         at = (*row, int(difference[row].abs().argmax()))
         worst = f"the worst at {found.row_error:.3g} (line {found.row_limit:.3g})"
