@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -256,4 +257,4 @@ def test_from_a_script_to_green_and_to_a_planted_fault(evo: Evo, tmp_path: Path)
     kernel.write_text(kernel.read_text().replace("c < width && ", ""))
     wrong = evo("try", "scale", *small)
     assert wrong.code == 4
-    assert "candidate.cu:" in wrong.out
+    assert re.search(r" scale\.cu:\d+ ", wrong.out)

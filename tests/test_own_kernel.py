@@ -14,6 +14,7 @@ from evo.importers import make_task
 from evo.importers.source import read_source
 from evo.task import load_task
 from evo.template import load_template
+from evo.trial import line_of
 
 SAXPY = """
 #ifndef block_size_x
@@ -127,8 +128,46 @@ def test_from_a_source_to_green_and_to_a_planted_fault(evo: Evo, tmp_path: Path)
     wrong = evo("try", "saxpy", *device)
     assert wrong.code == 4
     assert "out of bounds" in wrong.out
-    assert "candidate.cu:" in wrong.out
-    assert re.search(r"source +line \d+: y\[i\] = 2\.0f \* x\[i\] \+ y\[i\];", wrong.out)
+    (line,) = [i for i, text in enumerate(kernel.read_text().splitlines(), 1) if "y[i] = " in text]
+    assert f" saxpy.cu:{line} " in wrong.out, "the user's file, not the rendered source"
+    assert re.search(rf"source +line {line}: y\[i\] = 2\.0f \* x\[i\] \+ y\[i\];", wrong.out)
+    kernel.write_text(kernel.read_text().replace("2.0f", "two"))
+    assert f'saxpy.cu({line}): error: identifier "two" is undefined' in evo("try", "saxpy", *device).out
+
+
+@pytest.mark.nvcc
+def test_lines_are_those_of_the_file_also_beside_includes(evo: Evo, tmp_path: Path) -> None:
+    assert evo("new", "saxpy", "--from", str(written(tmp_path, SAXPY))).code == 0
+    folder = tmp_path / "tasks" / "saxpy"
+    (folder / "include").mkdir()
+    (folder / "include" / "outer.cuh").write_text(
+        '#pragma once\n#include "inner.cuh"\n\nint outer = wrong;\n'
+    )
+    (folder / "include" / "inner.cuh").write_text("#pragma once\n// Nothing.\n")
+    kernel = folder / "saxpy.cu"
+    kernel.write_text(f'#include "inner.cuh"\n#include "outer.cuh"\n{kernel.read_text()}')
+    device = ["--shape", "1000", "--device", "emulator"]
+    assert "outer.cuh(4): error" in evo("try", "saxpy", *device).out
+    (folder / "include" / "outer.cuh").write_text("// Nothing.\n")
+    kernel.write_text(kernel.read_text().replace("if (i < n) ", ""))
+    (line,) = [i for i, text in enumerate(kernel.read_text().splitlines(), 1) if "y[i] = " in text]
+    evo("search", "saxpy", *device, "--budget", "1m", "--workers", "1")
+    for words in (("show",), ("emulate",)):
+        assert f"saxpy.cu:{line} " in evo(*words, "saxpy-1/0").out
+    assert re.search(rf"^  > +{line} \| .*y\[i\] = ", evo("emulate", "saxpy-1/0").out, re.MULTILINE)
+
+
+def test_a_line_that_a_compiler_names_is_found_in_the_source() -> None:
+    source = 'a\n#line 1 "x.cu"\nb\n#line 1 "y.cuh"\nc\nd\n#line 3 "x.cu"\ne\n'
+    named = {
+        ("candidate.cu", 1): 1,
+        ("x.cu", 1): 3,
+        ("y.cuh", 2): 6,
+        ("x.cu", 3): 8,
+        ("x.cu", 9): 0,
+        ("z.cu", 1): 0,
+    }
+    assert {at: line_of(source, *at) for at in named} == named
 
 
 # ----------------------------------------------------------------------------- kernels as people write them

@@ -53,8 +53,8 @@ Part = Literal["cubin", "ptx"]
 PARTS: tuple[Part, ...] = ("cubin", "ptx")
 _XZ_PRESET: dict[bool, int] = {True: 1, False: 6}
 """With a cubin and without: 6 takes 5 times as long and makes PTX an eighth smaller, a cubin hardly."""
-_OWN_FILE = re.compile(r'"[^"\n]*/candidate\.cu"')
-"""The source as PTX names it: by the folder that happened to be the compiler's."""
+_FOLDER = re.compile(r'^([ \t]*\.file[ \t]+\d+[ \t]+")[^"\n]*/', re.MULTILINE)
+"""What PTX says before the name of a file: the folder that happened to be the compiler's, or a toolkit's."""
 
 
 def find_compiler(
@@ -228,7 +228,7 @@ class Compiler:
     def _binary(self, built: Built, entry: str, arch: str, seconds: float) -> Binary:
         if not built.ok:
             raise Uncompilable(reason(built.log), first_errors(built.log))
-        cubin, ptx = without_ptx_text(built.cubin), _OWN_FILE.sub('"candidate.cu"', built.ptx.decode())
+        cubin, ptx = without_ptx_text(built.cubin), _FOLDER.sub(r"\1", built.ptx.decode())
         return Binary(
             cubin=cubin if "cubin" in self.parts else b"",
             ptx=ptx if "ptx" in self.parts else "",

@@ -22,7 +22,7 @@ from evo.explain.counters import measured_numbers, measured_stalls, measured_uni
 from evo.explain.emulation import Emulation, emulate_candidate
 from evo.gpu import Gpu, Roof
 from evo.task import load_task
-from evo.trial import PLAIN, Candidate, Resources, Trial
+from evo.trial import PLAIN, Candidate, Resources, Trial, line_of
 
 BUSY_PERCENT = 60.0
 """A unit that reaches this part of its peak limits the kernel (ncu's own guidance)."""
@@ -249,25 +249,30 @@ def _roofline(spec: EvaluatorSpec, candidate: Candidate, us: float) -> Roofline 
 def _conflicts(emulation: Emulation | None) -> tuple[Conflict, ...]:
     if emulation is None:
         return ()
-    text = emulation.source.splitlines()
-    kinds: dict[tuple[str, int], list[Work]] = {}
+    kinds: dict[tuple[str, str, int], list[Work]] = {}
     for work in next(
         (run.execution.instructions for run in emulation.runs if run.execution.instructions), ()
     ):
         if work.shared_wavefronts > work.shared_wavefronts_ideal:
-            kinds.setdefault((work.text.split()[0], work.line), []).append(work)
+            kinds.setdefault((work.text.split()[0], Path(work.file).name, work.line), []).append(work)
     found = [
         Conflict(
             instruction,
             len(works),
             line,
-            text[line - 1].strip() if 0 < line <= len(text) else Path(works[0].file).name,
+            _text_at(emulation.source, file, line),
             sum(w.shared_wavefronts for w in works),
             sum(w.shared_wavefronts_ideal for w in works),
         )
-        for (instruction, line), works in kinds.items()
+        for (instruction, file, line), works in kinds.items()
     ]
     return tuple(sorted(found, key=lambda c: c.ideal - c.wavefronts)[:MOST_CONFLICTS])
+
+
+def _text_at(source: str, file: str, number: int) -> str:
+    """The text of a line that a compiler named, or the file's name where it is another's."""
+    at = line_of(source, file, number)
+    return source.splitlines()[at - 1].strip() if at else file
 
 
 def verdict_of(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.device.emulator import place_of
 from evo.errors import CandidateError
+from evo.trial import line_of
 
 if TYPE_CHECKING:
     from evo.device.emulator.interpreter import Execution, Fault, Work
@@ -66,13 +67,12 @@ def _fault_lines(schedule: str, fault: Fault, result: Emulation, paint: Any) -> 
     yield f"  at {named(place_of(fault))}"
     if fault.other:
         yield f"  and {named(fault.other)}"
-    lines = result.source.splitlines()
-    if 0 < fault.line <= len(lines):
-        first = max(0, fault.line - 3)
-        for number, line in enumerate(lines[first : fault.line + 2], first + 1):
-            mark = ">" if number == fault.line else " "
-            text = f"  {mark} {number:4} | {line}"
-            yield paint("31", text) if number == fault.line else text
+    if at := line_of(result.source, Path(fault.file).name, fault.line):
+        first = max(0, at - 3)
+        for number, line in enumerate(result.source.splitlines()[first : at + 2], first + 1):
+            mark = ">" if number == at else " "
+            text = f"  {mark} {number - at + fault.line:4} | {line}"
+            yield paint("31", text) if number == at else text
 
 
 def _counter_lines(execution: Execution) -> Iterator[str]:
@@ -88,7 +88,6 @@ def _counter_lines(execution: Execution) -> Iterator[str]:
 
 def _conflict_lines(lines: Sequence[Work], source: str, limit: int = SHOWN_CONFLICTS) -> Iterator[str]:
     """The lines that cost most shared-memory wavefronts beyond the fewest possible."""
-    text = source.splitlines()
     worst = sorted(lines, key=lambda w: w.shared_wavefronts_ideal - w.shared_wavefronts)
     worst = [w for w in worst if w.shared_wavefronts > w.shared_wavefronts_ideal][:limit]
     yield ""
@@ -97,7 +96,9 @@ def _conflict_lines(lines: Sequence[Work], source: str, limit: int = SHOWN_CONFL
         return
     yield "shared-memory bank conflicts by line (wavefronts, against the fewest possible):"
     for work in worst:
-        code = text[work.line - 1].strip()[:70] if 0 < work.line <= len(text) else Path(work.file).name
+        name = Path(work.file).name
+        at = line_of(source, name, work.line)
+        code = source.splitlines()[at - 1].strip()[:70] if at else name
         factor = work.shared_wavefronts / max(1, work.shared_wavefronts_ideal)
         yield f"  {factor:5.1f}x {work.shared_wavefronts:>10}  line {work.line:>4}  {code}"
 

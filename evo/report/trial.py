@@ -27,7 +27,7 @@ from evo.report import (
     three_digits,
 )
 from evo.report.confirmed import left_out
-from evo.trial import Extent, InputTime, LaunchConfig, RankedTime, Resources, Timing, Trial
+from evo.trial import Extent, InputTime, LaunchConfig, RankedTime, Resources, Timing, Trial, line_of
 
 if TYPE_CHECKING:  # the store brings SQLAlchemy, which a renderer does not need
     from evo.explain.replay import Replay
@@ -86,11 +86,12 @@ _STORED = ("id", "study", "number", "created", "same_as")
 
 
 def _line_at(trial: Trial) -> str:
-    """The text of the line that `where` names; it has another number in the author's file."""
-    named = re.search(r"candidate\.cu:(\d+)", trial.where)
-    lines = trial.candidate.source.splitlines()
-    number = int(named[1]) if named else 0
-    return f"line {number}: {lines[number - 1].strip()}" if 0 < number <= len(lines) else ""
+    """The text of the line that `where` names. A plain .cu file's lines have the author's numbers, those of
+    a .cu.jinja file the numbers of the rendered source."""
+    named = re.search(r"([\w.-]+\.cuh?):(\d+)", trial.where)
+    source = trial.candidate.source
+    line = line_of(source, named[1], int(named[2])) if named else 0
+    return f"line {named[2]}: {source.splitlines()[line - 1].strip()}" if named and line else ""
 
 
 def _facts(trial: Trial) -> Iterator[tuple[str, str]]:

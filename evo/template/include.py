@@ -17,6 +17,7 @@ from evo.task import template_folders
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]*)"[^\n]*$', re.MULTILINE)
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[ \t]*\n", re.MULTILINE)
+_FIRST_LINE = '#line 1 "'
 _OF_TOOLKIT = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?!/)(?!(?:[^>\n]*/)?\.\.?/)[^>\n\\]+>", re.MULTILINE)
 _ANY = re.compile(r"^[^\S\n]*(?:#|%:)[^\S\n]*(?:include|import)(?![A-Za-z0-9])[^\n]*", re.MULTILINE)
 _SPLICE = re.compile(r"\\[ \t\f\v\r]*\n")
@@ -36,7 +37,8 @@ class Includes:
 
     def paste(self, text: str, origin: Path) -> str:
         """`text`, rendered from the file `origin`, with its quoted includes replaced: by the file's text the
-        first time, by nothing after that. BadTemplate with file and line where one cannot be had."""
+        first time, by nothing after that. Where `text` says by `#line` which file its lines are of, pasted
+        ones do, too. BadTemplate with file and line where a file cannot be had."""
         return self._paste(text, origin, set())
 
     def _paste(self, text: str, origin: Path, pasted: set[Path]) -> str:
@@ -46,11 +48,17 @@ class Includes:
             asked = match[1], origin
             if asked not in self._found:
                 found = self._find(*asked)
-                self._found[asked] = found, _PRAGMA_ONCE.sub("", found.read_text(encoding="utf-8"))
+                self._found[asked] = found, found.read_text(encoding="utf-8")
             path, inner = self._found[asked]
             if path in pasted:
                 return ""
             pasted.add(path)
+            _, directive, after = text[: match.start()].rpartition(_FIRST_LINE)
+            if directive:
+                inner = f'{_FIRST_LINE}{path.name}"\n{_PRAGMA_ONCE.sub(chr(10), inner)}'
+                name, number = after.partition('"')[0], after.count("\n") + 1
+                return f'{self._paste(inner, path, pasted).rstrip()}\n#line {number} "{name}"'
+            inner = _PRAGMA_ONCE.sub("", inner)
             return f"// {path.name}\n{self._paste(inner, path, pasted).rstrip()}\n"
 
         return _INCLUDE.sub(content, text)

@@ -57,9 +57,10 @@ class Macros:
             raise BadTemplate(f"{self.path}:1: no macro can be named {broken[0]}: CUDA uses this word", hint)
 
     def render(self, values: Mapping[str, Value]) -> str:
-        """The source: a definition for each value, then the text of the file."""
+        """The source: a definition for each value, then the text of the file, whose lines keep their numbers
+        in what compilers and the emulator say."""
         defined = [f"#define {name} {_text(value)}" for name, value in values.items()]
-        return "\n".join([*defined, self.text.rstrip(), ""])
+        return "\n".join([*defined, f'#line 1 "{self.path.name}"', self.text.rstrip(), ""])
 
 
 def kernels_in(source: str) -> list[str]:

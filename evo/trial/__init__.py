@@ -34,6 +34,7 @@ from evo.trial.trial import (
     body_of,
     canonical_json,
     digest_of,
+    line_of,
     without_provenance,
 )
 
@@ -69,6 +70,7 @@ __all__ = [
     "canonical_json",
     "counting",
     "digest_of",
+    "line_of",
     "varies",
     "without_provenance",
 ]

@@ -234,6 +234,20 @@ def without_provenance(source: str) -> str:
     return _PROVENANCE.sub("\n\n\n\n", source)
 
 
+def line_of(source: str, file: str, number: int) -> int:
+    """Which line of a rendered source, from 1, compilers call line `number` of `file` (candidate.cu, or what
+    a `#line` says); 0 where they call none so."""
+    found, at, name = 0, 0, "candidate.cu"
+    for line, text in enumerate(source.splitlines(), 1):
+        at += 1
+        if (at, name) == (number, file):
+            found = line
+        if directive := _LINE.match(text):
+            at, name = int(directive[1]) - 1, directive[2]
+    return found
+
+
+_LINE = re.compile(r'#line (\d+) "([^"]+)"$')
 _PROVENANCE = re.compile(r"\A// evo [^\n]*\n// problem [^\n]*\n// point [^\n]*\n\n")
 
 
