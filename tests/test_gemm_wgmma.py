@@ -231,14 +231,13 @@ def test_sampled_points_compile_within_their_models(shape: str, layout: str, com
 
 
 @pytest.mark.nvcc
-def test_ctas_that_copy_for_each_other_wait_for_no_memory_of_the_gpu(compiler: Compiler) -> None:
+def test_clusters_wait_for_no_memory_of_the_gpu(compiler: Compiler) -> None:
     """A release to the cluster begins with MEMBAR.ALL.GPU: in each step it takes longer than the product."""
-    problem = GEMM.problem("8192,8192,8192,1")
-    for changes in (
-        {"multicast": "a"},
-        {"multicast": "b"},
-        {**TURNS, "rows": 2, "bn": 128, "multicast": "b"},
-    ):
+    problem = GEMM.problem("1024,1032,8192,1")
+    points: tuple[Point, ...] = (
+        {"multicast": "a"}, {"multicast": "b", "rows": 2}, {"splits": 2, "join": "cluster", "stages": 4},
+    )  # fmt: skip
+    for changes in points:
         candidate = WGMMA.candidate({**WGMMA.space.default, **changes}, problem)
         ptx = compiler.compile(candidate.source, candidate.entry, "sm_90a").ptx
         assert "mbarrier.arrive.shared::cluster" in ptx

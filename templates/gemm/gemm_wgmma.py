@@ -61,7 +61,8 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): the rings of A and B, boxes of C for each consumer, barriers."""
     boxes = where(p.bn * call.out_bytes(problem) // BLOCK_BYTES % 2 == 0, 2, 1)
     out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * boxes * BLOCK_BYTES, 0)
-    words = where((p.splits > 1) & (p.join == "workspace"), call.ceil_div(4 * p.consumers, 8) * 8, 0)
+    words = where(p.join == "workspace", call.ceil_div(4 * p.consumers, 8) * 8, 16)
+    words = where(p.splits > 1, words, 0)
     return call.ceil_div(ring_bytes(p) + out + 16 * p.stages + words, 1024) * 1024
 
 

@@ -1087,21 +1087,16 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         tma_prefetch(args.c_map);
     }
     if (threadIdx.x == kThreads - 32) initialise(shared);
-    if constexpr (kCtas > 1) {
-        cluster_arrive_relaxed(), cluster_wait();  // the fence has told of the barriers
-    } else {
-        __syncwarp();
-        __syncthreads();
-    }
+    __syncwarp();
+    if constexpr (kClusterCtas > 1) cluster_arrive_relaxed();  // the fence has told of the barriers
+    if constexpr (kCtas > 1) cluster_wait();
+    else __syncthreads();
 
     if (warpgroup == kConsumers) {
         if constexpr (kProducer == Producer::warpgroup) give_registers<kProducerRegisters>();
         if (threadIdx.x / 32 == 4 * kConsumers && elect_lane()) produce(shared, args);
-        if constexpr (kJoinCluster) {  // takes part in the barriers of the join
-            __syncwarp();
-            cluster_arrive(), cluster_wait();
-            cluster_arrive(), cluster_wait();
-        }
+        __syncwarp();
+        if constexpr (kJoinCluster) cluster_wait();
     } else {
         if constexpr (kProducer == Producer::warpgroup) take_registers<kConsumerRegisters>();
         Consumer consumer(shared, args, warpgroup);

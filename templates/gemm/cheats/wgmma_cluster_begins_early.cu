@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: multicast=b bn=64 stages=3
 // needs: sm_90a
-// instead of:     if constexpr (kCtas > 1) {
-// there is:     if constexpr (false) {
+// instead of: if constexpr (kCtas > 1) cluster_wait();
+// there is: if constexpr (false) cluster_wait();

@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: splits=2 join=cluster stages=3
 // needs: sm_90a
-// instead of: cluster_arrive(), cluster_wait();  // all shares are there
+// instead of: mbarrier_wait_cluster(shares_here, 0);
 // there is: __syncwarp();

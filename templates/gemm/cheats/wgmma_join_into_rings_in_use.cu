@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: splits=2 join=cluster stages=3
 // needs: sm_90a
-// instead of: cluster_arrive(), cluster_wait();  // all have read their stages
+// instead of: mbarrier_wait(rings_free, 0);
 // there is:
