@@ -7,6 +7,7 @@
     │   ├── UnknownName            2   no such task, template, study, strategy, trial …
     │   └── BadTemplate            2   a template or a task file is broken (syntax, undeclared hole, bad rule)
     ├── MachineError               3   the machine lacks something: compiler, GPU, permission, disk space
+    │   ├── NotEnoughMemory        3   a problem does not fit in the memory of the GPU, or of the host
     │   └── StoreError             3   the database cannot be opened, read or written
     ├── NothingFound               4   the search ended without a correct kernel
     └── CandidateError             -   one candidate failed; becomes a trial, never stops a search
@@ -95,6 +96,13 @@ class MachineError(EvoError):
     """The machine lacks something: a compiler, a GPU, a permission, disk space."""
 
     exit_code = 3
+
+
+class NotEnoughMemory(MachineError):
+    """A problem does not fit in memory. `number` is that of the candidate that met it, as the pool that
+    evaluates knows it: others of the pool go on. None where it was no candidate."""
+
+    number: int | None = None
 
 
 class StoreError(MachineError):

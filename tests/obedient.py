@@ -23,6 +23,13 @@ def candidate(source: str) -> Candidate:
     return Candidate(PROBLEM, "demo", {}, source, "k", LaunchConfig((1, 1, 1), (1, 1, 1), 0, ()))
 
 
+RAISED: dict[str, Exception] = {
+    "bug": ZeroDivisionError("a bug of ours"),
+    "machine": MachineError("the disk is full", "free some space"),
+    "large": MemoryError(),
+}
+
+
 class Obedient:
     """Does what a candidate's source says."""
 
@@ -46,10 +53,8 @@ class Obedient:
             os._exit(int(value))
         elif word == "signal":
             os.kill(os.getpid(), int(value))
-        elif word == "bug":
-            raise ZeroDivisionError("a bug of ours")
-        elif word == "machine":
-            raise MachineError("the disk is full", "free some space")
+        elif word in RAISED:
+            raise RAISED[word]
         elif word == "leak":
             self.leak.append(os.urandom(1 << 20) * int(value))
         elif word == "print":

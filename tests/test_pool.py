@@ -15,7 +15,7 @@ import pytest
 from obedient import ObedientSpec, awaited, candidate, children, rest, run
 
 from evo.child import ChildError
-from evo.errors import MachineError
+from evo.errors import MachineError, NotEnoughMemory
 from evo.evaluate.pool import Pool
 from evo.trial import Outcome, Trial
 
@@ -74,6 +74,23 @@ def test_a_dead_context_gets_a_new_process() -> None:
     assert finished[1].reason == "illegal address"
     assert finished[0].counters["pid"] != finished[2].counters["pid"]
     assert (finished[3].reason, finished[3].where) == ("race", "k.cu:3")
+
+
+@pytest.mark.parametrize("compile_s", [None, 0.01])
+def test_a_problem_that_does_not_fit_is_told_and_others_go_on(compile_s: float | None) -> None:
+    with Pool(ObedientSpec(compile_s=compile_s), workers=1) as pool:
+        for number, source in enumerate(["green", "large", "green"]):
+            pool.submit(number, candidate(source))
+        finished, told = list[tuple[int, Trial]](), list[NotEnoughMemory]()
+        while len(finished) < 2:
+            try:
+                finished += pool.wait(60.0)
+            except NotEnoughMemory as short:
+                told.append(short)
+    assert [one.number for one in told] == [1]
+    assert told[0].message.startswith(f"not enough memory for {candidate('large').problem.key}: ")
+    assert [number for number, _ in finished] == [0, 2]
+    assert len({trial.counters["pid"] for _, trial in finished}) == 1
 
 
 def test_one_worker_keeps_the_order() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from landscape import LIMITS, SPACE, TASK, LandscapeWorkers, evaluate, write_template
 
-from evo.errors import NothingFound, UsageError
+from evo.errors import NotEnoughMemory, NothingFound, UsageError
 from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
 from evo.loop.first_points import Key, key_of
 from evo.loop.lent import Lent
@@ -51,6 +51,25 @@ class ShapedWorkers(LandscapeWorkers):
         return replace(evaluate(moved), candidate=candidate)  # type: ignore[arg-type]
 
 
+class ShortWorkers(ShapedWorkers):
+    """One length does not fit in memory: each of its candidates says so, when it would have ended."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        super().__init__(count, seconds)
+        self._short: list[int] = []
+
+    def wait(self, timeout: float) -> list[tuple[int, Trial]]:
+        ended = [] if self._short else super().wait(timeout)
+        large = {number for number, trial in ended if trial.candidate.problem.sizes["L"] == 2048}
+        self._short += large
+        kept = [one for one in ended if one[0] not in large]
+        if kept or not self._short:
+            return kept
+        short = NotEnoughMemory("not enough memory for L=2048", "search a smaller --shape")
+        short.number = self._short.pop()
+        raise short
+
+
 def tried(row: TrialRow) -> Key:
     return key_of(Proposal(row.template, row.point))
 
@@ -74,12 +93,16 @@ def member(store: Store, folder: Path, length: int) -> Member:
 
 
 def run(
-    folder: Path, budget_s: float = LONG_S, most: int = 3, seconds: float = 0.0
+    folder: Path,
+    budget_s: float = LONG_S,
+    most: int = 3,
+    seconds: float = 0.0,
+    crew: type[ShapedWorkers] = ShapedWorkers,
 ) -> tuple[Found, list[str]]:
     said: list[str] = []
     with Store(folder / "evo.db") as store:
         members = [member(store, folder / "t", length) for length in BEST_ROWS]
-        workers = ShapedWorkers(2, seconds)
+        workers = crew(2, seconds)
         turns = Turns(
             members, store, workers, most, lambda m, t: said.append(f"{m.name}: {t}"), lambda _: None
         )
@@ -115,6 +138,22 @@ def test_each_turn_begins_with_what_was_good_elsewhere_and_all_are_served(tmp_pa
         assert {key_of(kernel) for kernel in found.kernels.values()} <= one.points.keys()
     assert not found.unserved
     assert not found.interrupted
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02])
+def test_a_problem_that_does_not_fit_in_memory_is_told_and_the_others_are_searched(
+    tmp_path: Path, seconds: float
+) -> None:
+    found, said = run(tmp_path, seconds=seconds, crew=ShortWorkers)
+    assert found.refused == {problem(2048).key: "not enough memory for L=2048"}
+    assert found.unserved == [problem(2048).key]
+    assert sum("L=2048" in text for text in said) == 1, "it has no second turn"
+    best = {one.problem.sizes["L"]: one.best(1)[0].point["rows"] for one in found.members if one.times}
+    assert best == {128: 32, 512: 64}
+    with Store(tmp_path / "evo.db") as store:
+        studies = {study.name: (study.status, len(store.rows(study))) for study in store.studies()}
+    assert studies["many-2048"] == ("failed", 0)
+    assert studies["many-512"][1] == 36
 
 
 def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:

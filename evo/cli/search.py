@@ -316,6 +316,8 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
         put(portfolio_tables(found), "text")
     if text := portfolio_text(found):
         notice(text)
+    for why in found.refused.values():
+        notice(why)
     if found.unserved:
         notice(f"no correct kernel for {len(found.unserved)} problems: {', '.join(found.unserved[:3])}")
     if found.interrupted:

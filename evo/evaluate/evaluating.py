@@ -12,7 +12,7 @@ from typing import Protocol
 import psutil
 
 from evo.child import Report
-from evo.errors import MachineError
+from evo.errors import NotEnoughMemory
 from evo.trial import Candidate, Trial
 
 RECYCLE_BYTES = 1856 << 20
@@ -75,7 +75,7 @@ class Evaluating:
 
 @contextmanager
 def _memory_enough(what: str) -> Iterator[None]:
-    """Turns what NumPy, torch and CUDA raise where memory is short into a MachineError."""
+    """Turns what NumPy, torch and CUDA raise where memory is short into NotEnoughMemory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -83,7 +83,7 @@ def _memory_enough(what: str) -> Iterator[None]:
         if not isinstance(error, MemoryError) and not _SHORT_OF_MEMORY.search(said):
             raise
         hint = "search a smaller --shape, with fewer --workers, or on a machine with more memory"
-        raise MachineError(f"not enough memory for {what}: {said or 'none is left'}", hint) from error
+        raise NotEnoughMemory(f"not enough memory for {what}: {said or 'none is left'}", hint) from error
 
 
 _SHORT_OF_MEMORY = re.compile(

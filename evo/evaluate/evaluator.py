@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +18,7 @@ from evo.calls import OwnCalls, with_calls
 from evo.compile import PARTS, Compiler, find_compiler
 from evo.device import Device, Kernel
 from evo.device.open import gpu_id, is_gpu, open_device, part_for, prepare_device
-from evo.errors import CandidateError
+from evo.errors import CandidateError, NotEnoughMemory
 from evo.evaluate.journey import Journey, Watch, unwatched
 from evo.evaluate.program import Precompiler, Program, failed
 from evo.gate import Green, KernelFor, check
@@ -342,7 +342,8 @@ class EvaluatorSpec:
         device = open_device(self.device, self.gpu, cache=self.cache, compiler=compiler)
         evaluator = Evaluator(self, device, compiler)
         if self.problem is not None:
-            evaluator.get_ready(self.problem)
+            with suppress(NotEnoughMemory):  # a candidate of it says so; those of others may fit
+                evaluator.get_ready(self.problem)
         return evaluator
 
 

@@ -71,7 +71,8 @@ class Pool:
     """`workers` candidates at a time. With one worker everything happens strictly in the order of submission.
 
     `submit` and `wait` raise what is not a candidate's fault: MachineError and other EvoErrors of a worker,
-    and ChildError. Afterwards, as after Ctrl-C, `close` ends every process.
+    and ChildError. Afterwards, as after Ctrl-C, `close` ends every process; but after NotEnoughMemory with a
+    number that candidate alone is given up, and `wait` may be called again.
 
     `deadline_s`: how long a candidate may take. `start_s`: how long an evaluator may take to start, and to
     begin with a candidate. `groups`: what evaluates on each GPU, by the GPU's id, where that is not the spec
@@ -173,7 +174,8 @@ class Pool:
         while True:
             self._collect_compiled()
             for evaluator in self._evaluators:
-                self._finished.extend(evaluator.collect())
+                for one in evaluator.collect():  # what came before an error is kept
+                    self._finished.append(one)
                 self._finished.extend(evaluator.supervise(self.deadline_s, self._ready))
             if self._evaluators[0].has_begun:
                 self._start_others()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from evo.child import ONE_THREAD, Answer, Child, Said, Spare
-from evo.errors import Crashed, Hung, MachineError
+from evo.errors import Crashed, Hung, MachineError, NotEnoughMemory
 from evo.evaluate import failed
 from evo.evaluate.evaluating import Builds, Evaluating
 from evo.trial import Candidate, Trial
@@ -112,9 +112,8 @@ class SupervisedEvaluator:
             since = self._under_way
         return max(0.0, since + limit - time.monotonic())
 
-    def collect(self) -> list[tuple[int, Trial]]:
+    def collect(self) -> Iterator[tuple[int, Trial]]:
         """Trials that have arrived. Raises what went wrong besides candidates."""
-        trials = []
         for message in self._received():
             job = self.jobs[0]
             if isinstance(message, Said):
@@ -130,17 +129,21 @@ class SupervisedEvaluator:
                 trial = replace(trial, seconds={"ahead": job.ahead_s, **trial.seconds})
             self._under_way, self._given = None, time.monotonic()
             self._fruitless, self._leaving, self._evaluated = 0, message.last, True
-            trials.append((job.number, replace(trial, gpu=self.gpu)))
-        return trials
+            yield job.number, replace(trial, gpu=self.gpu)
 
     def _received(self) -> Iterator[Answer | Said]:
-        """What has arrived; a MachineError names the GPU, if it has an id."""
+        """What has arrived; a MachineError names the GPU, if it has an id. Where memory was short for a
+        candidate, that one is given up, and the child takes the next."""
         try:
             yield from self._child.receive()
         except MachineError as error:
-            if not self.gpu:
-                raise
-            raise MachineError(f"{error.message} (on {self.gpu})", error.hint) from error
+            where = f" (on {self.gpu})" if self.gpu else ""
+            told = type(error)(f"{error.message}{where}", error.hint)
+            if isinstance(told, NotEnoughMemory) and self.jobs and self._child.ready:
+                told.number = self.jobs.popleft().number
+                self._under_way, self._given = None, time.monotonic()
+                self._fruitless, self._evaluated = 0, True
+            raise told from error
 
     def supervise(self, deadline_s: float, ready: deque[Job]) -> list[tuple[int, Trial]]:
         """Replace the child if it is overdue or dead. The Trial of the candidate that it fell over; what else
@@ -149,7 +152,7 @@ class SupervisedEvaluator:
         if not (overdue or self._child.dead):
             return []
         if not overdue:
-            last_trials = self.collect()
+            last_trials = list(self.collect())
             if last_trials:
                 return last_trials  # it finished first; next time round it is replaced
         error = self._verdict(overdue, deadline_s)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from evo.errors import NotEnoughMemory
 from evo.loop.loop import TICK_S, Workers
 from evo.loop.member import Member
 from evo.loop.stopping import GRACE_S
@@ -73,8 +74,20 @@ class Lent:
         return self._given
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
+        """As that of the workers; NotEnoughMemory only where the problem whose turn it is does not fit."""
+        try:
+            ended = self._workers.wait(timeout)
+        except NotEnoughMemory as short:
+            if short.number is None:
+                raise
+            of, *_ = self._under_way.pop(short.number, (None, 0, False))
+            if of is not None:
+                of.refuse(short.message)
+            if of is not None and of is self._of:
+                raise
+            return []
         found = []
-        for given, trial in self._workers.wait(timeout):
+        for given, trial in ended:
             of, number, new = self._under_way.pop(given, (None, 0, False))
             if of is not None and of is self._of:
                 found.append((number, trial))

@@ -34,6 +34,8 @@ class Member:
     """By what factor the last turn made the best kernel faster; infinite before the first one."""
     over: bool = False
     """Whether nothing is left to try, or no kernel of it is ever right."""
+    refused: str = ""
+    """Why it has no more turns at all: it does not fit in memory."""
     best_us: float | None = None
     times: dict[Key, float] = field(default_factory=dict)
     """Of each correct kernel the time here, in microseconds."""
@@ -53,6 +55,10 @@ class Member:
         found, self.spaces = self.open(without)
         self.study = self.study or found  # what is known here is newer
         return self.study
+
+    def refuse(self, why: str) -> None:
+        """It has no more turns; the others go on."""
+        self.over, self.refused = True, why
 
     def end(self, store: Store) -> None:
         """Its turn is over: takes in what the database has of its study, and lets go of its points."""

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from evo.confirm.choice import distance
 from evo.confirm.portfolio import Portfolio, Times, choose, leave_one_out
 from evo.device.open import is_gpu
-from evo.errors import NothingFound, UsageError
+from evo.errors import NotEnoughMemory, NothingFound, UsageError
 from evo.loop.first_points import Key, key_of
 from evo.loop.lent import Lends, Lent
 from evo.loop.loop import search
 from evo.loop.member import Member
 from evo.loop.progress import Progress
-from evo.loop.stopping import GRACE_S, Turn, interrupts
+from evo.loop.stopping import GRACE_S, Stopped, Turn, interrupts
 from evo.store import Store, TrialRow
 from evo.strategy import Proposal
 from evo.trial import Trial
@@ -63,6 +63,11 @@ class Found:
     def estimated(self) -> bool:
         """Whether times are the emulator's estimates."""
         return any(member.study is not None and not is_gpu(member.study.device) for member in self.members)
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Problems that do not fit in memory, each with the reason."""
+        return {member.name: member.refused for member in self.members if member.refused}
 
     @property
     def left_out(self) -> Mapping[str, float | None]:
@@ -139,7 +144,7 @@ class Turns:
             for member in self._members:
                 wanted = [one for key, one in chosen.items() if key not in member.points]
                 left_s = until_s - self._spent_s
-                if wanted and member.study is not None and left_s > 0:
+                if wanted and member.study is not None and left_s > 0 and not member.refused:
                     self._turn(member, wanted, left_s, "last round", these_alone=True)
 
     def _nearest(self, member: Member) -> list[Member]:
@@ -180,14 +185,20 @@ class Turns:
             return
         assert member.study is not None
         self._on_turn(member, f"{text}, {len(untried)} kernels of the portfolio" if these_alone else text)
-        stopped = search(
-            replace(member.study, budget_s=spent_s + seconds),
-            self._store,
-            member.only(untried) if these_alone else member.spaces,
-            self._workers,
-            self._on_progress,
-            turn=Turn(untried, these_alone, self._ended, grace_s=0.0, first_s=GRACE_S, brief=True),
-        ).stopped
+        stopped: Stopped
+        try:
+            stopped = search(
+                replace(member.study, budget_s=spent_s + seconds),
+                self._store,
+                member.only(untried) if these_alone else member.spaces,
+                self._workers,
+                self._on_progress,
+                turn=Turn(untried, these_alone, self._ended, grace_s=0.0, first_s=GRACE_S, brief=True),
+            ).stopped
+        except NotEnoughMemory:
+            if not member.refused:  # it is not the problem that does not fit
+                raise
+            stopped = "hopeless"
         member.end(self._store)
         self._ended += member.spent_s - spent_s
         member.turns += 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evo.device import Device, Kernel, Region
 from evo.dtype import dtype_named
-from evo.errors import MachineError, Red, UnknownName
+from evo.errors import NotEnoughMemory, Red, UnknownName
 from evo.gate.judge import Judge, all_finite
 from evo.gate.room import gate_bytes, least_bytes, set_bytes
 from evo.gate.tolerance import compare, wipe
@@ -107,13 +107,13 @@ def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings, fit: int | No
 
 def sets_that_fit(task: Task, problem: Problem, free: int | None) -> int | None:
     """How many sets of a problem's buffers fit in `free` bytes beside its gate, one at least; None: any.
-    MachineError where the gate and one set do not fit."""
+    NotEnoughMemory where the gate and one set do not fit."""
     if free is None:
         return None
     if (least := least_bytes(task, problem)) > free:
         said = f"it takes {least / 1e9:.1f} GB at least, and {free / 1e9:.1f} GB are free"
         hint = "search a smaller --shape, or on a GPU with more memory"
-        raise MachineError(f"not enough memory for {problem.key}: {said}", hint)
+        raise NotEnoughMemory(f"not enough memory for {problem.key}: {said}", hint)
     return max(1, (free - gate_bytes(task, problem)) // set_bytes(task, problem))
 
 
