@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import copy
-import runpy
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.leaving.turns import Work, device_us, told
+from evo.task import load_module
 
 PROTOCOL = """µs of a forward pass over 1 x 512 tokens without a cache: 20 of them one after another and a
 synchronization, divided by 20; variants in turns, medians over rounds with 95 % intervals. Llama of fp16
@@ -79,7 +79,9 @@ def models() -> dict[str, Any]:
 
 def tutorial() -> dict[str, Any]:
     """What examples/llama.py defines."""
-    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / "llama.py"))
+    return vars(
+        load_module(Path(__file__).parents[2] / "examples" / "llama.py")
+    )  # torch.compile needs a module
 
 
 def _step(model: Any, ids: Any) -> Any:

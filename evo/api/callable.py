@@ -73,10 +73,12 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Served:
-    """A decision, and what runs it: the launcher and the loaded kernel where a champion serves."""
+    """A decision, and what runs it: the launcher and the loaded kernel where a champion serves; the fallback
+    serves what they cannot take."""
 
     problem: Problem
     specs: tuple[BufferSpec, ...]
+    fallback: Fallback | None
     decision: Decision
     loaded: tuple[Launcher, Kernel, Choice] | None = None
 
@@ -186,10 +188,10 @@ class TaskKernel:
 
     def _decided(self, call: Call) -> _Served:
         problem = problem_of_tensors(self.task, call.read, call.flags, call.sizes)
-        specs, gpu = self.task.buffers(problem), self._gpu(call.place)
+        served = problem, self.task.buffers(problem), self.task.fallback(problem)
+        gpu = self._gpu(call.place)
         if gpu is None:
-            why = f"the tensors lie on {call.place}"
-            return _Served(problem, specs, self._without(problem, None, why))
+            return _Served(*served, self._without(problem, None, f"the tensors lie on {call.place}"))
         considered = self._considered(problem, gpu)
         try:
             choice = first_of(problem, Limits.of(gpu), considered)
@@ -197,13 +199,13 @@ class TaskKernel:
             launcher = launcher_at(place, gpu, self._cache, self._nvcc)
             kernel = launcher.load(choice.candidate(problem))
         except NothingFound as error:
-            return _Served(problem, specs, self._without(problem, gpu, error.message))
+            return _Served(*served, self._without(problem, gpu, error.message))
         except (CandidateError, MachineError) as error:
             why = f"{choice.champion.name} does not run here: {error}"
-            return _Served(problem, specs, self._without(problem, gpu, why))
+            return _Served(*served, self._without(problem, gpu, why))
         decision = self._by(choice, problem, gpu)
         _log.info("%s", decision)
-        return _Served(problem, specs, decision, (launcher, kernel, choice))
+        return _Served(*served, decision, (launcher, kernel, choice))
 
     def _decision(self, problem: Problem, gpu: Gpu, obstacle: str = "") -> Decision:
         """What would serve on `gpu`, if it can be compiled and loaded there."""
@@ -256,7 +258,7 @@ class TaskKernel:
 
     def _fall_back(self, call: Call, served: _Served, why: str) -> dict[str, Tensor]:
         """By the task's fallback, whose outputs have a gradient where the inputs have."""
-        fallback = self.task.fallback(served.problem)
+        fallback = served.fallback
         if fallback is None:
             raise NothingFound(f"no kernel serves this call of {self.task.name}: {why}", "it has no fallback")
         self._say(why, fallback.name)

@@ -17,5 +17,5 @@ def fallback(inputs: Mapping[str, torch.Tensor], flags: Mapping[str, Any]) -> An
     h = inputs["x"][:, : weight.shape[0]].float()
     if flags["residual"]:
         h = h + inputs["residual"].float()
-    y = h * (h.square().mean(-1, keepdim=True) + EPSILON).rsqrt() * weight
+    y = torch.nn.functional.rms_norm(h, (weight.shape[0],), weight, EPSILON)
     return {"y": y, "residual": h} if flags["residual"] else y
