@@ -80,6 +80,8 @@ POINTS_OF_SMALL: tuple[Point, ...] = (
     {**ALONE, "bn": 64, "epilogue": "direct"},
     {**ALONE, "bn": 32, "epilogue": "direct"},
     {**ONCE, "rows": 1, "bn": 128, "stages": 6, "epilogue": "direct", "splits": 2, "join": "cluster"},
+    {**ALONE, "bn": 64, "epilogue": "direct", "splits": 2, "join": "cluster"},
+    {**ALONE, "bn": 64, "stages": 4, "epilogue": "direct", "splits": 4, "join": "cluster"},
 )
 MMA: Point = {"bm": 128, "bn": 128, "bk": 32, "warps_m": 2, "warps_n": 2, "panel": 8}
 POINTS_OF_MMA: tuple[Point, ...] = (
