@@ -118,12 +118,19 @@ def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT)
     few = length.numel() < tolerance.few_rows
     floor = tolerance.few_rows_floor if few else tolerance.row_floor
     row_limit = ((norm(drift, dim=-1) / length).max() * tolerance.row_factor).clamp_min(floor * unit)
-    spacing = (reference.to(honest.dtype) + 0.3 - 0.3 - reference).abs().max()
-    element_limit = (drift.abs().max() + spacing) * tolerance.element_factor
+    spacing = _largest(reference.to(honest.dtype) + 0.3 - 0.3 - reference)
+    element_limit = (_largest(drift) + spacing) * tolerance.element_factor
     if few:
-        floor = reference.abs().max() * (tolerance.element_floor * unit)
+        floor = _largest(reference) * (tolerance.element_floor * unit)
         element_limit = torch.maximum(element_limit, floor)
     return ErrorLimits(reference, length, row_limit, element_limit)
+
+
+def _largest(x: Tensor) -> Tensor:
+    """The largest magnitude, in one operation; NaN where there is one."""
+    import torch
+
+    return torch.linalg.vector_norm(x, ord=math.inf)
 
 
 def off_by(out: Tensor, reference: Tensor) -> Tensor:
@@ -137,7 +144,7 @@ def errors_of(out: Tensor, limits: ErrorLimits) -> Tensor:
 
     difference = off_by(out, limits.reference)
     rows = torch.linalg.vector_norm(difference, dim=-1) / limits.lengths
-    return torch.stack((rows.max(), limits.row_limit, difference.abs().max(), limits.element_limit))
+    return torch.stack((rows.max(), limits.row_limit, _largest(difference), limits.element_limit))
 
 
 def compare(
