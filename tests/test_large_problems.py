@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -16,6 +16,8 @@ from evo.device.synchronous import SynchronousKernel
 from evo.dtype import dtype_named
 from evo.errors import MachineError, Red
 from evo.gate import Green, check, memory
+from evo.gate.budget import Budget
+from evo.gate.cases import Case
 from evo.gate.graphs import CaseMemory
 from evo.gate.judge import COMPARED_ELEMENTS, FEWEST_PIECES, PART_ELEMENTS, Judge, drawn_parts
 from evo.gate.memory import GuardedMemory
@@ -344,3 +346,29 @@ def test_any_amount_of_memory_is_filled_with_the_pattern(
     whole = count // len(pattern) * len(pattern)
     assert bool((target[:whole].view(-1, len(pattern)) == pattern).all())
     assert torch.equal(target[whole:], pattern[: count - whole])
+
+
+# ---- the emulator's share
+
+
+@pytest.mark.parametrize(("shape", "share"), [("2048,4096", 1.0), ("16384,131072", 2e7 / 2**32)])
+def test_the_emulator_runs_a_share_of_what_has_many_elements(shape: str, share: float) -> None:
+    """A launch of 16,384 x 131,072 takes few enough instructions for a finalist, and its inputs 8 GB."""
+    problem = SOFTMAX.problem(shape)
+    small = SOFTMAX.problem("64,128")
+    own = Case(problem, "normal", 1, ("eager",), kind="own", class_name="own problem, normal")
+    for thorough in (False, True):
+        budget = Budget(SOFTMAX, problem, thorough)
+        budget.plan([own])
+        report = LaunchReport("eager", 0.0, {"instructions": SOFTMAX.flop(small) / 1e4})
+        budget.pay(Case(small, "normal", 1, ("eager",)), report)
+        at = budget.own_share(own)
+        assert at is not None
+        assert SOFTMAX.flop(at) / SOFTMAX.flop(problem) == pytest.approx(share, rel=0.02)
+        budget.ran_own(replace(own, problem=at))
+        said = " ".join(budget.extent().left_out)
+        assert ("4.3e+09 elements" in said) == (share < 1)
+    unpriced = Budget(SOFTMAX, problem, False)
+    unpriced.plan([own])
+    unpriced.pay(Case(small, "normal", 1, ("default",)), LaunchReport("default", 0.0))
+    assert unpriced.own_share(own) == problem, "on a GPU all of it"

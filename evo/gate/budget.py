@@ -6,6 +6,7 @@ launches cost nothing here, and all of the plan runs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +31,9 @@ core). One independent piece of it runs if it costs more."""
 PIECE_INSTRUCTIONS = 1e9
 """What one independent piece of it may cost (about 25 s of one core); with any other family a quarter of
 that. Past that the kernel is UNPROVEN."""
+OWN_ELEMENTS = 2e7
+"""Elements of all buffers of the own problem that are made for one case (about 0.5 s of one core, where a
+kernel that does little with each takes less). Of a larger problem a share runs."""
 FAMILY_INSTRUCTIONS = 1.5e5
 """The same with any other family: its inputs are another check of what plain ones have shown."""
 FINALIST_INSTRUCTIONS = 4e9
@@ -56,6 +60,7 @@ class Budget:
         operations count as."""
         self._own_work = 0.0
         self._own_share = 0.0
+        self._own_elements = sum(math.prod(buffer.shape) for buffer in task.buffers(problem))
 
     def plan(self, cases: Sequence[Case]) -> None:
         """All cases, those that ran before too. Only the first one may run before."""
@@ -131,7 +136,10 @@ class Budget:
             return None
         limit = OWN_INSTRUCTIONS if plain else FAMILY_INSTRUCTIONS
         limit = FINALIST_INSTRUCTIONS / self._own_cases if self._thorough else limit
-        at = self._problem if cost <= limit else self._task.share(self._problem, limit / cost)
+        share = limit / max(cost, limit)
+        if cost:  # else launches are not counted: all of it runs
+            share = min(share, OWN_ELEMENTS / self._own_elements)
+        at = self._problem if share >= 1 else self._task.share(self._problem, share)
         if self._ran[case.class_name] and not self._thorough and cost * self._part(at) > limit:
             self._left_out[case.class_name, f"{case.family} did not run: over {limit:.0e} instructions"] += 1
             return None
@@ -141,7 +149,8 @@ class Budget:
         """A case of the own problem has run on the share that it names."""
         share = self._part(case.problem)
         if share < 1:
-            why = f"ran on {share:.2g} of it: all of it takes {self._own_cost:.1e} instructions"
+            takes = f"{self._own_cost:.1e} instructions and {self._own_elements:.1e} elements"
+            why = f"ran on {share:.2g} of it: all of it takes {takes}"
             self._left_out[case.class_name, f"{case.family} {why}"] += 1
         if case.family == self._task.families.plain:
             self._own_share = share
