@@ -239,7 +239,9 @@ def test_many_points_are_right(name: str, bench: Bench) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("changes", [{"shift": "first"}, {"shift": "none"}], ids=["first", "none"])
+@pytest.mark.parametrize(
+    "changes", [{"shift": "first"}, {"shift": "none"}, {"shift": "halves"}], ids=["first", "none", "halves"]
+)
 @pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits", "spike"])
 def test_scores_beyond_what_was_subtracted_are_taken_back(changes: Point, family: str, bench: Bench) -> None:
     """Scores far above the first tile's, or far from 0 either way: the eager attempt must not stand."""
@@ -251,7 +253,11 @@ def test_scores_beyond_what_was_subtracted_are_taken_back(changes: Point, family
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("changes", [{}, {"shift": "first"}, {"shift": "none"}], ids=["all", "first", "none"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"shift": "first"}, {"shift": "none"}, {"shift": "halves", "waits": "held"}],
+    ids=["all", "first", "none", "halves"],
+)
 @pytest.mark.parametrize(
     ("length", "causal"), [pytest.param(1, False, marks=pytest.mark.slow), (1, True), (512, True)]
 )
@@ -289,6 +295,10 @@ def test_a_mask_reaches_into_more_than_a_parts_last_tile(bench: Bench) -> None:
         {"shift": "first", "chunk": 16},
         {"shift": "none", "epilogue": "wide", "chunk": 32},
         {"key_groups": 2, "cluster_kv": 4, "bn": 32, "chunk": 32},
+        {"share": "columns", "waits": "held", "epilogue": "wide"},
+        {"share": "columns", "shift": "halves", "waits": "held", "message": "full"},
+        {"share": "columns", "shift": "first", "chunk": 16, "waits": "held"},
+        {"share": "columns", "shift": "none"},
     ],
 )
 @pytest.mark.parametrize(("length", "schedule"), [(1, "reversed"), (200, "late_copies"), (512, "seeded:1")])

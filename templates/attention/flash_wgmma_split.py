@@ -58,7 +58,9 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     share = problem["D"] // 8 // parts(p) * where(p.message == "full", 16, 8)
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
-    barriers = 8 * (where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0) + 1)
+    join = where(p.share == "columns", 128 * (share + 4), join)
+    landings = where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0)
+    barriers = 8 * (landings + where(p.waits == "held", 1, 0) + 1)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -85,6 +87,11 @@ def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
 
 def cluster(p: Any, _problem: Problem) -> Any:
     return p.cluster_kv
+
+
+def careful(p: Any) -> Any:
+    """Whether the maximum of all keys is subtracted in the end: nothing is ever done again."""
+    return (p.shift == "all") | (p.shift == "halves")
 
 
 @rule("chunk does not divide the tile")
@@ -130,9 +137,15 @@ def copiers(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.copies == "tma") | ((p.row_groups == 1) & (problem["D"] <= 128))
 
 
+@rule("halves of the columns for two CTAs of one part each, by st.async, where threads copy V")
+def column_halves(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    pair = (p.cluster_kv == 2) & (p.key_groups == 1) & (p.exchange == "async")
+    return (pair & (p.copies == "threads")) | (p.share == "rows")
+
+
 @rule("only ex2 says by infinity that a score is too large")
 def honest_sums(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.shift == "all") | (p.polynomials == 0)
+    return careful(p) | (p.polynomials == 0)
 
 
 @rule("messages of a single part")
@@ -140,9 +153,9 @@ def messages(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (parts(p) > 1) | (p.message == "full")
 
 
-@rule("the maximum of the first of one tile is that of all")
+@rule("the maximum of the first, or of half, of one tile is that of all")
 def several_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return (p.shift != "first") | (tiles_held(p, problem) > 1)
+    return (p.shift == "all") | (p.shift == "none") | (tiles_held(p, problem) > 1)
 
 
 @rule("rows of a share too short for 16-byte stores")
@@ -177,16 +190,23 @@ SPACE = Space(
             meaning="keys whose exponentials are taken before their product with V starts",
         ),
         Parameter(
-            "shift", ("all", "first", "none"), "all", off="all",
-            meaning="the tiles whose maximum the exponentials subtract, if any; where sums say that this was "
-            "not enough (first: a score exceeds it by some 2^7), all is done again",
-            expected="first: exponentials start before the other tiles have arrived; none: nothing looks for "
-            "a maximum",
+            "shift", ("all", "halves", "first", "none"), "all", off="all",
+            meaning="the tiles whose maximum the exponentials subtract, if any; halves: that of the first "
+            "half, then of all, for which the early exponentials are multiplied; first, none: where sums say "
+            "that this was not enough (first: a score exceeds it by some 2^7), all is done again",
+            expected="halves: exponentials start while scores are computed, on any input; first: before the "
+            "other tiles have arrived; none: nothing looks for a maximum",
         ),
         Parameter(
             "copies", ("tma", "threads"), "tma", "macro", off="tma",
             meaning="what copies Q, K and V: one thread by TMA, or all threads by cp.async",
             expected="threads: no tensor map to fetch, and what is needed first comes first",
+        ),
+        Parameter(
+            "waits", ("free", "held"), "free", off="free",
+            meaning="whether the compiler may move the wait for V ahead of the first exponentials, and sums "
+            "ahead of the last product",
+            expected="held: exponentials start before V is here, the last product before sums are complete",
         ),
         Parameter(
             "polynomials", (0, 1, 2, 3, 4), 0, off=0,
@@ -204,6 +224,12 @@ SPACE = Space(
             expected="half: distributed shared memory moves 14 bytes a clock, so 4 KB less save 300 clocks",
         ),
         Parameter(
+            "share", ("rows", "columns"), "rows", off="rows",
+            meaning="what each of two CTAs keeps of the output: one of a thread's two rows, or half of the "
+            "columns",
+            expected="columns: nothing is selected by rank, as V lies with the half that leaves first",
+        ),
+        Parameter(
             "grid_order", ("m_fastest", "head_fastest"), "m_fastest", off="m_fastest",
             meaning="which clusters are neighbours in the grid",
             expected="clusters are dealt out to the GPCs in turn: with as many heads as GPCs, head_fastest "
@@ -217,7 +243,7 @@ SPACE = Space(
     ),
     (
         whole_chunks, shares, busy_parts, short_code, scores_in_registers, short_chains,
-        exchange_of_a_cluster, copiers, honest_sums, messages, several_tiles, wide_shares,
+        exchange_of_a_cluster, copiers, column_halves, honest_sums, messages, several_tiles, wide_shares,
     ),
 )  # fmt: skip
 
