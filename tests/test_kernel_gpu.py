@@ -48,6 +48,13 @@ def near(found: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     return bool((found.double() - exact).abs().max() < 5e-3)
 
 
+def allocated() -> int:
+    """Bytes, without cuBLAS's 32 MB for each pair of a thread and a stream, which the fallback may meet."""
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    return int(torch.cuda.memory_allocated())
+
+
 def test_the_second_call_is_known_and_gives_the_same(attention: Any) -> None:
     q, k, v = qkv((1, 8, 512, 64))
     first = attention(q, k, v)
@@ -92,11 +99,9 @@ def test_many_calls_of_many_threads_on_two_streams(attention: Any) -> None:
 
     with ThreadPoolExecutor(THREADS) as threads:
         assert max(threads.map(run, range(THREADS))) < 5e-3
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
+        before = allocated()
         assert max(threads.map(run, range(THREADS))) < 5e-3
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() <= before + (1 << 20)
+    assert allocated() <= before + (1 << 20)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
@@ -135,6 +140,7 @@ def test_arguments_that_no_kernel_takes_are_the_fallbacks_or_an_error(attention:
     assert near(attention(q, k, v), q, k, v, False), "nothing is broken"
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports its own
 def test_a_compiled_call_is_known_too(attention: Any) -> None:
     q, k, v = qkv((1, 8, 512, 64))
     run = torch.compile(lambda q, k, v: attention(q, k, v) * 2, fullgraph=True)
