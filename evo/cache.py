@@ -14,9 +14,12 @@ import logging
 import os
 import shutil
 import stat
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from evo.errors import MachineError
@@ -37,6 +40,58 @@ def default_folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("evo", appauthor=False)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How far a build is that takes a while, once: `done` of `total` steps, after so many `seconds`. One that
+    `failed` has ended, too."""
+
+    name: str
+    done: int
+    total: int
+    seconds: float
+    failed: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.failed or self.done == self.total
+
+
+class BuildLines:
+    """Tells of builds by plain lines on stderr: at the begin, at the end, and every few seconds between."""
+
+    def __init__(self, every_s: float = 5.0) -> None:
+        self._every_s = every_s
+        self._due = 0.0
+
+    def __call__(self, build: Build) -> None:
+        now = time.monotonic()
+        if build.failed:
+            return
+        if build.done == 0:
+            line = f"building {build.name} in {build.total} steps: it takes a while, once"
+        elif build.ended:
+            line = f"built {build.name} in {build.seconds:.1f} s"
+        elif now < self._due:
+            return
+        else:
+            line = f"building {build.name}: {build.done} of {build.total} steps, {build.seconds:.0f} s"
+        self._due = now + self._every_s
+        print(line, file=sys.stderr, flush=True)
+
+
+_watch: list[Callable[[Build], None]] = [BuildLines()]
+
+
+def watch_builds(watch: Callable[[Build], None]) -> None:
+    """From now on `watch` is told of builds that begin in this process, instead of lines on stderr."""
+    _watch[0] = watch
+
+
+def tell_build(build: Build) -> None:
+    """Tells of a build, as `watch_builds` said."""
+    _watch[0](build)
 
 
 class Cache:

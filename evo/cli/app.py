@@ -14,17 +14,21 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from evo.cache import Build, watch_builds
 from evo.cli import champions, checks, cluster, database, explain, importing, kernel, own, results, search
 from evo.cli.ahead import first_evaluator
-from evo.cli.parse import notice
+from evo.cli.parse import notice, stderr
 from evo.cli.task_command import TaskCommand
 from evo.errors import EvoError, UsageError, passwords_of, without_passwords
 from evo.version import __version__
+
+if TYPE_CHECKING:
+    from evo.report.builds import BuildView
 
 __all__ = ["main"]
 
@@ -111,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # a busy machine; and one thread rounds alike wherever a search is resumed
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(GARBAGE_OBJECTS)
+    watch_builds(_show_build)
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [*given, os.environ.get("EVO_DATABASE", "")]
     try:
@@ -134,6 +139,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # noqa: BLE001 - a bug, wherever it is
         _tell(traceback.format_exc().rstrip(), words)
         return 1
+
+
+def _show_build(build: Build) -> None:
+    _build_view()(build)
+
+
+@cache
+def _build_view() -> BuildView:
+    from evo.report.builds import BuildView
+
+    return BuildView(stderr())
 
 
 def _complain(error: EvoError, words: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
-from evo.cache import Cache
+from evo.cache import Build, Cache
 from evo.compile.ninja import build_shared_library
 from evo.errors import MachineError
 from evo.launch import SOURCES
@@ -15,7 +15,7 @@ LIMITED = "0x030B0000"
 """CPython 3.11: one library serves it and every later one."""
 
 
-def build_table_library(cache: Path, progress: Callable[[str], None] = lambda _: None) -> Path:
+def build_table_library(cache: Path, progress: Callable[[Build], None] = lambda _: None) -> Path:
     """The library, in the cache. MachineError without a C++ compiler or Python's headers."""
     headers = Path(sysconfig.get_path("include"))
     if not (headers / "Python.h").is_file():

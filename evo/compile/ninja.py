@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
-from evo.cache import Cache
+from evo.cache import Build, Cache, tell_build
 from evo.compile.ptxas import first_errors
 from evo.compile.toolkit import host_compiler
 from evo.errors import MachineError
@@ -18,6 +21,7 @@ from evo.trial import digest_of
 
 Edge = tuple[str, str, list[str], dict[str, str]]
 """What is made, by which rule, of what, and the rule's variables."""
+_EDGE_ENDED = re.compile(r"\[\d+/\d+\] ")
 MOST_CORES_THAT_SHARE = 4
 """With more of them, all wait longer for the shared header than each would take to parse it."""
 
@@ -27,7 +31,7 @@ def build_shared_library(
     sources: Sequence[Path],
     flags: Sequence[str],
     cache: Cache,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Callable[[Build], None] = tell_build,
     *,
     headers: Sequence[Path] = (),
     shared: Path | None = None,
@@ -37,7 +41,7 @@ def build_shared_library(
 
     The key has the compiler, the flags and the content of `sources` and `headers`. Where cores are few, the
     header that most sources begin with, `shared`, is parsed once, before them, instead of once for each.
-    `progress` gets one line when a build begins and one when it ended. Raises MachineError without a C++
+    `progress` is told of a build when it begins and after each step. Raises MachineError without a C++
     compiler, or if it says no.
     """
     compiler = str(host_compiler())
@@ -46,8 +50,6 @@ def build_shared_library(
     key = digest_of(name, version, list(flags), texts)
 
     def build(folder: Path) -> None:
-        progress(f"building {name} of {len(sources)} C++ files: it takes a while, once")
-        begin = time.perf_counter()
         cores = jobs or os.cpu_count() or 1
         parsed = folder / "shared.hpp.gch"
         first = shared if cores <= MOST_CORES_THAT_SHARE else None
@@ -61,18 +63,15 @@ def build_shared_library(
             (o, "cxx", [str(path.resolve())], {}) for o, path in zip(objects, sources, strict=True)
         ]
         edges.append((f"lib{name}.so", "link", objects, {}))
-        if first:
-            ninja_build(
-                folder,
-                [("header", f"{compile_flags} -x c++-header $in -o $out")],
-                [(parsed.name, "header", [parsed.stem], {})],
-                1,
-            )
-        ninja_build(folder, rules, edges, cores)
+        with _steps(name, len(edges) + bool(first), progress) as step:
+            if first:
+                header: Edge = (parsed.name, "header", [parsed.stem], {})
+                parses = ("header", f"{compile_flags} -x c++-header $in -o $out")
+                ninja_build(folder, [parses], [header], 1, step)
+            ninja_build(folder, rules, edges, cores, step)
         for path in folder.iterdir():
             if path.suffix != ".so":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        progress(f"built {name} in {time.perf_counter() - begin:.1f} s")
 
     try:
         return cache.build_once(key, build) / f"lib{name}.so"
@@ -81,13 +80,31 @@ def build_shared_library(
         raise MachineError(f"cannot write to the cache {cache.root}: {error.strerror}", hint) from error
 
 
+@contextmanager
+def _steps(name: str, total: int, progress: Callable[[Build], None]) -> Iterator[Callable[[], None]]:
+    """Tells `progress` that a build begins, and of each step that it then gets told of; or that it failed."""
+    begin, ended = time.perf_counter(), count()
+
+    def step(failed: bool = False) -> None:
+        progress(Build(name, next(ended), total, time.perf_counter() - begin, failed))
+
+    step()
+    try:
+        yield step
+    except BaseException:
+        step(failed=True)
+        raise
+
+
 def ninja_build(
     folder: Path,
     rules: Sequence[tuple[str, str]],
     edges: Sequence[Edge],
     jobs: int,
+    step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write `build.ninja` into `folder` and run it there; MachineError with the output if a step fails."""
+    """Write `build.ninja` into `folder` and run it there; `step` is called after each edge. MachineError with
+    the output if one fails."""
     import ninja
     from ninja.ninja_syntax import Writer
 
@@ -99,8 +116,20 @@ def ninja_build(
             escaped = {k: v.replace("$", "$$") for k, v in variables.items()}
             writer.build([output], rule, inputs, variables=escaped)
     program = str(Path(ninja.BIN_DIR) / "ninja")
-    done = subprocess.run(
-        [program, "-j", str(max(1, jobs)), "-k", "0"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise MachineError("a build failed:\n" + first_errors(done.stdout + done.stderr))
+    run = [program, "-j", str(max(1, jobs)), "-k", "0"]
+    said = []
+    with subprocess.Popen(
+        run, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env={**os.environ, "NINJA_STATUS": "[%f/%t] "},
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        try:
+            for line in running.stdout:
+                said.append(line)
+                if _EDGE_ENDED.match(line):
+                    step()
+        except BaseException:
+            running.kill()
+            raise
+    if running.returncode:
+        raise MachineError("a build failed:\n" + first_errors("".join(said)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import re
 import struct
-import sys
 from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
@@ -102,7 +101,6 @@ def built_interpreter(
         sources,
         [*flags, *extra_flags],
         Cache(cache or default_folder()),
-        lambda line: print(line, file=sys.stderr),
         headers=headers,
         shared=folder / "machine.hpp",
     )
