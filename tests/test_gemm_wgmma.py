@@ -137,19 +137,14 @@ def test_large_products_begin_with_what_was_best_for_them() -> None:
     def first(shape: str) -> Point:
         return WGMMA.space.default_for(GEMM.problem(shape), LIMITS)
 
-    large: Point = {
-        "bn": 128,
-        "bk": 64,
-        "stages": 4,
-        "multicast": "none",
-        "persistent": True,
-        "panel": 8,
-        "epilogue": "tma",
-    }
-    shared: Point = {**large, "schedule": "cooperative", "rows": 2}
+    def agrees(shape: str, **values: Value) -> bool:
+        return {"persistent": True, "epilogue": "tma", **values}.items() <= first(shape).items()
+
     for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1"):
-        assert shared.items() <= first(shape).items()
-    assert {**large, "schedule": "pingpong", "rows": 3}.items() <= first("8192,8192,8192,1").items()
+        assert agrees(shape, schedule="cooperative", bn=256, stages=4, multicast="b", panel=4)
+    for shape in ("8192,8192,8192,1", "3000,3000,3000,1"):
+        assert agrees(shape, schedule="pingpong", rows=3, stages=4, panel=8)
+    assert agrees("2048,2048,2048,1", schedule="pingpong", rows=2, stages=6, panel=8)
     assert first("96,2112,7168,1")["splits"] != 1
 
 

@@ -45,49 +45,36 @@ STAY: Point = {"consumers": 2, "producer": "warpgroup", "persistent": True, "pan
 TURNS: Point = {**STAY, "schedule": "pingpong", "bn": 128}
 TALL: Point = {**STAY, "rows": 2, "bn": 128, "stages": 4}
 BROAD: Point = {**STAY, "rows": 1, "bn": 256, "stages": 4}
+PAIRS: Point = {**BROAD, "multicast": "b", "panel": 4}
 POINTS_OF_LARGE: tuple[Point, ...] = (
     TALL,
     {**TALL, "multicast": "a"},
-    {**TALL, "multicast": "b"},
     {**BROAD, "panel": 16},
-    {**BROAD, "multicast": "b"},
-    {**BROAD, "multicast": "b", "panel": 4},
-    {**BROAD, "multicast": "a", "panel": 16},
+    PAIRS,
+    {**PAIRS, "panel": 8},
     {**TURNS, "rows": 3, "stages": 4},
-    {**TURNS, "rows": 3, "stages": 4, "multicast": "b"},
+    {**TURNS, "rows": 2, "stages": 6},
     {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
-    {**TURNS, "rows": 1, "stages": 4, "bn": 256, "multicast": "b"},
-    {**STAY, "consumers": 3, "rows": 1, "bn": 192, "stages": 4, "multicast": "b"},
 )
 ONCE: Point = {"consumers": 2, "epilogue": "tma"}
 POINTS: tuple[Point, ...] = (
     {**ONCE, "rows": 1, "bn": 256, "stages": 4},
-    {**ONCE, "rows": 1, "bn": 256, "stages": 4, "multicast": "a"},
     {**ONCE, "rows": 1, "bn": 256, "stages": 4, "multicast": "b"},
     {**ONCE, "rows": 2, "bn": 128, "stages": 4, "multicast": "a"},
-    {**ONCE, "rows": 2, "bn": 128, "stages": 4, "multicast": "b"},
     {**TURNS, "rows": 2, "stages": 6},
-    {**TURNS, "rows": 2, "stages": 6, "multicast": "a"},
+    {**TURNS, "rows": 2, "stages": 6, "panel": 4},
     {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
-    {**TURNS, "rows": 1, "stages": 4, "bn": 256, "multicast": "b"},
 )
 ALONE: Point = {"consumers": 1, "epilogue": "tma", "rows": 1, "stages": 8}
 POINTS_OF_SMALL: tuple[Point, ...] = (
     {**ONCE, "rows": 1, "bn": 64, "stages": 6},
     {**ONCE, "rows": 1, "bn": 64, "stages": 8},
-    {**ONCE, "rows": 1, "bn": 64, "stages": 8, "multicast": "a"},
-    {**ONCE, "rows": 1, "bn": 64, "stages": 8, "multicast": "b"},
-    {**ONCE, "rows": 1, "bn": 64, "bk": 128, "stages": 4},
     {**ALONE, "bn": 128},
-    {**ALONE, "bn": 128, "multicast": "a"},
-    {**ALONE, "bn": 128, "multicast": "b"},
+    {**ALONE, "bn": 128, "bk": 128, "stages": 4},
     {**ALONE, "bn": 64},
-    {**ALONE, "bn": 64, "multicast": "a"},
     {**ALONE, "bn": 64, "bk": 128, "stages": 4},
-    {**ALONE, "bn": 64, "epilogue": "direct"},
     {**ALONE, "bn": 32, "epilogue": "direct"},
-    {**ONCE, "rows": 1, "bn": 128, "stages": 6, "epilogue": "direct", "splits": 2, "join": "cluster"},
-    {**ALONE, "bn": 64, "epilogue": "direct", "splits": 2, "join": "cluster"},
+    {**ONCE, "rows": 1, "bn": 128, "stages": 5, "epilogue": "direct", "splits": 2},
     {**ALONE, "bn": 64, "stages": 4, "epilogue": "direct", "splits": 4, "join": "cluster"},
 )
 MMA: Point = {"bm": 128, "bn": 128, "bk": 32, "warps_m": 2, "warps_n": 2, "panel": 8}

@@ -286,28 +286,33 @@ def supports(problem: Problem) -> str | None:
 
 # ---- what is sensible for a size
 
-LARGE, VERY_LARGE = 3e10, 1e12
-"""FLOP from which on tiles are 256 × 128, and 192 × 128 in turns."""
+MIDDLING, LARGE = 1e10, 3e10
+"""FLOP from which on CTAs stay, and from which on two copy B for each other."""
+STAY: dict[str, Value] = {"consumers": 2, "producer": "warpgroup", "persistent": True}
+TURNS: dict[str, Value] = {**STAY, "schedule": "pingpong", "bn": 128, "panel": 8}
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """The point to begin with. Large products take what was best for them on an H200: tiles of 256 × 128 that
-    two consumers share, 4 stages, panels of 8, TMA store; very large ones 192 × 128 in turns. Others the tile
-    that fills the GPU best by a model of its clocks; K is split where tiles are few."""
+    """The point to begin with. Large products take what was best for them on an H200, with the tiles that
+    leave the busiest SM least to do: 128 × 256 that two consumers share, B copied once for two CTAs, or
+    128 × 128 or 192 × 128 in turns. Others the tile that fills the GPU best by a model of its clocks; K is
+    split where tiles are few."""
     flop = 2.0 * problem["M"] * problem["N"] * problem["K"] * problem["batch"]
-    chosen: list[dict[str, Value]] = []
-    if flop >= LARGE and problem["M"] > 64:
-        stay = {"consumers": 2, "bn": 128, "producer": "warpgroup", "persistent": True, "panel": 8}
-        turns = {**stay, "schedule": "pingpong"}
-        chosen += [{**turns, "rows": 3}] if flop >= VERY_LARGE else []
-        chosen += [{**stay, "rows": 2}, {**turns, "rows": 2}]
+    large: list[tuple[int, dict[str, Value]]] = []
+    if flop >= MIDDLING and problem["M"] > 64:
+        large += [(2, {**STAY, "bn": 256, "multicast": "b", "panel": 4})] if flop >= LARGE else []
+        large += [(2, {**TURNS, "rows": 2}), (3, {**TURNS, "rows": 3})]
+        large.sort(
+            key=lambda one: filling.busiest(problem, limits.gpu, GROUP_ROWS * one[0], int(one[1]["bn"]))
+        )
+    chosen = [values for _, values in large]
     for consumers, rows, bn in filling.fastest_first(problem, limits.gpu):
         splits = filling.splits(problem, limits.gpu, consumers * rows * GROUP_ROWS, bn)
         chosen.append({"consumers": consumers, "rows": rows, "bn": bn, "splits": splits})
     default = {parameter.name: parameter.default for parameter in PARAMETERS}
     for values in chosen:
         for epilogue in ("tma", "direct"):
-            for stages in (6, 5, 4, 3, 2):
+            for stages in (8, 6, 5, 4, 3, 2):
                 point = {**default, **values, "epilogue": epilogue, "stages": stages}
                 if _feasible(point, limits, problem):
                     return point

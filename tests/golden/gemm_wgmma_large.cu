@@ -711,8 +711,8 @@ constexpr bool kWideOut = false;                     // C is fp32
 constexpr bool kEvenRows = true;                   // rows of C have an even number of elements
 constexpr int kConsumers = 2;                   // warpgroups that multiply
 constexpr bool kPingpong = false;
-constexpr int kRows = 2;                             // times 64 rows of C that a consumer has
-constexpr int kBN = 128;
+constexpr int kRows = 1;                             // times 64 rows of C that a consumer has
+constexpr int kBN = 256;
 constexpr int kBK = 64;
 constexpr int kStages = 4;
 enum class Producer { warp, warpgroup };                      // a warpgroup gives its registers to the consumers
@@ -720,10 +720,10 @@ constexpr Producer kProducer = Producer::warpgroup;
 constexpr int kProducerRegisters = 40;
 constexpr int kConsumerRegisters = 232;
 enum class Multicast { none, a, b };                          // the operand that two CTAs copy for each other
-constexpr Multicast kMulticast = Multicast::none;
+constexpr Multicast kMulticast = Multicast::b;
 constexpr bool kPersistent = true;                // CTAs stay and take one tile after the other
 constexpr bool kDown = true;                   // panels are kPanel tiles of rows, else of columns
-constexpr int kPanel = 8;
+constexpr int kPanel = 4;
 constexpr bool kStoreBoxes = true;
 constexpr int kSplits = 1;                         // parts of K, whose sums are joined
 constexpr bool kJoinCluster = kSplits > 1 && false;  // in a cluster of the parts, else by a workspace
@@ -1078,7 +1078,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
 }  // namespace evo
 
 // a, b, c_map: tensor maps (see boxes.cuh). Grid: a CTA a tile and part of K, or as many as fit the GPU (persistent).
-extern "C" __global__ void __launch_bounds__(evo::kThreads, evo::kMinCtas)
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(evo::kThreads, evo::kMinCtas)
 gemm_wgmma(const __grid_constant__ evo::TensorMap a, const __grid_constant__ evo::TensorMap b,
            const __grid_constant__ evo::TensorMap c_map,
            int m, int n, int k, int batch) {

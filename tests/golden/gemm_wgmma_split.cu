@@ -714,7 +714,7 @@ constexpr bool kPingpong = false;
 constexpr int kRows = 1;                             // times 64 rows of C that a consumer has
 constexpr int kBN = 64;
 constexpr int kBK = 64;
-constexpr int kStages = 6;
+constexpr int kStages = 8;
 enum class Producer { warp, warpgroup };                      // a warpgroup gives its registers to the consumers
 constexpr Producer kProducer = Producer::warp;
 constexpr int kProducerRegisters = 40;
@@ -728,7 +728,7 @@ constexpr bool kStoreBoxes = true;
 constexpr int kSplits = 4;                         // parts of K, whose sums are joined
 constexpr bool kJoinCluster = kSplits > 1 && false;  // in a cluster of the parts, else by a workspace
 constexpr int kMinCtas = 1;
-constexpr int kSmemBytes = 181248;
+constexpr int kSmemBytes = 230400;
 // ---- end of knobs ----
 
 constexpr int kBM = kRows * kGroupRows * (kPingpong ? 1 : kConsumers);
