@@ -23,14 +23,13 @@ from evo.task.flags import Flag
 from evo.task.packing import Packing
 from evo.task.pieces import Pieces, split
 from evo.task.relations import Relation, rows_apart
+from evo.task.roundings import farthest, rounded_on_the_way, summed_sizes
 from evo.task.tensors import (
     BufferSpec,
     DeclaredTensor,
     Tensors,
     draw,
     precise,
-    rounded_on_the_way,
-    summed_sizes,
     within_fp16,
 )
 from evo.trial import Problem
@@ -248,15 +247,13 @@ class Task:
         farthest from `exact`."""
         declared, wide = self.declared(problem), precise(inputs, "fp32")
         summed = summed_sizes(declared) | set(self.summed)
-        farthest = dict(exact)
-        for draw_number in range(ROUNDED_DRAWS[bool(summed)]):
-            seeming = rounded_on_the_way(wide, declared, summed, draw_number)
-            for name, output in self._named(problem, self.compute(problem, seeming)).items():
-                if not exact[name].is_floating_point():
-                    continue  # integers are exact
-                farther = (output - exact[name]).abs() > (farthest[name] - exact[name]).abs()
-                farthest[name] = farthest[name].where(~farther, output.to(farthest[name].dtype))
-        return farthest
+        found = dict(exact)
+        for several in rounded_on_the_way(wide, declared, summed, ROUNDED_DRAWS[bool(summed)]):
+            outputs = [self._named(problem, self.compute(problem, seeming)) for seeming in several]
+            for name, known in found.items():
+                if known.is_floating_point():  # integers are exact
+                    found[name] = farthest(exact[name], [known, *(one[name] for one in outputs)])
+        return found
 
     def _named(self, problem: Problem, found: Any) -> dict[str, Tensor]:
         """What `compute` returned, by the names of the outputs and in their shapes."""

@@ -250,44 +250,6 @@ def within_fp16(
     }
 
 
-UNITS_OFF = 2.0
-"""Units of rounding that an input of the honest computation may be off by itself."""
-LONGEST_CHAIN = 1024
-"""Terms that an honest kernel adds one after the other into one fp32 number; longer sums it cuts."""
-
-
-def summed_sizes(declared: Mapping[str, DeclaredTensor]) -> set[str]:
-    """Sizes that inputs have and no output: kernels add up along them."""
-    outputs = {d for tensor in declared.values() if tensor.role != "in" for d in tensor.dimensions}
-    inputs = {d for tensor in declared.values() if tensor.role != "out" for d in tensor.dimensions}
-    return {size for size in inputs - outputs if isinstance(size, str)}
-
-
-def rounded_on_the_way(
-    inputs: Mapping[str, Tensor], declared: Mapping[str, DeclaredTensor], summed: set[str], number: int
-) -> dict[str, Tensor]:
-    """The inputs (fp32 or fp64), off as the roundings of a kernel make them seem: each by a few units, and
-    along the sizes `summed` by up to a unit more at every step. For a sum whose terms are added one after the
-    other this is exact: it is the sum of such inputs (backward error; Higham, Accuracy and Stability of
-    Numerical Algorithms, chapter 4). Of the computations 0 and 1 all steps round to one side, as they do
-    where all terms are equal; those of the others to either side."""
-    import torch
-
-    found = {}
-    for place, (name, x) in enumerate(inputs.items()):
-        found[name] = x
-        if x.is_floating_point():
-            rng = torch.Generator(device=x.device).manual_seed(number * 1009 + place)
-            drawn = torch.rand(x.shape, generator=rng, device=x.device, dtype=x.dtype) * 2 - 1
-            off = drawn * UNITS_OFF
-            step = torch.full_like(drawn, 0.5 - number) if number < 2 else drawn
-            for at, dimension in enumerate(declared[name].dimensions if name in declared else ()):
-                if dimension in summed:
-                    off = off + step.cumsum(at).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
-            found[name] = x * (1 + off * (torch.finfo(x.dtype).eps / 2))
-    return found
-
-
 def _floats(
     shape: tuple[int, ...],
     family: str,

@@ -1,0 +1,78 @@
+"""Roundings on the way, as the inputs of the honest computation have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from evo.task.tensors import DeclaredTensor, Tensors
+
+if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
+    from torch import Tensor
+
+UNITS_OFF = 2.0
+"""Units of rounding that an input of the honest computation may be off by itself."""
+LONGEST_CHAIN = 1024
+"""Terms that an honest kernel adds one after the other into one fp32 number; longer sums it cuts."""
+
+AT_ONCE = 1 << 22
+"""Elements of the largest input in the draws that are made together."""
+
+
+def summed_sizes(declared: Mapping[str, DeclaredTensor]) -> set[str]:
+    """Sizes that inputs have and no output: kernels add up along them."""
+    outputs = {d for tensor in declared.values() if tensor.role != "in" for d in tensor.dimensions}
+    inputs = {d for tensor in declared.values() if tensor.role != "out" for d in tensor.dimensions}
+    return {size for size in inputs - outputs if isinstance(size, str)}
+
+
+def rounded_on_the_way(
+    inputs: Tensors, declared: Mapping[str, DeclaredTensor], summed: set[str], draws: int
+) -> Iterator[list[dict[str, Tensor]]]:
+    """Of each draw the inputs (fp32 or fp64), off as the roundings of a kernel make them seem: each by a few
+    units, and along the sizes `summed` by up to a unit more at every step. For a sum whose terms are added
+    one after the other this is exact: it is the sum of such inputs (backward error; Higham, Accuracy and
+    Stability of Numerical Algorithms, chapter 4). In draws 0 and 1 all steps round to one side, as they do
+    where all terms are equal; in others to either side. So many draws are made together as have AT_ONCE
+    elements: of a small problem all, for each operation takes a GPU's host 5 µs."""
+    largest = max((x.numel() for x in inputs.values()), default=1)
+    step = max(1, AT_ONCE // max(1, largest))
+    for first in range(0, draws, step):
+        numbers = range(first, min(first + step, draws))
+        found = {}
+        for place, (name, x) in enumerate(inputs.items()):
+            dimensions = declared[name].dimensions if name in declared else ()
+            along = [at for at, dimension in enumerate(dimensions) if dimension in summed]
+            found[name] = _seeming(x, along, place, numbers) if x.is_floating_point() else [x] * len(numbers)
+        yield [{name: each[i] for name, each in found.items()} for i in range(len(numbers))]
+
+
+def _seeming(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
+    """(draws, *shape of x): what `x` seems to be in each draw."""
+    import torch
+
+    rng = torch.Generator(device=x.device)
+    drawn = torch.empty((len(numbers), *x.shape), device=x.device, dtype=x.dtype)
+    for one, number in zip(drawn, numbers, strict=True):
+        one.uniform_(generator=rng.manual_seed(number * 1009 + place))
+    drawn = drawn * 2 - 1
+    off = drawn * UNITS_OFF
+    if along:
+        for one, number in zip(drawn, numbers, strict=True):
+            if number < 2:
+                one.fill_(0.5 - number)
+        for at in along:
+            off = off + drawn.cumsum(at + 1).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
+    return x * (1 + off * (torch.finfo(x.dtype).eps / 2))
+
+
+def farthest(exact: Tensor, outputs: list[Tensor]) -> Tensor:
+    """Of each element the value that is farthest from `exact`, the first of these; where a difference is no
+    number, it is not far."""
+    import torch
+
+    every = torch.stack([exact, *(output.to(exact.dtype) for output in outputs)])
+    apart = (every - exact).abs().nan_to_num(-1.0, math.inf)
+    apart[0].masked_fill_(apart[0] < 0, math.inf)  # nothing is farther from what is no number itself
+    return every.gather(0, apart.argmax(0, keepdim=True))[0]

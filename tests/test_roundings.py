@@ -1,0 +1,85 @@
+"""The honest computation's draws, made together: each is what it is by itself."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from evo.dtype import dtype_named
+from evo.task import Task, load_task, roundings
+from evo.task.roundings import farthest, rounded_on_the_way, summed_sizes
+from evo.task.task import ROUNDED_DRAWS
+from evo.task.tensors import Tensors, precise
+from evo.trial import Problem
+
+TASKS: dict[str, tuple[str, dict[str, object]]] = {
+    "rmsnorm": ("5,300", {"residual": True, "gap": 8}),
+    "layernorm": ("5,300", {}),
+    "softmax": ("5,300", {"log": True}),
+    "cross_entropy": ("70,40", {"lse": True}),
+}
+
+
+def alone(x: torch.Tensor, along: list[int], number: int, place: int) -> torch.Tensor:
+    """What one input seems to be in one draw."""
+    rng = torch.Generator().manual_seed(number * 1009 + place)
+    drawn = torch.rand(x.shape, generator=rng, dtype=x.dtype) * 2 - 1
+    off, step = 2.0 * drawn, torch.full_like(drawn, 0.5 - number) if number < 2 else drawn
+    for at in along:
+        off = off + step.cumsum(at).clamp(-512, 512)
+    return x * (1 + off * (torch.finfo(x.dtype).eps / 2))
+
+
+def by_draws(task: Task, problem: Problem, inputs: Tensors) -> dict[str, torch.Tensor]:
+    """The honest computation, one draw after the other."""
+    declared, wide = task.declared(problem), precise(inputs, "fp32")
+    summed = summed_sizes(declared) | set(task.summed)
+    exact = task.reference(problem, inputs)
+    found = dict(exact)
+    for number in range(ROUNDED_DRAWS[bool(summed)]):
+        seeming = {
+            name: alone(x, [i for i, d in enumerate(declared[name].dimensions) if d in summed], number, place)
+            if x.is_floating_point()
+            else x
+            for place, (name, x) in enumerate(wide.items())
+        }
+        for name, output in task._named(problem, task.compute(problem, seeming)).items():
+            farther = (output - exact[name]).abs() > (found[name] - exact[name]).abs()
+            found[name] = found[name].where(~farther, output.to(found[name].dtype))
+    types = {buffer.name: dtype_named(buffer.dtype).torch for buffer in task.buffers(problem)}
+    return {name: output.to(types[name]) for name, output in found.items()}
+
+
+@pytest.mark.parametrize("together", [1, 4000, 1 << 22])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("name", TASKS)
+def test_draws_together_are_those_one_by_one(
+    name: str, dtype: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roundings, "AT_ONCE", together)
+    task, (shape, flags) = load_task(name), TASKS[name]
+    problem = task.problem(shape, dtype, **flags)
+    for family in task.families.names:
+        inputs = task.inputs(problem, family, 5, "cpu")
+        found, wanted = Task.honest(task, problem, inputs), by_draws(task, problem, inputs)
+        assert all(torch.equal(found[output], wanted[output]) for output in wanted), family
+
+
+def test_so_many_draws_are_made_together_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {"x": torch.randn(10, 10), "labels": torch.arange(10)}
+    for most, sizes in ((10_000, [8]), (300, [3, 3, 2]), (1, [1] * 8)):
+        monkeypatch.setattr(roundings, "AT_ONCE", most)
+        parts = list(rounded_on_the_way(inputs, {}, set(), 8))
+        assert [len(part) for part in parts] == sizes
+        assert all(draw["labels"] is inputs["labels"] for part in parts for draw in part)
+
+
+def test_what_is_no_number_is_not_far() -> None:
+    nan, inf = math.nan, math.inf
+    exact = torch.tensor([1.0, 1.0, nan, inf, 1.0, 0.0], dtype=torch.float64)
+    outputs = [torch.tensor(row) for row in ([2.0, nan, 5.0, 7.0, inf, 3.0], [0.5, 3.0, 6.0, inf, 9.0, -3.0])]
+    found = farthest(exact, outputs)
+    wanted = torch.tensor([2.0, 3.0, nan, inf, inf, 3.0], dtype=torch.float64)
+    torch.testing.assert_close(found, wanted, equal_nan=True, rtol=0, atol=0)
