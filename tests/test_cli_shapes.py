@@ -66,6 +66,14 @@ def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp
     assert "study row_sum-shapes-1-1 searches row_sum N=33" in other.err
 
 
+def test_a_short_budget_is_told_of_before_the_first_turn(evo: Evo) -> None:
+    where = [*TOYS, "--device", "emulator", "--workers", "1", "--shapes", "33", "--shapes", "5"]
+    said = evo("search", "row_sum", *where, "--budget", "8s")
+    assert said.code == 0, said.err
+    told = said.err.index("--budget 12s is not; last in line: row_sum N=5")
+    assert told < said.err.index("first round")
+
+
 def rows_of(found: Any) -> list[dict[str, Any]]:
     """A DataFrame, or a list of dicts."""
     return found.to_dict("records") if hasattr(found, "to_dict") else found  # type: ignore[no-any-return]

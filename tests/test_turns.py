@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,11 @@ from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
 from evo.loop.first_points import Key, key_of
 from evo.loop.lent import Lent
 from evo.loop.member import Member
-from evo.loop.turns import Found, Turns, losing, order_of
+from evo.loop.turns import FIRST_TURN_S, Found, Turns, losing, order_of
 from evo.store import Store, TrialRow
 from evo.strategy import Proposal
 from evo.study import Study
-from evo.trial import Problem, Trial
+from evo.trial import Candidate, Problem, Trial
 
 BEST_ROWS = {128: 32, 512: 64, 2048: 128}
 """By length: the rows of the fastest kernel; those of another length take longer."""
@@ -116,6 +117,35 @@ def test_the_middle_comes_first_and_then_what_is_nearest_to_what_is_known(tmp_pa
         assert [one.problem.sizes["L"] for one in order] == [1024, 512, 4096, 16384, 64]
         members[0].times[("x",)] = 1.0
         assert order_of(members, members[1:])[0].problem.sizes["L"] == 512
+
+
+def test_a_budget_that_is_enough_gives_each_problem_a_turn_whatever_the_others_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here two problems need all of it."""
+
+    class SlowWorkers(ShapedWorkers):
+        def submit(self, number: int, candidate: Candidate) -> None:
+            time.sleep(0.5)
+            super().submit(number, candidate)
+
+    for name, seconds in (("LEAST_TURN_S", 0.05), ("GRACE_S", 0.25), ("FIRST_TURN_S", 0.3)):
+        monkeypatch.setattr(f"evo.loop.turns.{name}", seconds)
+    found, said = run(tmp_path, 0.9, crew=SlowWorkers)
+    assert [text.split(": ")[1] for text in said[:3]] == [f"first round, {n} of 3" for n in (1, 2, 3)]
+    assert all(member.points for member in found.members)
+
+
+def test_what_a_budget_is_too_short_for_is_known_beforehand(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
+        turns = Turns(members, store, ShapedWorkers(), 3, lambda *_: None, lambda _: None)
+        assert turns.short_of(3 * FIRST_TURN_S) == (3 * FIRST_TURN_S, [])
+        least_s, waiting = turns.short_of(1.5 * FIRST_TURN_S)
+        assert least_s == 3 * FIRST_TURN_S
+        assert [one.problem.sizes["L"] for one in waiting] == [128, 2048], "the middle comes first"
+        members[1].points[("x",)] = Proposal("landscape", {})
+        assert turns.short_of(2 * FIRST_TURN_S) == (2 * FIRST_TURN_S, [])
 
 
 def test_each_turn_begins_with_what_was_good_elsewhere_and_all_are_served(tmp_path: Path) -> None:

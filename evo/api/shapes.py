@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from evo.api.values import (
 )
 from evo.cache import default_folder
 from evo.errors import UsageError
+from evo.report import duration
 from evo.report.screen import Screen, screen
 from evo.study import Setup, Study
 from evo.task import Task, load_task
@@ -31,9 +33,11 @@ from evo.task import Task, load_task
 if TYPE_CHECKING:
     from evo.loop import SearchSpace
     from evo.loop.member import Member
+    from evo.loop.turns import Turns
     from evo.store import Store
 
 MOST_PROBLEMS = 1000
+MOST_NAMED = 12
 
 
 def search_shapes(
@@ -125,8 +129,22 @@ def _searched(
         ]
         shown = stack.enter_context(_Shown(show))
         turns = Turns(members, store, pool, most, shown.turn, shown.show)
+        if said := _too_short(turns, asked[0].budget_s):
+            show.notice(said)
         found = turns.run(asked[0].budget_s)
     return StudySet(name, database, most, *tools, found)
+
+
+def _too_short(turns: Turns, budget_s: float) -> str:
+    """Which budget gives each problem a turn, and which problems may get none now; "" where all do."""
+    least_s, waiting = turns.short_of(budget_s)
+    if not waiting:
+        return ""
+    named = [member.name for member in waiting[:MOST_NAMED]]
+    more = f" and {len(waiting) - len(named)} more" if len(waiting) > len(named) else ""
+    enough = f"--budget {math.ceil(least_s)}s is not"
+    last = f"last in line: {'; '.join(named)}{more}"
+    return f"{duration(budget_s)} may be too short for a turn of each problem, {enough}; {last}"
 
 
 def texts_of(task: Task, shapes: Sequence[Shape]) -> list[str]:

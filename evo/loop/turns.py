@@ -40,6 +40,8 @@ BEST_OF_EACH = 3
 """So many kernels of each problem may enter the portfolio."""
 LEAST_TURN_S = 1.0
 """A shorter turn would be spent on beginning and ending it."""
+FIRST_TURN_S = LEAST_TURN_S + GRACE_S
+"""A short first turn is over by then: as long as no kernel is correct, candidates under way get GRACE_S."""
 PATIENT_TURNS = 3
 """So many turns of a problem without a correct kernel come before those that made one faster."""
 LOSES, WITNESSES, NEARBY = 6.0, 2, 3.0
@@ -95,15 +97,15 @@ class Turns:
         self._interrupted = False
         self._ended = 0.0
         """When the last turn ended: what lies between two turns is spent, too."""
+        for member in self._members:
+            if member.study is not None:
+                member.look(store)
 
     def run(self, budget_s: float) -> Found:
         """Searches all problems for `budget_s` seconds in all. Ctrl-C ends the turn, and the search with it.
         NothingFound where no problem has a correct kernel."""
         with interrupts() as self._stopped:
             self._ended = time.monotonic()
-            for member in self._members:
-                if member.study is not None:
-                    member.look(self._store)
             self._first_round(budget_s)
             each_s = budget_s / len(self._members)
             self._second_round(budget_s * (1 - LAST_SHARE), each_s)
@@ -115,14 +117,29 @@ class Turns:
             self._workers.settle()
             return self._found()
 
+    def short_of(self, budget_s: float) -> tuple[float, list[Member]]:
+        """With which budget every new problem surely gets a turn, and which may get none with this one."""
+        new = self._new()
+        least_s = self._spent_s + FIRST_TURN_S * len(new)
+        sure = max(0, math.floor((budget_s - self._spent_s) / FIRST_TURN_S))
+        return least_s, new[sure:]
+
+    def _new(self) -> list[Member]:
+        """Those that had no turn, in the order of their first ones."""
+        return order_of(self._members, [member for member in self._members if not member.points])
+
     def _first_round(self, budget_s: float) -> None:
-        """Every problem gets LEAST_TURN_S at least, as long as there is time at all."""
-        new = [member for member in self._members if not member.points]
-        for number, member in enumerate(order_of(self._members, new)):
-            share_s = (budget_s * FIRST_SHARE - self._spent_s) / (len(new) - number)
+        """Every problem gets LEAST_TURN_S at least: where the budget is enough for that, whatever the others
+        took, else as long as there is time."""
+        new, enough = self._new(), not self.short_of(budget_s)[1]
+        for number, member in enumerate(new):
+            left, left_s = len(new) - number, budget_s - self._spent_s
+            share_s = (budget_s * FIRST_SHARE - self._spent_s) / left
+            if enough:
+                share_s = min(share_s, left_s - FIRST_TURN_S * (left - 1) - GRACE_S)
             known = self._nearest(member)
             wanted = [one for other in known[:NEIGHBOURS] for one in other.best(BEST_OF_EACH)]
-            seconds = min(max(share_s, LEAST_TURN_S), budget_s - self._spent_s)
+            seconds = min(max(share_s, LEAST_TURN_S), math.inf if enough else left_s)
             text = f"first round, {number + 1} of {len(new)}"
             self._turn(member, wanted, seconds, text, without=losing(member, known))
 
@@ -185,6 +202,8 @@ class Turns:
             return
         assert member.study is not None
         self._on_turn(member, f"{text}, {len(untried)} kernels of the portfolio" if these_alone else text)
+        if not member.points:  # its space may have taken all the time that a short turn has
+            seconds = max(seconds, time.monotonic() - self._ended + LEAST_TURN_S)
         stopped: Stopped
         try:
             stopped = search(
