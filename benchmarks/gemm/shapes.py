@@ -52,6 +52,8 @@ POINTS_OF_LARGE: tuple[Point, ...] = (
     {**BROAD, "panel": 16},
     PAIRS,
     {**PAIRS, "panel": 8},
+    {**PAIRS, "panel": 4, "raster": "n"},
+    {**PAIRS, "panel": 8, "raster": "n"},
     {**TURNS, "rows": 3, "stages": 4},
     {**TURNS, "rows": 2, "stages": 6},
     {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
