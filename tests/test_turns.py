@@ -126,12 +126,12 @@ def test_a_budget_that_is_enough_gives_each_problem_a_turn_whatever_the_others_t
 
     class SlowWorkers(ShapedWorkers):
         def submit(self, number: int, candidate: Candidate) -> None:
-            time.sleep(0.5)
+            time.sleep(2.0)
             super().submit(number, candidate)
 
-    for name, seconds in (("LEAST_TURN_S", 0.05), ("GRACE_S", 0.25), ("FIRST_TURN_S", 0.3)):
-        monkeypatch.setattr(f"evo.loop.turns.{name}", seconds)
-    found, said = run(tmp_path, 0.9, crew=SlowWorkers)
+    monkeypatch.setattr("evo.loop.turns.GRACE_S", 0.25)
+    monkeypatch.setattr("evo.loop.turns.FIRST_TURN_S", 1.25)
+    found, said = run(tmp_path, 3.75, crew=SlowWorkers)
     assert [text.split(": ")[1] for text in said[:3]] == [f"first round, {n} of 3" for n in (1, 2, 3)]
     assert all(member.points for member in found.members)
 
