@@ -76,6 +76,35 @@ def test_so_many_draws_are_made_together_as_fit(monkeypatch: pytest.MonkeyPatch)
         assert all(draw["labels"] is inputs["labels"] for part in parts for draw in part)
 
 
+def test_roundings_of_a_small_input_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second time nothing is drawn, whatever the values are: so a CUDA graph may do it."""
+    task = load_task("rmsnorm")
+    problem = task.problem("7,333")
+    first, second = (task.inputs(problem, "normal", seed, "cpu") for seed in (1, 2))
+    wanted = [by_draws(task, problem, inputs) for inputs in (first, second)]
+    monkeypatch.setattr(roundings, "_KEPT", {})
+    monkeypatch.setattr(roundings, "_SPENT", {})
+    Task.honest(task, problem, first)
+    monkeypatch.setattr(roundings, "_factors", None)
+    found = [Task.honest(task, problem, inputs) for inputs in (first, second)]
+    for one, other in zip(found, wanted, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_roundings_take_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roundings, "_KEPT", {})
+    monkeypatch.setattr(roundings, "_SPENT", {})
+    monkeypatch.setattr(roundings, "_kept_bytes", lambda _: 1 << 20)
+    for rows in range(1, 30):
+        list(rounded_on_the_way({"x": torch.ones(rows, 300)}, {}, set(), 8))
+    (spent,) = roundings._SPENT.values()
+    assert spent == sum(kept.numel() * 4 for kept in roundings._KEPT.values())
+    assert (7 << 20) // 8 < spent <= 1 << 20
+    large = {"x": torch.ones(1000, 300)}
+    list(rounded_on_the_way(large, {}, set(), 8))
+    assert all(kept.shape[1] != 1000 for kept in roundings._KEPT.values())
+
+
 def test_what_is_no_number_is_not_far() -> None:
     nan, inf = math.nan, math.inf
     exact = torch.tensor([1.0, 1.0, nan, inf, 1.0, 0.0], dtype=torch.float64)

@@ -29,6 +29,8 @@ IMAGE_BYTES = 256 << 20
 KEPT_BYTES, KEPT_PART = 1 << 30, 32
 """Memory that kept memories may take, or one part in so many of the GPU's if that is more; then the oldest
 give way, and a look that is captured anew takes 2 ms."""
+MOST_REFUSALS = 8
+"""Looks of a task that could not be captured, after which none is tried."""
 LARGEST_FLOP = 1e10
 """Problems with more work keep a GPU busy by themselves: their memories are not kept."""
 
@@ -114,15 +116,15 @@ class Recorder:
         self.memory_bytes: int = torch.cuda.get_device_properties(torch_device).total_memory
         self._stream = torch.cuda.Stream(torch_device)
         self._memory = torch.cuda.graph_pool_handle()
-        self._refused = False
+        self._refusals = 0
         self._warm = False
 
     def record(self, work: Any) -> tuple[Any, Tensor | None]:
         """The graph of `work`, and what it gives; (None, None) if it cannot be captured: it waits on its way,
-        as the Python code of a task may."""
+        as the Python code of a task may, or draws numbers. After MOST_REFUSALS none is tried any more."""
         import torch
 
-        if self._refused:
+        if self._refusals == MOST_REFUSALS:
             return None, None
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
@@ -135,7 +137,7 @@ class Recorder:
             try:
                 found = work()
             except RuntimeError:
-                self._refused = True
+                self._refusals += 1
                 with suppress(RuntimeError):
                     graph.capture_end()
                 return None, None

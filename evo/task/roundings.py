@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from evo.task.tensors import DeclaredTensor, Tensors
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
+    import torch
     from torch import Tensor
 
 UNITS_OFF = 2.0
@@ -16,6 +18,10 @@ UNITS_OFF = 2.0
 LONGEST_CHAIN = 1024
 """Terms that an honest kernel adds one after the other into one fp32 number; longer sums it cuts."""
 
+KEPT_BYTES, KEPT_PART = 16 << 20, 128
+"""Memory that kept roundings may take on the host; on a GPU one part in so many of its memory."""
+LARGEST_KEPT = 32 << 20
+"""Bytes of the roundings of one input that are kept."""
 AT_ONCE = 1 << 22
 """Elements of the largest input in the draws that are made together."""
 
@@ -49,7 +55,41 @@ def rounded_on_the_way(
 
 
 def _seeming(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
-    """(draws, *shape of x): what `x` seems to be in each draw."""
+    """(draws, *shape of x): what `x` seems to be in each draw. What it is multiplied by follows from its
+    shape, and is kept for a small one: a CUDA graph, in which no number can be drawn, may read it ever after.
+    A kernel that finds it there gains nothing: it counts for no more than it may be."""
+    import torch
+
+    key = (x.device, x.dtype, x.shape, tuple(along), place, numbers)
+    factors = _KEPT.get(key)
+    if factors is None:
+        factors = _factors(x, along, place, numbers)
+        nbytes = factors.numel() * factors.element_size()
+        room = _kept_bytes(x.device) - _SPENT.get(x.device, 0)
+        if nbytes <= LARGEST_KEPT and nbytes <= room:
+            _KEPT[key] = factors
+            _SPENT[x.device] = _SPENT.get(x.device, 0) + nbytes
+    most = (UNITS_OFF + len(along) * LONGEST_CHAIN / 2) * torch.finfo(x.dtype).eps / 2
+    return x * factors.clamp(1 - most, 1 + most)
+
+
+_KEPT: dict[tuple[object, ...], Tensor] = {}
+"""Never given back."""
+_SPENT: dict[object, int] = {}
+"""Bytes of what is kept, by device."""
+
+
+@cache
+def _kept_bytes(device: torch.device) -> int:
+    import torch
+
+    if device.type != "cuda":
+        return KEPT_BYTES
+    return int(torch.cuda.get_device_properties(device).total_memory) // KEPT_PART
+
+
+def _factors(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
+    """(draws, *shape of x): by what it is off in each draw."""
     import torch
 
     rng = torch.Generator(device=x.device)
@@ -64,7 +104,7 @@ def _seeming(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
                 one.fill_(0.5 - number)
         for at in along:
             off = off + drawn.cumsum(at + 1).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
-    return x * (1 + off * (torch.finfo(x.dtype).eps / 2))
+    return 1 + off * (torch.finfo(x.dtype).eps / 2)
 
 
 def farthest(exact: Tensor, outputs: list[Tensor]) -> Tensor:
