@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from host_kernels import HostDevice
+from test_cuda import needs_gpu
 
+from evo.cache import default_folder
 from evo.compile import module_state
 from evo.device import LaunchReport, Region
+from evo.device.open import real_gpu
 from evo.device.synchronous import SynchronousKernel
 from evo.dtype import dtype_named
 from evo.errors import MachineError, Red
+from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green, check, memory
 from evo.gate.budget import Budget
 from evo.gate.cases import Case
-from evo.gate.graphs import CaseMemory
+from evo.gate.graphs import CaseMemory, memories_of
 from evo.gate.judge import COMPARED_ELEMENTS, FEWEST_PIECES, PART_ELEMENTS, Judge, drawn_parts
 from evo.gate.memory import GuardedMemory
 from evo.gate.room import gate_bytes, least_bytes, set_bytes
 from evo.gate.tolerance import Errors
-from evo.gpu import KNOWN_GPUS
+from evo.gpu import KNOWN_GPUS, Limits
 from evo.task import Pieces, Task, load_task, tensors
+from evo.template import load_template
 from evo.timing.inputs import InputSets, count_of_sets, sets_that_fit
 from evo.timing.stopwatch import TimingSettings
-from evo.trial import Binary, BufferArg, LaunchConfig, Problem, Resources
+from evo.trial import Binary, BufferArg, Candidate, LaunchConfig, Outcome, Problem, Resources
 
 SOFTMAX = load_task("softmax")
 LARGE = SOFTMAX.problem("16384,256")
@@ -372,3 +377,65 @@ def test_the_emulator_runs_a_share_of_what_has_many_elements(shape: str, share: 
     unpriced.plan([own])
     unpriced.pay(Case(small, "normal", 1, ("default",)), LaunchReport("default", 0.0))
     assert unpriced.own_share(own) == problem, "on a GPU all of it"
+
+
+# ---- on a GPU
+
+
+@pytest.fixture
+def on_gpu() -> Iterator[Callable[[str, str], Evaluator]]:
+    """Makes an evaluator of a task for a problem on the first GPU."""
+    made: list[Evaluator] = []
+
+    def make(task: str, shape: str) -> Evaluator:
+        gpu = real_gpu("cuda:0")
+        problem = load_task(task).problem(shape)
+        made.append(
+            EvaluatorSpec(task, "cuda:0", gpu, Limits.of(gpu), default_folder(), problem=problem).build()
+        )
+        return made[-1]
+
+    yield make
+    for evaluator in made:
+        evaluator.close()
+    torch.cuda.empty_cache()
+
+
+def first_point(evaluator: Evaluator, name: str) -> Candidate:
+    problem, limits = evaluator.spec.problem, evaluator.spec.limits
+    assert problem is not None
+    template = load_template(evaluator.task, name)
+    return template.candidate(template.space.default_for(problem, limits), problem)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "shape"),
+    [("softmax", "16384,131072"), ("cross_entropy", "32768,65536"), ("rmsnorm", "32768,16384")],
+)
+def test_a_gpu_has_room_for_it(on_gpu: Callable[[str, str], Evaluator], task: str, shape: str) -> None:
+    loaded = load_task(task)
+    problem = loaded.problem(shape)
+    free, _ = torch.cuda.mem_get_info()
+    planned = gate_bytes(loaded, problem) + 2 * set_bytes(loaded, problem)
+    if planned > free:
+        pytest.skip(f"{planned / 1e9:.0f} GB are planned, {free / 1e9:.0f} are free")
+    torch.cuda.reset_peak_memory_stats()
+    evaluator = on_gpu(task, shape)
+    trial = evaluator.evaluate(first_point(evaluator, "row_twice"))
+    assert trial.outcome == Outcome.TIMED, (trial.reason, trial.where)
+    assert torch.cuda.max_memory_allocated() < planned
+
+
+@needs_gpu
+def test_looks_at_a_row_kernel_are_captured(on_gpu: Callable[[str, str], Evaluator]) -> None:
+    """The same candidate again and again: what was met twice is a graph, and says the same."""
+    evaluator = on_gpu("rmsnorm", "256,2048")
+    candidate = first_point(evaluator, "row_registers")
+    errors = [evaluator.gate(candidate, seed, thorough=False).errors for seed in (1, 1, 1, 1)]
+    memories = memories_of(evaluator.task, evaluator.device)
+    assert memories._recorder is not None
+    assert memories._recorder._refusals == 0
+    assert sum(memory._graph is not None for memory in memories._kept.values()) > 10
+    assert errors[0] == errors[1] == errors[2] == errors[3]
