@@ -74,11 +74,13 @@ void copy(Warp& w, const Ins& I, u32 m) {
   u32 to[32];
   u64 from[32];
   u32 reading = 0;
+  for (u32 l = 0; l < 32; l++) {
+    to[l] = (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
+    from[l] = w.w(I.b)[l] + static_cast<u64>(static_cast<i64>(static_cast<i32>(e[1])));
+  }
   OwnShared own(w);
   each_lane(m, [&](u32 l) {
-    const u32 d = to[l] =
-        (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
-    from[l] = w.w(I.b)[l] + static_cast<u64>(static_cast<i64>(static_cast<i32>(e[1])));
+    const u32 d = to[l];
     u32 valid = I.n;
     if (I.c != ~0u) {
       valid = w.u(I.c)[l];
@@ -165,13 +167,15 @@ void wait(Lower& x) {  // imm: groups that may stay in flight; -1: none, committ
 // Each matrix takes one wavefront if its rows meet no bank twice.
 void count_rows(Warp& w, const u32* at, u32 matrices, bool write) {
   Count& c = w.worker->counts[w.pc];
+  (write ? w.worker->totals.shared_written : w.worker->totals.shared_read) += u64(matrices) * 128;
+  c.ideal += matrices;
+  u32 all = 0;
+  for (u32 l = 0; l < matrices * 8; l++) all |= 1u << ((at[l] >> 4 & 7) | (l & 24));
+  if (std::popcount(all) == static_cast<int>(matrices) * 8) {
+    c.wavefronts += matrices;
+    return;
+  }
   for (u32 i = 0; i < matrices; i++) {
-    u32 groups = 0;
-    for (u32 r = 0; r < 8; r++) groups |= 1u << (at[i * 8 + r] >> 4 & 7);
-    if (groups == 255) {
-      c.wavefronts++;
-      continue;
-    }
     u8 used[8] = {};
     u32 most = 0;
     for (u32 r = 0; r < 8; r++) {
@@ -182,8 +186,6 @@ void count_rows(Warp& w, const u32* at, u32 matrices, bool write) {
     }
     c.wavefronts += most;
   }
-  c.ideal += matrices;
-  (write ? w.worker->totals.shared_written : w.worker->totals.shared_read) += u64(matrices) * 128;
 }
 inline void row_addresses(Warp& w, const Ins& I, u32 matrices, u32* at) {
   for (u32 l = 0; l < matrices * 8; l++)

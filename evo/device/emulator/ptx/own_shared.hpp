@@ -8,6 +8,9 @@
 #include <cstddef>
 
 #include "memory.hpp"
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 namespace ptx {
 
@@ -23,6 +26,12 @@ template <Access ACCESS>
 
 // Whether all were written by one instruction: then one of them stands for all.
 [[gnu::always_inline]] inline bool alike(const Cell* cell, u32 cells) {
+#if defined(__AVX512F__)
+  if (cells == 4) {  // three cells beside the next three
+    const __m512i one = _mm512_maskz_loadu_epi32(511, cell), next = _mm512_maskz_loadu_epi32(511, cell + 1);
+    return !_mm512_cmpneq_epu32_mask(one, next);
+  }
+#endif
   return std::memcmp(cell, cell + 1, (cells - 1) * sizeof(Cell)) == 0;
 }
 
@@ -60,16 +69,25 @@ class OwnShared {
     return bytes_ + o;
   }
 
+  // Where up to 32 accesses of N bytes lie, and the first and the last of them. False unless all lie in the
+  // memory, at multiples of N.
+  template <u32 N, class T>
+  [[gnu::always_inline]] bool offsets_of(const T* address, u32 lanes, u32* at, u32& low, u32& high) const {
+    u32 bad = limit_ < N;
+    low = ~0u, high = 0;
+    for (u32 l = 0; l < lanes; l++) {
+      at[l] = static_cast<u32>(address[l]) - base_;
+      bad |= (at[l] & (N - 1)) | static_cast<u32>(at[l] > limit_ - N);
+      low = at[l] < low ? at[l] : low, high = at[l] > high ? at[l] : high;
+    }
+    return !bad;
+  }
+
   // What `read` does for a word of each of 32 lanes, where nothing is wrong and no cell has several owners.
   // Else false, and nothing is done. Its loops are what compilers vectorise.
   bool read_words(const u64* address, u32* out) {
-    u32 at[32], bad = limit_ < 4, low = ~0u, high = 0;
-    for (u32 l = 0; l < 32; l++) {
-      at[l] = static_cast<u32>(address[l]) - base_;
-      bad |= (at[l] & 3) | static_cast<u32>(at[l] > limit_ - 4);
-      low = at[l] < low ? at[l] : low, high = at[l] > high ? at[l] : high;
-    }
-    if (bad) return false;
+    u32 at[32], low, high, bad = 0;
+    if (!offsets_of<4>(address, 32, at, low, high)) return false;
     const u32* const cell = reinterpret_cast<const u32*>(cells_);
     for (u32 l = 0; race_ && l < 32; l++) {
       const u32 k = 3 * (at[l] >> 2), who = cell[k + 2], agent = who & 0xffff;
@@ -80,10 +98,8 @@ class OwnShared {
       bad |= ~static_cast<u32>(init_[at[l] >> 4]) >> (at[l] & 15) & 15;
     if (bad) return false;
     if (race_) {
-      if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
+      reaches(low >> 2, (high >> 2) + 1);
       for (u32 l = 0; l < 32; l++) reads_[at[l] >> 2] = read_at(l);
-      first_ = end_ && first_ < low >> 2 ? first_ : low >> 2;
-      end_ = end_ > (high >> 2) + 1 ? end_ : (high >> 2) + 1;
     }
     for (u32 l = 0; l < 32; l++) std::memcpy(&out[l], bytes_ + at[l], 4);
     return true;
@@ -92,23 +108,19 @@ class OwnShared {
   // What `read` does for rows of 16 bytes, which all lanes take; where they lie. False, and nothing is done,
   // where something may be wrong. First all is looked at and then all is noted: no row waits for another.
   [[gnu::always_inline]] bool read_rows(const u32* address, u32 rows, const u8** out) {
-    if (!race_ || !check_init_ || limit_ < 16) return false;
-    u32 bad = 0;
+    u32 at[32], low, high, bad = 0;
+    if (!race_ || !check_init_ || !offsets_of<16>(address, rows, at, low, high)) return false;
     for (u32 l = 0; l < rows; l++) {
-      const u32 o = address[l] - base_;
-      bad |= (o & 15) | static_cast<u32>(o > limit_ - 16);
-    }
-    if (bad) return false;
-    for (u32 l = 0; l < rows; l++) {
-      const u32 o = address[l] - base_;
-      const Cell* cell = cells_ + (o >> 2);
-      bad |= unordered(cell[0], true) | static_cast<u32>(init_[o >> 4] != 0xffff);
+      const Cell* cell = cells_ + (at[l] >> 2);
+      bad |= unordered(cell[0], true) | static_cast<u32>(init_[at[l] >> 4] != 0xffff);
       if (!alike(cell, 4))
         bad |= unordered(cell[1], true) | unordered(cell[2], true) | unordered(cell[3], true);
-      out[l] = bytes_ + o;
+      out[l] = bytes_ + at[l];
     }
     if (bad) return false;
-    for (u32 l = 0; l < rows; l++) note(address[l] - base_, 16, ANY_LANE);
+    reaches(low >> 2, (high >> 2) + 4);
+    for (u32 l = 0; l < rows; l++)
+      for (u32 i = 0; i < 4; i++) reads_[(at[l] >> 2) + i] = read_at(ANY_LANE);
     return true;
   }
 
@@ -121,7 +133,8 @@ class OwnShared {
       for (u32 i = 1; i < cells; i++) bad |= unordered(cell[i], lane != NO_LANE);
     if (bad) [[unlikely]]
       explain_read(w_, c_, offset, n, 0, lane);
-    note(offset, n, lane);
+    reaches(first, first + cells);
+    for (u32 i = 0; i < cells; i++) reads_[first + i] = read_at(lane);
   }
 
   // A weak write of `n` bytes.
@@ -164,13 +177,11 @@ class OwnShared {
   [[gnu::always_inline]] Cell cell_at(u32 lane, u8 flags) const {
     return bits<Cell>(std::array<u32, 3>{now_, pc_ | lane << 26, own_ | 15u << 16 | u32(flags) << 24});
   }
-  [[gnu::always_inline]] void note(u32 offset, u32 n, u32 lane) {
+  // The warp reads some cells from `first` up to `end`.
+  [[gnu::always_inline]] void reaches(u32 first, u32 end) {
     if (!reads_) reads_ = w_.reads ? w_.reads : open_reads(w_, c_);
-    const u32 first = offset >> 2, cells = n >> 2;
-    const Read all = read_at(lane);
-    for (u32 i = 0; i < cells; i++) std::memcpy(&reads_[first + i], &all, sizeof all);
     first_ = end_ && first_ < first ? first_ : first;
-    end_ = end_ > first + cells ? end_ : first + cells;
+    end_ = end_ > end ? end_ : end;
   }
 
   // Whether the last write of a cell may not be ordered before. Where lanes are told apart, the warp's own
