@@ -29,6 +29,9 @@ _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
 REFERENCE_BYTES = 1 << 28
 """Scores that the fp64 reference holds at once, bytes."""
+LEAST_EXPONENT = -87.0
+"""On a CPU the honest computation takes no exponential below that of this, 1.6e-38: one that is denormal or
+zero in fp32 takes twenty times as long. A result moves by less than 1e-35 of V."""
 
 
 def _problem(b: int, h: int, length: int, d: int, *, dtype: str = "fp16", causal: bool = False) -> Problem:
@@ -380,7 +383,10 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
         highest = scores.amax(-1, keepdim=True)
         if rounded:
             highest -= _below(length, str(q.device))[block]
-        weights = scores.sub_(highest).exp_()
+        scores.sub_(highest)
+        if rounded and not scores.is_cuda:
+            scores.clamp_min_(LEAST_EXPONENT)
+        weights = scores.exp_()
         total = weights.sum(-1, keepdim=True)
         if rounded:
             weights = weights.to(dtype_named(problem.dtype).torch).float()
