@@ -408,8 +408,7 @@ def first_point(evaluator: Evaluator, name: str) -> Candidate:
     return template.candidate(template.space.default_for(problem, limits), problem)
 
 
-@pytest.mark.gpu
-@pytest.mark.slow
+@needs_gpu
 @pytest.mark.parametrize(
     ("task", "shape"),
     [("softmax", "16384,131072"), ("cross_entropy", "32768,65536"), ("rmsnorm", "32768,16384")],
