@@ -60,7 +60,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     join = where(p.share == "columns", 128 * (share + 4), join)
     landings = where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0)
-    barriers = 8 * (landings + where(p.waits == "held", 1, 0) + 1)
+    barriers = 8 * (landings + where(p.waits == "free", 0, 1) + 1)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -143,6 +143,11 @@ def column_halves(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (pair & (p.copies == "threads")) | (p.share == "rows")
 
 
+@rule("sections of code that threads copy for, and that takes no way twice")
+def sections(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.waits == "free") | (careful(p) & (p.copies == "threads"))
+
+
 @rule("only ex2 says by infinity that a score is too large")
 def honest_sums(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return careful(p) | (p.polynomials == 0)
@@ -203,10 +208,10 @@ SPACE = Space(
             expected="threads: no tensor map to fetch, and what is needed first comes first",
         ),
         Parameter(
-            "waits", ("free", "held"), "free", off="free",
-            meaning="whether the compiler may move the wait for V ahead of the first exponentials, and sums "
-            "ahead of the last product",
-            expected="held: exponentials start before V is here, the last product before sums are complete",
+            "waits", ("free", "sums", "held"), "free", off="free",
+            meaning="what the compiler may not move: nothing that waits; shuffles of sums ahead of the last "
+            "product; or that, and the wait for V ahead of the first exponentials",
+            expected="the last product starts before sums are complete, and exponentials before V is here",
         ),
         Parameter(
             "polynomials", (0, 1, 2, 3, 4), 0, off=0,
@@ -243,7 +248,8 @@ SPACE = Space(
     ),
     (
         whole_chunks, shares, busy_parts, short_code, scores_in_registers, short_chains,
-        exchange_of_a_cluster, copiers, column_halves, honest_sums, messages, several_tiles, wide_shares,
+        exchange_of_a_cluster, copiers, column_halves, sections, honest_sums, messages, several_tiles,
+        wide_shares,
     ),
 )  # fmt: skip
 
