@@ -88,6 +88,16 @@ def test_values_come_back_as_they_were_declared() -> None:
     }
 
 
+def test_a_point_of_fewer_parameters_is_completed_by_defaults() -> None:
+    older = Parameter("tile", (32, 64), 64)
+    newer = Space((older, Parameter("waits", ("free", "held"), "free")))
+    assert newer.completed({"tile": 32}) == {"tile": 32, "waits": "free"}
+    with pytest.raises(UsageError, match="point without waits"):
+        newer.parse({"tile": 32})
+    with pytest.raises(UsageError, match="stages"):
+        newer.completed({"tile": 32, "stages": 2})
+
+
 def test_neighbours_of_numbers_are_adjacent_in_value_not_in_order_of_declaration() -> None:
     assert BN.neighbours(64) == (16, 128)
     assert BN.neighbours(128) == (64,)

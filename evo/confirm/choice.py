@@ -187,7 +187,9 @@ def launch_by(template: Template, champion: Champion, problem: Problem, limits: 
         launch,
     )
     try:
-        sibling = template.sibling(replace(candidate, point=template.space.parse(candidate.point)), problem)
+        sibling = template.sibling(
+            replace(candidate, point=template.space.completed(candidate.point)), problem
+        )
     except (BadTemplate, UsageError):
         sibling = None  # today's template has changed too much
     if sibling is None or body_of(sibling.source) != body_of(champion.source):

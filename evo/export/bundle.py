@@ -168,7 +168,7 @@ def _exported(champion: Champion, task: Task, compiler: Compiler, folders: Seque
         return None if isinstance(launch, str) else launch
 
     reach = reach_of(champion, task, launch_at)
-    point = template.space.parse(champion.record["point"])
+    point = template.space.completed(champion.record["point"])
     return Exported(
         champion,
         reach,

@@ -125,7 +125,7 @@ class TemplateRules(ZooRules):
     """They compute as the reference does, in the storage type."""
 
     def _point(self, point: Point) -> Point:
-        return self.template.space.parse({**self.template.space.default, **point})
+        return self.template.space.completed(point)
 
     def shape(self) -> str:
         return self.template.task.example.shape

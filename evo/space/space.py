@@ -80,6 +80,11 @@ class Space:
             raise UsageError(f"point without {', '.join(missing)}", "a point has a value for every parameter")
         return {p.name: p.parse(point[p.name]) for p in self.parameters}
 
+    def completed(self, point: Mapping[str, object]) -> Point:
+        """A point of an older state of the template, which had fewer parameters: at the defaults of the newer
+        ones. UsageError where it has one that is gone."""
+        return self.parse({**self.default, **point})
+
     def neighbours(self, point: Point) -> Iterator[Point]:
         """The points that differ in one parameter by one neighbour, feasible or not."""
         for parameter in self.parameters:
