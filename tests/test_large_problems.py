@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
 from host_kernels import HostDevice
 from test_cuda import needs_gpu
 
+from evo.api.shapes import _middle
 from evo.cache import default_folder
 from evo.compile import module_state
 from evo.device import LaunchReport, Region
@@ -28,6 +30,7 @@ from evo.gate.memory import GuardedMemory
 from evo.gate.room import gate_bytes, least_bytes, set_bytes
 from evo.gate.tolerance import Errors
 from evo.gpu import KNOWN_GPUS, Limits
+from evo.study import Study
 from evo.task import Pieces, Task, load_task, tensors
 from evo.template import load_template
 from evo.timing.inputs import InputSets, count_of_sets, sets_that_fit
@@ -377,6 +380,23 @@ def test_the_emulator_runs_a_share_of_what_has_many_elements(shape: str, share: 
     unpriced.plan([own])
     unpriced.pay(Case(small, "normal", 1, ("default",)), LaunchReport("default", 0.0))
     assert unpriced.own_share(own) == problem, "on a GPU all of it"
+
+
+# ---- many problems
+
+
+@pytest.mark.parametrize(("largest", "evaluators"), [("4096,4096", 4), ("16384,131072", 1)])
+def test_of_many_problems_the_largest_says_how_many_evaluate(
+    tmp_path: Path, largest: str, evaluators: int
+) -> None:
+    problems = [SOFTMAX.problem(shape) for shape in ("64,1024", "512,1024", "32,512", largest)]
+    studies = [
+        Study(f"s-{n}", problem, "cuda:0", "H200", ("row_twice",), 60.0) for n, problem in enumerate(problems)
+    ]
+    stands_for_all = _middle(SOFTMAX, studies)
+    gpu = KNOWN_GPUS["H200"]
+    spec = EvaluatorSpec("softmax", "cuda:0", gpu, Limits.of(gpu), tmp_path, problem=stands_for_all.problem)
+    assert spec.evaluators(16) == evaluators
 
 
 # ---- on a GPU

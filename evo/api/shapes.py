@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MOST_PROBLEMS = 1000
 MOST_NAMED = 12
+ALONE_BYTES = 512 << 20
+"""Where a problem moves more, one process evaluates on a GPU: it holds five times as much, and some GB."""
 
 
 def search_shapes(
@@ -171,8 +173,10 @@ def _unused(store: Store, base: str) -> str:
 
 
 def _middle(task: Task, asked: Sequence[Study]) -> Study:
-    """The study whose problem stands for all where one must: half of them move more bytes."""
-    return sorted(asked, key=lambda one: task.nbytes(one.problem))[len(asked) // 2]
+    """The study whose problem stands for all where one must: half of them move more bytes. The largest, where
+    a GPU has not room for several evaluators of it."""
+    every = sorted(asked, key=lambda one: task.nbytes(one.problem))
+    return every[-1] if task.nbytes(every[-1].problem) > ALONE_BYTES else every[len(asked) // 2]
 
 
 class _Opens:
