@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache as once
 from pathlib import Path
 
@@ -35,23 +34,25 @@ class Program:
         where it fails."""
         if problem.key == candidate.problem.key:
             return candidate
-        with self._serving(candidate, problem) as template:
+        template = self.template(candidate.template)
+        try:
+            self._require_served(template, problem)
             return template.sibling(candidate, problem)
+        except BadTemplate as error:
+            raise Unrenderable.of(error) from error
 
     def sibling_launch(self, candidate: Candidate, problem: Problem) -> tuple[str, LaunchConfig]:
         """The body of that one's source and its launch alone: a gate asks for some 30 of them."""
-        with self._serving(candidate, problem) as template:
-            return template.sibling_launch(candidate, problem)
-
-    @contextmanager
-    def _serving(self, candidate: Candidate, problem: Problem) -> Iterator[Template]:
         template = self.template(candidate.template)
         try:
-            if reason := template.supports(problem, self._limits):
-                raise Infeasible(reason)
-            yield template
+            self._require_served(template, problem)
+            return template.sibling_launch(candidate, problem)
         except BadTemplate as error:
             raise Unrenderable.of(error) from error
+
+    def _require_served(self, template: Template, problem: Problem) -> None:
+        if reason := template.supports(problem, self._limits):
+            raise Infeasible(reason)
 
     def tiles(self, candidate: Candidate) -> tuple[int, ...]:
         """The tile sizes whose boundaries the gate tests; Unrenderable where the template fails."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
 from evo.device import Device, Kernel, LaunchReport, Mark
-from evo.errors import CandidateError, Infeasible, Red
+from evo.errors import CandidateError, Infeasible
+from evo.gate.blame import Alive, Blame
 from evo.gate.budget import Budget
 from evo.gate.cases import Case, out_of_order, own_seed
 from evo.gate.far import NotMet, check_last_piece, served
@@ -359,27 +360,11 @@ class Run:
         error, limit = (float(f"{number:.4g}") for number in (found.row_error, found.row_limit))
         self.errors.append(CaseError(case.problem.key, case.family, case.seed, error, limit))
 
-    @contextmanager
-    def _blame(self, case: Case, launch: str) -> Iterator[None]:
-        """Adds the case, and the errors measured so far, to a failure that passes through."""
-        try:
-            yield
-        except CandidateError as error:
-            place = f"{case} {launch}"
-            error.where = f"{place}: {error.where}" if error.where else place
-            if isinstance(error, Red):
-                error.errors = tuple(self.errors)
-            raise
+    def _blame(self, case: Case, launch: str) -> Blame:
+        return Blame(case, launch, self.errors)
 
-    @contextmanager
-    def _alive(self, case: Case) -> Iterator[None]:
-        """Where torch is the first to meet the error of a kernel that was still running, it is Crashed."""
-        try:
-            yield
-        except RuntimeError:
-            with self._blame(case, "some launch"):
-                self.device.finish()
-            raise
+    def _alive(self, case: Case) -> Alive:
+        return Alive(self.device, self._blame(case, "some launch"))
 
 
 @cache

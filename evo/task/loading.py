@@ -6,8 +6,7 @@ import hashlib
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -91,24 +90,32 @@ def _loaded(path: Path) -> ModuleType:
     return load_module(path)
 
 
-@contextmanager
-def blame(path: Path) -> Iterator[None]:
+class blame:  # noqa: N801 - read as a function; a class, for a gate enters it a hundred times
     """Turns whatever the code of a template file raises into a BadTemplate with the file's own line."""
-    try:
-        yield
-    except SyntaxError as error:
-        raise BadTemplate(
-            f"{path}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
-        ) from error
-    except UsageError as error:
-        if f"{path}:" in error.message:
-            raise
-        raise BadTemplate(f"{path}:{_line_in(path, error)}: {error.message}", error.hint) from error
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise BadTemplate(
-            f"{path}:{_line_in(path, error)}: {what}", "the Python code of the task or template failed"
-        ) from error
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing is done."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        path = self._path
+        if isinstance(error, SyntaxError):
+            raise BadTemplate(
+                f"{path}:{error.lineno or 1}: {error.msg}", "the file is not valid Python"
+            ) from error
+        if isinstance(error, UsageError):
+            if f"{path}:" in error.message:
+                return
+            raise BadTemplate(f"{path}:{_line_in(path, error)}: {error.message}", error.hint) from error
+        if isinstance(error, Exception):
+            what = f"{type(error).__name__}: {error}"
+            raise BadTemplate(
+                f"{path}:{_line_in(path, error)}: {what}", "the Python code of the task or template failed"
+            ) from error
 
 
 def _line_in(path: Path, error: Exception) -> int:
