@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from evo.dtype import dtype_named
@@ -77,12 +77,13 @@ def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tenso
     gain = math.sqrt(LARGE_DOT / (factor * d)) if heads * length >= FEW_ROWS else 1.0
     k.addcmul_((k @ u)[..., None], u, value=-1)
     k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
-    own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
-    alike = torch.add(q / gain, away, alpha=-20)
-    q.copy_(torch.where(fixed.second, gain * factor * own_keys, alike))
+    # in place: what needs no new memory takes the host a third less
+    own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape)).mul_(gain * factor)
+    q.div_(gain).add_(away, alpha=-20)
+    torch.where(fixed.second, own_keys, q, out=q)
     k.mul_(gain).add_(u, alpha=math.sqrt(d))
-    share = torch.erf(v.abs() / math.sqrt(2))  # 0 to 1, all alike
-    v.copy_(fixed.sign * LARGEST[dtype_named(problem.dtype).name] * (0.2 + 0.8 * share))
+    share = v.abs_().div_(math.sqrt(2)).erf_()  # 0 to 1, all alike
+    share.mul_(0.8).add_(0.2).mul_(fixed.sign * LARGEST[dtype_named(problem.dtype).name])
 
 
 class _Fixed(NamedTuple):
@@ -106,3 +107,12 @@ def _fixed(heads: int, length: int, d: int, causal: bool, torch_device: str) -> 
     places = rows * 7919 + torch.arange(heads, device=torch_device)[:, None] * 611953
     visible = rows + 1 if causal else rows * 0 + length
     return _Fixed(places, visible, (rows % 2 == 0)[:, None], 1 - 2 * (columns % 2))
+
+
+@cache  # a graph that was captured goes on to use it
+def below(length: int, torch_device: str) -> Tensor:
+    """(L, 1): how far below its maximum the honest computation sets a row, up to a power of two."""
+    import torch
+
+    rows = torch.arange(length, device=torch_device)[:, None]
+    return math.log(2) * (rows * 0.6180339887 % 1)

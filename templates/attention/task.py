@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -212,7 +212,9 @@ class _Constants(NamedTuple):
     rows: Tensor
     """0, 1 …, (L,)."""
     u: Tensor
-    """A unit direction, (D,)."""
+    """A unit direction, (D,); `four_u` and `far` are 4 and 6 √D of it."""
+    four_u: Tensor
+    far: Tensor
     away: Tensor
     """u for every fourth query, else 0: (L, D)."""
     sign_of_away: Tensor
@@ -232,7 +234,8 @@ def _constants(length: int, d: int, torch_device: str) -> _Constants:
     fourth = (rows[:, None] % 4 == 3).float()
     ramp = (24 * math.sqrt(d) * (rows / length))[:, None] * u
     signs = 1 - 2 * (rows[:, None] % 2).float()
-    return _Constants(rows, u, fourth * u, 1 - 2 * fourth, ramp, math.sqrt(80 * math.sqrt(d)) * signs * u)
+    sides = math.sqrt(80 * math.sqrt(d)) * signs * u
+    return _Constants(rows, u, 4 * u, 6 * math.sqrt(d) * u, fourth * u, 1 - 2 * fourth, ramp, sides)
 
 
 def _peaky(q: Tensor, _k: Tensor, _fixed: _Constants) -> None:
@@ -243,7 +246,7 @@ def _ascending(q: Tensor, k: Tensor, fixed: _Constants) -> None:
     """Along a unit direction u: q = ±4u + noise, k_j = (24 √D j/L) u + noise."""
     import torch
 
-    torch.add(4 * fixed.u, q, alpha=0.25, out=q).mul_(fixed.sign_of_away)
+    torch.add(fixed.four_u, q, alpha=0.25, out=q).mul_(fixed.sign_of_away)
     torch.add(fixed.ramp, k, alpha=0.25, out=k)
 
 
@@ -257,8 +260,8 @@ def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
 
 def _huge_last(q: Tensor, k: Tensor, fixed: _Constants) -> None:
     """The last key lies along the mean query direction, far out."""
-    q.add_(2 * fixed.u)
-    k[:, :, -1] = 6 * math.sqrt(q.shape[-1]) * fixed.u
+    q.add_(fixed.u, alpha=2)
+    k.select(2, -1).copy_(fixed.far)
 
 
 _SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants], None]] = {
@@ -283,7 +286,7 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
     k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
     factor = _families.lone_factor(d)
-    torch.add(factor * own_keys, fixed.away, alpha=-factor * math.sqrt(d) - 20, out=q)
+    torch.add(own_keys.mul_(factor), fixed.away, alpha=-factor * math.sqrt(d) - 20, out=q)
     k.add_(fixed.u, alpha=math.sqrt(d))
 
 
@@ -303,7 +306,7 @@ def _own_keys(length: int, heads: int, seed: int, rows: Tensor, causal: bool) ->
     ]
     turn = seed % 16 >> causal  # causal: a query has a key of its own at every second seed
     onward = sum(step for bit, step in enumerate(steps) if turn >> bit & 1) + 165 * (seed // 16)
-    keys = (_turns(length, heads, str(rows.device)) + onward) % length
+    keys = (_turns(length, heads, str(rows.device)) + onward).remainder_(length)
     if not causal:
         return keys
     visible, place = rows + 1, keys % STRETCH
@@ -382,7 +385,7 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
             scores.masked_fill_(keys > keys[block, None], -math.inf)
         highest = scores.amax(-1, keepdim=True)
         if rounded:
-            highest -= _below(length, str(q.device))[block]
+            highest -= _families.below(length, str(q.device))[block]
         scores.sub_(highest)
         if rounded and not scores.is_cuda:
             scores.clamp_min_(LEAST_EXPONENT)
@@ -392,15 +395,6 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
             weights = weights.to(dtype_named(problem.dtype).torch).float()
         blocks.append((weights @ v).div_(total))
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 2)
-
-
-@cache  # a graph that was captured goes on to use it
-def _below(length: int, torch_device: str) -> Tensor:
-    """(L, 1): how far below its maximum the honest computation sets a row, up to a power of two."""
-    import torch
-
-    rows = torch.arange(length, device=torch_device)[:, None]
-    return math.log(2) * (rows * 0.6180339887 % 1)
 
 
 TASK = Attention()
