@@ -57,15 +57,21 @@ class CaseMemory:
         self._looks = 0
         self._graph: Any = None
         self._found: Tensor | None = None
+        self._on_host: Tensor | None = None
+        """Where a GPU writes what is found by itself."""
 
     def look(self, count: int, again: bool = False) -> Tensor:
         """What `count` launches left in the images, begun but not waited for: whether something is suspect
         (0 or 1: damage, or other bits than the first launch), and four numbers, those of `errors_of`, for
-        each output that is `judged`. They hold until the next look. `again`: others of these inputs came
-        before, and were looked at."""
+        each output that is `judged`. They hold until the next look; in pinned memory they stand once the
+        device is there. `again`: others of these inputs came before, and were looked at."""
         if self._recorder is None or again or count < len(self.images):
             return self._look(count, again)
         self._looks += 1
+        if self._looks == 1:
+            found = self._look(count, again)
+            self._on_host = pinned(found.numel())
+            return found
         if self._looks == 2:
             self._graph, self._found = self._recorder.record(lambda: self._look(count, again=False))
         if self._graph is None or self._found is None:
@@ -90,7 +96,7 @@ class CaseMemory:
 
     def first_outputs(self) -> dict[str, Tensor]:
         """What the first launch wrote, once it was looked at; kept where all are to be equal."""
-        return self.guarded.expected_outputs()
+        return self.guarded.outputs(self.images[0]) if self._recorder else self.guarded.expected_outputs()
 
     def refuse(self, name: str, image: Tensor, found: Errors) -> None:
         """Raises the Red of an output that was `found` to be wrong."""
@@ -103,7 +109,27 @@ class CaseMemory:
             self.guarded.expect_outputs(self.images[0])
         found = self.guarded.unlike(self._images[:count], same_outputs=self._deterministic).double()
         outputs = [self.guarded.outputs(image) for image in self.judged(count, again)]
-        return torch.cat([found, *self.judge.errors(self.guarded.inputs(), outputs)])
+        found = torch.cat([found, *self.judge.errors(self.guarded.inputs(), outputs)])
+        if self._recorder:
+            self.guarded.forget_outputs()
+        return found if self._on_host is None else self._on_host.copy_(found, non_blocking=True)
+
+
+PINNED_NUMBERS = 1 << 16
+"""Numbers of the host's memory that are asked for at once."""
+_PINNED: list[Tensor] = []
+"""What is left of them. It is never given back: where a context is dead, torch cannot free it and ends the
+process."""
+
+
+def pinned(count: int) -> Tensor:
+    """(count,), fp64: memory of the host that a GPU writes to by itself."""
+    import torch
+
+    if not _PINNED or _PINNED[-1].numel() < count:
+        _PINNED.append(torch.empty(max(count, PINNED_NUMBERS), dtype=torch.float64, pin_memory=True))
+    room, _PINNED[-1] = _PINNED[-1][:count], _PINNED[-1][count:]
+    return room
 
 
 class Recorder:

@@ -89,6 +89,8 @@ class GuardedMemory:
         self._places: dict[bool, _Place] = {}
         self.place(shifted)
         self._expected = torch.empty_like(self.content)
+        self._blank = False
+        """Whether what is expected holds guards, zeros, and poison in the place of outputs."""
         self._phase = 0
         """From which byte on patterns are copied."""
         spans = self._spans.values()
@@ -113,10 +115,12 @@ class GuardedMemory:
     def fill(self, inputs: Tensors, seed: int) -> None:
         """Sets everything for the first launch: guards, inputs, zeroed workspaces, poison."""
         self._phase = 4 * seed
-        _fill(self._expected, _nan_field(self._device), self._phase)
-        for span in self._spans.values():
-            if span.role == "zeroed":
-                self._at(span, self._expected).zero_()
+        if not self._blank:
+            _fill(self._expected, _nan_field(self._device), self._phase)
+            for span in self._spans.values():
+                if span.role == "zeroed":
+                    self._at(span, self._expected).zero_()
+            self._blank = True
         self.load({name: inputs[name] for name in self._inputs})
 
     def load(self, inputs: Tensors) -> None:
@@ -175,9 +179,17 @@ class GuardedMemory:
 
     def expect_outputs(self, image: Tensor) -> None:
         """From now on outputs are expected to be as in `image`: those of a first launch."""
+        self._blank = False
         for span in self._spans.values():
             if span.judged:
                 self._at(span, self._expected).copy_(self._at(span, image))
+
+    def forget_outputs(self) -> None:
+        """Poison again where outputs were expected: nothing of them is left for the next `fill`."""
+        for span in self._spans.values():
+            if span.judged:
+                _fill(self._at(span, self._expected), _nan_field(self._device), 0)
+        self._blank = True
 
     def expected_outputs(self) -> dict[str, Tensor]:
         return self.outputs(self._expected)

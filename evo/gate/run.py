@@ -21,7 +21,7 @@ from evo.gate.blame import Alive, Blame
 from evo.gate.budget import Budget
 from evo.gate.cases import Case, out_of_order, own_seed
 from evo.gate.far import NotMet, check_last_piece, served
-from evo.gate.graphs import CaseMemory, memories_of
+from evo.gate.graphs import CaseMemory, memories_of, pinned
 from evo.gate.judge import COMPARED_ELEMENTS, FINALIST_ELEMENTS, Judge, some_pieces
 from evo.gate.memory import GuardedMemory
 from evo.gate.relations import relations_of, same_again, titled, unrelated
@@ -207,10 +207,9 @@ class Run:
         examine: Callable[[Sequence[float]], None],
     ) -> None:
         """Begins to read what was `found`, fp64."""
-        mark = None
         if found.is_cuda and found.numel() <= SLATE_NUMBERS:
-            slate = next(_slates())[: found.numel()]
-            found, mark = slate.copy_(found, non_blocking=True), self.device.mark()
+            found = next(_slates())[: found.numel()].copy_(found, non_blocking=True)
+        mark = self.device.mark() if found.is_pinned() else None
         self._pending.append(_Look(case, memory, launches, found, mark, examine))
 
     def settle(self, pending: int = 0) -> None:
@@ -369,8 +368,5 @@ class Run:
 
 @cache
 def _slates() -> Iterator[Tensor]:
-    """Memory of the host that a GPU writes to by itself, in turns, more of it than looks are pending. It is
-    never given back: where a context is dead, torch cannot free it and ends the process."""
-    import torch
-
-    return cycle(torch.empty((2 * PENDING + 2, SLATE_NUMBERS), dtype=torch.float64, pin_memory=True))
+    """What is found and not kept is read from these in turns, more of them than looks are pending."""
+    return cycle([pinned(SLATE_NUMBERS) for _ in range(2 * PENDING + 2)])

@@ -1,0 +1,90 @@
+"""Memory that is kept from case to case, as on a GPU: what is found there, and that nothing is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from host_kernels import SMALL, TASK, HostDevice
+
+from evo.gate import graphs
+from evo.gate.graphs import CaseMemories, CaseMemory
+from evo.gate.judge import Judge
+from evo.gate.tolerance import Errors
+
+
+class Again:
+    """Stands for a graph where there is no GPU: the same operations over the same memory."""
+
+    def __init__(self, work: Callable[[], torch.Tensor]) -> None:
+        self.replay = work
+
+
+class HostRecorder:
+    memory_bytes = 1 << 34
+
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Again, torch.Tensor]:
+        return Again(work), work()
+
+
+@pytest.fixture
+def memories(monkeypatch: pytest.MonkeyPatch) -> CaseMemories:
+    monkeypatch.setattr(graphs, "pinned", lambda count: torch.empty(count, dtype=torch.float64))
+    found = CaseMemories(TASK, HostDevice(launches_are_cheap=True))
+    found._recorder = HostRecorder()  # type: ignore[assignment]
+    found._most_bytes = 1 << 30
+    return found
+
+
+def launched(memory: CaseMemory, shifted: bool, seed: int, wrong: bool = False) -> Errors:
+    """What is found on two launches, which leave the honest output but where one is `wrong`."""
+    guarded = memory.guarded
+    guarded.fill(TASK.inputs(SMALL, "normal", seed, "cpu"), seed)
+    assert all(region.address % 256 == 16 * shifted for region in guarded.regions.values())
+    for turn, image in enumerate(memory.images):
+        guarded.poison(turn)
+        out = guarded.outputs(guarded.content)["o"]
+        assert bool(out.isnan().all()) == (turn == 0), "poison, whatever was left there before"
+        out.copy_(TASK.honest(SMALL, guarded.inputs())["o"])
+        if wrong:
+            out[0, 1, 2] *= 1.1
+        guarded.take_image(image)
+    suspect, *numbers = memory.look(2).tolist()
+    assert not suspect
+    return Errors(*numbers)
+
+
+def test_a_kept_memory_finds_the_same_at_either_place_and_each_time(memories: CaseMemories) -> None:
+    met: set[int] = set()
+    for turn in range(6):  # looked at; recorded; replayed
+        shifted = bool(turn % 2)
+        memory = memories.of(SMALL, (), shifted, 2, True, Judge(TASK, SMALL))
+        met.add(id(memory))
+        assert launched(memory, shifted, seed=turn).within
+        assert not launched(memory, shifted, seed=turn, wrong=True).within
+        fresh = Judge(TASK, SMALL).errors(
+            TASK.inputs(SMALL, "normal", turn, "cpu"), [memory.guarded.outputs(memory.images[0])]
+        )
+        memory.guarded.fill(TASK.inputs(SMALL, "normal", turn, "cpu"), turn)
+        assert torch.equal(memory.look(2)[1:], fresh[0]), "the same numbers as of a memory that is not kept"
+    assert len(met) == 1
+
+
+def test_of_what_was_expected_nothing_is_left(memories: CaseMemories) -> None:
+    memory = memories.of(SMALL, (), False, 2, True, Judge(TASK, SMALL))
+    for seed in range(3):
+        launched(memory, False, seed)
+        assert memory.guarded.expected_outputs()["o"].isnan().all()
+    memory.guarded.expect_outputs(memory.images[0])  # a look that did not end
+    launched(memory, False, 4)
+
+
+def test_launches_that_differ_are_seen_in_a_kept_memory(memories: CaseMemories) -> None:
+    memory = memories.of(SMALL, (), False, 2, True, Judge(TASK, SMALL))
+    for seed in range(4):
+        launched(memory, False, seed)
+        memory.guarded.outputs(memory.images[1])["o"][0, 0, 5, 5] += 1
+        memory.guarded.fill(TASK.inputs(SMALL, "normal", seed, "cpu"), seed)
+        assert memory.look(2)[0] == 1
+        assert not torch.equal(memory.first_outputs()["o"], memory.guarded.outputs(memory.images[1])["o"])
