@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from host_kernels import SMALL, TASK, HostDevice
+from host_kernels import SMALL, TASK, HostDevice, Memory, after, honest, inside, verdict
 
+from evo.errors import Red
 from evo.gate import graphs
+from evo.gate import run as gate_run
 from evo.gate.graphs import CaseMemories, CaseMemory
 from evo.gate.judge import Judge
 from evo.gate.tolerance import Errors
+from evo.trial import Problem
 
 
 class Again:
@@ -28,12 +31,17 @@ class HostRecorder:
         return Again(work), work()
 
 
+DEVICE = HostDevice(launches_are_cheap=True, schedules=("default",))
+
+
 @pytest.fixture
 def memories(monkeypatch: pytest.MonkeyPatch) -> CaseMemories:
+    """What `verdict` takes, too."""
     monkeypatch.setattr(graphs, "pinned", lambda count: torch.empty(count, dtype=torch.float64))
-    found = CaseMemories(TASK, HostDevice(launches_are_cheap=True))
+    found = CaseMemories(TASK, DEVICE)
     found._recorder = HostRecorder()  # type: ignore[assignment]
     found._most_bytes = 1 << 30
+    monkeypatch.setattr(gate_run, "memories_of", lambda *_: found)
     return found
 
 
@@ -88,3 +96,47 @@ def test_launches_that_differ_are_seen_in_a_kept_memory(memories: CaseMemories) 
         memory.guarded.fill(TASK.inputs(SMALL, "normal", seed, "cpu"), seed)
         assert memory.look(2)[0] == 1
         assert not torch.equal(memory.first_outputs()["o"], memory.guarded.outputs(memory.images[1])["o"])
+
+
+def _ones_forgotten(memory: Memory, problem: Problem, _before: int) -> None:
+    values = inside(memory["v"], problem)
+    if problem["L"] > 1 and bool((values == values[0, 0, 0, 0]).all()):
+        inside(memory["o"], problem).mul_(1.01)
+
+
+def _input_changed(memory: Memory, problem: Problem, before: int) -> None:
+    if before == 5:  # the fourth launch of the relations
+        inside(memory["k"], problem)[0, 0, 0, 0] += 1
+
+
+def _last_bit(memory: Memory, problem: Problem, before: int) -> None:
+    if before == 3:  # the same launch again
+        inside(memory["o"], problem)[0, 0, 0, 0] += 0.01
+
+
+def _own_head(memory: Memory, problem: Problem, _before: int) -> None:
+    if problem["H"] == 8:
+        inside(memory["o"], problem)[0, 3, 5] *= 1.1
+
+
+WRONG = {
+    "relation broken: ones": _ones_forgotten,
+    "input changed": _input_changed,
+    "runs differ": _last_bit,
+    "row error": _own_head,
+}
+
+
+def test_verdicts_are_the_same_whether_memory_was_met_before(memories: CaseMemories) -> None:
+    problem = TASK.problem("1,8,96,64")
+    first = verdict(honest, problem, seed=4, device=DEVICE)
+    count = len(memories._kept)
+    for seed in (4, 5, 4):
+        green = verdict(honest, problem, seed=seed, device=DEVICE)
+        if seed == 4:
+            assert (green.errors, green.launches) == (first.errors, first.launches)
+        for reason, act in WRONG.items():
+            with pytest.raises(Red) as caught:
+                verdict(after(act), problem, seed=4, device=DEVICE)
+            assert caught.value.reason == reason
+    assert len(memories._kept) >= count > 20
