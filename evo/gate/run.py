@@ -209,7 +209,8 @@ class Run:
         """Begins to read what was `found`, fp64."""
         if found.is_cuda and found.numel() <= SLATE_NUMBERS:
             found = next(_slates())[: found.numel()].copy_(found, non_blocking=True)
-        mark = self.device.mark() if found.is_pinned() else None
+        waits = self.device.measures and not found.is_cuda  # it is being written by the GPU
+        mark = self.device.mark() if waits else None
         self._pending.append(_Look(case, memory, launches, found, mark, examine))
 
     def settle(self, pending: int = 0) -> None:
