@@ -1,8 +1,8 @@
-"""What the README shows of the results: the table of the leaderboard, and the picture of the seeds' shapes.
+"""What the README shows of the results: the leaderboard, other operators, the picture of the seeds' shapes.
 
     python benchmarks/readme.py record runs/evo.db   # best trial of each problem -> results/leaderboard.json
     python benchmarks/readme.py write                # results -> README.md and docs/images/seeds-*.svg
-    python benchmarks/readme.py                      # prints the table that would be written
+    python benchmarks/readme.py                      # prints the tables that would be written
 
 `record` takes the best trial of every problem, a CONFIRMED one where there is one, and never an estimate.
 Tests compare what is written with the results.
@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,12 @@ from evo.store import Store
 RESULTS = ROOT / "benchmarks" / "results"
 LEADERBOARD = RESULTS / "leaderboard.json"
 SHAPES = RESULTS / "bench-h200.json"
+PRODUCTS = RESULTS / "gemm-shapes-h200.json"
 IMAGES = ROOT / "docs" / "images"
-BEGIN = "<!-- leaderboard: written by benchmarks/readme.py, do not edit by hand -->"
-END = "<!-- end of leaderboard -->"
+BEGIN = "<!-- {name}: written by benchmarks/readme.py, do not edit by hand -->"
+END = "<!-- end of {name} -->"
+LEADERS, OPERATORS = "leaderboard", "products"
+"""The two tables."""
 SDPA = GROUPS["PyTorch SDPA"]
 PROTOCOL = (
     "CONFIRMED where a row says so: warm L2, medians of replayed CUDA graphs, interleaved with the baselines"
@@ -86,7 +90,7 @@ def recorded(database: str) -> dict[str, Any]:
 
 
 def block(record: dict[str, Any]) -> str:
-    """What stands between the README's two marks."""
+    """The leaderboard, with its marks."""
     rows = record["results"]["rows"]
     first = rows[0]
     confirmed = all(row.get("kind") == "confirmed" for row in rows)
@@ -106,7 +110,25 @@ def block(record: dict[str, Any]) -> str:
     if first.get("times_us"):
         counted = counted_text(first["ranking"], list(first["times_us"]))
         lines.append(f"A time is the {counted}; a ratio is the smallest of theirs.")
-    return "\n".join([BEGIN, *lines, END])
+    return marked(LEADERS, lines)
+
+
+def marked(name: str, lines: Sequence[str]) -> str:
+    """A table between its marks."""
+    return "\n".join([BEGIN.format(name=name), *lines, END.format(name=name)])
+
+
+def products(record: dict[str, Any]) -> str:
+    """Products of matrices beside the fastest baseline of each, with their marks."""
+    lines = ["| M, N, K, batch | evo | fastest baseline | speedup |", "|---|--:|--:|--:|"]
+    for shape, one in record["results"]["shapes"].items():
+        on = max(one["us"], key=one["us"].__getitem__)
+        name, theirs = min(one["baselines_us"][on].items(), key=lambda item: float(item[1]))
+        cells = (shape, microseconds(one["us"][on]), f"{microseconds(theirs)} {name}")
+        lines.append(f"| {' | '.join(cells)} | {ratio_text(one['speedup'], *one['speedup_interval'])} |")
+    about = f"{record['gpu']}, {record['date'][:10]}, bf16, warm L2, commit {record['commit'][:10]}."
+    lines += ["", f"{about} Times are of the worst timing input; a speedup is the smallest of all inputs'."]
+    return marked(OPERATORS, lines)
 
 
 def table_row(row: dict[str, Any]) -> str:
@@ -138,9 +160,15 @@ def read(path: Path = LEADERBOARD) -> dict[str, Any]:
     return found
 
 
-def with_block(readme: str, text: str) -> str:
-    """`readme` with the text between its two marks replaced."""
-    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: text, readme, flags=re.DOTALL)
+def with_block(readme: str, name: str, text: str) -> str:
+    """`readme` with the table of that name replaced."""
+    between = f"{re.escape(BEGIN.format(name=name))}.*?{re.escape(END.format(name=name))}"
+    return re.sub(between, lambda _: text, readme, flags=re.DOTALL)
+
+
+def blocks() -> dict[str, str]:
+    """The tables by name."""
+    return {LEADERS: block(read()), OPERATORS: products(read(PRODUCTS))}
 
 
 def images() -> dict[Path, str]:
@@ -157,13 +185,16 @@ def main() -> None:
     if asked.action == "record":
         records.write(LEADERBOARD, recorded(asked.database))
     elif asked.action == "write":
-        readme = ROOT / "README.md"
-        readme.write_text(with_block(readme.read_text(encoding="utf-8"), block(read())), encoding="utf-8")
+        path = ROOT / "README.md"
+        readme = path.read_text(encoding="utf-8")
+        for name, text in blocks().items():
+            readme = with_block(readme, name, text)
+        path.write_text(readme, encoding="utf-8")
         for path, text in images().items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     else:
-        print(block(read()))
+        print("\n\n".join(blocks().values()))
 
 
 if __name__ == "__main__":
