@@ -256,7 +256,8 @@ CHECKS = (
     Check("own problem", "memory_16_bit_offsets", one_head),
     Check("one key far above", "math_maximum_misses_a_key", no_lone_key),
     Check("hostile schedules", "race_wait_too_lax", tame_schedules),
-    Check("emulator: races", "race_two_writers_at_once", emulator_check(CHECK_RACE), blind=False),
+    # memory has one order on the emulator: without this check no schedule shows that a fence is missing
+    Check("emulator: races", "order_no_fence", emulator_check(CHECK_RACE), blind=False, reason="race"),
     Check("emulator: uninitialised reads", "memory_shared_uninitialised", emulator_check(CHECK_INIT),
           blind=False),
 )  # fmt: skip
