@@ -46,13 +46,13 @@ class Bench:
     compiler: Compiler
 
     def launched(
-        self, candidate: Candidate, family: str, schedule: str = "default"
+        self, candidate: Candidate, family: str, schedule: str = "default", seed: int = 0
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         """Inputs and output of one launch, on buffers of exactly the problem's size."""
         problem = candidate.problem
         # without the head, which names the problem: one binary serves every length
         binary = self.compiler.compile(body_of(candidate.source), candidate.entry, "sm_90a")
-        inputs = TASK.inputs(problem, family, 0, "cpu")
+        inputs = TASK.inputs(problem, family, seed, "cpu")
         output = torch.full_like(inputs["q"], float("nan"))
         regions = {
             name: Region(name, t.data_ptr(), t.nbytes, writable=name == "o", initialised=name != "o")
@@ -66,10 +66,10 @@ class Bench:
             pytest.fail(f"{where}: {refused} {refused.where}")
         return inputs, output
 
-    def excess(self, candidate: Candidate, family: str, schedule: str = "default") -> float:
+    def excess(self, candidate: Candidate, family: str, schedule: str = "default", seed: int = 0) -> float:
         """Worst-row relative error of one launch, over what an honest kernel's worst row has."""
         problem = candidate.problem
-        inputs, output = self.launched(candidate, family, schedule)
+        inputs, output = self.launched(candidate, family, schedule, seed)
         expected = TASK.reference(problem, inputs)["o"]
 
         def worst(found: torch.Tensor) -> float:
@@ -330,6 +330,23 @@ def test_a_tile_that_adds_too_much_is_done_again(changes: Point, family: str, be
     point = {**template.space.default, "bn": 64, **changes, "rescale": "late"}
     assert template.space.why_not(point, LIMITS, problem) is None
     assert bench.excess(template.candidate(point, problem), family, "late_copies") < HONEST
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"row_groups": 3, "producer": "warpgroup", "overlap": "values", "epilogue": "tma"},
+        {"row_groups": 1, "producer": "warp", "overlap": "none"},
+    ],
+)
+def test_a_tile_that_adds_much_does_not_overflow_large_values(changes: Point, bench: Bench) -> None:
+    """rescale=late, V up to 1e30: in one row the second tile outweighs the first by 2^37, and the third tile
+    both. If the output is not scaled down at the second, it is infinite, and at the third NaN."""
+    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,2,193,128", "bf16")
+    point = {**template.space.default, "bn": 80, "stages": 3, **changes, "rescale": "late"}
+    assert template.space.why_not(point, LIMITS, problem) is None
+    assert bench.excess(template.candidate(point, problem), "large", seed=39) < HONEST
 
 
 @pytest.mark.nvcc

@@ -39,7 +39,8 @@ LARGE_DOT, FEW_ROWS = 8e4, 64
 FEW_ROWS it is about 3000: a score of 10^4, rounded in fp32, moves a weight by 5e-4, and a limit that is
 drawn from so few rows need not allow that."""
 LARGEST = {"fp16": 6e4, "bf16": 1e30}
-"""Values of the family `large`: fp16 holds 65504; in bf16 the sums of 2^24 keys in fp32 must not overflow."""
+"""Values of the family `large`: fp16 holds 65504; in bf16 the sums of 2^24 keys in fp32 must not overflow,
+nor those of 2^19 keys while a kernel lets their weights grow above 1."""
 
 
 def measures(problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, float]:
