@@ -26,7 +26,7 @@ ENTRY = "gemm_mma"
 
 REGISTER_FILE = 65536
 REACH = 48
-"""Registers beyond the model that ptxas takes at most where it is free to."""
+"""Registers beyond the model that ptxas takes at most where it is free to and unrolls little."""
 STEPS_OF_A_STREAM = 4
 """Steps that each CTA of a stream has: a part of fewer costs more to join than to compute. It also gives CTAs
 of small problems parts of two tiles, which the gate must see."""
@@ -59,6 +59,17 @@ def registers(p: Any, problem: Problem) -> Any:
     narrow = 24 if min(vectors[:2]) < call.ALIGNED else 0
     parts = where((p.work == "stream") | (p.split > 1), 12, 0)
     return 4 * rows * columns + 4 * rows + 2 * columns + 44 + narrow + parts
+
+
+def reach(p: Any, problem: Problem) -> Any:
+    """Registers beyond the model that ptxas takes at most where it is free to: addresses of all copies of a
+    step that a thread starts, and elements that are copied one by one; or the sums of all parts of a tile,
+    which it loads at once where they are MOST_SUMS or fewer. 476 points, ptxas 13.0 for sm_80 to sm_90a."""
+    copies = (p.bm + p.bn) * p.bk // (8 * threads(p, problem))
+    each = 7 if min(call.vectors(problem)[:2]) == 1 else 3
+    loaded = p.bm * p.bn // threads(p, problem) * p.split
+    joined = where((p.split > 1) & (loaded <= MOST_SUMS), loaded + 24 - registers(p, problem), 0)
+    return np.maximum(REACH + each * copies, joined)
 
 
 def tiles_of(p: Any, problem: Problem) -> Any:
@@ -186,7 +197,7 @@ def whole_chunks(p: Any, _limits: Limits, problem: Problem) -> Any:
 @rule("min_ctas that caps registers far above what the model needs, and no stream that it makes longer")
 def capping(p: Any, _limits: Limits, problem: Problem) -> Any:
     caps = threads(p, problem) * p.min_ctas * 255 > REGISTER_FILE
-    near = registers(p, problem) + REACH > register_cap(p, problem)
+    near = registers(p, problem) + reach(p, problem) > register_cap(p, problem)
     return (p.min_ctas == 1) | (p.work == "stream") | (caps & near)
 
 
