@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.testing
+from functorch.compile import make_boxed_func  # type: ignore[import-untyped]
 from test_callable import SDPA, qkv
+from torch._dynamo.backends.common import aot_autograd
 
 import evo
 from evo.errors import UsageError
@@ -26,6 +28,23 @@ def _fresh() -> None:
 def compiled(function: Any, dynamic: bool | None = None) -> Any:
     """Traced whole, with functionalization and gradients, but without a C++ compiler."""
     return torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+
+
+def test_without_a_champion_the_compiler_sees_the_operations_of_the_fallback() -> None:
+    seen: list[str] = []
+
+    def look(graph: Any, _inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return make_boxed_func(graph.forward)
+
+    softmax = evo.kernel("softmax")
+    assert not softmax.champions
+    x = torch.randn(4, 96).half()
+    run = torch.compile(lambda x: softmax(x) * 2, fullgraph=True, backend=aot_autograd(fw_compiler=look))
+    with torch.no_grad():
+        assert torch.equal(run(x), softmax(x) * 2)
+    assert any("softmax" in name for name in seen)
+    assert not [name for name in seen if "evo" in name]
 
 
 def test_it_is_traced_without_a_break(attention: Any) -> None:

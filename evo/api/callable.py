@@ -104,7 +104,9 @@ class TaskKernel:
         self._served: dict[tuple[object, ...], _Served] = {}
         self._lock = threading.RLock()
         self._said: set[str] = set()
-        self._operators = operators(task, self._run, self._backward)
+        own = None if self.champions else module_beside(task, "fallback.py")
+        plain = own.fallback if own else None
+        self._operators = operators(task, self._run, self._backward, plain)
 
     def __call__(self, *tensors: Any, out: Tensor | Outputs | None = None, **named: Any) -> Any:
         """Computes it: a champion where one serves, else the task's fallback.

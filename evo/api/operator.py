@@ -2,6 +2,7 @@
 
 There is an operator for each choice of the task's flags: `attention`, `attention_causal`. It takes the
 tensors that the task reads, in its order; it gives the outputs, and changes in place what the task does.
+Where no kernel can ever serve, the compiler sees the fallback's own operations instead of a node.
 """
 
 from __future__ import annotations
@@ -28,13 +29,18 @@ Run = Callable[[tuple[Tensor, ...], Flags], Any]
 """Computes what is written from the tensors that are read: one tensor, or several by name."""
 Backward = Callable[[Mapping[str, Tensor], Flags, Sequence[Tensor]], list[Tensor]]
 """The gradients of what is read, from those of the outputs."""
+Plain = Callable[[Mapping[str, Tensor], Flags], Any]
+"""The same by torch's operations: a tensor, or several by name."""
 
 
-def operators(task: Task, run: Run, backward: Backward) -> dict[tuple[Value, ...], Any]:
-    """An operator for each choice of flags, by their values in the task's order."""
+def operators(
+    task: Task, run: Run, backward: Backward, plain: Plain | None = None
+) -> dict[tuple[Value, ...], Any]:
+    """An operator for each choice of flags, by their values in the task's order. `plain` is what those that
+    change nothing in place are for the compiler; without it they are nodes."""
     every = itertools.product(*(flag.values for flag in task.flags.values()))
     return {
-        values: _Operator(task, dict(zip(task.flags, values, strict=True)), run, backward).defined()
+        values: _Operator(task, dict(zip(task.flags, values, strict=True)), run, backward, plain).defined()
         for values in every
     }
 
@@ -42,8 +48,9 @@ def operators(task: Task, run: Run, backward: Backward) -> dict[tuple[Value, ...
 class _Operator:
     """The operator of a task for one choice of its flags."""
 
-    def __init__(self, task: Task, flags: Flags, run: Run, backward: Backward) -> None:
+    def __init__(self, task: Task, flags: Flags, run: Run, backward: Backward, plain: Plain | None) -> None:
         self._task, self._flags, self._run, self._backward = task, flags, run, backward
+        self._plain = plain
         specs = task.buffers(task.example.replace(**flags))
         self._read = [spec for spec in specs if spec.read]
         self._given = [spec for spec in specs if spec.role == "out"]
@@ -60,6 +67,10 @@ class _Operator:
         outputs = ", ".join(["Tensor"] * len(self._given))
         gives = outputs if len(self._given) == 1 else f"({outputs})"
         name = f"evo::{self._name}"
+        if self._plain and not changed:
+            torch.library.define(name, f"({reads}) -> {gives}", lib=_LIBRARY)
+            torch.library.impl(name, "CompositeImplicitAutograd", self._decomposed, lib=_LIBRARY)
+            return getattr(torch.ops.evo, self._name).default
         _define(name, f"({reads}) -> {gives}", self._compute, self._fake)
         if not changed:
             _define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", self._grads, _like)
@@ -92,8 +103,23 @@ class _Operator:
             return found.contiguous() if self._given else None
         return _several([found[spec.name].contiguous() for spec in self._given])
 
+    def _decomposed(self, *tensors: Tensor) -> Any:
+        """By torch's operations, which a compiler may join with what is around them."""
+        assert self._plain is not None
+        found = self._plain(self._named(tensors), self._flags)
+        named = found if isinstance(found, Mapping) else {self._given[0].name: found}
+        return _several(
+            [named[name].reshape(shape).to(dtype) for name, shape, dtype in self._outputs(tensors)]
+        )
+
     def _fake(self, *tensors: Tensor) -> Any:
-        """Outputs of the right shapes, which may be symbols, and types."""
+        """Outputs of the right shapes and types."""
+        return _several(
+            [tensors[0].new_empty(shape, dtype=dtype) for _, shape, dtype in self._outputs(tensors)]
+        )
+
+    def _outputs(self, tensors: Sequence[Tensor]) -> list[tuple[str, list[Any], torch.dtype]]:
+        """Name, shape, whose lengths may be symbols, and type of each."""
         sizes: dict[str, Any] = {}
         for spec, tensor in zip(self._read, tensors, strict=True):
             for size, length in zip(self._dimensions[spec.name], tensor.shape, strict=True):
@@ -108,8 +134,8 @@ class _Operator:
             if None in shape:
                 hint = "its dimensions are to be sizes that an input has"
                 raise UsageError(f"torch.compile cannot tell the shape of {spec.name}", hint)
-            made.append(tensors[0].new_empty(shape, dtype=types[spec.name]))
-        return _several(made)
+            made.append((spec.name, shape, types[spec.name]))
+        return made
 
     def _types(self, tensors: Sequence[Tensor]) -> dict[str, torch.dtype]:
         """Of the outputs, for inputs of these types."""

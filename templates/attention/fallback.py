@@ -19,4 +19,7 @@ def fallback(inputs: Mapping[str, torch.Tensor], flags: Mapping[str, Any]) -> to
 def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     """It, or a copy where it does not begin at a multiple of 16 bytes: torch 2.11 on an H200 computed wrong
     numbers of such tensors."""
-    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+    try:
+        return tensor.clone() if tensor.data_ptr() % 16 else tensor
+    except RuntimeError:  # torch.compile traces tensors without memory
+        return tensor
