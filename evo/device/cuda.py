@@ -69,7 +69,7 @@ class CudaDevice:
         self._device = ask(self.driver.cuDeviceGet(index))
         self.context = int(ask(self.driver.cuCtxGetCurrent()))
         """The driver's handle of torch's context."""
-        self.uuid = self._uuid()
+        self.uuid = uuid_of(self.driver, self._device)
         self.clocks = Nvml(self.uuid)
         self._lock = lock_of(self.uuid)
         self._dirty: tuple[CudaKernel, LaunchConfig] | None = None
@@ -97,9 +97,6 @@ class CudaDevice:
         idle = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
         return int(free + idle)
 
-    def _uuid(self) -> str:
-        return uuid_of(self.driver, self._device)
-
     def load(self, binary: Binary, launch: LaunchConfig) -> CudaKernel:
         """Load the cubin and have the driver grant `launch`; Unlaunchable if it does not."""
         kernel = CudaKernel(self, binary)
@@ -126,10 +123,8 @@ class CudaDevice:
                 smem_bytes=4 * words,
                 args=(ScalarArg(DIRT, "u32"), ScalarArg(words, "i32")),
             )
-            self._dirty = (
-                self.load(self.compiler.compile(_DIRTY_SOURCE, "dirty", self.gpu.arch), launch),
-                launch,
-            )
+            binary = self.compiler.compile(_DIRTY_SOURCE, "dirty", self.gpu.arch)
+            self._dirty = self.load(binary, launch), launch
         kernel, launch = self._dirty
         kernel.start(launch, _NO_BUFFERS)
 
