@@ -63,6 +63,20 @@ def test_one_alone_or_several_beside_each_other(tmp_path: Path, held: str, asked
         other.join()
 
 
+@pytest.mark.parametrize("how", ["beside", "alone"])
+def test_a_fork_that_outlives_the_turn_does_not_keep_the_lock(tmp_path: Path, how: str) -> None:
+    with getattr(GpuLock("GPU-x", tmp_path), how)():
+        fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        fork.start()
+    try:
+        done: list[str] = []
+        _waiting(tmp_path, "alone", done).join(30)
+        assert done
+    finally:
+        fork.kill()
+        fork.join()
+
+
 def test_who_waits_to_be_alone_is_not_overtaken(tmp_path: Path) -> None:
     done: list[str] = []
     with GpuLock("GPU-x", tmp_path).beside():

@@ -83,6 +83,7 @@ class GpuLock:
                 yield
             finally:
                 self._held.how = self._held.files = None
+                fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a fork of us may have the file open
 
 
 def _acquire(queue: int, lock: int, how: int) -> None:
