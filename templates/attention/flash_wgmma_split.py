@@ -109,7 +109,7 @@ def busy_parts(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (parts(p) == 1) | (key_tiles(p, problem) >= parts(p))
 
 
-@rule("more than 8 tiles a part: there is straight-line code for every count")
+@rule("more than 8 tiles a part: all of them are straight-line code")
 def short_code(p: Any, _limits: Limits, problem: Problem) -> Any:
     return tiles_held(p, problem) <= 8
 
