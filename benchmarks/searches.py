@@ -23,7 +23,9 @@ from evo.trial import Candidate, Trial
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """What every benchmark that searches may be told."""
-    parser.add_argument("--shape", default="1,8,512,64", help="B,H,L,D")
+    parser.add_argument("--task", default="attention")
+    parser.add_argument("--shape", default="1,8,512,64", help="of the task's problem")
+    parser.add_argument("--dtype", help="its storage type (default: the task's)")
     parser.add_argument("--template", action="append", default=[], help="only this one; may be repeated")
     parser.add_argument("--strategy", default="evo")
     parser.add_argument("--workers", type=int, help="candidates at work at once (default: one a core)")
@@ -44,7 +46,7 @@ def setup_of(
     device, gpu = choose_device(asked.device, asked.gpu, None)
     study = Study(
         name,
-        load_task("attention", folders).problem(asked.shape),
+        load_task(asked.task, folders).problem(asked.shape, asked.dtype),
         device,
         gpu.name,
         tuple(asked.template),

@@ -1,6 +1,7 @@
 """What each optimisation of a template's best trial is worth, as `evo ablate` measures it.
 
-A short search finds the best trial of each template. `--show FILE` prints the tables of a result.
+A short search finds the best trial of each template; `--task` and `--shape` say of what (default: attention).
+`--show FILE` prints the tables of a result.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ STUDY = "s"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--template", action="append", help="may be repeated (default: two of ours)")
+    parser.add_argument("--task", default="attention")
+    parser.add_argument("--shape", help="of the task's problem (default: its example)")
+    parser.add_argument("--template", action="append", help="may be repeated (default: two of attention)")
     parser.add_argument("--budget", default="14s", help="of the search")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of this result instead")
 
@@ -40,8 +43,10 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         database = f"{folder}/evo.db"
         chosen = [word for name in names for word in ("--template", name)]
+        chosen += ["--shape", asked.shape] if asked.shape else []
         evo(
             "search",
+            asked.task,
             "--warm-start",
             "none",
             "--study",

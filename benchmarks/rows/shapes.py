@@ -1,22 +1,25 @@
 """Row kernels over shapes: the best of a short search from nothing, beside the baselines and a copy.
 
 For each shape a search of its own database; then its best kernel and the baselines in turns in one process,
-by `evo bench`; then `copy_` of so many bytes that it moves as many as the operator must. `default_us` is what
-the search took of the point that the best one's template begins with.
+by `evo bench`; then both with a cold L2; then `copy_` of so many bytes that it moves as many as the operator
+must. `default_us` is what the search took of the point that the best one's template begins with.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.command import evo_json
 from benchmarks.record import ROOT
+from evo.cache import default_folder
 from evo.device.open import real_gpu
+from evo.evaluate import EvaluatorSpec, trial_seed
 from evo.gpu import Limits
 from evo.store import LeaderboardRow, Store
 from evo.task import load_module, load_task
@@ -25,8 +28,9 @@ from evo.timing.statistics import FEWEST_ROUNDS
 from evo.trial import Problem
 
 PROTOCOL = """evo search of each shape from an empty store; evo bench of its best kernel: warm L2, graph
-replays, rounds in turns with every baseline on every timing input, medians; copy: torch's copy_ of as many
-bytes in graph replays, the median, right after"""
+replays, rounds in turns with every baseline on every timing input, medians; cold: a few such rounds with the
+quick baselines, where twice the L2 passes by between two launches on the same inputs; copy: torch's copy_ of
+as many bytes in graph replays, warm and cold, the median, right after"""
 GPU = True
 SHAPES = (
     "rmsnorm 2048,16384 bf16", "rmsnorm 32768,4096 bf16", "rmsnorm 32768,16384 bf16",
@@ -36,6 +40,9 @@ SHAPES = (
     "cross_entropy 8192,262144 bf16",
 )  # fmt: skip
 """Task, rows and columns, storage type, flags."""
+COLD_ROUNDS = 3
+BEST = "best"
+"""The name of the search's best kernel among baselines."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -66,8 +73,9 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def measured(shape: str, asked: argparse.Namespace, database: Path) -> Iterator[dict[str, Any]]:
-    """One shape, part by part: the search, what its default took, its best kernel beside the baselines, the
-    copy. A part that failed says why under `failed`, and the others are there all the same."""
+    """One shape, part by part: the search, what its default took, its best kernel beside the baselines, both
+    with a cold L2, the copy. A part that failed says why under `failed`; the others are there all the same.
+    """
     task, sizes, dtype, *flags = shape.split()
     problem = load_task(task).problem(sizes, dtype, **dict.fromkeys(flags, True))
     words = ["--shape", sizes, "--dtype", dtype, *(w for flag in flags for w in ("--flag", flag))]
@@ -79,7 +87,8 @@ def measured(shape: str, asked: argparse.Namespace, database: Path) -> Iterator[
         "search": lambda: searched(task, words, asked, database),
         "default": lambda: {"default_us": default_us(database, problem)},
         "bench": lambda: benched(task, words, asked, database),
-        "copy": lambda: {"copy_us": copy_us(nbytes)},
+        "cold": lambda: {"cold_us": cold_us(database, problem)},
+        "copy": lambda: {"copy_us": copy_us(nbytes), "copy_cold_us": copy_us(nbytes, "cold")},
     }
     for name, part in parts.items():
         try:
@@ -149,20 +158,47 @@ def default_us(database: Path, problem: Problem) -> float | None:
     return next((time for time in times if time is not None), None)
 
 
-def copy_us(nbytes: int) -> float:
-    """Median of torch's copy of `nbytes` / 2 bytes, which moves `nbytes`."""
+def cold_us(database: Path, problem: Problem) -> dict[str, float]:
+    """The best kernel, gated in this process, and the quick baselines with a cold L2: the median on the
+    slowest timing input of a few rounds in turns."""
+    from evo.confirm.rounds import Rounds
+
+    gpu = real_gpu("cuda:0")
+    with Store(database) as store:
+        candidate = store.trial(f"s/{first(database).number}").candidate
+    evaluator = EvaluatorSpec(problem.task, "cuda:0", gpu, Limits.of(gpu), default_folder()).build()
+    try:
+        green = evaluator.gate(candidate, trial_seed(0, candidate), thorough=False)
+        contest = Rounds(evaluator.device, load_task(problem.task), problem, patient=False)
+        rounds = [contest.round("cold", seed, {BEST: green}) for seed in range(COLD_ROUNDS)]
+    finally:
+        evaluator.close()
+    taken: dict[str, list[float]] = {}
+    for one in rounds:
+        for name, times in one.samples_us.items():
+            taken.setdefault(name, []).append(max(median(samples) for samples in times.values()))
+    return {name: round(median(worsts), 3) for name, worsts in taken.items()}
+
+
+def copy_us(nbytes: int, protocol: Literal["warm", "cold"] = "warm") -> float:
+    """Median of torch's copy of `nbytes` / 2 bytes, which moves `nbytes`. It rotates among as many buffers as
+    a kernel does."""
     import numpy as np
     import torch
 
     from evo.device.cuda import CudaDevice
+    from evo.timing.inputs import count_of_sets
     from evo.timing.stopwatch import Stopwatch, TimingSettings, launches_per_replay
 
     clone = load_module(ROOT / "templates" / "include" / "row" / "baselines.py").clone
-    device, settings = CudaDevice(), TimingSettings()
+    device, settings = CudaDevice(), TimingSettings(protocol)
+    gc.collect()  # what a gate held
+    torch.cuda.empty_cache()
     with torch.no_grad(), device.alone():
         watch = Stopwatch(device, settings)
-        calls = [clone(nbytes)]
-        replay = watch.capture(calls, launches_per_replay(watch.estimate(calls), settings))
+        calls = [clone(nbytes) for _ in range(count_of_sets(device.gpu, nbytes, settings))]
+        launches = launches_per_replay(watch.estimate(calls), settings)
+        replay = watch.capture(calls, max(launches, len(calls)))
         watch.settle()
         watch.sample([replay], 5)
         (samples,) = watch.sample([replay], 20)
