@@ -10,6 +10,8 @@ using evo::LaunchConfig;
 
 static void* current_context = nullptr;
 static int64_t pushes = 0, pops = 0, answer = 0;
+static int64_t encodings = 0, capturing = 0, streams = 0;
+static void* captured_stream = nullptr;
 static LaunchConfig last;
 static evo::LaunchAttribute last_attributes[2];
 
@@ -31,9 +33,15 @@ int encode(void* map, uint32_t dtype, uint32_t rank, void* address, const uint64
     const uint64_t said[] = {dtype,  rank,   reinterpret_cast<uintptr_t>(address), shape[0], shape[1], strides[0],
                              box[0], box[1], steps[1],                             swizzle,  promotion};
     std::memcpy(map, said, sizeof said);
+    ++encodings;
     return 0;
 }
-
+int capture(void* stream, int* status, uint64_t* id, void* graph, void*, void*) {
+    *status = capturing && stream == captured_stream;
+    *id = 100 + capturing;
+    if (graph) *static_cast<void**>(graph) = reinterpret_cast<void*>(capturing);
+    return 0;
+}
 
 // The same by the driver's own names, for evo/launch/driver.py.
 int cuInit(unsigned) { return 0; }
@@ -70,13 +78,34 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
     if (memory) std::memset(memory, 255, bytes);
     return memory ? 0 : 2;
 }
-static void* set_on = nullptr;
 int cuMemsetD8Async(uint64_t address, unsigned char value, size_t bytes, void* stream) {
-    set_on = stream;
+    if (stream != &streams) return 400;
     std::memset(reinterpret_cast<void*>(address), value, bytes);
     return 0;
 }
-void* stream_of_set() { return set_on; }
+int cuStreamCreate(void** stream, unsigned flags) { return ++streams, *stream = &streams, flags == 1 ? 0 : 1; }
+int cuStreamSynchronize(void* stream) { return stream == &streams ? 0 : 400; }
+int cuStreamDestroy_v2(void* stream) { return --streams, stream == &streams ? 0 : 400; }
+int64_t open_streams() { return streams; }
+
+int cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id, void* graph, void* nodes, void* count) {
+    return capture(stream, status, id, graph, nodes, count);
+}
+// A capture on `stream`, whose graph has a number; 0 ends it. A graph has one object.
+void begin_capture(int64_t graph, void* stream) { capturing = graph, captured_stream = stream; }
+struct Held {
+    void* of;
+    void (*destroy)(void*);
+};
+static Held held[8];
+int cuUserObjectCreate(void** object, void* of, void (*destroy)(void*), unsigned count, unsigned flags) {
+    return *object = new Held{of, destroy}, count == 1 && flags == 1 ? 0 : 1;
+}
+int cuGraphRetainUserObject(void* graph, void* object, unsigned count, unsigned flags) {
+    held[reinterpret_cast<int64_t>(graph)] = *static_cast<Held*>(object);
+    return count == 1 && flags == 1 ? 0 : 1;
+}
+void destroy_graph(int64_t graph) { held[graph].destroy(held[graph].of); }
 int cuGetErrorName(int status, const char** name) { return *name = status == 209 ? "NO_BINARY" : "NO", 0; }
 
 // out = scale * x, n elements of fp32
@@ -92,6 +121,7 @@ void told(void** parameters) { std::memcpy(*static_cast<void**>(parameters[1]), 
 
 void answer_with(int64_t status) { answer = status; }
 void* context_now() { return current_context; }
+int64_t maps_encoded() { return encodings; }
 int64_t pushes_and_pops() { return pushes * 1000 + pops; }
 unsigned last_number(int at) {
     const unsigned said[] = {last.grid[0],           last.grid[1],

@@ -16,7 +16,7 @@ import pytest
 import torch
 from kept import kept
 from test_export_formats import compiled
-from test_fast_call import Known, address, driver, launch, library, table, x_of
+from test_fast_call import Known, address, driver, launch, library, like, table, x_of
 
 from evo.cache import Cache, default_folder
 from evo.compile import build_table_library, find_compiler
@@ -208,12 +208,12 @@ def test_a_known_call_makes_its_workspaces(table: Known, driver: ctypes.CDLL) ->
     """`scaled` writes x times 2.5 into its scratch memory; the second one is an address."""
     kept_memory, asked = torch.zeros(64), []
 
-    def zeroed(nbytes: int) -> int:
-        asked.append(nbytes)
+    def zeroed(stream: int, capture: int) -> int:
+        asked.append((stream, capture))
         return int(kept_memory.data_ptr())
 
-    def failing(nbytes: int) -> int:
-        raise MemoryError(nbytes)
+    def failing(stream: int, capture: int) -> int:
+        raise MemoryError(stream, capture)
 
     x = x_of()
     spaces: Sequence[dict[str, Any]] = [
@@ -228,20 +228,26 @@ def test_a_known_call_makes_its_workspaces(table: Known, driver: ctypes.CDLL) ->
             {"kind": "scalar", "value": 24, "type": "i32"},
         )
         makers = [
-            Output(-1, -1, {"size": (4 * x.numel(),), "dtype": torch.uint8, "device": "cpu"}),
-            Output(-1, -1, {"nbytes": 256}, zeroed),
+            Output(-1, {"size": (4 * x.numel(),), "dtype": torch.uint8, "device": "cpu"}),
+            Output(-1, {}, zeroed),
         ]
         said = launch(*args, workspaces=spaces)
         loaded = Loaded("the kernel", address(driver.scaled), 0)
-        plan = plan_of(said, loaded, {"x": 0, "y": -1}, [Output(-1, 0, {})], [("y", -1)], makers)
+        plan = plan_of(said, loaded, {"x": 0, "y": -1}, [Output(-1, like(x))], [("y", -1)], makers)
         named = {"causal": written == "tickets"}
         assert table.add(plan, x, **named)
         assert table.call(x, **named).shape == x.shape
-    assert asked == [256, 256]
+    assert asked == [(0, 0), (0, 0)]
+    for graph in (1, 1, 2, 2):
+        driver.begin_capture(graph, None)
+        table.call(x, causal=True)
+        table.call(x, causal=True)
+    assert asked[2:] == [(0, 101), (0, 102)], "once for each graph"
+    driver.begin_capture(0, None)
     assert torch.equal(kept_memory[:24].view(x.shape), 2.5 * x)
-    refused = [Output(-1, -1, {"nbytes": 256}, failing), makers[0]]
-    table.add(plan_of(said, loaded, {"x": 0, "y": -1}, [Output(-1, 0, {})], [("y", -1)], refused), x)
-    with pytest.raises(MemoryError, match="256"):
+    refused = [Output(-1, {}, failing), makers[0]]
+    table.add(plan_of(said, loaded, {"x": 0, "y": -1}, [Output(-1, like(x))], [("y", -1)], refused), x)
+    with pytest.raises(MemoryError, match="0, 0"):
         table.call(x)
 
 

@@ -50,7 +50,7 @@ class Known:
 
     def __init__(self, library: Path, driver: ctypes.CDLL) -> None:
         self._table = table_of(library, ("x", "causal"))
-        verbs = ("launch", "current", "make_current", "push", "pop", "encode")
+        verbs = ("launch", "current", "make_current", "push", "pop", "encode", "capture")
         self._table.drive(*(address(getattr(driver, verb)) for verb in verbs))
         self.size: Callable[[], int] = self._table.size
 
@@ -84,8 +84,12 @@ def scaled(driver: ctypes.CDLL, given: int = -1, context: int = 0, **changed: An
         {"kind": "scalar", "value": 24, "type": "i32"},
     )
     loaded = Loaded("the kernel", address(driver.scaled), context)
-    output = Output(given, 0, {})
+    output = Output(given, like(x_of()))
     return plan_of(launch(*args, **changed), loaded, {"x": 0, "y": -1}, [output], [("y", -1)])
+
+
+def like(x: torch.Tensor) -> dict[str, Any]:
+    return {"size": x.shape, "dtype": x.dtype, "device": x.device}
 
 
 def x_of(*shape: int) -> torch.Tensor:
@@ -182,16 +186,21 @@ def test_the_context_of_the_thread_comes_back(table: Known, driver: ctypes.CDLL)
     assert driver.pushes_and_pops() == 1001
 
 
-def test_a_tensor_map_is_encoded_for_each_call(table: Known, driver: ctypes.CDLL) -> None:
+def test_a_tensor_map_is_encoded_for_each_address(table: Known, driver: ctypes.CDLL) -> None:
     arg = {"kind": "tensor_map", "buffer": "x", "dtype": "bf16", "shape": [8, 3], "strides": [32],
            "box": [4, 2], "swizzle": 64}  # fmt: skip
     loaded = Loaded(None, address(driver.told), 0)
     empty = {"size": (11,), "dtype": torch.int64, "device": "cpu"}
     launched = launch(arg, {"kind": "buffer", "buffer": "y"})
     x = x_of()
-    table.add(plan_of(launched, loaded, {"x": 0, "y": -1}, [Output(-1, -1, empty)], [("y", -1)]), x)
-    for given in (x, x.clone()):
+    table.add(plan_of(launched, loaded, {"x": 0, "y": -1}, [Output(-1, empty)], [("y", -1)]), x)
+    several = [x, *(x.clone() for _ in range(6))]
+    for given in (*several, *several):
         assert table.call(given).tolist() == [9, 2, given.data_ptr(), 8, 3, 32, 4, 2, 1, 2, 3]
+    before = driver.maps_encoded()
+    for given in several[-4:]:
+        assert table.call(given).tolist()[2] == given.data_ptr()
+    assert driver.maps_encoded() == before, "the last ones are remembered"
 
 
 def test_several_outputs_and_what_is_changed_in_place_are_named(table: Known, driver: ctypes.CDLL) -> None:
@@ -199,7 +208,7 @@ def test_several_outputs_and_what_is_changed_in_place_are_named(table: Known, dr
     numbers = ({"kind": "scalar", "value": 2, "type": "fp32"}, {"kind": "scalar", "value": 24, "type": "u32"})
     loaded, x = Loaded(None, address(driver.scaled), 0), x_of()
     plan = plan_of(
-        launch(*args, *numbers), loaded, {"x": 0, "y": -1}, [Output(-1, 0, {})], [("y", -1), ("x", 0)]
+        launch(*args, *numbers), loaded, {"x": 0, "y": -1}, [Output(-1, like(x))], [("y", -1), ("x", 0)]
     )
     table.add(plan, x)
     found = table.call(x)

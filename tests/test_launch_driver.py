@@ -20,7 +20,6 @@ __all__ = ["driver"]
 @pytest.fixture(autouse=True)
 def _library(driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ours, "library", lambda: driver)
-    driver.stream_of_set.restype = ctypes.c_void_p
 
 
 def test_a_kernel_is_loaded_in_the_context_of_its_gpu_and_launched(driver: ctypes.CDLL) -> None:
@@ -56,39 +55,68 @@ def bytes_at(address: int, count: int) -> bytes:
     return ctypes.string_at(address, count)
 
 
-def test_fresh_memory_is_zero_for_its_stream(driver: ctypes.CDLL) -> None:
-    """Whatever another thread captures: the thread's capture mode is relaxed meanwhile, and comes back."""
-    address = ours.zeros(3, 100, 77)
+def test_fresh_memory_is_zero(driver: ctypes.CDLL) -> None:
+    """Whatever is captured: the thread's capture mode is relaxed meanwhile, and comes back."""
+    address = ours.zeros(3, 100)
     assert bytes_at(address, 100) == bytes(100)
-    assert driver.stream_of_set() == 77
+    assert driver.open_streams() == 0
     assert driver.capture_modes() == 21
     assert driver.pushes_and_pops() == 1001
     with pytest.raises(ours.Refused):
-        ours.zeros(0, 2 << 20, 0)
+        ours.zeros(0, 2 << 20)
     assert driver.capture_modes() == 2121
 
 
+@pytest.fixture
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, empty in (("_KEPT", {}), ("_OF_GRAPHS", []), ("_FREE", [])):
+        monkeypatch.setattr(scratch, name, empty)
+
+
+def zeroed(stream: int, capture: int = 0, nbytes: int = 100, place: int = 0) -> int:
+    return scratch.zeroed(stream, capture, device=0, nbytes=nbytes, place=place)
+
+
+@pytest.mark.usefixtures("_nothing_kept")
 def test_each_stream_and_place_keeps_its_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch is told which stream is current: there is no GPU here."""
-    stream, device = SimpleNamespace(device_index=0, cuda_stream=5), torch.device("cuda", 0)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(scratch, "_KEPT", {})
-    first = scratch.zeroed(100, device, 0)
+    first = zeroed(5)
     assert bytes_at(first, 4096) == bytes(4096)
-    assert scratch.zeroed(4096, device, 0) == first, "kernels leave it zero"
-    assert scratch.zeroed(100, device, 1) != first, "another workspace of the same launch"
-    larger = scratch.zeroed(5000, device, 0)
+    assert zeroed(5, nbytes=4096) == first, "kernels leave it zero"
+    assert zeroed(5, place=1) != first, "another workspace of the same launch"
+    larger = zeroed(5, nbytes=5000)
     assert larger != first
     assert bytes_at(larger, 8192) == bytes(8192)
-    assert scratch.zeroed(100, device, 0) == larger
-    stream.cuda_stream = 6
-    assert scratch.zeroed(100, device, 0) not in (first, larger)
+    assert zeroed(5) == larger
+    assert zeroed(6) not in (first, larger)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=6))
     tickets = {"name": "tickets", "nbytes": 8, "zeroed": True}
-    (maker,) = scratch.makers([tickets], device)
-    assert maker.make is scratch.zeroed
-    assert maker.make(**maker.empty) == scratch.zeroed(8, device, 0)
+    assert scratch.made([tickets], "cuda:0") == {"tickets": zeroed(6)}
+
+
+@pytest.mark.usefixtures("_nothing_kept")
+def test_a_graph_has_zeros_of_its_own_until_it_is_gone(driver: ctypes.CDLL) -> None:
+    """Nothing is captured that sets them to zero: they are, when they are given."""
+    usual, stream = zeroed(5), ctypes.c_void_p(5)
+    assert ours.capture_of(5) == 0
+    found = []
+    for graph in (1, 2):
+        driver.begin_capture(graph, stream)
+        capture = ours.capture_of(5)
+        assert ours.capture_of(6) == 0, "of another stream"
+        found.append(zeroed(5, capture))
+        assert zeroed(5, capture) == found[-1]
+        assert bytes_at(found[-1], 4096) == bytes(4096)
+    assert len({usual, *found}) == 3
+    driver.destroy_graph(1)
+    driver.begin_capture(3, stream)
+    assert zeroed(5, ours.capture_of(5)) == found[0], "what the first one had"
+    driver.destroy_graph(3)
+    driver.begin_capture(4, stream)
+    assert zeroed(5, ours.capture_of(5)) == found[0], "again"
+    assert len(scratch._KEPT) == 3
+    driver.begin_capture(0, None)
+    assert zeroed(5, ours.capture_of(5)) == usual
 
 
 def test_other_scratch_memory_is_torchs() -> None:

@@ -87,9 +87,10 @@ def on_the_host() -> dict[str, Work]:
     launch = attention.champions[0].record["launch"]
     sources = {"q": 0, "k": 1, "v": 2, "o": -1}
     table = table_of(build_table_library(default_folder()), attention._reader.names)
-    table.drive(_still(), *[0] * 4, _still())
+    table.drive(_still(), *[0] * 4, _still(), 0)
+    empty = {"size": q.shape, "dtype": q.dtype, "device": q.device}
     for given, where in ((None, -1), (out, 3)):
-        plan = plan_of(launch, Loaded(None, 0, 0), sources, [Output(where, 0, {})], [("o", -1)])
+        plan = plan_of(launch, Loaded(None, 0, 0), sources, [Output(where, empty)], [("o", -1)])
         table.add(plan, (q, k, v), given, {})
     attention._known.call = table.call
 

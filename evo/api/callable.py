@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from evo.api.arguments import Call, Outputs, Reader, check_outputs
 from evo.api.kernel import problem_of_tensors
@@ -122,15 +122,15 @@ class TaskKernel:
 
         UsageError where the tensors are not the task's, and the first time within a CUDA graph's capture;
         NothingFound where there is no fallback."""
-        if is_compiling():
-            written = self._traced(self._reader.read(tensors, out, named))
-        else:
+        if not is_dynamo_compiling():
             known = self._known.call(tensors, out, named)
             if known is not None:
                 return known
-            call = self._reader.read(tensors, out, named)
-            written = self._written(call)
-            self._learn(call, tensors, out, named)
+        call = self._reader.read(tensors, out, named)
+        if is_compiling():
+            return _one_or_all(self._traced(call))
+        written = self._written(call)
+        self._learn(call, tensors, out, named)
         return _one_or_all(written)
 
     def pack(self, **named: Any) -> dict[str, Tensor]:

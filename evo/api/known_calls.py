@@ -68,7 +68,7 @@ class KnownCalls:
             said,
             Loaded(kernel, *kernel.handles),
             sources,
-            [_output(spec, specs, places, call) for spec in made],
+            [_output(spec, places, call) for spec in made],
             [(spec.name, sources[spec.name]) for spec in specs if spec.written],
             makers(said["workspaces"], call.place),
         )
@@ -108,11 +108,6 @@ def _places(call: Call, values: Sequence[Any]) -> dict[str, int] | None:
     return places if len(set(places.values())) == len(tensors) else None
 
 
-def _output(spec: BufferSpec, specs: Sequence[BufferSpec], places: dict[str, int], call: Call) -> Output:
-    alike = [one.name for one in specs if one.read and (one.shape, one.dtype) == (spec.shape, spec.dtype)]
+def _output(spec: BufferSpec, places: dict[str, int], call: Call) -> Output:
     empty = {"size": spec.shape, "dtype": dtype_named(spec.dtype).torch, "device": call.place}
-    return Output(
-        places.get(spec.name, -1) if spec.name in call.outputs else -1,
-        places[alike[0]] if alike else -1,
-        empty,
-    )
+    return Output(places[spec.name] if spec.name in call.outputs else -1, empty)

@@ -45,6 +45,7 @@ struct DLPackExchangeAPI {
 // ---- the CUDA driver
 
 constexpr unsigned kClusterDimension = 4, kCooperative = 2;
+constexpr int kMapBytes = 128;
 
 struct LaunchAttribute {
   unsigned id;
@@ -77,7 +78,16 @@ struct Driver {
   int (*encode)(void* map, uint32_t dtype, uint32_t rank, void* address, const uint64_t* shape,
                 const uint64_t* strides, const uint32_t* box, const uint32_t* steps, uint32_t interleave,
                 uint32_t swizzle, uint32_t promotion, uint32_t fill);
+  int (*capture)(void* stream, int* status, uint64_t* id, void* graph, void* nodes, void* count);
 };
+
+// The number of the graph that captures `stream`, 0 where none does.
+inline int captured_by(const Driver& driver, void* stream, uint64_t* out) {
+  int capturing = 0;
+  const int status = driver.capture(stream, &capturing, out, nullptr, nullptr, nullptr);
+  if (!capturing) *out = 0;
+  return status;
+}
 
 inline int encode(const Driver& driver, const TensorMap& map, void* address, void* out) {
   return driver.encode(out, map.dtype, map.rank, address, map.shape, map.strides, map.box, map.steps, 0,

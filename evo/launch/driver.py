@@ -18,6 +18,10 @@ _CLUSTER, _COOPERATIVE = 4, 2
 """CUlaunchAttributeID"""
 _RELAXED = 2
 """CUstreamCaptureMode"""
+_NON_BLOCKING = 1
+"""CUstream_flags"""
+_NO_SYNC, _MOVE = 1, 1
+"""CUuserObject_flags, CUuserObjectRetain_flags"""
 _WORDS = 18
 """32-bit words of a CUlaunchAttribute: its number, one that is not used, and 64 bytes."""
 
@@ -63,20 +67,48 @@ def load(index: int, cubin: bytes, entry: str, smem_bytes: int) -> Loaded:
     return Loaded(_Module(module), function.value or 0, context)
 
 
-def zeros(index: int, nbytes: int, stream: int) -> int:
-    """The address of fresh memory of GPU `index`, which is zero for all that `stream` does from now on. It
-    stays until the process ends. Refused where there is no more."""
-    lib, address, mode = library(), ctypes.c_uint64(), ctypes.c_int(_RELAXED)
+def zeros(index: int, nbytes: int) -> int:
+    """The address of fresh memory of GPU `index`, which is zero. It stays until the process ends. Refused
+    where there is no more."""
+    lib, address, stream, mode = library(), ctypes.c_uint64(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
     with _entered(lib, index):
-        # another thread may capture a graph, which an allocation would spoil
+        # this thread or another one may capture a graph, which these calls would spoil otherwise
         _ask(lib, lib.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)))
         try:
             _ask(lib, lib.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)))
+            _ask(lib, lib.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING))
+            _ask(lib, lib.cuMemsetD8Async(address, ctypes.c_ubyte(0), ctypes.c_size_t(nbytes), stream))
+            _ask(lib, lib.cuStreamSynchronize(stream))
+            _ask(lib, lib.cuStreamDestroy_v2(stream))
         finally:
             lib.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
-        size, where = ctypes.c_size_t(nbytes), ctypes.c_void_p(stream)
-        _ask(lib, lib.cuMemsetD8Async(address, ctypes.c_ubyte(0), size, where))
     return address.value
+
+
+def capture_of(stream: int) -> int:
+    """The number of the capture that is under way on a stream; 0 where none is."""
+    return _capture(stream)[0]
+
+
+def post_when_gone(stream: int, semaphore: int) -> None:
+    """The semaphore at that address is posted when the graph that captures `stream` is gone, and all that was
+    made of it."""
+    lib, held = library(), ctypes.c_void_p()
+    graph = _capture(stream)[1]
+    post = ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p)
+    made = lib.cuUserObjectCreate(ctypes.byref(held), ctypes.c_void_p(semaphore), post, 1, _NO_SYNC)
+    _ask(lib, made)
+    _ask(lib, lib.cuGraphRetainUserObject(graph, held, 1, _MOVE))
+
+
+def _capture(stream: int) -> tuple[int, ctypes.c_void_p]:
+    """As `capture_of`, and the graph."""
+    lib, active, number, graph = library(), ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
+    status = lib.cuStreamGetCaptureInfo_v2(
+        ctypes.c_void_p(stream), ctypes.byref(active), ctypes.byref(number), ctypes.byref(graph), None, None
+    )
+    _ask(lib, status)
+    return (number.value if active.value else 0), graph
 
 
 @contextmanager

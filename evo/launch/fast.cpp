@@ -8,8 +8,6 @@
 // Tensors are read by the exchange functions of DLPack 1.3 (torch.Tensor.__dlpack_c_exchange_api__), so that
 // nothing is linked against torch. The driver's functions come as addresses: nothing is linked against CUDA.
 
-#include <initializer_list>
-
 #include "plan.hpp"
 
 namespace evo {
@@ -18,7 +16,7 @@ namespace {
 // ---- reading the arguments
 
 // 1: read; 0: not what a kernel may take; -1: an error is set
-int read_tensor(const Table* table, PyObject* value, Seen* seen, Py_ssize_t at, bool* gradient) {
+int read_tensor(const Table* table, PyObject* value, Seen* seen, Py_ssize_t at) {
   DLTensor& tensor = seen->tensors[at];
   if (table->exchange->dltensor_from_py_object_no_sync(value, &tensor)) {
     PyErr_Clear();  // of a tensor without memory
@@ -32,11 +30,11 @@ int read_tensor(const Table* table, PyObject* value, Seen* seen, Py_ssize_t at, 
   fits &=
       seen->add(int64_t{tensor.device.device_type} << 32 | static_cast<uint32_t>(tensor.device.device_id));
   for (int side = 0; side < tensor.ndim; ++side) fits &= seen->add(tensor.shape[side]);
+  if (!fits || !seen->gradients) return fits;
   PyObject* required = PyObject_GetAttr(value, table->requires_grad);
   if (!required) return -1;
-  *gradient |= required == Py_True;
   Py_DECREF(required);
-  return fits;
+  return required != Py_True;
 }
 
 int name_of(const Table* table, PyObject* name) {
@@ -49,15 +47,14 @@ int name_of(const Table* table, PyObject* name) {
 }
 
 // As read_tensor, of one argument.
-int read_value(const Table* table, PyObject* value, Seen* seen, bool* gradient) {
+int read_value(const Table* table, PyObject* value, Seen* seen) {
   const Py_ssize_t at = seen->count;
   if (at == kMostArguments) return 0;
   seen->values[at] = value;
   seen->is_tensor[at] = false;
   ++seen->count;
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-  if (type == table->tensor_type || type == table->parameter_type)
-    return read_tensor(table, value, seen, at, gradient);
+  if (type == table->tensor_type || type == table->parameter_type) return read_tensor(table, value, seen, at);
   if (value != Py_None && value != Py_True && value != Py_False) return 0;
   return seen->add(int64_t{2} << 56 | (value == Py_None ? 2 : value == Py_True));
 }
@@ -68,25 +65,24 @@ int read_call(const Table* table, PyObject* const* call, Seen* seen) {
   seen->count = 0;
   seen->words = 0;
   seen->aligned = true;
-  bool gradient = false;
+  PyObject* enabled = PyObject_CallNoArgs(table->is_grad_enabled);
+  if (!enabled) return -1;
+  seen->gradients = enabled == Py_True;
+  Py_DECREF(enabled);
   int read = 1;
   const Py_ssize_t placed = PyTuple_Size(call[0]);
   for (Py_ssize_t at = 0; at < placed && read == 1; ++at)
-    read = read_value(table, PyTuple_GetItem(call[0], at), seen, &gradient);
+    read = read_value(table, PyTuple_GetItem(call[0], at), seen);
   if (read == 1 && !seen->add(int64_t{3} << 56)) return 0;
-  if (read == 1) read = read_value(table, call[1], seen, &gradient);
+  if (read == 1) read = read_value(table, call[1], seen);
   PyObject *name = nullptr, *value = nullptr;
   Py_ssize_t next = 0;
   while (read == 1 && PyDict_Next(call[2], &next, &name, &value)) {
     const int known = name_of(table, name);
     if (known < 0 || !seen->add(int64_t{4} << 56 | known)) return 0;
-    read = read_value(table, value, seen, &gradient);
+    read = read_value(table, value, seen);
   }
-  if (read < 1 || !gradient) return read;
-  PyObject* enabled = PyObject_CallNoArgs(table->is_grad_enabled);
-  if (!enabled) return -1;
-  Py_DECREF(enabled);
-  return enabled != Py_True;
+  return read;
 }
 
 bool is_call(PyObject* const* call, Py_ssize_t count) {
@@ -97,95 +93,145 @@ bool is_call(PyObject* const* call, Py_ssize_t count) {
 
 // ---- launching
 
-struct Outputs {
-  PyObject* owned[kMostOutputs];
+// Where and when a call is made.
+struct Moment {
+  void* stream;
+  uint64_t capture;
+  bool on_device;  // what is allocated for the current device lies on the call's
+};
+
+struct Made {
+  PyObject* owned[kMostOutputs];  // nullptr: an address alone
   void* addresses[kMostOutputs];
   int count;
 
-  ~Outputs() {
+  ~Made() {
     for (int at = 0; at < count; ++at) Py_XDECREF(owned[at]);
   }
 };
 
-// Of a tensor, or the number that says it. False: an error is set.
-bool read_address(const Table* table, PyObject* made, void** out) {
-  DLTensor fresh;
-  if (PyLong_Check(made)) {
-    *out = PyLong_AsVoidPtr(made);
-    return !PyErr_Occurred();
-  }
-  if (table->exchange->dltensor_from_py_object_no_sync(made, &fresh)) return false;
-  *out = address_of(fresh);
-  return true;
+// As read_tensor.
+int read_moment(const Table* table, const Plan* plan, DLDevice device, Moment* moment) {
+  *moment = {};
+  if (device.device_type != kDLCPU &&
+      table->exchange->current_work_stream(device.device_type, device.device_id, &moment->stream))
+    return -1;
+  void* context = nullptr;
+  if (plan->context && table->driver.current && table->driver.current(&context)) return 0;
+  moment->on_device = context == plan->context;
+  for (int at = 0; at < plan->outputs_count; ++at)
+    if (plan->outputs[at].kept != Py_None)
+      return !captured_by(table->driver, moment->stream, &moment->capture);
+  return 1;
+}
+
+// As read_tensor: of a workspace that is kept.
+int find_home(Output* output, const Moment& moment, void** out) {
+  for (const Home& home : output->homes)
+    if (home.address && home.stream == moment.stream && home.capture == moment.capture)
+      return *out = home.address, 1;
+  PyObject* found = PyObject_CallFunction(output->kept, "KK", reinterpret_cast<uintptr_t>(moment.stream),
+                                          static_cast<unsigned long long>(moment.capture));
+  if (!found) return -1;
+  *out = PyLong_AsVoidPtr(found);
+  Py_DECREF(found);
+  if (PyErr_Occurred()) return -1;
+  output->homes[output->next_home++ % kRecent] = {moment.stream, moment.capture, *out};
+  return 1;
+}
+
+// As read_tensor: of an output that is a fresh tensor, or of a workspace that is.
+int make_tensor(const Table* table, const Output& output, const Moment& moment, Made* made) {
+  PyObject* fresh =
+      moment.on_device && output.quick != Py_None
+          ? PyObject_CallFunctionObjArgs(output.quick, output.size, output.strides, output.dtype, nullptr)
+          : PyObject_Call(table->empty, table->nothing, output.kwargs);
+  if (!fresh) return -1;
+  DLTensor tensor;
+  made->owned[made->count] = fresh;
+  if (table->exchange->dltensor_from_py_object_no_sync(fresh, &tensor)) return ++made->count, -1;
+  made->addresses[made->count++] = address_of(tensor);
+  return 1;
 }
 
 // As read_tensor.
-int make_outputs(Table* table, const Plan* plan, const Seen& seen, Outputs* outputs) {
+int make_outputs(const Table* table, Plan* plan, const Seen& seen, const Moment& moment, Made* made) {
   for (int at = 0; at < plan->outputs_count; ++at) {
-    const Output& output = plan->outputs[at];
-    PyObject* made = nullptr;
+    Output& output = plan->outputs[at];
+    int done = 1;
     if (output.given >= 0) {
       for (Py_ssize_t other = 0; other < seen.count; ++other)
         if (other != output.given && seen.is_tensor[other] &&
             overlap(seen.tensors[other], seen.tensors[output.given]))
           return 0;
-      outputs->addresses[at] = address_of(seen.tensors[output.given]);
-      made = seen.values[output.given];
-      Py_INCREF(made);
+      made->addresses[made->count] = address_of(seen.tensors[output.given]);
+      Py_INCREF(made->owned[made->count++] = seen.values[output.given]);
+    } else if (output.kept != Py_None) {
+      done = find_home(&output, moment, &made->addresses[made->count++]);
     } else {
-      PyObject* make = output.make == Py_None ? table->empty : output.make;
-      made = output.like >= 0
-                 ? PyObject_CallFunctionObjArgs(table->empty_like, seen.values[output.like], nullptr)
-                 : PyObject_Call(make, table->nothing, output.kwargs);
-      if (!made) return -1;
-      if (!read_address(table, made, &outputs->addresses[at])) {
-        Py_DECREF(made);
-        return -1;
-      }
+      done = make_tensor(table, output, moment, made);
     }
-    outputs->owned[outputs->count++] = made;
+    if (done < 1) return done;
   }
   return 1;
 }
 
-// The driver's answer.
-int launch(const Table* table, const Plan* plan, const Seen& seen, const Outputs& outputs, void* stream) {
-  alignas(64) unsigned char maps[kMostMaps][128];
+struct Arguments {
+  alignas(64) unsigned char maps[kMostMaps][kMapBytes];
   void* pointers[kMostParameters];
   void* parameters[kMostParameters];
-  int next_map = 0, status = 0;
-  for (int at = 0; at < plan->parameters_count && !status; ++at) {
-    const Parameter& one = plan->parameters[at];
-    if (one.kind == Parameter::kBytes) {
-      parameters[at] = const_cast<unsigned char*>(one.bytes);
-      continue;
-    }
-    void* address =
-        one.source >= 0 ? address_of(seen.tensors[one.source]) : outputs.addresses[-1 - one.source];
-    if (one.kind == Parameter::kPointer) {
-      pointers[at] = address;
-      parameters[at] = &pointers[at];
-    } else {
-      status = encode(table->driver, one.map, address, maps[next_map]);
-      parameters[at] = maps[next_map++];
-    }
-  }
-  if (status) return status;
-  LaunchConfig config = plan->config;
-  config.stream = stream;
-  config.attributes = const_cast<LaunchAttribute*>(plan->attributes);
-  return in_context(table->driver, plan->context,
-                    [&] { return table->driver.launch(&config, plan->function, parameters, nullptr); });
+};
+
+// The driver's answer.
+int encode_once(const Driver& driver, const TensorMap& map, Encoded* recent, void* address, void* out) {
+  for (int at = 0; at < kRecent; ++at)
+    if (recent->addresses[at] == address) return std::memcpy(out, recent->maps[at], kMapBytes), 0;
+  if (const int status = encode(driver, map, address, out)) return status;
+  const unsigned at = recent->next++ % kRecent;
+  recent->addresses[at] = address;
+  std::memcpy(recent->maps[at], out, kMapBytes);
+  return 0;
 }
 
-PyObject* results_of(const Plan* plan, const Seen& seen, const Outputs& outputs) {
+// The driver's answer.
+int fill(const Driver& driver, Plan* plan, const Seen& seen, const Made& made, Arguments* out) {
+  int next_map = 0, status = 0;
+  for (int at = 0; at < plan->parameters_count && !status; ++at) {
+    Parameter& one = plan->parameters[at];
+    if (one.kind == Parameter::kBytes) {
+      out->parameters[at] = one.bytes;
+      continue;
+    }
+    void* address = one.source >= 0 ? address_of(seen.tensors[one.source]) : made.addresses[-1 - one.source];
+    if (one.kind == Parameter::kPointer) {
+      out->pointers[at] = address;
+      out->parameters[at] = &out->pointers[at];
+    } else {
+      out->parameters[at] = out->maps[next_map];
+      status = encode_once(driver, one.map, &plan->encoded[next_map], address, out->maps[next_map]);
+      ++next_map;
+    }
+  }
+  return status;
+}
+
+// The driver's answer.
+int launch(const Driver& driver, Plan* plan, void* stream, Arguments* arguments) {
+  LaunchConfig config = plan->config;
+  config.stream = stream;
+  config.attributes = plan->attributes;
+  return in_context(driver, plan->context,
+                    [&] { return driver.launch(&config, plan->function, arguments->parameters, nullptr); });
+}
+
+PyObject* results_of(const Plan* plan, const Seen& seen, const Made& made) {
   const Py_ssize_t count = PyTuple_Size(plan->results);
   PyObject* named = count == 1 ? nullptr : PyDict_New();
   if (count != 1 && !named) return nullptr;
   for (Py_ssize_t at = 0; at < count; ++at) {
     PyObject* pair = PyTuple_GetItem(plan->results, at);
     const long source = PyLong_AsLong(PyTuple_GetItem(pair, 1));
-    PyObject* value = source >= 0 ? seen.values[source] : outputs.owned[-1 - source];
+    PyObject* value = source >= 0 ? seen.values[source] : made.owned[-1 - source];
     if (!named) {
       Py_INCREF(value);
       return value;
@@ -211,22 +257,24 @@ PyObject* call(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   if (read < 0) return nullptr;
   Plan* plan = read && seen.aligned ? find(table, seen) : nullptr;
   if (!plan) return none();
-  Outputs outputs{};
-  const int made = make_outputs(table, plan, seen, &outputs);
-  if (made < 1) return made ? nullptr : none();
-  void* stream = nullptr;
-  const DLDevice device = seen.device;
-  if (device.device_type != kDLCPU &&
-      table->exchange->current_work_stream(device.device_type, device.device_id, &stream))
-    return nullptr;
-  ++plan->references;  // another thread may forget it meanwhile
-  int status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = launch(table, plan, seen, outputs, stream);
-  Py_END_ALLOW_THREADS;
-  PyObject* results = status ? none() : results_of(plan, seen, outputs);
+  Moment moment;
+  Made made{};
+  ++plan->references;  // what Python is asked, or another thread, may forget it meanwhile
+  int done = read_moment(table, plan, seen.device, &moment);
+  if (done == 1) done = make_outputs(table, plan, seen, moment, &made);
+  PyObject* results = nullptr;
+  if (done == 1) {
+    Arguments arguments;
+    int status = fill(table->driver, plan, seen, made, &arguments);
+    if (!status) {
+      Py_BEGIN_ALLOW_THREADS;
+      status = launch(table->driver, plan, moment.stream, &arguments);
+      Py_END_ALLOW_THREADS;
+    }
+    results = status ? none() : results_of(plan, seen, made);
+  }
   release(plan);
-  return results;
+  return done ? results : none();
 }
 
 // ---- what Python says once
@@ -272,12 +320,12 @@ bool read_lists(PyObject* parameters, PyObject* outputs, Plan* plan) {
     maps += plan->parameters[at].kind == Parameter::kMap;
   }
   for (Py_ssize_t at = 0; at < outputs_count; ++at) {
-    Output& output = plan->outputs[at];
-    if (!PyArg_ParseTuple(PyTuple_GetItem(outputs, at), "iiOO", &output.given, &output.like, &output.kwargs,
-                          &output.make))
+    Output& one = plan->outputs[at];
+    if (!PyArg_ParseTuple(PyTuple_GetItem(outputs, at), "iOOOOOO!", &one.given, &one.kept, &one.quick,
+                          &one.size, &one.strides, &one.dtype, &PyDict_Type, &one.kwargs))
       return false;
-    Py_INCREF(output.kwargs);
-    Py_INCREF(output.make);
+    for (PyObject* held : {one.kept, one.quick, one.size, one.strides, one.dtype, one.kwargs})
+      Py_INCREF(held);
     ++plan->outputs_count;
   }
   if (maps > kMostMaps) PyErr_SetString(PyExc_ValueError, "too many tensor maps");
@@ -347,8 +395,9 @@ PyObject* add(PyObject* self, PyObject* const* given, Py_ssize_t count) {
 }
 
 PyObject* drive(PyObject* self, PyObject* addresses) {
-  unsigned long long at[6];
-  if (!PyArg_ParseTuple(addresses, "KKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5])) return nullptr;
+  unsigned long long at[7];
+  if (!PyArg_ParseTuple(addresses, "KKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6]))
+    return nullptr;
   static_assert(sizeof(Driver) == sizeof at);
   std::memcpy(&reinterpret_cast<Table*>(self)->driver, at, sizeof at);
   return none();
@@ -358,20 +407,19 @@ PyObject* size(PyObject* self, PyObject*) {
   return PyLong_FromSsize_t(reinterpret_cast<Table*>(self)->plans);
 }
 
-// Table(tensor types, exchange, empty, empty_like, is_grad_enabled, names)
+// Table(tensor types, exchange, empty, is_grad_enabled, names)
 int begin(PyObject* self, PyObject* arguments, PyObject*) {
   Table* table = reinterpret_cast<Table*>(self);
   PyObject* exchange;
-  if (!PyArg_ParseTuple(arguments, "OOOOOOO!", &table->tensor_type, &table->parameter_type, &exchange,
-                        &table->empty, &table->empty_like, &table->is_grad_enabled, &PyTuple_Type,
-                        &table->names)) {
+  if (!PyArg_ParseTuple(arguments, "OOOOOO!", &table->tensor_type, &table->parameter_type, &exchange,
+                        &table->empty, &table->is_grad_enabled, &PyTuple_Type, &table->names)) {
     // what was read is borrowed still
-    table->tensor_type = table->parameter_type = table->empty = table->empty_like = nullptr;
+    table->tensor_type = table->parameter_type = table->empty = nullptr;
     table->is_grad_enabled = table->names = nullptr;
     return -1;
   }
-  for (PyObject* kept : {table->tensor_type, table->parameter_type, table->empty, table->empty_like,
-                         table->is_grad_enabled, table->names})
+  for (PyObject* kept :
+       {table->tensor_type, table->parameter_type, table->empty, table->is_grad_enabled, table->names})
     Py_INCREF(kept);
   table->requires_grad = PyUnicode_InternFromString("requires_grad");
   table->nothing = PyTuple_New(0);
@@ -390,8 +438,8 @@ void end(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   forget(table);
   std::free(table->slots);
-  for (PyObject* kept : {table->tensor_type, table->parameter_type, table->empty, table->empty_like,
-                         table->is_grad_enabled, table->names, table->requires_grad, table->nothing})
+  for (PyObject* kept : {table->tensor_type, table->parameter_type, table->empty, table->is_grad_enabled,
+                         table->names, table->requires_grad, table->nothing})
     Py_XDECREF(kept);
   reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);

@@ -27,6 +27,7 @@ _DRIVER = (
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
     "cuTensorMapEncodeTiled",
+    "cuStreamGetCaptureInfo_v2",
 )
 """In the order of `Driver` in abi.hpp."""
 
@@ -52,7 +53,6 @@ def table_of(library: Path, names: Sequence[str]) -> Table:
         torch.nn.Parameter,
         exchange,
         torch.empty,
-        torch.empty_like,
         torch.is_grad_enabled,
         tuple(map(sys.intern, names)),
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from .dispatch import Decided, Dispatch, Place
 from .driver import Refused, launch, load
@@ -75,12 +75,13 @@ class PackagedKernel:
         not begin at a multiple of 16 bytes, and what no kernel serves; the log says each reason once.
         TypeError or ValueError where the arguments are not the task's; RuntimeError where nothing serves
         them."""
-        if is_compiling():
-            return self._operators.traced(self.reader.read(tensors, out, named))
-        known = self._known(tensors, out, named)
-        if known is not None:
-            return known
+        if not is_dynamo_compiling():
+            known = self._known(tensors, out, named)
+            if known is not None:
+                return known
         call = self.reader.read(tensors, out, named)
+        if is_compiling():
+            return self._operators.traced(call)
         written = self._written(call)
         self._learn(call, tensors, out, named)
         return next(iter(written.values())) if len(written) == 1 else written
@@ -247,11 +248,8 @@ class PackagedKernel:
             self._table.add(plan, tensors, out, named)
 
     def _output(self, name: str, served: _Served, places: Mapping[str, int], call: Call) -> Output:
-        shape, dtype = served.shapes[name], served.dtypes[name]
-        alike = [n for n, x in call.read.items() if (tuple(x.shape), x.dtype) == (shape, dtype)]
-        given = places[name] if name in call.outputs else -1
-        empty = {"size": shape, "dtype": dtype, "device": call.device}
-        return Output(given, places[alike[0]] if alike else -1, empty)
+        empty = {"size": served.shapes[name], "dtype": served.dtypes[name], "device": call.device}
+        return Output(places[name] if name in call.outputs else -1, empty)
 
     def _opened(self) -> bool:
         with self._lock:

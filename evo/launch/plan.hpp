@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "abi.hpp"
 
@@ -16,6 +17,7 @@ constexpr int kMostWords = 192;
 constexpr int kMostParameters = 32;
 constexpr int kMostMaps = 6;
 constexpr int kMostOutputs = 8;
+constexpr int kRecent = 4;
 constexpr Py_ssize_t kMostPlans = 4096;
 constexpr size_t kSlots = 8192;  // a power of two, twice as many as there are plans
 
@@ -26,6 +28,7 @@ struct Seen {
   DLTensor tensors[kMostArguments];
   bool is_tensor[kMostArguments];
   bool aligned;
+  bool gradients;  // are recorded
   Py_ssize_t count;
   DLDevice device;  // of the last tensor; a plan is for tensors on one
   int words;
@@ -82,11 +85,30 @@ struct Parameter {
   TensorMap map;
 };
 
+// Where a workspace is that a stream keeps, or a graph that captures the stream.
+struct Home {
+  void* stream;
+  uint64_t capture;
+  void* address;  // or nullptr: not known
+};
+
 struct Output {
-  int given;         // the argument that it is, or -1
-  int like;          // an argument of its shape and type, or -1
-  PyObject* kwargs;  // for what makes it where there is none
-  PyObject* make;    // gives a tensor or an address; None: torch.empty
+  int given;  // the argument that it is, or -1
+  // None, or of a stream and a capture it gives an address, always the same one
+  PyObject* kept;
+  // None, or of the next three it gives a fresh tensor on the current device
+  PyObject* quick;
+  PyObject *size, *strides, *dtype;
+  PyObject* kwargs;  // for torch.empty
+  Home homes[kRecent];
+  unsigned next_home;
+};
+
+// The last tensor maps of a parameter, by the address of their tensors: nothing else differs between calls.
+struct Encoded {
+  void* addresses[kRecent];
+  unsigned char maps[kRecent][kMapBytes];
+  unsigned next;
 };
 
 struct Plan {
@@ -102,6 +124,7 @@ struct Plan {
   LaunchAttribute attributes[2];
   int parameters_count;
   Parameter parameters[kMostParameters];
+  Encoded encoded[kMostMaps];
   int outputs_count;
   Output outputs[kMostOutputs];
 };
@@ -111,8 +134,9 @@ inline void release(Plan* plan) {
   Py_XDECREF(plan->keep);
   Py_XDECREF(plan->results);
   for (int at = 0; at < plan->outputs_count; ++at) {
-    Py_XDECREF(plan->outputs[at].kwargs);
-    Py_XDECREF(plan->outputs[at].make);
+    const Output& one = plan->outputs[at];
+    for (PyObject* held : {one.kept, one.quick, one.size, one.strides, one.dtype, one.kwargs})
+      Py_DECREF(held);
   }
   std::free(plan->signature);
   std::free(plan);
@@ -120,8 +144,7 @@ inline void release(Plan* plan) {
 
 struct Table {
   PyObject_HEAD;
-  PyObject *tensor_type, *parameter_type, *empty, *empty_like, *is_grad_enabled, *names, *requires_grad,
-      *nothing;
+  PyObject *tensor_type, *parameter_type, *empty, *is_grad_enabled, *names, *requires_grad, *nothing;
   const DLPackExchangeAPI* exchange;
   Driver driver;
   Plan** slots;
