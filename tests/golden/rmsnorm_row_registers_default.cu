@@ -475,7 +475,8 @@ __device__ __forceinline__ void rows_read_twice(const Operation& operation, Thre
 
 namespace evo {
 
-// When weights are loaded: once for all rows of a thread, with each row, or after its sums.
+// When weights are loaded: once for all rows of a thread, with each row, or late: those of a chunk while the chunk
+// before it is finished, so that chunks do not wait for them one after the other.
 enum class When { once_, early_, late_ };
 
 template <int kPass, int kWidth, int kSteps, class Operation, class Threads>
@@ -510,10 +511,12 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
         for (int i = 0; i < kSteps; ++i)
             if (column(i) < columns) load_chunks<kWidth>(to[i], operation, row, first, more(i));
     };
+    const auto load_weight = [&](Weights (&to)[kSteps], int i) {
+        if (i < kSteps && column(i) < columns) operation.load(to[i], first, more(i));
+    };
     const auto load_weights = [&](Weights (&to)[kSteps]) {
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i)
-            if (column(i) < columns) operation.load(to[i], first, more(i));
+        for (int i = 0; i < kSteps; ++i) load_weight(to, i);
     };
     Held held[kSteps], next[kSteps];
     Weights weights[kSteps];
@@ -530,17 +533,19 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
         }
+        if constexpr (kWhen == When::late_) load_weight(weights, 0);
         typename Operation::State found = {};
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
 #pragma unroll
-            for (int i = 0; i < kSteps; ++i)
+            for (int i = 0; i < kSteps; ++i) {
+                if constexpr (kWhen == When::late_) load_weight(weights, i + 1);
                 if (column(i) < columns) {
-                    if constexpr (kWhen == When::late_) operation.load(weights[i], first, more(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     operation.finish(row, column(i), x, weights[i], found);
                 }
+            }
         }
         if (team.thread() == 0) operation.finish_row(row, found);
         if constexpr (!kPersistent) break;

@@ -270,7 +270,7 @@ WRITING = ("stores", "order")
 """Parameters of kernels that write rows."""
 WEIGHTS = Parameter(
     "weights", ("late", "early", "once"), "early", off="late",
-    meaning="when weights are loaded: after a row's sums, with the row, or once for all rows of a thread",
+    meaning="when weights are loaded: a chunk ahead of use, with the row, or once for all rows of a thread",
     expected="early hides their latency behind the row's; late saves registers",
 )  # fmt: skip
 
