@@ -165,7 +165,7 @@ RULES = (
         "same values",
         "half of a lane's rows are 16 w + g, g below 8, half 8 more: they never see so many keys of a tile",
         kind="^(bound|comparison)",
-        before=r"^setp\.gt\.s32 \t%p\d+, (%r435, (24|121)|%r1297, 49|%r480, 41)$",
+        before=r"^setp\.gt\.s32 \t%p\d+, (%r435, (24|121)|%r480, 41)$",
         template="^flash_wgmma",
     ),
     Rule(
@@ -307,7 +307,7 @@ RULES = (
         "unseen",
         "a loop of one pass, or a tile or a prefetch more, whose keys are all hidden",
         before=r"^(add\.s32|shl\.b32|shr\.u32|setp\.(ge|gt|le|lt|eq)\.[us]32|min\.s32|@)",
-        text=r"const int first|q_tile|tiles|tile\(|kThreads|kShare|Seat|row\.start|key\(int|wait_group",
+        text=r"const int first|q_tile|tiles|tile\(|kThreads|kShare|key\(int|wait_group",
     ),
     Rule(
         "unseen",
