@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo.testing
 from functorch.compile import make_boxed_func  # type: ignore[import-untyped]
-from test_callable import SDPA, qkv
+from test_callable import SDPA, TOYS, kernels, qkv
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch._inductor.utils import fresh_cache, run_and_get_code
 
 import evo
 from evo.errors import UsageError
+
+__all__ = ["kernels"]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,57 @@ def test_out_and_what_is_changed_in_place_are_written(attention: Any) -> None:
     found = compiled(lambda *given: rmsnorm(*given, residual=True))(x, residual, weight)
     assert torch.equal(found["y"], expected["y"])
     assert torch.equal(residual, expected["residual"])
+
+
+def code_of(function: Any, *given: torch.Tensor, dynamic: bool = False) -> tuple[Any, str]:
+    """What a function compiled by inductor gives, and inductor's code, made anew."""
+    with fresh_cache(), torch.no_grad():
+        run = torch.compile(function, fullgraph=True, dynamic=dynamic)
+        found, (code,) = run_and_get_code(run, *given)
+    return found, code
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports its own
+@pytest.mark.nvcc
+def test_inductor_calls_the_launcher_with_outputs_of_its_own(kernels: Path) -> None:
+    """Where a champion serves, here on the emulator."""
+    row_sum = evo.kernel(kernels / "row_sum", templates=TOYS, device="emulator", gpu="H200")
+    x = torch.rand(200, 96)
+    (whole, few), code = code_of(lambda x: (row_sum(x), row_sum(x[:7])), x)
+    assert torch.allclose(whole, x.sum(-1))
+    assert torch.allclose(few, x[:7].sum(-1))
+    assert code.count(".write(") == 2
+    assert ".default(" not in code
+    found, code = code_of(row_sum, x, dynamic=True)
+    assert torch.allclose(found, x.sum(-1))
+    assert ".write(" not in code, "another number of rows may have no champion"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports its own
+def test_where_no_champion_serves_the_fallbacks_output_is_not_copied(attention: Any) -> None:
+    q, k, v = qkv(1, 2, 16, 64)
+    found, code = code_of(attention, q, k, v)
+    assert torch.equal(found, SDPA(q, k, v))
+    assert "torch.ops.evo.attention.default(" in code
+    assert ".write(" not in code
+
+
+def test_little_is_looked_at_again_before_each_compiled_call(attention: Any) -> None:
+    """What torch.compile asked while it traced, it guards."""
+
+    def ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return attention(q, k, v, causal=True)
+
+    def theirs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return SDPA(q, k, v, is_causal=True)
+
+    guards = []
+    for function in (ours, theirs):
+        compiled(function)(*qkv(1, 2, 16, 64))
+        (entry,) = _debug_get_cache_entry_list(function.__code__)
+        lines = [line for line in str(entry.guard_manager).split("\n") if "+- " in line]
+        guards.append(sum("GuardManager:" not in line for line in lines))
+    assert guards[0] <= guards[1] + 24
 
 
 @pytest.mark.parametrize("gradient", [False, True])

@@ -125,6 +125,11 @@ class Reader:
         """The task's buffers for these flags, of some problem: only names and roles count."""
         return self._specs[tuple(flags.values())]
 
+    def lone(self, flags: tuple[Value, ...]) -> int:
+        """How many tensors are read with these flags, if one output is all that is written; else -1."""
+        specs = self._specs[flags]
+        return sum(spec.read for spec in specs) if [s.role for s in specs if s.written] == ["out"] else -1
+
 
 def _outputs(specs: Sequence[BufferSpec], out: Tensor | Outputs | None) -> dict[str, Tensor]:
     """What `out=` gives, by name."""

@@ -25,6 +25,7 @@ from evo.device.open import gpu_named, is_gpu, real_gpu
 from evo.dtype import dtype_named
 from evo.errors import CandidateError, MachineError, NothingFound, UsageError
 from evo.gpu import Gpu, Limits
+from evo.launch.traced import Means, usual
 from evo.task import BufferSpec, Fallback, Task
 from evo.task.loading import module_beside
 from evo.trial import Problem, Value
@@ -106,7 +107,10 @@ class TaskKernel:
         self._said: set[str] = set()
         own = None if self.champions else module_beside(task, "fallback.py")
         plain = own.fallback if own else None
-        self._operators = operators(task, self._run, self._backward, plain)
+        means = Means(self._run, self._backward, self._write, self._serves, plain)
+        self._operators = operators(task, means)
+        self._defaults = tuple((name, flag.default) for name, flag in task.flags.items())
+        self._usual = {(self._reader.lone(flags), flags): one for flags, one in self._operators.items()}
 
     def __call__(self, *tensors: Any, out: Tensor | Outputs | None = None, **named: Any) -> Any:
         """Computes it: a champion where one serves, else the task's fallback.
@@ -122,7 +126,11 @@ class TaskKernel:
 
         UsageError where the tensors are not the task's, and the first time within a CUDA graph's capture;
         NothingFound where there is no fallback."""
-        if not is_dynamo_compiling():
+        if is_dynamo_compiling():
+            operator = usual(self._usual, self._defaults, tensors, out, named)
+            if operator is not None:
+                return operator(*tensors)
+        else:
             known = self._known.call(tensors, out, named)
             if known is not None:
                 return known
@@ -313,6 +321,19 @@ class TaskKernel:
         written = self._written(call)
         self._learn(call, tensors, None, flags)
         return _one_or_all(written)
+
+    def _write(self, tensors: tuple[Tensor, ...], out: Tensor, flags: dict[str, Value]) -> None:
+        """For an operator, `__call__` with an output."""
+        if self._known.call(tensors, out, flags) is None:
+            with torch.no_grad():
+                self(*tensors, out=out, **flags)
+
+    def _serves(self, tensors: tuple[Tensor, ...], flags: dict[str, Value]) -> bool:
+        """For an operator: whether a champion is made for such tensors, which need no content."""
+        names = [spec.name for spec in self._reader.buffers(flags) if spec.read]
+        problem = problem_of_tensors(self.task, dict(zip(names, tensors, strict=True)), flags, {})
+        gpu = self._gpu(str(tensors[0].device))
+        return gpu is not None and bool(self._decision(problem, gpu).kernel)
 
     def _backward(
         self, read: Mapping[str, Tensor], flags: Mapping[str, Value], grads: Sequence[Tensor]

@@ -18,6 +18,7 @@ from evo.api.declared import dtype_of
 from evo.calls import dimensions_of
 from evo.dtype import dtype_named
 from evo.errors import UsageError
+from evo.launch.traced import Means, offer, ready
 from evo.task import Task
 from evo.trial import Problem, Value
 
@@ -25,22 +26,13 @@ _LIBRARY = torch.library.Library("evo", "FRAGMENT")
 _COUNTS: dict[str, itertools.count[int]] = {}
 
 Flags = dict[str, Value]
-Run = Callable[[tuple[Tensor, ...], Flags], Any]
-"""Computes what is written from the tensors that are read: one tensor, or several by name."""
-Backward = Callable[[Mapping[str, Tensor], Flags, Sequence[Tensor]], list[Tensor]]
-"""The gradients of what is read, from those of the outputs."""
-Plain = Callable[[Mapping[str, Tensor], Flags], Any]
-"""The same by torch's operations: a tensor, or several by name."""
 
 
-def operators(
-    task: Task, run: Run, backward: Backward, plain: Plain | None = None
-) -> dict[tuple[Value, ...], Any]:
-    """An operator for each choice of flags, by their values in the task's order. `plain` is what those that
-    change nothing in place are for the compiler; without it they are nodes."""
+def operators(task: Task, means: Means) -> dict[tuple[Value, ...], Any]:
+    """An operator for each choice of flags, by their values in the task's order."""
     every = itertools.product(*(flag.values for flag in task.flags.values()))
     return {
-        values: _Operator(task, dict(zip(task.flags, values, strict=True)), run, backward, plain).defined()
+        values: _Operator(task, dict(zip(task.flags, values, strict=True)), means).defined()
         for values in every
     }
 
@@ -48,9 +40,8 @@ def operators(
 class _Operator:
     """The operator of a task for one choice of its flags."""
 
-    def __init__(self, task: Task, flags: Flags, run: Run, backward: Backward, plain: Plain | None) -> None:
-        self._task, self._flags, self._run, self._backward = task, flags, run, backward
-        self._plain = plain
+    def __init__(self, task: Task, flags: Flags, means: Means) -> None:
+        self._task, self._flags, self._means = task, flags, means
         specs = task.buffers(task.example.replace(**flags))
         self._read = [spec for spec in specs if spec.read]
         self._given = [spec for spec in specs if spec.role == "out"]
@@ -67,7 +58,7 @@ class _Operator:
         outputs = ", ".join(["Tensor"] * len(self._given))
         gives = outputs if len(self._given) == 1 else f"({outputs})"
         name = f"evo::{self._name}"
-        if self._plain and not changed:
+        if self._means.plain and not changed:
             torch.library.define(name, f"({reads}) -> {gives}", lib=_LIBRARY)
             torch.library.impl(name, "CompositeImplicitAutograd", self._decomposed, lib=_LIBRARY)
             return getattr(torch.ops.evo, self._name).default
@@ -75,7 +66,10 @@ class _Operator:
         if not changed:
             _define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", self._grads, _like)
             torch.library.register_autograd(name, self._pull, setup_context=_keep, lib=_LIBRARY)
-        return getattr(torch.ops.evo, self._name).default
+        operator = getattr(torch.ops.evo, self._name).default
+        if not changed and len(self._given) == 1:
+            offer(operator, self._write, self._serves)
+        return operator
 
     def _free_name(self) -> str:
         """Of several kernels of one task the later ones have a number."""
@@ -98,15 +92,21 @@ class _Operator:
             return self._computed(tensors)
 
     def _computed(self, tensors: tuple[Tensor, ...]) -> Any:
-        found = self._run(tensors, self._flags)
+        found = self._means.run(tensors, self._flags)
         if isinstance(found, Tensor):
             return found.contiguous() if self._given else None
         return _several([found[spec.name].contiguous() for spec in self._given])
 
+    def _write(self, *tensors: Tensor, out: Tensor) -> None:
+        self._means.write(tensors, out, self._flags)
+
+    def _serves(self, *tensors: Tensor) -> bool:
+        return self._means.serves(tensors, self._flags)
+
     def _decomposed(self, *tensors: Tensor) -> Any:
         """By torch's operations, which a compiler may join with what is around them."""
-        assert self._plain is not None
-        found = self._plain(self._named(tensors), self._flags)
+        assert self._means.plain is not None
+        found = self._means.plain(self._named(tensors), self._flags)
         named = found if isinstance(found, Mapping) else {self._given[0].name: found}
         return _several(
             [named[name].reshape(shape).to(dtype) for name, shape, dtype in self._outputs(tensors)]
@@ -114,6 +114,7 @@ class _Operator:
 
     def _fake(self, *tensors: Tensor) -> Any:
         """Outputs of the right shapes and types."""
+        ready()
         return _several(
             [tensors[0].new_empty(shape, dtype=dtype) for _, shape, dtype in self._outputs(tensors)]
         )
@@ -149,7 +150,7 @@ class _Operator:
         raise UsageError(f"{self._task.name} takes no {', '.join(given)}", f"{', '.join(self._task.dtypes)}")
 
     def _grads(self, grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:
-        return self._backward(self._named(read), self._flags, grads)
+        return self._means.backward(self._named(read), self._flags, grads)
 
     def _pull(self, context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         read = context.saved_tensors

@@ -13,7 +13,10 @@ from evo.launch.contract import FILE
 from evo.launch.packaged import LIBRARY
 from evo.version import __version__
 
-RUNTIME = ("contract", "dispatch", "driver", "fast", "operators", "packaged", "plans", "reading", "scratch")
+RUNTIME = (
+    "contract", "dispatch", "driver", "fast", "operators", "packaged", "plans", "reading", "scratch",
+    "traced",
+)  # fmt: skip
 """Modules of evo/launch that a folder has a copy of; they import nothing of evo."""
 LICENSE = "Apache-2.0"
 

@@ -6,6 +6,7 @@ a copy of its files.
     packaged   an exported folder's kernels as one call
     reading    its arguments
     operators  its operators for torch.compile
+    traced     how torch.compile calls them at little cost
     dispatch   which kernel serves a problem
     driver     NVIDIA's driver, by ctypes
     scratch    memory for workspaces

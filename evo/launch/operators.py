@@ -12,23 +12,27 @@ import torch
 from torch import Tensor
 
 from .reading import DTYPES, Call, Form, Reader, length_of
-
-Run = Callable[[tuple[Tensor, ...], dict[str, Any]], Any]
-Backward = Callable[[Sequence[Tensor], dict[str, Any], Sequence[Tensor]], list[Tensor]]
+from .traced import Means, offer, ready
 
 
 class Operators:
     """Registered in torch's library under the name of the `package`. Another copy of it in this process has a
     number, too."""
 
-    def __init__(self, package: str, reader: Reader, run: Run, backward: Backward) -> None:
-        self._reader = reader
+    def __init__(self, package: str, reader: Reader, means: Means) -> None:
+        self._reader, self._means = reader, means
         package = _unused(package)
         self._library = torch.library.Library(package, "FRAGMENT")
         self._of = {
-            flags: self._defined(package, number, form, run, backward)
+            flags: self._defined(package, number, form)
             for number, (flags, form) in enumerate(reader.forms.items())
         }
+        self.usual = {
+            (len(form.read), flags): self._of[flags]
+            for flags, form in reader.forms.items()
+            if form.written == form.made and len(form.made) == 1
+        }
+        """For `traced.usual`."""
 
     def traced(self, call: Call) -> Any:
         """The call, as torch.compile traces it; into outputs that were given it is copied afterwards."""
@@ -41,7 +45,7 @@ class Operators:
         written = {name: made.get(name, call.read.get(name)) for name in form.written}
         return next(iter(written.values())) if len(written) == 1 else written
 
-    def _defined(self, package: str, number: int, form: Form, run: Run, backward: Backward) -> Any:
+    def _defined(self, package: str, number: int, form: Form) -> Any:
         reads = ", ".join(
             f"Tensor({chr(97 + at)}!) {name}" if name in form.written else f"Tensor {name}"
             for at, name in enumerate(form.read)
@@ -49,15 +53,19 @@ class Operators:
         outputs = ", ".join(["Tensor"] * len(form.made))
         name = f"{package}::call_{number}"
         gives = outputs if len(form.made) == 1 else f"({outputs})"
-        self._define(name, f"({reads}) -> {gives}", partial(_compute, form, run), partial(self._fake, form))
+        compute = partial(_compute, form, self._means.run)
+        self._define(name, f"({reads}) -> {gives}", compute, partial(self._fake, form))
+        operator = getattr(getattr(torch.ops, package), f"call_{number}").default
         if not set(form.read) & set(form.written):
-            pull = partial(_gradients, form, backward)
+            pull = partial(_gradients, form, self._means.backward)
             self._define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", pull, _like)
             gradient = getattr(getattr(torch.ops, package), f"call_{number}_backward").default
             torch.library.register_autograd(
                 name, partial(_pull, gradient), setup_context=_keep, lib=self._library
             )
-        return getattr(getattr(torch.ops, package), f"call_{number}").default
+            if len(form.made) == 1:
+                offer(operator, partial(_write, self._means, form), partial(_serves, self._means, form))
+        return operator
 
     def _define(self, name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
         torch.library.define(name, schema, lib=self._library, tags=(torch.Tag.pt2_compliant_tag,))
@@ -66,6 +74,7 @@ class Operators:
 
     def _fake(self, form: Form, *tensors: Tensor) -> Any:
         """Outputs of the right shapes, which may be symbols, and types."""
+        ready()
         call = Call(dict(zip(form.read, tensors, strict=True)), {}, dict(form.flags), tensors[0].device)
         dtype, sizes = self._reader.storage(call), self._reader.sizes(call)
         made = [
@@ -84,7 +93,7 @@ def _unused(package: str) -> str:
     return next(name for name in names if not hasattr(getattr(torch.ops, name), "call_0"))
 
 
-def _compute(form: Form, run: Run, *tensors: Tensor) -> Any:
+def _compute(form: Form, run: Callable[..., Any], *tensors: Tensor) -> Any:
     with torch.no_grad():
         found = run(tensors, dict(form.flags))
     if isinstance(found, Tensor):
@@ -93,8 +102,16 @@ def _compute(form: Form, run: Run, *tensors: Tensor) -> Any:
     return made[0] if len(made) == 1 else tuple(made) or None
 
 
+def _write(means: Means, form: Form, *tensors: Tensor, out: Tensor) -> None:
+    means.write(tensors, out, dict(form.flags))
+
+
+def _serves(means: Means, form: Form, *tensors: Tensor) -> bool:
+    return means.serves(tensors, dict(form.flags))
+
+
 def _gradients(
-    form: Form, backward: Backward, grads: Sequence[Tensor], read: Sequence[Tensor]
+    form: Form, backward: Callable[..., list[Tensor]], grads: Sequence[Tensor], read: Sequence[Tensor]
 ) -> list[Tensor]:
     """The gradients of what is read, from those of the outputs."""
     return backward(read, dict(form.flags), grads)

@@ -25,6 +25,7 @@ from .operators import Operators
 from .plans import Output, plan_of
 from .reading import Call, Form, Reader
 from .scratch import address_of, made, makers
+from .traced import Means, usual
 
 ALIGNMENT = 16
 """Bytes: where kernels were checked to begin."""
@@ -64,7 +65,8 @@ class PackagedKernel:
         self._said: set[str] = set()
         self._table: Any = None
         self._known: Callable[..., Any] = _unknown
-        self._operators = Operators(package, self.reader, self._run, self._backward)
+        means = Means(self._run, self._backward, self._write, self._serves)
+        self._operators = Operators(package, self.reader, means)
 
     def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
         """Computes it: by place what is read, by name any tensor and flag; `out=` takes the output, or
@@ -75,7 +77,11 @@ class PackagedKernel:
         not begin at a multiple of 16 bytes, and what no kernel serves; the log says each reason once.
         TypeError or ValueError where the arguments are not the task's; RuntimeError where nothing serves
         them."""
-        if not is_dynamo_compiling():
+        if is_dynamo_compiling():
+            operator = usual(self._operators.usual, self.reader.defaults, tensors, out, named)
+            if operator is not None:
+                return operator(*tensors)
+        else:
             known = self._known(tensors, out, named)
             if known is not None:
                 return known
@@ -266,6 +272,18 @@ class PackagedKernel:
     def _run(self, tensors: tuple[Tensor, ...], flags: dict[str, Any]) -> Any:
         """For an operator, what `__call__` gives."""
         return self(*tensors, **flags)
+
+    def _write(self, tensors: tuple[Tensor, ...], out: Tensor, flags: dict[str, Any]) -> None:
+        """For an operator, `__call__` with an output."""
+        if self._known(tensors, out, flags) is None:
+            with torch.no_grad():
+                self(*tensors, out=out, **flags)
+
+    def _serves(self, tensors: tuple[Tensor, ...], flags: dict[str, Any]) -> bool:
+        """For an operator: whether a kernel is there for such tensors, which need no content."""
+        call = self.reader.read(tensors, None, flags)
+        index = call.device.index
+        return index is not None and self._decide(call, place_of(index)).kernel is not None
 
     def _backward(
         self, tensors: Sequence[Tensor], flags: dict[str, Any], grads: Sequence[Tensor]

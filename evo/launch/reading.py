@@ -55,6 +55,7 @@ class Reader:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.task: str = record["task"]
         self._flags: Mapping[str, Mapping[str, Any]] = record["flags"]
+        self.defaults = tuple((name, flag["default"]) for name, flag in self._flags.items())
         self._dtypes: Sequence[str] = record["dtypes"]
         self.forms = {tuple(one["flags"].values()): _form(one) for one in record["forms"]}
         buffers = dict.fromkeys(name for form in self.forms.values() for name in form.sides)
