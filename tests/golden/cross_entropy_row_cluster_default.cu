@@ -384,6 +384,14 @@ struct Chunk {
     }
 };
 
+// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, which takes more
+// instructions than the chunk's arithmetic.
+template <class T>
+__device__ __forceinline__ T* kept(T* address) {
+    asm("" : "+l"(address));
+    return address;
+}
+
 // The same columns of all matrices that an operation reads.
 template <class Element, int kWidth, int kStreams>
 struct Chunks {
@@ -855,6 +863,10 @@ struct CrossEntropy : ExponentialRows<Stored, kOnline, kReads> {
                                             int columns, long long pitch, long long ignored)
         : Base{x, columns, pitch}, labels(labels), loss(loss), lse(lse), ignored(ignored) {}
 
+    // The same, where row 0 and column 0 of x are this element.
+    __device__ __forceinline__ CrossEntropy at(long long row, int column) const {
+        return {kept(this->x + row * this->pitch + column), labels, loss, lse, this->columns, this->pitch, ignored};
+    }
     template <int kWidth>
     __device__ __forceinline__ void finish(long long, int, const float (&)[kWidth],
                                            const typename Base::template Weights<kWidth>&, const State&) const {}

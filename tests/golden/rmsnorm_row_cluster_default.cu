@@ -384,6 +384,14 @@ struct Chunk {
     }
 };
 
+// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, which takes more
+// instructions than the chunk's arithmetic.
+template <class T>
+__device__ __forceinline__ T* kept(T* address) {
+    asm("" : "+l"(address));
+    return address;
+}
+
 // The same columns of all matrices that an operation reads.
 template <class Element, int kWidth, int kStreams>
 struct Chunks {
@@ -770,6 +778,12 @@ struct RmsNorm {
     long long pitch;  // elements from one row of x to the next
     float epsilon;
 
+    // The same, where row 0 and column 0 are this element.
+    __device__ __forceinline__ RmsNorm at(long long row, int column) const {
+        const long long dense = row * columns + column;
+        return {kept(x + row * pitch + column), kResidual ? kept(residual + dense) : nullptr, kept(weight + column),
+                kept(y + dense), columns, pitch, epsilon};
+    }
     // Where a row of a matrix that is read begins.
     __device__ __forceinline__ const Element* source(int stream, long long row) const {
         return stream ? residual + row * columns : x + row * pitch;

@@ -281,6 +281,14 @@ struct Chunk {
     }
 };
 
+// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, which takes more
+// instructions than the chunk's arithmetic.
+template <class T>
+__device__ __forceinline__ T* kept(T* address) {
+    asm("" : "+l"(address));
+    return address;
+}
+
 // The same columns of all matrices that an operation reads.
 template <class Element, int kWidth, int kStreams>
 struct Chunks {
@@ -505,56 +513,58 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
     using Weights = typename Operation::template Weights<kWidth>;
     const int first = team.thread() * kWidth;
     const auto more = [](int i) { return i * Threads::kAll * kWidth; };
-    const auto column = [&](int i) { return first + more(i); };
-    const auto load_row = [&](Held (&to)[kSteps], long long row) {
+    const auto there = [&](int i) { return first + more(i) < columns; };
+    const auto load_row = [&](Held (&to)[kSteps], const Operation& own) {
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
-            if (column(i) < columns) load_chunks<kWidth>(to[i], operation, row, first, more(i));
+            if (there(i)) load_chunks<kWidth>(to[i], own, 0, more(i));
     };
-    const auto load_weight = [&](Weights (&to)[kSteps], int i) {
-        if (i < kSteps && column(i) < columns) operation.load(to[i], first, more(i));
+    const auto load_weight = [&](Weights (&to)[kSteps], const Operation& own, int i) {
+        if (i < kSteps && there(i)) own.load(to[i], more(i));
     };
-    const auto load_weights = [&](Weights (&to)[kSteps]) {
+    const auto load_weights = [&](Weights (&to)[kSteps], const Operation& own) {
 #pragma unroll
-        for (int i = 0; i < kSteps; ++i) load_weight(to, i);
+        for (int i = 0; i < kSteps; ++i) load_weight(to, own, i);
     };
     Held held[kSteps], next[kSteps];
     Weights weights[kSteps];
     long long row = team.first_row();
-    if (row < rows) load_row(held, row);
-    if constexpr (kWhen == When::once_) load_weights(weights);
+    Operation own = operation.at(row, first);
+    if (row < rows) load_row(held, own);
+    if constexpr (kWhen == When::once_) load_weights(weights, own);
     while (row < rows) {
         const long long following = team.next_row(row);
         if constexpr (kAhead) {
-            if (following < rows) load_row(next, following);
+            if (following < rows) load_row(next, operation.at(following, first));
         }
-        if constexpr (kWhen == When::early_) load_weights(weights);
+        if constexpr (kWhen == When::early_) load_weights(weights, own);
+        if constexpr (kWhen == When::late_) load_weight(weights, own, 0);
         if constexpr (kWhen == When::once_) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
         }
-        if constexpr (kWhen == When::late_) load_weight(weights, 0);
         typename Operation::State found = {};
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) {
-                if constexpr (kWhen == When::late_) load_weight(weights, i + 1);
-                if (column(i) < columns) {
+                if constexpr (kWhen == When::late_) load_weight(weights, own, i + 1);
+                if (there(i)) {
                     float x[kWidth];
                     operation.values(held[i], x);
-                    operation.finish(row, column(i), x, weights[i], found);
+                    own.finish(0, more(i), x, weights[i], found);
                 }
             }
         }
         if (team.thread() == 0) operation.finish_row(row, found);
         if constexpr (!kPersistent) break;
         row = following;
+        own = operation.at(row, first);
         if constexpr (kAhead) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) held[i] = next[i];
         } else if (row < rows) {
-            load_row(held, row);
+            load_row(held, own);
         }
     }
 }
@@ -588,6 +598,12 @@ struct RmsNorm {
     long long pitch;  // elements from one row of x to the next
     float epsilon;
 
+    // The same, where row 0 and column 0 are this element.
+    __device__ __forceinline__ RmsNorm at(long long row, int column) const {
+        const long long dense = row * columns + column;
+        return {kept(x + row * pitch + column), kResidual ? kept(residual + dense) : nullptr, kept(weight + column),
+                kept(y + dense), columns, pitch, epsilon};
+    }
     // Where a row of a matrix that is read begins.
     __device__ __forceinline__ const Element* source(int stream, long long row) const {
         return stream ? residual + row * columns : x + row * pitch;

@@ -279,6 +279,14 @@ struct Chunk {
     }
 };
 
+// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, which takes more
+// instructions than the chunk's arithmetic.
+template <class T>
+__device__ __forceinline__ T* kept(T* address) {
+    asm("" : "+l"(address));
+    return address;
+}
+
 // The same columns of all matrices that an operation reads.
 template <class Element, int kWidth, int kStreams>
 struct Chunks {
@@ -578,6 +586,11 @@ struct Softmax : ExponentialRows<Stored, kOnline, kReads> {
     __device__ __forceinline__ Softmax(const Element* x, Element* y, int columns, long long pitch)
         : Base{x, columns, pitch}, y(y) {}
 
+    // The same, where row 0 and column 0 are this element.
+    __device__ __forceinline__ Softmax at(long long row, int column) const {
+        return {kept(this->x + row * this->pitch + column), kept(y + row * this->columns + column), this->columns,
+                this->pitch};
+    }
     template <int kWidth>
     __device__ __forceinline__ void finish(long long row, int column, const float (&x)[kWidth],
                                            const typename Base::template Weights<kWidth>&, const State& state) const {

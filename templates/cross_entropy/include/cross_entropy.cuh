@@ -19,6 +19,10 @@ struct CrossEntropy : ExponentialRows<Stored, kOnline, kReads> {
                                             int columns, long long pitch, long long ignored)
         : Base{x, columns, pitch}, labels(labels), loss(loss), lse(lse), ignored(ignored) {}
 
+    // The same, where row 0 and column 0 of x are this element.
+    __device__ __forceinline__ CrossEntropy at(long long row, int column) const {
+        return {kept(this->x + row * this->pitch + column), labels, loss, lse, this->columns, this->pitch, ignored};
+    }
     template <int kWidth>
     __device__ __forceinline__ void finish(long long, int, const float (&)[kWidth],
                                            const typename Base::template Weights<kWidth>&, const State&) const {}

@@ -26,6 +26,11 @@ struct LayerNorm {
     long long pitch;  // elements from one row of x to the next
     float epsilon;
 
+    // The same, where row 0 and column 0 are this element.
+    __device__ __forceinline__ LayerNorm at(long long row, int column) const {
+        return {kept(x + row * pitch + column), kept(weight + column), kept(bias + column),
+                kept(y + row * columns + column), columns, pitch, epsilon};
+    }
     __device__ __forceinline__ const Element* source(int, long long row) const { return x + row * pitch; }
     template <int kWidth>
     __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {

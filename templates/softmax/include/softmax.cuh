@@ -15,6 +15,11 @@ struct Softmax : ExponentialRows<Stored, kOnline, kReads> {
     __device__ __forceinline__ Softmax(const Element* x, Element* y, int columns, long long pitch)
         : Base{x, columns, pitch}, y(y) {}
 
+    // The same, where row 0 and column 0 are this element.
+    __device__ __forceinline__ Softmax at(long long row, int column) const {
+        return {kept(this->x + row * this->pitch + column), kept(y + row * this->columns + column), this->columns,
+                this->pitch};
+    }
     template <int kWidth>
     __device__ __forceinline__ void finish(long long row, int column, const float (&x)[kWidth],
                                            const typename Base::template Weights<kWidth>&, const State& state) const {
