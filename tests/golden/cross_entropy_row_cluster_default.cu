@@ -892,19 +892,19 @@ namespace evo {
 using Element = Bf16;
 constexpr bool kLse = true;
 constexpr bool kOnline = 2 == 1;
-constexpr int kThreads = 256;
+constexpr int kThreads = 64;
 constexpr int kRows = 1;
 constexpr int kCtas = 1;
 constexpr int kVector = 8;
 constexpr int kRoom = 4096;
-constexpr int kStages = 2;
-constexpr Copies kCopies = Copies::bulk_;
+constexpr int kStages = 1;
+constexpr Copies kCopies = Copies::threads_;
 constexpr int kPieces = 1;
 constexpr int kUnroll = 2;
 constexpr Caching kLoads = Caching::usual_;  // of rows that are no multiples of 16 bytes
-constexpr int kMinCtas = 4;
-constexpr bool kPersistent = 1;
-constexpr int kSmemBytes = 16528;
+constexpr int kMinCtas = 1;
+constexpr bool kPersistent = 0;
+constexpr int kSmemBytes = 8240;
 
 using Operation = CrossEntropy<Element, kLse, kOnline, kLoads>;
 using Threads = Team<Operation, kThreads, kRows, kCtas>;

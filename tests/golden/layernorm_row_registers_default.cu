@@ -687,18 +687,18 @@ namespace evo {
 
 using Element = Bf16;
 constexpr bool kOnline = 2 == 1;
-constexpr int kThreads = 64;
-constexpr int kRows = 2;
+constexpr int kThreads = 256;
+constexpr int kRows = 1;
 constexpr int kCtas = 1;
 constexpr int kVector = 8;
-constexpr int kSteps = 8;
+constexpr int kSteps = 2;
 constexpr bool kAhead = 0;
-constexpr When kWhen = When::late_;
+constexpr When kWhen = When::early_;
 constexpr Caching kLoads = Caching::usual_;
 constexpr Caching kStores = Caching::streaming_;
 constexpr int kMinCtas = 1;
 constexpr bool kPersistent = 0;
-constexpr int kSmemBytes = 64;
+constexpr int kSmemBytes = 128;
 
 using Operation = LayerNorm<Element, kOnline, kLoads, kStores>;
 using Threads = Team<Operation, kThreads, kRows, kCtas>;

@@ -840,20 +840,20 @@ namespace evo {
 
 using Element = Bf16;
 constexpr bool kResidual = false;
-constexpr int kThreads = 256;
+constexpr int kThreads = 64;
 constexpr int kRows = 1;
 constexpr int kCtas = 1;
 constexpr int kVector = 8;
 constexpr int kRoom = 4096;
-constexpr int kStages = 2;
-constexpr Copies kCopies = Copies::bulk_;
+constexpr int kStages = 1;
+constexpr Copies kCopies = Copies::threads_;
 constexpr int kPieces = 1;
 constexpr int kUnroll = 2;
 constexpr Caching kLoads = Caching::usual_;  // of rows that are no multiples of 16 bytes
 constexpr Caching kStores = Caching::streaming_;
-constexpr int kMinCtas = 4;
-constexpr bool kPersistent = 1;
-constexpr int kSmemBytes = 16464;
+constexpr int kMinCtas = 1;
+constexpr bool kPersistent = 0;
+constexpr int kSmemBytes = 8224;
 
 using Operation = RmsNorm<Element, kResidual, kLoads, kStores>;
 using Threads = Team<Operation, kThreads, kRows, kCtas>;

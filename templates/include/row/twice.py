@@ -12,6 +12,9 @@ from evo.trial import Point, Problem
 
 kernels = load_module(Path(__file__).with_name("kernels.py"))
 
+WARPS = 32
+"""CTAs of one warp that an SM has at once."""
+
 OWN = (
     Parameter("unroll", (1, 2, 4, 8), 4, layer="macro", off=1, meaning="loads of a thread at once",
               expected="4 and 8 keep the memory busy with few CTAs"),
@@ -36,10 +39,14 @@ class Twice(kernels.RowKernel):  # type: ignore[name-defined, misc]
         return p.unroll * (self.words(p, problem) * self.operation_of(problem).streams + 4) + 36
 
     def suited(self, problem: Problem, limits: Limits) -> Point:
-        """One chunk or more a thread and turn, as many CTAs as there are SMs where rows are few."""
+        """One chunk or more a thread and turn, as many CTAs as there are SMs where rows are few. Of rows that
+        are read once each warp has its own, where there are enough: no warp waits for another."""
         vector = self.widest(problem)
         chunks = -(-problem["columns"] // vector)
         few = problem["rows"] < limits.gpu.sms
+        if "stores" not in self.names and problem["rows"] >= WARPS * limits.gpu.sms:
+            alone: Point = self.lowered({"threads": 32, "vector": vector, "unroll": 2}, "unroll", problem)
+            return alone
         threads = kernels.at_least(kernels.THREADS, min(1024 if few else 512, chunks / (1 if few else 4)))
         cluster = 8 if few and self.clusters_allowed(limits) and chunks >= 4 * 8 * threads else 1
         unroll = kernels.at_most((1, 2, 4, 8), chunks / (threads * cluster))
