@@ -61,6 +61,18 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "256,256,256,1", {"layout": "NN", "epilogue": "bias"},
         {**TURNS, "rows": 3, "bn": 128, "stages": 4, "raster": "n"},
     ),
+    "late": (
+        "256,256,256,1", {"epilogue": "residual"},
+        {**TURNS, "schedule": "cooperative", "bn": 256, "stages": 4, "multicast": "b"},
+    ),
+    "late, K short": (
+        "136,264,72,1", {"layout": "TN"},
+        {**TURNS, "schedule": "cooperative", "rows": 2, "bn": 128, "stages": 3},
+    ),
+    "in turns, 176 columns": (
+        "256,360,256,1", {"epilogue": "bias_gelu"},
+        {**TURNS, "rows": 2, "bn": 176, "stages": 5, "epilogue": "direct", "multicast": "b"},
+    ),
     "three in turns": (
         "256,256,256,1", {"layout": "TN", "out": "fp32", "epilogue": "residual"},
         {**TURNS, "consumers": 3, "producer": "warp", "bn": 64, "stages": 3},
@@ -98,7 +110,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
     "wide": ("77,104,200,2", {"epilogue": "bias", "gap": 64, "out": "fp32"}, {"bn": 256, "bk": 128}),
 }  # fmt: skip
 """What is tried on the emulator: a problem, and what its point has that is not the default."""
-QUICK = ("in turns", "split", "split in a cluster", "A for both")
+QUICK = ("in turns", "late", "split", "split in a cluster", "A for both")
 GOLDENS: dict[str, tuple[str, dict[str, Any], Point]] = {
     "gemm_wgmma_large": ("4096,7168,16384,1", {}, {}),
     "gemm_wgmma_split": (
@@ -140,11 +152,10 @@ def test_large_products_begin_with_what_was_best_for_them() -> None:
     def agrees(shape: str, **values: Value) -> bool:
         return {"persistent": True, "epilogue": "tma", **values}.items() <= first(shape).items()
 
-    for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1"):
-        assert agrees(shape, schedule="cooperative", bn=256, stages=4, multicast="b", panel=4)
-    for shape in ("8192,8192,8192,1", "3000,3000,3000,1"):
-        assert agrees(shape, schedule="pingpong", rows=3, stages=4, panel=8)
-    assert agrees("2048,2048,2048,1", schedule="pingpong", rows=2, stages=6, panel=8)
+    for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1"):
+        assert agrees(shape, schedule="cooperative", bn=256, stages=4, multicast="b", panel=8)
+    assert agrees("3000,3000,3000,1", schedule="pingpong", rows=3, stages=4, panel=8)
+    assert agrees("2048,2048,2048,1", schedule="pingpong", rows=2, stages=6, panel=4)
     assert first("96,2112,7168,1")["splits"] != 1
 
 

@@ -45,18 +45,20 @@ STAY: Point = {"consumers": 2, "producer": "warpgroup", "persistent": True, "pan
 TURNS: Point = {**STAY, "schedule": "pingpong", "bn": 128}
 TALL: Point = {**STAY, "rows": 2, "bn": 128, "stages": 4}
 BROAD: Point = {**STAY, "rows": 1, "bn": 256, "stages": 4}
-PAIRS: Point = {**BROAD, "multicast": "b", "panel": 4}
+PAIRS: Point = {**BROAD, "multicast": "b"}
+OTHER_TURNS: Point = {**TURNS, "rows": 2, "bn": 176, "stages": 5, "epilogue": "direct"}
 POINTS_OF_LARGE: tuple[Point, ...] = (
-    TALL,
     {**TALL, "multicast": "a"},
-    {**BROAD, "panel": 16},
+    BROAD,
     PAIRS,
-    {**PAIRS, "panel": 8},
-    {**PAIRS, "panel": 4, "raster": "n"},
-    {**PAIRS, "panel": 8, "raster": "n"},
-    {**TURNS, "rows": 3, "stages": 4},
+    {**PAIRS, "panel": 4},
     {**TURNS, "rows": 2, "stages": 6},
-    {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
+    {**TURNS, "rows": 2, "bn": 192, "stages": 5},
+    {**TURNS, "rows": 2, "bn": 192, "stages": 5, "multicast": "b"},
+    OTHER_TURNS,
+    {**OTHER_TURNS, "multicast": "a"},
+    {**OTHER_TURNS, "multicast": "b"},
+    {**PAIRS, "bn": 192},
 )
 ONCE: Point = {"consumers": 2, "epilogue": "tma"}
 POINTS: tuple[Point, ...] = (
@@ -66,6 +68,10 @@ POINTS: tuple[Point, ...] = (
     {**TURNS, "rows": 2, "stages": 6},
     {**TURNS, "rows": 2, "stages": 6, "panel": 4},
     {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
+    {**TURNS, "rows": 2, "stages": 6, "panel": 4, "multicast": "a"},
+    {**TURNS, "rows": 2, "stages": 6, "panel": 4, "raster": "n"},
+    {**TURNS, "rows": 2, "stages": 6, "panel": 4, "epilogue": "direct"},
+    {**TURNS, "rows": 2, "stages": 3, "panel": 4, "bk": 128},
 )
 ALONE: Point = {"consumers": 1, "epilogue": "tma", "rows": 1, "stages": 8}
 POINTS_OF_SMALL: tuple[Point, ...] = (
@@ -184,11 +190,13 @@ def measured(text: str, asked: argparse.Namespace, evaluator: Evaluator) -> dict
             continue
         one = summary(task, problem, timing)
         entry |= {"us": one["us"], "ratio": one["ratio"]}
-        screened.append((timing.median_us, len(tried) - 1, green))
+        screened.append((min(one["ratio"].values(), default=0.0), len(tried) - 1, green))
     found = {"points": tried, "absent": session.skipped_baselines}
     del session  # its memory
     if screened:
-        best = {f"point/{at}": green for _, at, green in sorted(screened, key=lambda one: one[0])[:FINALISTS]}
+        # by ratios: they were taken in turns, and a clock that changes between two points is in both
+        screened.sort(key=lambda one: -one[0])
+        best = {f"point/{at}": green for _, at, green in screened[:FINALISTS]}
         found |= in_turns(evaluator.device, baselines, problem, best, asked.rounds)
     return found
 

@@ -2,7 +2,8 @@
 
 After CUTLASS's "warp-specialised persistent" kernels, cooperative and ping-pong (github.com/NVIDIA/cutlass,
 its documentation of efficient GEMM): a ring of tiles between one producer and its consumers, an epilogue by
-TMA store that runs beside the next tile's copies (and, in turns, beside the other consumer's products).
+TMA store that runs beside products: of the other consumer, in turns; else of the next tile, where registers
+hold C meanwhile.
 """
 
 from __future__ import annotations
@@ -36,12 +37,11 @@ eights, together no more than the CTA was launched with."""
 OVERHEAD = 40
 """Registers a consumer needs besides the sums. Against ptxas 13.0: with less it serialises the wgmmas."""
 REACH = 72
-"""Registers besides the sums that ptxas takes where it is free to."""
+"""Registers besides the sums that ptxas takes where it is free to and joins parts of K; else it takes 26."""
 REGISTER_FILE, OPERANDS = 65536, 26
 """Registers of an SM; what ptxas wants for a wgmma besides its sums, of those that the CTA begins with."""
-BLOCK_BYTES = 128
-"""Of a row of a swizzled box."""
-BLOCK_COLUMNS = BLOCK_BYTES // 2
+BLOCK_BYTES, BLOCK_COLUMNS = 128, 64
+"""Of a row of a swizzled box, and its elements of 16 bits."""
 
 
 def bm(p: Any) -> Any:
@@ -49,12 +49,8 @@ def bm(p: Any) -> Any:
     return GROUP_ROWS * p.rows * where(p.schedule == "pingpong", 1, p.consumers)
 
 
-def joins_in_cluster(p: Any) -> Any:
-    return (p.splits > 1) & (p.join == "cluster")
-
-
 def cluster(p: Any, _problem: Problem) -> Any:
-    return where(p.multicast == "none", where(joins_in_cluster(p), p.splits, 1), 2)
+    return where(p.multicast == "none", where(p.join == "cluster", p.splits, 1), 2)
 
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
@@ -62,12 +58,18 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     boxes = where(p.bn * call.out_bytes(problem) // BLOCK_BYTES % 2 == 0, 2, 1)
     out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * boxes * BLOCK_BYTES, 0)
     words = where(p.join == "workspace", call.ceil_div(4 * p.consumers, 8) * 8, 16)
-    words = where(p.splits > 1, words, 0)
-    return call.ceil_div(ring_bytes(p) + out + 16 * p.stages + words, 1024) * 1024
+    return call.ceil_div(ring_bytes(p) + out + 16 * p.stages + where(p.splits > 1, words, 0), 1024) * 1024
 
 
 def ring_bytes(p: Any) -> Any:
     return p.stages * 2 * p.bk * (bm(p) + p.bn)
+
+
+def leaves_late(p: Any, problem: Problem) -> bool:
+    """Whether C leaves under the products of the next tile: where registers hold it, rounded, meanwhile."""
+    rounded = 3 * p.rows * p.bn // 4 + OVERHEAD <= register_cap(p, problem) and call.out_bytes(problem) == 2
+    one_by_one = p.schedule == "cooperative" and p.persistent and p.splits == 1
+    return bool(p.epilogue == "tma" and rounded and one_by_one)
 
 
 def threads(p: Any, _problem: Problem) -> Any:
@@ -103,8 +105,7 @@ def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
 def ctas(p: Any, problem: Problem, gpu: Gpu) -> int:
     """CTAs of the launch: with `persistent` no more than the GPU runs at once."""
     every = clusters(p, problem)
-    launched = np.minimum(every, resident(p, gpu)) if p.persistent else every
-    return int(launched * cluster(p, problem))
+    return int((np.minimum(every, resident(p, gpu)) if p.persistent else every) * cluster(p, problem))
 
 
 @rule("turns are taken by 2 or 3 consumers, with tiles of their own to take")
@@ -205,7 +206,7 @@ def sums_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("registers allow that many CTAs an SM without a cap")
 def binding_cap(p: Any, _limits: Limits, problem: Problem) -> Any:
-    free = p.rows * p.bn // 2 + REACH <= register_cap(p, problem)
+    free = p.rows * p.bn // 2 + where(p.splits == 1, OVERHEAD, REACH) <= register_cap(p, problem)
     return (p.min_ctas == 1) | p.persistent | ~free  # a persistent grid is made for min_ctas an SM
 
 
@@ -228,7 +229,7 @@ PARAMETERS = (
         "rows", (1, 2, 3), 1, "macro", meaning="times 64 rows of a tile that a consumer has",
         expected="2 with 128 columns; 3 for very large products",
     ),
-    Parameter("bn", (32, 64, 96, 128, 192, 256), 64, "macro", meaning="columns of a tile"),
+    Parameter("bn", (32, 64, 96, 128, 176, 192, 256), 64, "macro", meaning="columns of a tile"),
     Parameter("bk", (64, 128), 64, "macro", meaning="terms of a stage", expected="128 halves the waits"),
     Parameter(
         "stages", (2, 3, 4, 5, 6, 8), 2, "macro", meaning="tiles of A and B, copied ahead",
@@ -253,7 +254,7 @@ PARAMETERS = (
         expected="little; that along which operands are smaller",
     ),
     Parameter(
-        "panel", (1, 4, 8, 16), 1, off=1, meaning="tiles of a panel's side: those run together and share L2",
+        "panel", (1, 4, 8), 1, off=1, meaning="tiles of a panel's side: those run together and share L2",
         expected="8: A and B of a wave stay in L2",
     ),
     Parameter(
@@ -289,7 +290,9 @@ def supports(problem: Problem) -> str | None:
 MIDDLING, LARGE = 1e10, 3e10
 """FLOP from which on CTAs stay, and from which on two copy B for each other."""
 STAY: dict[str, Value] = {"consumers": 2, "producer": "warpgroup", "persistent": True}
-TURNS: dict[str, Value] = {**STAY, "schedule": "pingpong", "bn": 128, "panel": 8}
+TURNS: dict[str, Value] = {**STAY, "schedule": "pingpong", "bn": 128}
+LOSS_OF_TURNS = 1.02
+"""How many times as long they take as tiles that are shared and leave late, on an H200."""
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
@@ -298,13 +301,15 @@ def suited(problem: Problem, limits: Limits) -> Point:
     128 × 128 or 192 × 128 in turns. Others the tile that fills the GPU best by a model of its clocks; K is
     split where tiles are few."""
     flop = 2.0 * problem["M"] * problem["N"] * problem["K"] * problem["batch"]
-    large: list[tuple[int, dict[str, Value]]] = []
+    large: list[tuple[float, dict[str, Value]]] = []
     if flop >= MIDDLING and problem["M"] > 64:
-        large += [(2, {**STAY, "bn": 256, "multicast": "b", "panel": 4})] if flop >= LARGE else []
-        large += [(2, {**TURNS, "rows": 2}), (3, {**TURNS, "rows": 3})]
-        large.sort(
-            key=lambda one: filling.busiest(problem, limits.gpu, GROUP_ROWS * one[0], int(one[1]["bn"]))
-        )
+        for rows in (2, 3):
+            turns = LOSS_OF_TURNS * filling.busiest(problem, limits.gpu, GROUP_ROWS * rows, 128)
+            large.append((turns, {**TURNS, "rows": rows, "panel": 8 if flop >= LARGE else 4}))
+        if flop >= LARGE:
+            shared = filling.busiest(problem, limits.gpu, 2 * GROUP_ROWS, 256)
+            large.append((shared, {**STAY, "bn": 256, "multicast": "b", "panel": 8}))
+        large.sort(key=lambda one: one[0])
     chosen = [values for _, values in large]
     for consumers, rows, bn in filling.fastest_first(problem, limits.gpu):
         splits = filling.splits(problem, limits.gpu, consumers * rows * GROUP_ROWS, bn)
@@ -321,9 +326,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
 
 def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
     """Whether all rules, and the shared memory, allow the point."""
-    if smem_bytes(Filling(point), problem) > limits.smem_bytes:
-        return False
-    return Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
+    fits = smem_bytes(Filling(point), problem) <= limits.smem_bytes
+    return bool(fits) and Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
 
 
 RULES = (
@@ -341,6 +345,7 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     given, taken = REGISTER_SPLITS.get(p.consumers, (0, 0))
     return {
+        "late": leaves_late(p, problem),
         "producer_registers": given,
         "consumer_registers": taken,
         "even_rows": problem["N"] % 2 == 0,

@@ -1,6 +1,7 @@
 // The product on Hopper (sm_90a): a producer copies tiles of A and B ahead by TMA, warpgroups of consumers multiply
 // them by wgmma. A CTA takes tiles of kBM x kBN of C. Consumers share each tile (cooperative), or take tiles in turns,
-// so that one's epilogue runs beside the other's products (pingpong). After CUTLASS's kernels of these names.
+// so that one's epilogue runs beside the other's products (pingpong). After CUTLASS's kernels of these names. What
+// shared tiles become may leave late: rounded, it waits in registers, and is stored under the next tile's products.
 // boxes.cuh
 // Copies of boxes of a batch of matrices, by tensor maps of three dimensions: column, row, matrix (sm_90). One
 // function per PTX instruction. What a box has outside of the tensor reads as zero and is not written.
@@ -663,6 +664,7 @@ EVO_WGMMA_STORED(32, 2, 16, 17, 18, 19, 20, 21)
 EVO_WGMMA_STORED(64, 4, 32, 33, 34, 35, 36, 37)
 EVO_WGMMA_STORED(96, 6, 48, 49, 50, 51, 52, 53)
 EVO_WGMMA_STORED(128, 8, 64, 65, 66, 67, 68, 69)
+EVO_WGMMA_STORED(176, 11, 88, 89, 90, 91, 92, 93)
 EVO_WGMMA_STORED(192, 12, 96, 97, 98, 99, 100, 101)
 EVO_WGMMA_STORED(256, 16, 128, 129, 130, 131, 132, 133)
 
@@ -751,7 +753,8 @@ using ATile = StoredTile<kBM, kBK, !kATransposed>;
 using BTile = StoredTile<kBN, kBK, !kBAcross>;
 // A warp's rows of C leave box by box, by one or two in turns: large tiles leave room for stages
 constexpr int kBoxColumns = kSwizzledBytes / (kWideOut ? 4 : 2);
-[[maybe_unused]] constexpr int kOutBoxes = kBN / kBoxColumns % 2 == 0 ? 2 : 1;
+[[maybe_unused]] constexpr int kBoxesAcross = kBN / kBoxColumns, kAllBoxes = kRows * kBoxesAcross;
+[[maybe_unused]] constexpr int kOutBoxes = kBoxesAcross % 2 == 0 ? 2 : 1;
 using Sums = float[kRows][kBN / 8][4];
 
 struct SharedStorage {
@@ -777,10 +780,12 @@ struct Arguments {
 // A tile of C and a part of K. Tiles are dealt out in panels: kPanel tiles of one side, all tiles of the other.
 struct Work {
     int m, n, matrix;       // in tiles
+    int item;               // which work
     int tile, split;        // which of all tiles of all matrices
     int first, steps;       // tiles of K
 
-    __device__ __forceinline__ Work(int item, const Arguments& args, int rank) {
+    Work() = default;
+    __device__ __forceinline__ Work(int item, const Arguments& args, int rank) : item(item) {
         const int down = clusters_down(args.m), across = clusters_across(args.n), all = down * across;
         constexpr bool kDealt = kSplits > 1 && !kJoinCluster;
         split = kJoinCluster ? rank : kDealt ? item % kSplits : 0;
@@ -884,7 +889,6 @@ struct Consumer {
     const Arguments& args;
     int lane, warp, thread, consumer;
     int steps_before = 0;  // of all work of this CTA so far
-
     __device__ __forceinline__ Consumer(SharedStorage& shared, const Arguments& args, int warpgroup)
         : shared(shared), args(args), lane(threadIdx.x % 32), warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
           thread(threadIdx.x % kGroupThreads), consumer(warpgroup) {}
@@ -919,12 +923,12 @@ struct Consumer {
                     accumulate || step > 0);
     }
 
-    __device__ __forceinline__ void multiply(Sums& sums, const Work& work) const {
+    __device__ __forceinline__ void multiply(Sums& sums, const Work& work) {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) pin(sums[i]);
         Position at(steps_before);
         int last = 0;
-        for (int step = 0; step < work.steps; ++step, at.advance()) {
+        const auto advance = [&](int step) {
             mbarrier_wait(shared_address(&shared.full[at.stage]), at.parity);
             wgmma_fence();
             start(sums, at.stage, step > 0);
@@ -934,7 +938,9 @@ struct Consumer {
                 release(last);
             }
             last = at.stage;
-        }
+            at.advance();
+        };
+        for (int step = 0; step < work.steps; ++step) advance(step);
         pass_turn();
         wgmma_wait<0>();
 #pragma unroll
@@ -1009,11 +1015,40 @@ struct Consumer {
         return make_float2(finished<kFinish>(sum[2 * half], other.x), finished<kFinish>(sum[2 * half + 1], other.y));
     }
 
+    // Where box `number` of a warp's rows of C waits for its TMA store.
+    __device__ __forceinline__ u32 box_address(int number) const {
+        return shared_address(&shared.c[consumer][warp][number % kOutBoxes]);
+    }
+
+    // Writes 64 columns of this warp's rows, pairs as fragments hold them, rounded.
+    template <class Pair>
+    __device__ __forceinline__ void fill_box(u32 box, Pair pair) const {
+        const int row = lane % 16, chunk = lane / 16;
+#pragma unroll
+        for (int j = 0; j < kBoxColumns / 8; j += 2)
+            stmatrix_x4(box + OutBox::offset(row, 16 * (j + chunk)), pair(j, 0), pair(j, 1), pair(j + 1, 0), pair(j + 1, 1));
+    }
+
+    // Sends a box off to (top, left) of C.
+    __device__ __forceinline__ void send_box(u32 box, int matrix, int top, int left) const {
+        fence_proxy_async();
+        __syncwarp();
+        if (lane == 0) {
+            store_box(args.c_map, box, left, top, matrix);
+            commit_boxes();
+        }
+    }
+
+    // Waits until what was in the next box has left.
+    __device__ __forceinline__ void await_box() const {
+        if (lane == 0) await_boxes_read<kOutBoxes - 1>();
+        __syncwarp();
+    }
+
     // kBoxColumns columns of this warp's rows from (top, left) on: through a box in shared memory, by TMA.
     __device__ __forceinline__ void store_columns(const float (*sums)[4], int matrix, int top, int left, int number) const {
-        const u32 box = shared_address(&shared.c[consumer][warp][number]);
-        if (lane == 0) await_boxes_read<kOutBoxes - 1>();
-        __syncwarp();  // what was in the box has left
+        const u32 box = box_address(number);
+        await_box();
         if constexpr (kWideOut) {
 #pragma unroll
             for (int j = 0; j < kBoxColumns / 8; ++j)
@@ -1024,27 +1059,13 @@ struct Consumer {
                     store_shared(box + OutBox::offset(row, 4 * column), x.x, x.y);
                 }
         } else {
-            const int row = lane % 16, chunk = lane / 16;
-#pragma unroll
-            for (int j = 0; j < kBoxColumns / 8; j += 2) {
-                u32 pairs[2][2];
-#pragma unroll
-                for (int part = 0; part < 2; ++part)
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const int column = 8 * (j + part) + 2 * (lane % 4);
-                        const float2 x = result(sums[j + part], half, matrix, top + lane / 4 + 8 * half, left + column);
-                        pairs[part][half] = Element::pack(x.x, x.y);
-                    }
-                stmatrix_x4(box + OutBox::offset(row, 16 * (j + chunk)), pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]);
-            }
+            fill_box(box, [&](int j, int half) {
+                const int column = 8 * j + 2 * (lane % 4);
+                const float2 x = result(sums[j], half, matrix, top + lane / 4 + 8 * half, left + column);
+                return Element::pack(x.x, x.y);
+            });
         }
-        fence_proxy_async();
-        __syncwarp();
-        if (lane == 0) {
-            store_box(args.c_map, box, left, top, matrix);
-            commit_boxes();
-        }
+        send_box(box, matrix, top, left);
     }
     // Sums out of registers, with the epilogue: straight to global memory, or through shared memory by TMA.
     __device__ __forceinline__ void store(const Sums& sums, const Work& work) const {
@@ -1054,7 +1075,7 @@ struct Consumer {
             const int top = first + i * kGroupRows + warp * kWarpRows;
 #pragma unroll
             for (int begin = 0; begin < kBN; begin += kBoxColumns)
-                store_columns(&sums[i][begin / 8], work.matrix, top, left + begin, begin / kBoxColumns % kOutBoxes);
+                store_columns(&sums[i][begin / 8], work.matrix, top, left + begin, i * kBoxesAcross + begin / kBoxColumns);
         }
     }
 
