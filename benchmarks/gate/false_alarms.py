@@ -26,8 +26,8 @@ from evo.errors import CandidateError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
 from evo.task import load_task
-from evo.template import list_templates, load_template
-from evo.trial import Candidate
+from evo.template import Template, list_templates, load_template
+from evo.trial import Candidate, Problem
 
 PROTOCOL = """the check for candidates on honest kernels: a template's first point and random ones (seed 7),
 the seeds in turn over problems and points; worst: the largest error of a case as a part of its line"""
@@ -102,13 +102,18 @@ def planned(asked: argparse.Namespace) -> list[Work]:
         task = load_task(name)
         for title in list_templates(name):
             template = load_template(task, title, gpu=gpu)
-            texts = [
-                text for text in PROBLEMS[name] if template.supports(problem_of(task, text), limits) is None
-            ]
+            texts = [text for text in PROBLEMS[name] if serves(template, problem_of(task, text), limits)]
             for at, text in enumerate(texts):
                 seeds = range(at, asked.seeds, len(texts))
                 found.append(Work(name, title, text, seeds, asked.points, asked.device))
     return found
+
+
+def serves(template: Template, problem: Problem, limits: Limits) -> bool:
+    """Whether the template has points for the problem: where it has any, its first one is among them."""
+    if template.supports(problem, limits) is not None:
+        return False
+    return template.space.why_not(template.space.default_for(problem, limits), limits, problem) is None
 
 
 def tried(work: Work) -> tuple[Work, dict[str, Any]]:
