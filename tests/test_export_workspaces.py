@@ -8,6 +8,7 @@ import importlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,40 @@ def test_on_a_gpu_two_streams_and_a_graph_share_no_workspace(package: Any) -> No
         graph.replay()
     torch.cuda.synchronize()
     assert right(out, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.nvcc
+@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
+def test_on_a_gpu_a_graph_holds_kernels_alone_and_leaves_its_memory_to_the_next(package: Any) -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("its kernels are for sm_90a")
+    a, b = torch.randn(1, 16, 2048).bfloat16().cuda(), torch.randn(1, 4096, 2048).bfloat16().cuda()
+    out, due = torch.empty(1, 16, 4096, device="cuda", dtype=torch.bfloat16), a.float() @ b.mT.float()
+    served(package.gemm, a, b)
+    package.gemm(a, b, out=out)
+    scratch = importlib.import_module(f"{type(package.gemm).__module__.rpartition('.')[0]}.scratch")
+    blocks = set()
+    for _ in range(3):
+        graph, count = torch.cuda.CUDAGraph(keep_graph=True), ctypes.c_size_t()
+        with torch.cuda.graph(graph):
+            for _ in range(4):
+                package.gemm(a, b, out=out)
+        handle = ctypes.c_void_p(graph.raw_cuda_graph())
+        assert ctypes.CDLL("libcuda.so.1").cuGraphGetNodes(handle, None, ctypes.byref(count)) == 0
+        assert count.value == 4
+        _, block = scratch._OF_GRAPHS[-1]
+        blocks.add(block.address)
+        for _ in range(3):
+            out.zero_()
+            graph.replay()
+            assert (out.float() - due).abs().max() < 1.0
+        del graph
+        torch.cuda.synchronize()
+        deadline = time.monotonic() + 10
+        while block not in scratch._FREE and time.monotonic() < deadline:  # the driver posts it from a thread
+            scratch._collect()
+    assert len(blocks) == 1
 
 
 @pytest.mark.gpu

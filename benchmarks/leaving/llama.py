@@ -1,6 +1,6 @@
 """A step of a small random Llama, as it is and with the kernels of the tutorial, eager and compiled.
 
-Needs transformers and a GPU, where it takes about two minutes, most of it torch.compile.
+Needs transformers and a GPU, where it takes about a minute, most of it torch.compile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOKENS, LAYERS, HEADS, VOCABULARY = 512, 8, 8, 1000
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="rounds (default: 40)")
+    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="rounds (default: 15)")
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -106,8 +106,9 @@ def captured(call: Work) -> Any:
     with torch.cuda.stream(stream):
         call()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph, stream=stream):
         for _ in range(IN_GRAPH):
             call()
+    graph.instantiate()
     return graph

@@ -66,9 +66,16 @@ class Reader:
             for values in every
         }
         names = {spec.name for specs in self._specs.values() for spec in specs}
+        self.tensors = frozenset(names)
         self._own = names - set(task.flags)
         self.names = tuple(sorted(names | set(task.flags)))
         """Of all buffers and flags."""
+        self.lone = {
+            flags: sum(spec.read for spec in specs)
+            for flags, specs in self._specs.items()
+            if [spec.role for spec in specs if spec.written] == ["out"]
+        }
+        """By the values of the flags: how many tensors are read, where one output is all that is written."""
 
     def read(self, places: tuple[Any, ...], out: Tensor | Outputs | None, named: Mapping[str, Any]) -> Call:
         """The call. UsageError where something is missing, unknown or no tensor, or lies elsewhere."""
@@ -124,11 +131,6 @@ class Reader:
     def buffers(self, flags: Mapping[str, Value]) -> tuple[BufferSpec, ...]:
         """The task's buffers for these flags, of some problem: only names and roles count."""
         return self._specs[tuple(flags.values())]
-
-    def lone(self, flags: tuple[Value, ...]) -> int:
-        """How many tensors are read with these flags, if one output is all that is written; else -1."""
-        specs = self._specs[flags]
-        return sum(spec.read for spec in specs) if [s.role for s in specs if s.written] == ["out"] else -1
 
 
 def _outputs(specs: Sequence[BufferSpec], out: Tensor | Outputs | None) -> dict[str, Tensor]:

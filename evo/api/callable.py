@@ -25,7 +25,7 @@ from evo.device.open import gpu_named, is_gpu, real_gpu
 from evo.dtype import dtype_named
 from evo.errors import CandidateError, MachineError, NothingFound, UsageError
 from evo.gpu import Gpu, Limits
-from evo.launch.traced import Means, usual
+from evo.launch.traced import Means, usual_calls
 from evo.task import BufferSpec, Fallback, Task
 from evo.task.loading import module_beside
 from evo.trial import Problem, Value
@@ -109,8 +109,8 @@ class TaskKernel:
         plain = own.fallback if own else None
         means = Means(self._run, self._backward, self._write, self._serves, plain)
         self._operators = operators(task, means)
-        self._defaults = tuple((name, flag.default) for name, flag in task.flags.items())
-        self._usual = {(self._reader.lone(flags), flags): one for flags, one in self._operators.items()}
+        defaults = {name: flag.default for name, flag in task.flags.items()}
+        self._usual = usual_calls(self._operators, self._reader.lone, defaults, self._reader.tensors)
 
     def __call__(self, *tensors: Any, out: Tensor | Outputs | None = None, **named: Any) -> Any:
         """Computes it: a champion where one serves, else the task's fallback.
@@ -127,9 +127,9 @@ class TaskKernel:
         UsageError where the tensors are not the task's, and the first time within a CUDA graph's capture;
         NothingFound where there is no fallback."""
         if is_dynamo_compiling():
-            operator = usual(self._usual, self._defaults, tensors, out, named)
-            if operator is not None:
-                return operator(*tensors)
+            usual = self._usual.get((len(tensors), *named)) if out is None else None
+            if usual is not None and (*named.values(),) in usual:
+                return usual[*named.values(),](*tensors)
         else:
             known = self._known.call(tensors, out, named)
             if known is not None:

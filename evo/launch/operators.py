@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .reading import DTYPES, Call, Form, Reader, length_of
-from .traced import Means, offer, ready
+from .traced import Means, offer, ready, usual_calls
 
 
 class Operators:
@@ -27,12 +27,12 @@ class Operators:
             flags: self._defined(package, number, form)
             for number, (flags, form) in enumerate(reader.forms.items())
         }
-        self.usual = {
-            (len(form.read), flags): self._of[flags]
+        counts = {
+            flags: len(form.read)
             for flags, form in reader.forms.items()
             if form.written == form.made and len(form.made) == 1
         }
-        """For `traced.usual`."""
+        self.usual = usual_calls(self._of, counts, reader.defaults, reader.tensors)
 
     def traced(self, call: Call) -> Any:
         """The call, as torch.compile traces it; into outputs that were given it is copied afterwards."""

@@ -25,7 +25,7 @@ from .operators import Operators
 from .plans import Output, plan_of
 from .reading import Call, Form, Reader
 from .scratch import address_of, made, makers
-from .traced import Means, usual
+from .traced import Means
 
 ALIGNMENT = 16
 """Bytes: where kernels were checked to begin."""
@@ -78,9 +78,9 @@ class PackagedKernel:
         TypeError or ValueError where the arguments are not the task's; RuntimeError where nothing serves
         them."""
         if is_dynamo_compiling():
-            operator = usual(self._operators.usual, self.reader.defaults, tensors, out, named)
-            if operator is not None:
-                return operator(*tensors)
+            usual = self._operators.usual.get((len(tensors), *named)) if out is None else None
+            if usual is not None and (*named.values(),) in usual:
+                return usual[*named.values(),](*tensors)
         else:
             known = self._known(tensors, out, named)
             if known is not None:

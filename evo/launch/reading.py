@@ -55,10 +55,11 @@ class Reader:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.task: str = record["task"]
         self._flags: Mapping[str, Mapping[str, Any]] = record["flags"]
-        self.defaults = tuple((name, flag["default"]) for name, flag in self._flags.items())
+        self.defaults = {name: flag["default"] for name, flag in self._flags.items()}
         self._dtypes: Sequence[str] = record["dtypes"]
         self.forms = {tuple(one["flags"].values()): _form(one) for one in record["forms"]}
         buffers = dict.fromkeys(name for form in self.forms.values() for name in form.sides)
+        self.tensors = frozenset(buffers)
         self._sets = {one["name"]: one["when"] for one in record["optional"]}
         self._buffers = tuple(name for name in buffers if name not in self._flags)
         self.names = (*buffers, *(name for name in self._flags if name not in buffers))

@@ -3,15 +3,14 @@ calls the launcher past torch's dispatcher. Nothing here imports evo."""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-Operators = Mapping[tuple[int, tuple[Any, ...]], Any]
-"""By the number of tensors and the values of the flags, in their order."""
 _OFFERED: list[tuple[Any, str, Callable[..., bool]]] = []
 
 
@@ -31,18 +30,27 @@ class Means:
     """As `run`, by torch's operations: what the compiler sees of operators that change nothing in place."""
 
 
-def usual(
-    operators: Operators,
-    defaults: Sequence[tuple[str, Any]],
-    tensors: tuple[Any, ...],
-    out: Any,
-    named: Mapping[str, Any],
-) -> Any:
-    """The operator of a call with all tensors by place and nothing but flags by name; else None. `defaults`:
-    of the flags. torch.compile looks again in every call at whatever is read here: it is little."""
-    flags = tuple([named.get(name, default) for name, default in defaults])
-    alone = out is None and len(named) == sum([name in named for name, _ in defaults])
-    return operators.get((len(tensors), flags)) if alone else None
+def usual_calls(
+    operators: Mapping[tuple[Any, ...], Any],
+    counts: Mapping[tuple[Any, ...], int],
+    defaults: Mapping[str, Any],
+    tensors: Collection[str],
+) -> dict[tuple[Any, ...], dict[tuple[Any, ...], Any]]:
+    """The operators of calls with all tensors by place and nothing but flags by name: by the number of
+    tensors and the names of the flags, then by their values. torch.compile looks again in every call at
+    whatever reading it asks for; here that is little. `operators`, and `counts` of the tensors that are read,
+    are by the values of all flags; `defaults` has these in their order. `tensors`: names of some."""
+    found: dict[tuple[Any, ...], dict[tuple[Any, ...], Any]] = {}
+    for flags, count in counts.items():
+        said = dict(zip(defaults, flags, strict=True))
+        changed = {name for name in said if said[name] != defaults[name]}
+        plain = [name for name in said if name not in tensors]
+        for size in range(len(plain) + 1):
+            for names in itertools.combinations(plain, size):
+                if changed <= set(names):
+                    values = tuple(said[name] for name in names)
+                    found.setdefault((count, *names), {})[values] = operators[flags]
+    return found
 
 
 def offer(operator: Any, write: Callable[..., None], serves: Callable[..., bool]) -> None:
