@@ -63,6 +63,34 @@ DTYPES: dict[str, Dtype] = {
     )
 }
 """Every type by its name. `bf16` and `fp8` have no letter in `struct`."""
+CXX_TYPES = {
+    "float": "fp32",
+    "double": "fp64",
+    "half": "fp16",
+    "__half": "fp16",
+    "__nv_bfloat16": "bf16",
+    "nv_bfloat16": "bf16",
+    "char": "i8",
+    "signed char": "i8",
+    "int8_t": "i8",
+    "unsigned char": "u8",
+    "uint8_t": "u8",
+    "short": "i16",
+    "int": "i32",
+    "int32_t": "i32",
+    "unsigned": "u32",
+    "unsigned int": "u32",
+    "uint32_t": "u32",
+    "long": "i64",
+    "long long": "i64",
+    "long long int": "i64",
+    "int64_t": "i64",
+    "size_t": "u64",
+    "unsigned long long": "u64",
+    "uint64_t": "u64",
+    "bool": "bool",
+}
+"""C++'s names of the types that arguments of kernels may have."""
 
 SCALARS = tuple(name for name in DTYPES if name != "fp8")
 """The types that a number among a kernel's arguments may have."""

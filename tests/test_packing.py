@@ -13,7 +13,7 @@ import evo
 from evo.calls import chosen_calls, with_calls
 from evo.errors import BadTemplate
 from evo.task import Task, load_task
-from evo.task.checks import check_tensors
+from evo.task.computed import check_tensors
 from evo.testing import TaskTests, TemplateTests
 
 TOYS = (Path(__file__).parent / "toys",)

@@ -25,7 +25,7 @@ from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
 from evo.study import Setup
 from evo.task import Task, find_file, load_task
-from evo.task.checks import check_tensors
+from evo.task.computed import check_tensors
 from evo.timing import Ready, TimingSession, TimingSettings
 from evo.trial import (
     WORST,

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from evo.dtype import CXX_TYPES
 from evo.errors import UsageError
-from evo.importers.source import TYPES, without_comments
+from evo.importers.source import without_comments
 from evo.importers.values import Text
 from evo.template.macros import kernels_in
 
@@ -126,7 +127,7 @@ def _argument(text: str, body: str, source: Text) -> SourceArgument:
         raise UsageError(f"{place_of(source, text.strip())}: argument {text.strip()!r} is not taken", hint)
     kind, name, pointer = " ".join(match[1].split()), match[3], bool(match[2] or match[4])
     element = _VECTOR.fullmatch(kind)
-    dtype = TYPES.get(element[1].replace("uint", "unsigned") if element else kind)
+    dtype = CXX_TYPES.get(element[1].replace("uint", "unsigned") if element else kind)
     place = rf"\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]"
     assigned, added = rf"{place}\s*=(?!=)", rf"{place}\s*(?:[-+*/|&^%]|<<|>>)=|{place}\s*(?:\+\+|--)"
     added = rf"{added}|atomic\w+\s*\(\s*(?:&\s*)?{name}\b"

@@ -10,39 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evo.dtype import DTYPES
+from evo.dtype import CXX_TYPES, DTYPES
 from evo.errors import UnknownName, UsageError
 from evo.importers.positions import Axis, as_tunables, axes_of, constants_in, shape_of
 from evo.template.macros import kernels_in
 
-TYPES = {
-    "float": "fp32",
-    "double": "fp64",
-    "half": "fp16",
-    "__half": "fp16",
-    "__nv_bfloat16": "bf16",
-    "nv_bfloat16": "bf16",
-    "char": "i8",
-    "signed char": "i8",
-    "int8_t": "i8",
-    "unsigned char": "u8",
-    "uint8_t": "u8",
-    "short": "i16",
-    "int": "i32",
-    "int32_t": "i32",
-    "unsigned": "u32",
-    "unsigned int": "u32",
-    "uint32_t": "u32",
-    "long": "i64",
-    "long long": "i64",
-    "long long int": "i64",
-    "int64_t": "i64",
-    "size_t": "u64",
-    "unsigned long long": "u64",
-    "uint64_t": "u64",
-    "bool": "bool",
-}
-"""C++'s names of the types that arguments may have."""
 WHOLE = tuple(d.name for d in DTYPES.values() if d.kind in ("int", "uint") and d.nbytes >= 4)
 """Types of numbers that are sizes."""
 SCALARS = (2, 3, 5, 7, 11, 13)
@@ -123,7 +95,7 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
     freed = {axis.side: constants[axis.side] for axis in axes if axis.side in constants}
     notes += [f"{name} is a macro with a default in the copy, so that it can be tuned" for name in freed]
     dynamic = _SHARED.search(body) or _SHARED.search(code)
-    shared = TYPES.get(_element(dynamic[1].strip())[0], "u8") if dynamic else ""
+    shared = CXX_TYPES.get(_element(dynamic[1].strip())[0], "u8") if dynamic else ""
     notes += ["smem_bytes is a guess: an element of shared memory for each thread"] if shared else []
     buffers = [argument.name for argument in arguments if argument.role]
     shapes = {name: shape for name in buffers if (shape := shape_of(name, body, sizes, axes))}
@@ -213,7 +185,7 @@ def _with_plain_types(signature: str, code: str) -> str:
     own |= dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w ]+?)\s*;", code))
     own |= {name: kind for kind, name in re.findall(r"\btypedef\s+([\w ]+?)\s+(\w+)\s*;", code)}
     for name, kind in own.items():
-        if kind in TYPES:
+        if kind in CXX_TYPES:
             signature = re.sub(rf"\b{name}\b", kind, signature)
     return signature
 
@@ -222,10 +194,10 @@ def _argument(text: str, body: str, path: Path) -> KernelArgument:
     words = re.sub(r"\b(?:__restrict__|__restrict|const|__grid_constant__)\b", " ", text)
     match = re.fullmatch(r"\s*([\w ]+?)\s*(\*?)\s*(\w+)\s*", words)
     kind, lanes = _element(" ".join(match[1].split())) if match else ("", 1)
-    if not match or kind not in TYPES or (lanes > 1 and not match[2]):
+    if not match or kind not in CXX_TYPES or (lanes > 1 and not match[2]):
         hint = "a number, or a pointer to some: float, half, __nv_bfloat16, int, int64_t, uint8_t, float4 …"
         raise UsageError(f"{path}: argument {text!r} is not understood", hint)
-    name, dtype = match[3], TYPES[kind]
+    name, dtype = match[3], CXX_TYPES[kind]
     if not match[2]:
         return KernelArgument(name, dtype, "")
     if re.search(r"\bconst\b[^*]*\*", text):
@@ -240,7 +212,7 @@ def _element(kind: str) -> tuple[str, int]:
     """The type of a vector's elements, and how many there are: float4 is 4 of float."""
     if kind in _BFLOAT:
         return "__nv_bfloat16", 2
-    found = None if kind in TYPES else _VECTOR.fullmatch(kind)
+    found = None if kind in CXX_TYPES else _VECTOR.fullmatch(kind)
     return (_ELEMENTS.get(found[1], found[1]), int(found[2])) if found else (kind, 1)
 
 

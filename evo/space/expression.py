@@ -78,6 +78,10 @@ class Expression:
         except KeyError as error:
             known = ", ".join(names) or "nothing"
             raise UsageError(f"there is no {error.args[0]} in: {self.text}", f"known: {known}") from error
+        except (TypeError, ArithmeticError) as error:
+            given = {name: names[name] for name in sorted(self.names) if np.ndim(names[name]) == 0}
+            hint = ", ".join(f"{name} is {value!r}" for name, value in given.items())
+            raise UsageError(f"{error}, in: {self.text}", hint or "numbers, not texts") from error
 
     def _built(self, node: ast.AST) -> Callable[[Names], Any]:  # noqa: PLR0911 - one for each kind of node
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str, bool)):

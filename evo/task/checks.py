@@ -1,77 +1,25 @@
-"""What an author of a task may get wrong, each said with file, line and what to write instead.
-
-`check_declarations` runs when a task is loaded and needs no torch; `check_tensors` looks at what the task
-computes, on a small problem, before a search begins.
-"""
+"""What an author of a task may get wrong in what it declares, each said with file, line and what to write
+instead, when the task is loaded. It needs no torch: computed.py looks at what the task computes."""
 
 from __future__ import annotations
 
-import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
-from evo.dtype import DTYPES, dtype_named, is_dtype
-from evo.errors import BadTemplate, EvoError, UsageError
+from evo.dtype import DTYPES, is_dtype
+from evo.task.author import Author
 from evo.task.families import Families
 from evo.task.flags import Flag
 from evo.task.task import Task, Tolerance
 from evo.task.tensors import BufferSpec, DeclaredTensor
 from evo.trial import MEAN, PLAIN, WORST, Problem
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_INPUTS = "it gets the inputs by name; rows may be zeros, all equal or have an outlier: else define `inputs`"
-
-
-class _Author:
-    """Says what is wrong in the file of a task."""
-
-    def __init__(self, task: Task, path: Path) -> None:
-        self.task, self.path = task, path
-
-    def refuse(self, place: str, message: str, hint: str) -> NoReturn:
-        """Raises BadTemplate at the line where `place` (a name of the task's class) is defined."""
-        raise self.error(place, message, hint)
-
-    def error(self, place: str, message: str, hint: str) -> BadTemplate:
-        return BadTemplate(f"{self.path}:{line_of(self.path, place)}: {message}", hint)
-
-    def ask(self, place: str, function: Callable[[], Any], hint: str) -> Any:
-        """What a method gives; a BadTemplate with its line where it fails."""
-        try:
-            return function()
-        except EvoError:
-            raise
-        except NotImplementedError as error:
-            raise self.error(place, f"{place} is still to be written: {error}", "outputs by torch") from error
-        except Exception as error:
-            raise self.error(place, f"{place} failed: {type(error).__name__}: {error}", hint) from error
-
-
-def line_of(path: Path, name: str) -> int:
-    """The first line of a Python file that defines `name`; 1 where none does."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return 1
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
-            return node.lineno
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            named = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-            if name in named:
-                return node.lineno
-    return 1
-
 
 def check_declarations(task: Task, path: Path) -> None:
     """Raises BadTemplate for the first thing that a task declares and that cannot be."""
-    author = _Author(task, path)
+    author = Author(task, path)
     _check_names(author, path.parent.name)
     _check_kinds(author)
     _check_problems(author)
@@ -80,7 +28,7 @@ def check_declarations(task: Task, path: Path) -> None:
     _check_work(author)
 
 
-def _check_names(author: _Author, folder: str) -> None:
+def _check_names(author: Author, folder: str) -> None:
     task = author.task
     name = getattr(task, "name", None)
     if not isinstance(name, str) or not name:
@@ -101,13 +49,12 @@ def _check_names(author: _Author, folder: str) -> None:
         )
     if clash := set(sizes) & set(task.flags):
         author.refuse("flags", f"{min(clash)} is a size and a flag", "rename one")
-    if unknown := set(task.fixed) - set(sizes):
-        author.refuse("fixed", f"fixed names {min(unknown)}, which is no size", f"sizes: {', '.join(sizes)}")
 
 
-def _check_kinds(author: _Author) -> None:
+def _check_kinds(author: Author) -> None:
     """Whether what is declared is of the type that it has to be."""
     task = author.task
+    _check_size_names(author)
     if isinstance(task.dtypes, str) or not task.dtypes:
         author.refuse("dtypes", f"dtypes is {task.dtypes!r}", 'a tuple: dtypes = ("fp16", "bf16")')
     for dtype in task.dtypes:
@@ -133,7 +80,21 @@ def _check_kinds(author: _Author) -> None:
         author.refuse(own.__name__, "the task declares no tensors", hint)
 
 
-def _check_timing_inputs(author: _Author) -> None:
+def _check_size_names(author: Author) -> None:
+    """Whether what names sizes and tensors has the form for that, and the names are known."""
+    task = author.task
+    if not isinstance(task.tensors, Mapping):
+        hint = 'tensors = {"x": In("rows"), "y": Out("rows")}'
+        author.refuse("tensors", f"tensors is a {type(task.tensors).__name__}", hint)
+    for place, named in (("fixed", task.fixed), ("summed", task.summed)):
+        if isinstance(named, str):
+            author.refuse(place, f"{place} is a text", f'a tuple: {place} = ("{named}",)')
+        if unknown := set(named) - set(task.sizes):
+            hint = f"sizes: {', '.join(task.sizes)}"
+            author.refuse(place, f"{place} names {min(unknown)}, which is no size", hint)
+
+
+def _check_timing_inputs(author: Author) -> None:
     """Whether kernels can be timed on what the task names, and the plain family first."""
     named, plain = author.task.timing_inputs, author.task.families.plain
     hint = f'timing_inputs = {{"{plain}": "why it is there", ...}}, the plain family first'
@@ -146,8 +107,10 @@ def _check_timing_inputs(author: _Author) -> None:
             author.refuse("timing_inputs", f"no timing input can be named {name}", "it is a ranking's name")
 
 
-def _check_flags_and_groups(author: _Author) -> None:
+def _check_flags_and_groups(author: Author) -> None:
     task = author.task
+    if not isinstance(task.flags, Mapping):
+        author.refuse("flags", f"flags is a {type(task.flags).__name__}", 'flags = {"fast": Flag()}')
     for name, flag in task.flags.items():
         if not isinstance(flag, Flag):
             hint = f'flags = {{"{name}": Flag(meaning="...")}}'
@@ -160,7 +123,7 @@ def _check_flags_and_groups(author: _Author) -> None:
             author.refuse("baseline_groups", f"group {group} is a text", hint)
 
 
-def _check_problems(author: _Author) -> None:
+def _check_problems(author: Author) -> None:
     task = author.task
     if not isinstance(task.problems, Mapping) or not task.problems or not all(task.problems.values()):
         hint = 'sizes = {"n": 1024} has an example; else problems = {"small": (Problem(...),)}'
@@ -187,7 +150,7 @@ def _check_problems(author: _Author) -> None:
                     author.refuse("sizes", f"size {size} is {number!r}", "a whole number from 1 on")
 
 
-def _check_tensors_declared(author: _Author) -> None:
+def _check_tensors_declared(author: Author) -> None:
     task = author.task
     for name, tensor in task.tensors.items():
         if not isinstance(tensor, DeclaredTensor):
@@ -214,7 +177,7 @@ def _check_tensors_declared(author: _Author) -> None:
                 author.refuse("tensors", f"tensor {name} has no value between {low} and {high}", hint)
 
 
-def _check_buffers(author: _Author) -> None:
+def _check_buffers(author: Author) -> None:
     task = author.task
     place = "tensors" if type(task).buffers is Task.buffers else "buffers"
     buffers = author.ask(place, lambda: tuple(task.buffers(task.example)), "a tuple of BufferSpec")
@@ -243,7 +206,7 @@ def _check_buffers(author: _Author) -> None:
         author.refuse(place, "no buffer is written", 'one is Out("rows"), or InOut("rows")')
 
 
-def _check_work(author: _Author) -> None:
+def _check_work(author: Author) -> None:
     task, example = author.task, author.task.example
     for name in ("flop", "nbytes"):
         count = author.ask(name, partial(getattr(task, name), example), "a whole number")
@@ -266,97 +229,3 @@ def _whole(number: object) -> int | None:
         return operator.index(number)  # type: ignore[arg-type]
     except TypeError:
         return None
-
-
-# --------------------------------------------------------------------------------- what the task computes
-
-
-def check_tensors(task: Task, path: Path) -> None:
-    """Raises BadTemplate for the first thing that is wrong with the inputs and outputs of a task, which are
-    looked at on its first gate problem, on the CPU."""
-    author = _Author(task, path)
-    problem = task.gate_problems(task.example, (16, 32))[0]
-    read = {buffer.name: buffer for buffer in task.buffers(problem) if buffer.read}
-    written = {buffer.name: buffer for buffer in task.buffers(problem) if buffer.written}
-    for family in task.families.names:
-        inputs = _inputs(author, problem, family)
-        again = _inputs(author, problem, family)
-        _check_named(author, "inputs", inputs, read, family)
-        for name, packing in task.packings.items():
-            hint = f"unpack of {name} gives back, bit for bit, what pack was given"
-            if wrong := author.ask("packings", partial(packing.broken, problem, inputs), hint):
-                author.refuse("packings", f"{name} does not hold {wrong} as it was ({family})", hint)
-        for name, tensor in inputs.items():
-            if not _same(tensor, again[name]):
-                hint = "draw from torch.Generator(device=torch_device).manual_seed(seed)"
-                author.refuse("inputs", f"two calls with one seed give another {name}", hint)
-        kept = {name: tensor.clone() for name, tensor in inputs.items()}
-        place = "compute" if type(task).reference is Task.reference else "reference"
-        exact = author.ask(place, partial(task.reference, problem, inputs), _INPUTS)
-        _check_named(author, place, exact, written, family, exact=True)
-        honest = author.ask("honest", partial(task.honest, problem, inputs), "as `reference`, rounded")
-        _check_named(author, "honest", honest, written, family)
-        if place == "compute":
-            author.ask(place, partial(task.compute, problem, inputs), _INPUTS)
-        if any(not _same(kept[name], inputs[name]) for name in kept):
-            author.refuse(place, f"{place} changes its inputs", "work on a clone: x.clone()")
-    _check_timing_tensors(author, problem, read)
-
-
-def _check_timing_tensors(author: _Author, problem: Problem, read: Mapping[str, BufferSpec]) -> None:
-    hint = f"timing_tensors takes every timing input: {', '.join(author.task.timing_inputs)}"
-    place = "timing_inputs" if type(author.task).timing_tensors is Task.timing_tensors else "timing_tensors"
-    for name in author.task.timing_inputs:
-        ask = partial(author.task.timing_tensors, problem, name, 1, "cpu")
-        try:
-            found = author.ask(place, ask, hint)
-        except UsageError as error:
-            raise author.error(place, error.message, hint) from error
-        _check_named(author, place, found, read, name)
-
-
-def _inputs(author: _Author, problem: Problem, family: str) -> dict[str, Tensor]:
-    hint = f"inputs takes every family: {', '.join(author.task.families.names)}"
-    found = author.ask("inputs", lambda: author.task.inputs(problem, family, 1, "cpu"), hint)
-    if not isinstance(found, Mapping):
-        author.refuse("inputs", f"inputs gives a {type(found).__name__}", 'tensors by name: {"x": x}')
-    return dict(found)
-
-
-def _check_named(
-    author: _Author,
-    place: str,
-    found: object,
-    buffers: Mapping[str, BufferSpec],
-    family: str,
-    exact: bool = False,
-) -> None:
-    """Whether there is a tensor for each buffer, with its shape and type (`exact`: fp64), and finite."""
-    import torch
-
-    if not isinstance(found, Mapping) or set(found) != set(buffers):
-        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
-        author.refuse(place, f"{place} gives {got or 'nothing'}", f"tensors by name: {', '.join(buffers)}")
-    for name, buffer in buffers.items():
-        tensor, kind = found[name], dtype_named(buffer.dtype)
-        if not isinstance(tensor, torch.Tensor):
-            author.refuse(place, f"{place} gives {name} as a {type(tensor).__name__}", "a torch.Tensor")
-        if tuple(tensor.shape) != buffer.shape:
-            hint = f"the buffer's shape: {buffer.shape}"
-            author.refuse(place, f"{place} gives {name} the shape {tuple(tensor.shape)}", hint)
-        if exact and kind.floating and tensor.dtype != torch.float64:
-            hint = "compute it in fp64: inputs[...].double()"
-            author.refuse(place, f"{place} gives {name} in {tensor.dtype}, not in fp64", hint)
-        if not exact and tensor.dtype != kind.torch:
-            author.refuse(place, f"{place} gives {name} in {tensor.dtype}", f".to({kind.torch})")
-        if exact and not kind.floating and tensor.is_floating_point():
-            author.refuse(place, f"{place} gives {name} in {tensor.dtype}", "whole numbers: .long()")
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            hint = f"family {family}: inputs and outputs that the storage type holds"
-            author.refuse(place, f"{place} gives {name} with NaN or infinity ({family})", hint)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    import torch
-
-    return bool(one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num()))

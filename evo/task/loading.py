@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from evo.errors import BadTemplate, UnknownName, UsageError
+from evo.task.author import line_of
 from evo.task.checks import check_declarations
 from evo.task.task import Task
 
@@ -61,6 +62,8 @@ def load_task(name: str, folders: Sequence[Path] = ()) -> Task:
         error = UnknownName.among("task", name, list_tasks(folders))
         raise UnknownName(error.message, f"{error.hint}; yours lie in ./tasks, or --templates DIR says where")
     task = getattr(load_module(path), "TASK", None)
+    if isinstance(task, type) and issubclass(task, Task):
+        raise BadTemplate(f"{path}:{line_of(path, 'TASK')}: TASK is a class", f"TASK = {task.__name__}()")
     if not isinstance(task, Task):
         raise BadTemplate(f"{path}:1: defines no TASK", "TASK = YourTask(), a subclass of evo.task.Task")
     check_declarations(task, path)

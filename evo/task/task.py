@@ -127,7 +127,8 @@ class Task:
         super().__init_subclass__(**options)
         sizes = cls.__dict__.get("sizes")
         if isinstance(sizes, Mapping) and not cls.problems:
-            flags = {name: flag.default for name, flag in cls.flags.items() if isinstance(flag, Flag)}
+            declared = cls.flags if isinstance(cls.flags, Mapping) else {}
+            flags = {name: flag.default for name, flag in declared.items() if isinstance(flag, Flag)}
             dtype = next(iter(cls.dtypes), DEFAULT_DTYPE)
             cls.problems = {EXAMPLE: (Problem(cls.name, dict(sizes), dtype, flags),)}
 

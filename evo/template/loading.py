@@ -25,6 +25,7 @@ Both files are programs: use only those that you trust. What includes mean is sa
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,14 +33,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from evo.errors import BadTemplate, UnknownName
+from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Gpu, Limits, arch_number, target
 from evo.space import Filling, ResourceModels, Space, hardware_rules
 from evo.task import Task, blame, find_file, folders_of, load_module
+from evo.template.checks import check_arguments, check_kernel, check_macros, parameters_of
 from evo.template.include import Includes
 from evo.template.jinja import Program
 from evo.template.macros import Macros, only_kernel
-from evo.template.short import ShortTemplate
+from evo.template.short import ShortTemplate, template
 from evo.trial import (
     BufferArg,
     Candidate,
@@ -261,7 +263,7 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu 
     module = _names_of(python, path, task, program)
     with blame(python):
         arch_number(module.NEEDS)
-    template = Template(
+    found = Template(
         name=name,
         task=task,
         space=_with_hardware_rules(module),
@@ -275,17 +277,42 @@ def load_template(task: Task, name: str, folders: Sequence[Path] = (), gpu: Gpu 
         _program=program,
         _includes=Includes(task.name, tuple(folders)),
     )
-    _check_holes(template)
-    return template
+    _check_holes(found)
+    short = getattr(module, "SHORT", None)
+    if isinstance(program, Macros) and short is not None:
+        _check_source(found, program, short)
+    return found
+
+
+def _check_source(template: Template, program: Macros, short: ShortTemplate) -> None:
+    """What a plain source says of its kernel's arguments and macros is what the Python file says."""
+    task, entry = template.task, template.entry
+    check_macros(program, [one.name for one in template.space.parameters])
+    text = template._includes.paste(program.text, template.path)
+    check_kernel(template.path, text, entry)
+    parameters = parameters_of(text, entry)
+    with blame(template._python):
+        names, args = short.arguments(task)
+    if parameters is not None:
+        check_arguments(short.written_at, entry, parameters, names, args, task.buffers(task.example))
 
 
 def _names_of(python: Path, path: Path, task: Task, program: Program | Macros) -> Any:
     """What a template's Python file defines, in the names of the long form. BadTemplate if one is missing."""
-    module = load_module(python)
+    try:
+        module = load_module(python)
+    except BadTemplate as error:
+        if "TypeError: template() " not in error.message:
+            raise
+        hint = f"it takes {', '.join(inspect.signature(template).parameters)}"
+        raise BadTemplate(error.message, hint) from error
     short = getattr(module, "TEMPLATE", None)
     if isinstance(short, ShortTemplate):
         entry = short.entry or only_kernel(path, path.read_text(encoding="utf-8"))
-        return short.names(task, entry, program.holes)
+        try:
+            return short.names(task, entry, program.holes)
+        except UsageError as error:
+            raise BadTemplate(f"{short.written_at}: {error.message}", error.hint) from error
     module = module if short is None else short
     required = ("SPACE", "NEEDS", "ENTRY", "smem_bytes", "threads", "derived", "launch")
     if missing := [n for n in required if not hasattr(module, n)]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from evo.errors import BadTemplate
 from evo.trial import Value
 
-_NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_KERNEL = re.compile(
+NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+KERNEL = re.compile(
     r"""(?P<c>extern\s*"C"\s*)?(?P<template>template\s*<[^>]*>\s*)?__global__(?P<between>[^;{(]*?
     (?:(?:__launch_bounds__|__cluster_dims__)
     \s*\((?:[^()]|\([^()]*\))*\)[^;{(]*?)*)\b(?!__)(?P<name>[A-Za-z_]\w*)\s*\(""",
@@ -65,7 +65,7 @@ class Macros:
 
 def kernels_in(source: str) -> list[str]:
     """Names of the kernels of a CUDA source that can be launched, in their order; templates are none."""
-    found = _KERNEL.finditer(_NO_CODE.sub(" ", source))
+    found = KERNEL.finditer(NO_CODE.sub(" ", source))
     return list(dict.fromkeys(match["name"] for match in found if not match["template"]))
 
 
@@ -88,7 +88,7 @@ def _with_c_names(text: str) -> str:
     def declared(match: re.Match[str]) -> str:
         return match[0] if match["c"] or match["template"] else f'extern "C" {match[0]}'
 
-    return _KERNEL.sub(declared, text)
+    return KERNEL.sub(declared, text)
 
 
 def _text(value: Value) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from types import SimpleNamespace
@@ -92,11 +92,12 @@ def template(
         raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
     sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
     return ShortTemplate(
-        Space(parameters, tuple(_rule(one, caller) for one in restrictions)),
+        Space(parameters, _rules(restrictions, caller)),
         needs,
         entry,
         deterministic,
         tuple(reads),
+        caller,
         tiles,
         _Numbers(
             grid,
@@ -120,7 +121,11 @@ def _parameters(
             f"defaults name {unknown[0]}, which is no parameter", f"known: {', '.join(tune_params)}"
         )
     found = []
+    if not isinstance(tune_params, Mapping):
+        raise BadTemplate("tune_params is no dict", 'tune_params={"block_size_x": [64, 128, 256]}')
     for name, values in tune_params.items():
+        if isinstance(values, (str, int, float)):
+            raise BadTemplate(f"parameter {name} has no list of values: {values!r}", f'"{name}": [1, 2, 4]')
         listed = tuple(_plain(value) for value in values)
         if not listed:
             raise BadTemplate(f"parameter {name} has no values", "give at least one")
@@ -139,32 +144,61 @@ class ShortTemplate:
     """The kernel; None: the only one of the source."""
     deterministic: bool
     reads: tuple[str, ...]
+    written_at: str
+    """`file:line` of the call of `template`."""
     _tiles: Callable[[Any, Problem], Sequence[int]] | None
     _numbers: _Numbers
 
     def names(self, task: Task, entry: str, holes: Iterable[str]) -> SimpleNamespace:
         """The names that the long form defines. Holes that are sizes of the task are filled with them."""
-        numbers = self._numbers
-        if numbers.args is None:
-            buffers = (buffer.name for buffer in task.buffers(task.example))
-            numbers = replace(numbers, args=(*buffers, *task.sizes))
+        numbers = self._of(task)
+        known = {*task.sizes, *task.flags, *(one.name for one in self.space.parameters)}
+        numbers.check_names(known, [buffer.name for buffer in task.buffers(task.example)])
         open_sizes = [size for size in task.sizes if size in set(holes)]
 
         def derived(p: Any, problem: Problem) -> dict[str, Value]:
             return {size: problem.sizes[size] for size in open_sizes} | numbers.derived(p, problem)
 
         return SimpleNamespace(
+            SHORT=self,
             SPACE=self.space,
             NEEDS=self.needs,
             ENTRY=entry,
             DETERMINISTIC=self.deterministic,
             READS=self.reads,
-            smem_bytes=numbers.smem_bytes,
-            threads=numbers.threads,
-            derived=derived,
-            launch=numbers.launch,
-            tiles=self._tiles or numbers.tiles,
+            smem_bytes=self._located(numbers.smem_bytes),
+            threads=self._located(numbers.threads),
+            derived=self._located(derived),
+            launch=self._located(numbers.launch),
+            tiles=self._tiles or self._located(numbers.tiles),
         )
+
+    def _located(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same; what is wrong with an expression is said of the place where it is written."""
+
+        def asked(*args: Any) -> Any:
+            try:
+                return function(*args)
+            except UsageError as error:
+                if isinstance(error, BadTemplate):
+                    raise
+                raise BadTemplate(f"{self.written_at}: {error.message}", error.hint) from error
+
+        return asked
+
+    def arguments(self, task: Task) -> tuple[list[str], list[Argument]]:
+        """The arguments at the default point of the task's example, and what `args` calls each."""
+        args = self._of(task).args or ()
+        words = [one.value if isinstance(one, Cast) else one for one in args]
+        names = [one if isinstance(one, str) else "a number" for one in words]
+        return names, [_argument(one, self.space.default, task.example) for one in args]
+
+    def _of(self, task: Task) -> _Numbers:
+        """Its numbers, where no args are named with all buffers and sizes of the task."""
+        if self._numbers.args is not None:
+            return self._numbers
+        buffers = (buffer.name for buffer in task.buffers(task.example))
+        return replace(self._numbers, args=(*buffers, *task.sizes))
 
 
 @dataclass(frozen=True)
@@ -181,12 +215,29 @@ class _Numbers:
     zeroed: tuple[str, ...]
     cooperative: bool
 
+    def check_names(self, known: Collection[str], buffers: Collection[str]) -> None:
+        """UsageError if an expression has a name that is not known, or cannot be read."""
+        more = () if callable(self.more) else self.more.values()
+        words = [one.value if isinstance(one, Cast) else one for one in self.args or ()]
+        expressions = [
+            one for one in words if not isinstance(one, str) or one not in (*buffers, *self.workspaces)
+        ]
+        for sides in (self.grid, self.block, self.cluster_sides, (self.shared, *more, *expressions)):
+            for text in (sides,) if isinstance(sides, str) or not isinstance(sides, Sequence) else sides:
+                if not isinstance(text, str) or not (unknown := _parsed(text).names - set(known)):
+                    continue
+                if text in words:
+                    hint = f"buffers: {', '.join(buffers)}; numbers: {', '.join(sorted(known))}"
+                    raise UsageError(f"args names a buffer {text} that is not there", hint)
+                hint = f"known: {', '.join(sorted(known))}"
+                raise UsageError(f"there is no {min(unknown)} in: {text}", hint)
+
     def smem_bytes(self, p: Any, problem: Problem) -> Any:
         return _for_each(self.shared, p, problem)
 
     def threads(self, p: Any, problem: Problem) -> Any:
         if callable(self.block):
-            return _for_each(lambda q, at: math.prod(_three(_sides(self.block, q, at))), p, problem)
+            return _for_each(lambda q, at: math.prod(_three(self.block, q, at, "block")), p, problem)
         return reduce(operator.mul, _sides(self.block, p, problem))
 
     def derived(self, p: Any, problem: Problem) -> dict[str, Value]:
@@ -206,15 +257,15 @@ class _Numbers:
 
     def launch(self, p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
         spaces = tuple(
-            Workspace(name, int(_value(size, p, problem)), name in self.zeroed)
+            Workspace(name, _whole(size, p, problem, f"workspace {name}"), name in self.zeroed)
             for name, size in self.workspaces.items()
         )
         return LaunchConfig(
-            grid=_three(_sides(self.grid, p, problem)),
-            block=_three(_sides(self.block, p, problem)),
-            smem_bytes=int(_value(self.shared, p, problem)),
+            grid=_three(self.grid, p, problem, "grid"),
+            block=_three(self.block, p, problem, "block"),
+            smem_bytes=_whole(self.shared, p, problem, "smem_bytes"),
             args=tuple(_argument(arg, p, problem) for arg in self.args or ()),
-            cluster=_three(_sides(self.cluster_sides, p, problem)),
+            cluster=_three(self.cluster_sides, p, problem, "cluster"),
             workspaces=spaces,
             cooperative=self.cooperative,
         )
@@ -262,9 +313,28 @@ def _sides(sides: Sides, p: Any, problem: Problem) -> list[Any]:
     return [_value(side, p, problem) for side in sides]
 
 
-def _three(sides: Sequence[Any]) -> tuple[int, int, int]:
-    x, y, z = (*(int(side) for side in sides), 1, 1)[:3]
+def _three(sides: Sides, p: Any, problem: Problem, what: str) -> tuple[int, int, int]:
+    """Sides as x, y, z, the whole numbers that they must be."""
+    said = _sides(sides, p, problem)
+    texts = [sides] * len(said) if isinstance(sides, (str, int)) or callable(sides) else sides
+    x, y, z = (*(_whole_of(side, text, what) for side, text in zip(said, texts, strict=True)), 1, 1)[:3]
     return x, y, z
+
+
+def _whole(number: Number, p: Any, problem: Problem, what: str) -> int:
+    return _whole_of(_value(number, p, problem), number, what)
+
+
+def _whole_of(value: Any, text: Any, what: str) -> int:
+    """The whole number that a number must be, else UsageError; `text`: how it is written."""
+    plain = _plain(value)
+    if isinstance(plain, float) and plain.is_integer():
+        return int(plain)
+    if not isinstance(plain, int):
+        written = f"{text} = {plain!r}" if isinstance(text, str) else repr(plain)
+        inner = text if isinstance(text, str) else "n / block_size_x"
+        raise UsageError(f"{what} is {written}, no whole number", f'round up: {what}="ceil({inner})"')
+    return int(plain)
 
 
 def _plain(value: Any) -> Any:
@@ -295,6 +365,12 @@ def _for_each(number: Number, p: Any, problem: Problem) -> Any:
     return np.array([int(number(point, problem)) for point in _points(p)])
 
 
+def _rules(restrictions: Iterable[str | Callable[[Any], Any] | Rule], place: str) -> tuple[Rule, ...]:
+    if isinstance(restrictions, str) or callable(restrictions):
+        raise BadTemplate("restrictions is no list", 'restrictions=["block_size_x <= 512"]')
+    return tuple(_rule(one, place) for one in restrictions)
+
+
 def _rule(restriction: str | Callable[[Any], Any] | Rule, place: str) -> Rule:
     """A rule of a restriction: an expression, or a function of one point that says whether it is allowed.
     `place` is where it is written."""
@@ -309,7 +385,13 @@ def _rule(restriction: str | Callable[[Any], Any] | Rule, place: str) -> Rule:
 
         return Rule(holds, f"not {expression.text}".replace("{", "{{").replace("}", "}}"), place)
 
-    def allowed(p: Any, _limits: Limits, _problem: Problem) -> Any:
-        return np.array([bool(restriction(point)) for point in _points(p)], bool)
+    name = getattr(restriction, "__name__", "a restriction")
 
-    return Rule(allowed, f"refused by {getattr(restriction, '__name__', 'a restriction')}")
+    def allowed(p: Any, _limits: Limits, _problem: Problem) -> Any:
+        try:
+            return np.array([bool(restriction(point)) for point in _points(p)], bool)
+        except Exception as error:  # whatever a restriction raises is the template's fault
+            what = f"{place}: restriction {name} failed: {type(error).__name__}: {error}"
+            raise BadTemplate(what, "a function of a point: lambda p: p.threads <= 512") from error
+
+    return Rule(allowed, f"refused by {name}", place)
