@@ -61,17 +61,21 @@ POINTS_OF_LARGE: tuple[Point, ...] = (
     {**PAIRS, "bn": 192},
 )
 ONCE: Point = {"consumers": 2, "epilogue": "tma"}
+HALVES: Point = {**STAY, "rows": 1, "bn": 128, "stages": 6, "panel": 4}
+BY_FOURS: Point = {**TURNS, "rows": 2, "stages": 6, "panel": 4}
 POINTS: tuple[Point, ...] = (
     {**ONCE, "rows": 1, "bn": 256, "stages": 4},
     {**ONCE, "rows": 1, "bn": 256, "stages": 4, "multicast": "b"},
-    {**ONCE, "rows": 2, "bn": 128, "stages": 4, "multicast": "a"},
     {**TURNS, "rows": 2, "stages": 6},
-    {**TURNS, "rows": 2, "stages": 6, "panel": 4},
     {**TURNS, "rows": 2, "stages": 6, "multicast": "b"},
-    {**TURNS, "rows": 2, "stages": 6, "panel": 4, "multicast": "a"},
-    {**TURNS, "rows": 2, "stages": 6, "panel": 4, "raster": "n"},
-    {**TURNS, "rows": 2, "stages": 6, "panel": 4, "epilogue": "direct"},
-    {**TURNS, "rows": 2, "stages": 3, "panel": 4, "bk": 128},
+    BY_FOURS,
+    {**BY_FOURS, "multicast": "a"},
+    {**BY_FOURS, "raster": "n"},
+    {**BY_FOURS, "epilogue": "direct"},
+    {**BY_FOURS, "stages": 3, "bk": 128},
+    HALVES,
+    {**HALVES, "multicast": "a"},
+    {**HALVES, "multicast": "b"},
 )
 ALONE: Point = {"consumers": 1, "epilogue": "tma", "rows": 1, "stages": 8}
 POINTS_OF_SMALL: tuple[Point, ...] = (
