@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_callable import SDPA
+from torch._inductor.utils import fresh_cache, run_and_get_code
 
 import evo
 from evo.device.driver import gpu_names
@@ -149,6 +150,23 @@ def test_a_compiled_call_is_known_too(attention: Any) -> None:
         assert len(attention._known) == 1
         assert torch.equal(run(q, k, v), found)
     assert near(found / 2, q, k, v, False)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled_calls_one_after_another_go_straight_to_their_launches(attention: Any, mode: str) -> None:
+    def several(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attention(attention(q, k, v), k, v, causal=True)
+
+    q, k, v = qkv((1, 8, 512, 64))
+    with torch.no_grad(), fresh_cache():
+        run = torch.compile(several, fullgraph=True, mode=mode)
+        found, (code,) = run_and_get_code(run, q, k, v)
+        first = attention(q, k, v)
+        assert near(found, first, k, v, True)
+        for _ in range(3):
+            assert near(run(q, k, v), first, k, v, True)
+    assert code.count(".write(") == 2
 
 
 def test_a_thread_of_another_stream_takes_part_in_a_graph(attention: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ class TaskKernel:
         self._said: set[str] = set()
         own = None if self.champions else module_beside(task, "fallback.py")
         plain = own.fallback if own else None
-        means = Means(self._run, self._backward, self._write, self._serves, plain)
+        means = Means(self._run, self._backward, self._writer, self._serves, plain)
         self._operators = operators(task, means)
         defaults = {name: flag.default for name, flag in task.flags.items()}
         self._usual = usual_calls(self._operators, self._reader.lone, defaults, self._reader.tensors)
@@ -322,11 +322,16 @@ class TaskKernel:
         self._learn(call, tensors, None, flags)
         return _one_or_all(written)
 
-    def _write(self, tensors: tuple[Tensor, ...], out: Tensor, flags: dict[str, Value]) -> None:
-        """For an operator, `__call__` with an output."""
-        if self._known.call(tensors, out, flags) is None:
-            with torch.no_grad():
-                self(*tensors, out=out, **flags)
+    def _writer(self, flags: dict[str, Value]) -> Callable[..., None]:
+        """For an operator, `__call__` with these flags and an output."""
+        known = self._known
+
+        def write(*tensors: Tensor, out: Tensor) -> None:
+            if known.call(tensors, out, flags) is None:
+                with torch.no_grad():
+                    self(*tensors, out=out, **flags)
+
+        return write
 
     def _serves(self, tensors: tuple[Tensor, ...], flags: dict[str, Value]) -> bool:
         """For an operator: whether a champion is made for such tensors, which need no content."""

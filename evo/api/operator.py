@@ -68,7 +68,7 @@ class _Operator:
             torch.library.register_autograd(name, self._pull, setup_context=_keep, lib=_LIBRARY)
         operator = getattr(torch.ops.evo, self._name).default
         if not changed and len(self._given) == 1:
-            offer(operator, self._write, self._serves)
+            offer(operator, self._means.writer(self._flags), self._serves)
         return operator
 
     def _free_name(self) -> str:
@@ -96,9 +96,6 @@ class _Operator:
         if isinstance(found, Tensor):
             return found.contiguous() if self._given else None
         return _several([found[spec.name].contiguous() for spec in self._given])
-
-    def _write(self, *tensors: Tensor, out: Tensor) -> None:
-        self._means.write(tensors, out, self._flags)
 
     def _serves(self, *tensors: Tensor) -> bool:
         return self._means.serves(tensors, self._flags)

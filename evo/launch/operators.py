@@ -64,7 +64,7 @@ class Operators:
                 name, partial(_pull, gradient), setup_context=_keep, lib=self._library
             )
             if len(form.made) == 1:
-                offer(operator, partial(_write, self._means, form), partial(_serves, self._means, form))
+                offer(operator, self._means.writer(dict(form.flags)), partial(_serves, self._means, form))
         return operator
 
     def _define(self, name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
@@ -100,10 +100,6 @@ def _compute(form: Form, run: Callable[..., Any], *tensors: Tensor) -> Any:
         return found.contiguous() if form.made else None
     made = [found[name].contiguous() for name in form.made]
     return made[0] if len(made) == 1 else tuple(made) or None
-
-
-def _write(means: Means, form: Form, *tensors: Tensor, out: Tensor) -> None:
-    means.write(tensors, out, dict(form.flags))
 
 
 def _serves(means: Means, form: Form, *tensors: Tensor) -> bool:

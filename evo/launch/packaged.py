@@ -65,7 +65,7 @@ class PackagedKernel:
         self._said: set[str] = set()
         self._table: Any = None
         self._known: Callable[..., Any] = _unknown
-        means = Means(self._run, self._backward, self._write, self._serves)
+        means = Means(self._run, self._backward, self._writer, self._serves)
         self._operators = Operators(package, self.reader, means)
 
     def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
@@ -273,11 +273,15 @@ class PackagedKernel:
         """For an operator, what `__call__` gives."""
         return self(*tensors, **flags)
 
-    def _write(self, tensors: tuple[Tensor, ...], out: Tensor, flags: dict[str, Any]) -> None:
-        """For an operator, `__call__` with an output."""
-        if self._known(tensors, out, flags) is None:
-            with torch.no_grad():
-                self(*tensors, out=out, **flags)
+    def _writer(self, flags: dict[str, Any]) -> Callable[..., None]:
+        """For an operator, `__call__` with these flags and an output."""
+
+        def write(*tensors: Tensor, out: Tensor) -> None:
+            if self._known(tensors, out, flags) is None:
+                with torch.no_grad():
+                    self(*tensors, out=out, **flags)
+
+        return write
 
     def _serves(self, tensors: tuple[Tensor, ...], flags: dict[str, Any]) -> bool:
         """For an operator: whether a kernel is there for such tensors, which need no content."""

@@ -22,8 +22,8 @@ class Means:
     """Gives what is written, of the tensors that are read: one tensor, or several by name."""
     backward: Callable[[Any, dict[str, Any], Sequence[Tensor]], list[Tensor]]
     """The gradients of what is read, from those of the outputs."""
-    write: Callable[[tuple[Tensor, ...], Tensor, dict[str, Any]], None]
-    """Computes the only output into a tensor that is given."""
+    writer: Callable[[dict[str, Any]], Callable[..., None]]
+    """Gives, for flags, `write(*tensors, out=output)`, which computes the only output."""
     serves: Callable[[tuple[Tensor, ...], dict[str, Any]], bool]
     """Whether a kernel would compute it, for tensors that need no content."""
     plain: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Any] | None = None
