@@ -160,6 +160,13 @@ def test_commands_that_look_never_import_torch(database: Path, words: Sequence[s
     assert done.stderr == "False\n"
 
 
+def test_a_search_leaves_torch_to_its_evaluators() -> None:
+    """They import it at the same time as the search gets ready; both would take as long as all else."""
+    code = "import sys; import evo.api.search, evo.compile, evo.loop.loop; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_a_shell_completes_the_names_of_studies(database: Path) -> None:
     environment = {
         **os.environ,

@@ -12,23 +12,31 @@ import torch
 
 from benchmarks.leaving.llama import tutorial
 
-with warnings.catch_warnings():  # those of its own imports
-    warnings.simplefilter("ignore")
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[dev]'")
-    from transformers import LlamaConfig, LlamaForCausalLM
-
 LENGTH = 24
 
 
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    """Imported where it is used: it takes longer than all that the other files import, torch included."""
+    with warnings.catch_warnings():  # those of its own imports
+        warnings.simplefilter("ignore")
+        found = pytest.importorskip(
+            "transformers", reason="transformers is not installed: pip install '.[dev]'"
+        )
+        assert found.LlamaConfig, "loaded as it is first looked at"
+        assert found.LlamaForCausalLM
+    return found
+
+
 @pytest.fixture(params=[2, 1], ids=["as many heads", "groups of heads"])
-def models(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def models(request: pytest.FixtureRequest, transformers: Any) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """The model as it is, one that was changed, and what the example defines."""
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=100, hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=request.param, max_position_embeddings=64, attn_implementation="sdpa",
     )  # fmt: skip
     torch.manual_seed(0)
-    own = LlamaForCausalLM(config).eval().to(torch.bfloat16)
+    own = transformers.LlamaForCausalLM(config).eval().to(torch.bfloat16)
     changed, defined = copy.deepcopy(own), tutorial()
     defined["use_kernels"](changed)
     with torch.no_grad():

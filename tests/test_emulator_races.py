@@ -122,6 +122,28 @@ def test_a_byte_that_was_read_before_the_last_reads_is_remembered() -> None:
     assert (write(0, "bar.sync 1;"), write(2, "bar.sync 1;")) == ("GREEN", "race")
 
 
+@pytest.mark.parametrize("lanes", [32, 31], ids=["whole warp", "part of a warp"])
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ("0", "@%p st.shared.u16 [%i], 1;", "GREEN"),  # over what the lane itself has read
+        ("0", "bar.warp.sync -1; @%p st.shared.u16 [%v], 1;", "GREEN"),  # over what its neighbour has read
+        ("0", "setp.eq.u32 %q, %t, 45; @%q st.shared.u16 [%v], 1;", "race"),  # another warp
+        ("0", "bar.sync 0; setp.eq.u32 %q, %t, 45; @%q st.shared.u16 [%v], 1;", "GREEN"),
+        ("1", "", "uninitialised read"),  # of the first half
+    ],
+)
+def test_halves_of_words_belong_to_the_lanes_that_read_them(
+    lanes: int, first: str, then: str, expected: str
+) -> None:
+    """Lanes of warp 0 read a half of a word each; %i is the lane's own half, %v the other one of its word."""
+    body = f"""{ROWS} .reg .b16 %x; mov.u32 %n, block; mad.lo.u32 %i, %lane, 2, %n; xor.b32 %v, %i, 2;
+        setp.ge.u32 %p, %t, {first}; setp.eq.u32 %q, %row, 0; and.pred %p, %p, %q;
+        @%p st.shared.u16 [%i], %lane; bar.sync 0; setp.lt.u32 %p, %t, {lanes};
+        @%p ld.shared.u16 %x, [%i]; {then}"""
+    assert verdict(body, 1, 64) == expected
+
+
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_many_owners_of_every_word(jobs: int) -> None:
     """64 CTAs write a byte of every word in turn, and read it."""

@@ -1,4 +1,5 @@
-"""torch.compile and `evo.kernel`: the operators, on the CPU by the fallback."""
+"""torch.compile and `evo.kernel`: the operators, on the CPU by the fallback. Parts of torch's compiler are
+imported where they are used: the processes that only collect these tests do without."""
 
 from __future__ import annotations
 
@@ -7,12 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo.testing
-from functorch.compile import make_boxed_func  # type: ignore[import-untyped]
 from test_callable import SDPA, TOYS, kernels, qkv
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.eval_frame import _debug_get_cache_entry_list
-from torch._inductor.utils import fresh_cache, run_and_get_code
 
 import evo
 from evo.errors import UsageError
@@ -27,7 +23,7 @@ def attention() -> Any:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def compiled(function: Any, dynamic: bool | None = None) -> Any:
@@ -36,6 +32,9 @@ def compiled(function: Any, dynamic: bool | None = None) -> Any:
 
 
 def test_without_a_champion_the_compiler_sees_the_operations_of_the_fallback() -> None:
+    from functorch.compile import make_boxed_func  # type: ignore[import-untyped]
+    from torch._dynamo.backends.common import aot_autograd
+
     seen: list[str] = []
 
     def look(graph: Any, _inputs: Any) -> Any:
@@ -64,7 +63,9 @@ def test_it_is_traced_without_a_break(attention: Any) -> None:
 
 
 def test_a_dynamic_batch_is_one_graph(attention: Any) -> None:
-    count = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    count = CompileCounterWithBackend("aot_eager")
     run = torch.compile(lambda q, k, v: attention(q, k, v) + 1, fullgraph=True, backend=count, dynamic=True)
     for batch in (5, 3, 7):
         q, k, v = qkv(batch, 2, 16, 64)
@@ -95,6 +96,8 @@ def test_out_and_what_is_changed_in_place_are_written(attention: Any) -> None:
 
 def code_of(function: Any, *given: torch.Tensor, dynamic: bool = False) -> tuple[Any, str]:
     """What a function compiled by inductor gives, and inductor's code, made anew."""
+    from torch._inductor.utils import fresh_cache, run_and_get_code
+
     with fresh_cache(), torch.no_grad():
         run = torch.compile(function, fullgraph=True, dynamic=dynamic)
         found, (code,) = run_and_get_code(run, *given)
@@ -128,6 +131,7 @@ def test_where_no_champion_serves_the_fallbacks_output_is_not_copied(attention: 
 
 def test_little_is_looked_at_again_before_each_compiled_call(attention: Any) -> None:
     """What torch.compile asked while it traced, it guards."""
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
     def ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         return attention(q, k, v, causal=True)

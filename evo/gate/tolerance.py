@@ -271,7 +271,9 @@ def _there(at: tuple[int, ...], out: Tensor, reference: Tensor) -> str:
 
 def _first(wrong: Tensor) -> tuple[int, ...]:
     """The index of the first True. It takes no memory, as a list of all of them would."""
+    import numpy as np
     import torch
 
     first = wrong.contiguous().view(torch.uint8).flatten().argmax()
-    return tuple(int(i) for i in torch.unravel_index(first, wrong.shape))
+    # torch.unravel_index would import SymPy first: half a second of every process that refuses a kernel
+    return tuple(int(i) for i in np.unravel_index(int(first), wrong.shape))

@@ -8,8 +8,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import torch
-
 from .fast import Loaded
 
 _POINTER, _BYTES, _MAP = 0, 1, 2
@@ -93,6 +91,8 @@ def _output(one: Output) -> tuple[Any, ...]:
     """With what inductor allocates by, if torch has it: half the cost of torch.empty."""
     if one.given >= 0 or one.kept:
         return one.given, one.kept, None, None, None, None, {}
+    import torch  # not at the top: what compiles a table, and has no torch yet, need not wait for it
+
     size, kind = tuple(one.empty["size"]), torch.device(one.empty["device"]).type
     quick = getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)
     strides = tuple(math.prod(size[at + 1 :]) for at in range(len(size)))

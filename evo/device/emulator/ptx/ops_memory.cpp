@@ -158,8 +158,10 @@ void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; c: scope; 
   count<S>(w, at, m, es * vn, false);
   Place<S, A> place{w, scope};
   if constexpr (S == Space::SHARED && A == Access::READ) {
-    const bool words = m == FULL && es == 4 && vn == 1 && !(I.flags & (WIDE | NARROW));
-    if (words && place.own.read_words(at, w.u(r[0]))) return;
+    const bool all = m == FULL && vn == 1 && !(I.flags & WIDE), narrow = I.flags & NARROW;
+    if (all && es == 4 && !narrow && place.own.template read_warp<4>(at, w.u(r[0]))) return;
+    if (all && es == 2 && (narrow || !(I.flags & SIGNED)) && place.own.template read_warp<2>(at, w.u(r[0])))
+      return;
   }
   each_access(S == Space::SHARED, m, es * vn, [&](u32 l, auto n) __attribute__((always_inline)) {
     const u8* p = place(at[l], n, l);
@@ -170,8 +172,7 @@ void load(Warp& w, const Ins& I, u32 m) {  // n: bytes of an element; c: scope; 
         std::memcpy(&w.u(r[v])[l], p, 4);
         continue;
       }
-      u64 x = 0;
-      std::memcpy(&x, p, es);
+      u64 x = element(p, es);
       if ((I.flags & SIGNED) && es < 8)
         x = static_cast<u64>(static_cast<i64>(x << (64 - 8 * es)) >> (64 - 8 * es));
       if (I.flags & WIDE) w.w(r[v])[l] = x;

@@ -14,7 +14,19 @@
 
 namespace ptx {
 
-// An access that is not as most are: to another CTA, of a part of a cell, or wrong.
+// The `n` bytes at `p` as a number. A copy whose length is not known when this is compiled takes them one by
+// one, and whoever then loads all eight waits for them.
+[[gnu::always_inline]] inline u64 element(const u8* p, u32 n) {
+  const auto as = [p]<class T>(T x) -> u64 { return std::memcpy(&x, p, sizeof x), x; };
+  switch (n) {
+    case 1: return *p;
+    case 2: return as(u16{});
+    case 4: return as(u32{});
+    default: return as(u64{});
+  }
+}
+
+// An access that is not as most are: to another CTA, a write of a part of a cell, or wrong.
 template <Access ACCESS>
 [[gnu::noinline]] u8* rare_shared_at(Warp& w, u32 address, u32 n, u32 lane) {
   return shared_at<ACCESS>(w, address, n, lane);
@@ -61,9 +73,9 @@ class OwnShared {
   // A weak read of `n` bytes.
   [[gnu::always_inline]] u8* read(u32 address, u32 n, u32 lane) {
     const u32 o = address - base_;
-    if (n < 4 || u64(o) + n > limit_ || (o & (n - 1)))
-      return rare_shared_at<Access::READ>(w_, address, n, lane);
-    if (race_) remember(o, n, lane);
+    if (u64(o) + n > limit_ || (o & (n - 1))) return rare_shared_at<Access::READ>(w_, address, n, lane);
+    if (race_ && n < 4) remember_part(o, n, lane);
+    else if (race_) remember(o, n, lane);
     const u32 mask = ((1u << n) - 1) << (o & 15);
     if (check_init_ && (init_[o >> 4] & mask) != mask) uninitialised_shared(w_, address, n);
     return bytes_ + o;
@@ -83,11 +95,12 @@ class OwnShared {
     return !bad;
   }
 
-  // What `read` does for a word of each of 32 lanes, where nothing is wrong and no cell has several owners.
-  // Else false, and nothing is done. Its loops are what compilers vectorise.
-  bool read_words(const u64* address, u32* out) {
+  // What `read` does for N bytes, a word or a half of one, of each of 32 lanes, where nothing is wrong and no
+  // cell has several owners. Else false, and nothing is done. Its loops are what compilers vectorise.
+  template <u32 N>
+  bool read_warp(const u64* address, u32* out) {
     u32 at[32], low, high, bad = 0;
-    if (!offsets_of<4>(address, 32, at, low, high)) return false;
+    if (!offsets_of<N>(address, 32, at, low, high)) return false;
     const u32* const cell = reinterpret_cast<const u32*>(cells_);
     for (u32 l = 0; race_ && l < 32; l++) {
       const u32 k = 3 * (at[l] >> 2), who = cell[k + 2], agent = who & 0xffff;
@@ -95,13 +108,15 @@ class OwnShared {
              static_cast<u32>(cell[k] > seen_[agent] - static_cast<u32>(agent == own_));
     }
     for (u32 l = 0; check_init_ && l < 32; l++)
-      bad |= ~static_cast<u32>(init_[at[l] >> 4]) >> (at[l] & 15) & 15;
+      bad |= ~static_cast<u32>(init_[at[l] >> 4]) >> (at[l] & 15) & ((1u << N) - 1);
     if (bad) return false;
     if (race_) {
       reaches(low >> 2, (high >> 2) + 1);
-      for (u32 l = 0; l < 32; l++) reads_[at[l] >> 2] = read_at(l);
+      for (u32 l = 0; l < 32; l++)
+        if constexpr (N == 4) reads_[at[l] >> 2] = read_at(l);
+        else note_part(at[l], N, l);
     }
-    for (u32 l = 0; l < 32; l++) std::memcpy(&out[l], bytes_ + at[l], 4);
+    for (u32 l = 0; l < 32; l++) out[l] = static_cast<u32>(element(bytes_ + at[l], N));
     return true;
   }
 
@@ -135,6 +150,15 @@ class OwnShared {
       explain_read(w_, c_, offset, n, 0, lane);
     reaches(first, first + cells);
     for (u32 i = 0; i < cells; i++) reads_[first + i] = read_at(lane);
+  }
+
+  // The same for fewer than 4 bytes.
+  [[gnu::always_inline]] void remember_part(u32 offset, u32 n, u32 lane) {
+    const u32 i = offset >> 2;
+    if (unordered(cells_[i], true)) [[unlikely]]
+      explain_read(w_, c_, offset, n, 0, lane);
+    reaches(i, i + 1);
+    note_part(offset, n, lane);
   }
 
   // A weak write of `n` bytes.
@@ -176,6 +200,17 @@ class OwnShared {
   // The same of a weak write.
   [[gnu::always_inline]] Cell cell_at(u32 lane, u8 flags) const {
     return bits<Cell>(std::array<u32, 3>{now_, pc_ | lane << 26, own_ | 15u << 16 | u32(flags) << 24});
+  }
+  // What a weak read of fewer than 4 bytes leaves: another lane may have read the rest of the cell, or an
+  // earlier instruction.
+  [[gnu::always_inline]] void note_part(u32 offset, u32 n, u32 lane) {
+    const u32 i = offset >> 2, bytes = cell_bytes(offset, n), now = now_ << 4;
+    const u64 old = bits<u64>(reads_[i]);  // one load, which need not wait for a field
+    const u32 clock = static_cast<u32>(old), before = static_cast<u32>(old >> 58);
+    const bool again = (clock & ~15u) == now;
+    if (const u32 others = clock & 15 & ~bytes; others && !again) keep_older_read(c_, own_, i, others);
+    const u32 who = again && before != lane ? static_cast<u32>(SEVERAL_LANES) : lane;
+    reads_[i] = bits<Read>(u64((again ? clock : now) | bytes) | u64(pc_ | who << 26) << 32);
   }
   // The warp reads some cells from `first` up to `end`.
   [[gnu::always_inline]] void reaches(u32 first, u32 end) {
@@ -228,6 +263,7 @@ template <class F>
   if (shared && n == 4) all(std::integral_constant<u32, 4>{});
   else if (shared && n == 8) all(std::integral_constant<u32, 8>{});
   else if (shared && n == 16) all(std::integral_constant<u32, 16>{});
+  else if (shared && n == 2) all(std::integral_constant<u32, 2>{});
   else all(n);
 }
 
