@@ -148,6 +148,7 @@ struct Table {
   const DLPackExchangeAPI* exchange;
   Driver driver;
   Plan** slots;
+  Plan* last;  // that was found, or nullptr
   Py_ssize_t plans;
 };
 
@@ -159,17 +160,22 @@ inline void forget(Table* table) {
       release(plan);
     }
   table->plans = 0;
+  table->last = nullptr;
 }
 
-inline Plan* find(const Table* table, const Seen& seen) {
+inline bool is_for(const Plan* plan, const Seen& seen) {
+  return plan->words == seen.words &&
+         !std::memcmp(plan->signature, seen.signature, sizeof(int64_t) * seen.words);
+}
+
+inline Plan* find(Table* table, const Seen& seen) {
   if (!table->slots) return nullptr;
+  if (table->last && is_for(table->last, seen)) return table->last;
   const uint64_t hash = hash_of(seen.signature, seen.words);
   for (size_t at = hash & (kSlots - 1);; at = (at + 1) & (kSlots - 1)) {
     Plan* plan = table->slots[at];
     if (!plan) return nullptr;
-    if (plan->hash == hash && plan->words == seen.words &&
-        !std::memcmp(plan->signature, seen.signature, sizeof(int64_t) * seen.words))
-      return plan;
+    if (plan->hash == hash && is_for(plan, seen)) return table->last = plan;
   }
 }
 
