@@ -18,5 +18,6 @@ def operation(problem: Problem) -> kernels.Operation:  # type: ignore[name-defin
         weights=2,
         floats=2,
         online_floats=3,
+        one_pass=True,
         gap=problem["gap"],
     )

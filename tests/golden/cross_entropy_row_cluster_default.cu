@@ -543,10 +543,19 @@ __device__ __forceinline__ void visit_chunks(const Operation& operation, long lo
     }
 }
 
+// Whether a pass has nothing to add to what is found of a row. All threads of a row found the same; that a warp's did
+// is said to the compiler.
+template <int kPass, class Operation>
+__device__ __forceinline__ bool needless(const typename Operation::State& found) {
+    if constexpr (kPass > 0 && Operation::kMaySuffice) return __all_sync(~0u, Operation::suffices(found));
+    else return false;
+}
+
 template <int kPass, int kWidth, int kAhead, bool kBackward, class Operation, class Threads>
 __device__ __forceinline__ void read_passes(const Operation& operation, Threads& team, long long row, int columns,
                                             typename Operation::State& found) {
     if constexpr (kPass < Operation::kPasses) {
+        if (needless<kPass, Operation>(found)) return;
         typename Operation::State mine = Operation::template none<kPass>(found);
         visit_chunks<kWidth, kAhead, kBackward && kPass % 2 == 1>(
             operation, row, columns, team.thread() * kWidth, Threads::kAll * kWidth,
@@ -564,7 +573,7 @@ __device__ __forceinline__ void read_passes(const Operation& operation, Threads&
 template <int kWidth, int kAhead, bool kBackward, bool kPersistent, class Operation, class Threads>
 __device__ __forceinline__ void rows_read_twice(const Operation& operation, Threads& team, int rows, int columns) {
     for (long long row = team.first_row(); row < rows; row = team.next_row(row)) {
-        typename Operation::State found = {};
+        typename Operation::State found = operation.start(row);
         read_passes<0, kWidth, kAhead, kBackward>(operation, team, row, columns, found);
         if constexpr (Operation::kWritesRow)
             visit_chunks<kWidth, kAhead, kBackward && Operation::kPasses % 2 == 1>(
@@ -638,7 +647,7 @@ public:
         int turn = 0;
         for (; row < rows; row += stride, ++turn) {
             const int stage = turn % kStages;
-            typename Operation::State found = {};
+            typename Operation::State found = operation_.start(row);
             passes<0>(team, stage, turn, found, row, rows, stride);
             if constexpr (Operation::kWritesRow)
                 visit(stage, [&](const Row& held, int column) {
@@ -719,6 +728,7 @@ private:
     __device__ __forceinline__ void passes(Threads& team, int stage, int turn, typename Operation::State& found,
                                            long long row, int rows, long long stride) {
         if constexpr (kPass < Operation::kPasses) {
+            if (needless<kPass, Operation>(found)) return;
             typename Operation::State mine = Operation::template none<kPass>(found);
             const auto take = [&](const Row& held, int) {
                 float x[kWidth];
@@ -805,6 +815,7 @@ struct ExponentialRows {
     using Element = Stored;
     static constexpr Caching kLoads = kReads;
     static constexpr int kStreams = 1, kPasses = kOnline ? 1 : 2;
+    static constexpr bool kMaySuffice = false;
     using State = Exponentials;
     template <int kWidth> struct Weights {};
 
@@ -821,6 +832,7 @@ struct ExponentialRows {
     __device__ __forceinline__ void values(const Chunks<Element, kWidth, 1>& held, float (&to)[kWidth]) const {
         held.of[0].floats(to);
     }
+    __device__ __forceinline__ State start(long long) const { return {}; }
     template <int kPass>
     static __device__ __forceinline__ State none(const State& known) {
         State nothing = State::nothing();

@@ -438,10 +438,19 @@ __device__ __forceinline__ void visit_chunks(const Operation& operation, long lo
     }
 }
 
+// Whether a pass has nothing to add to what is found of a row. All threads of a row found the same; that a warp's did
+// is said to the compiler.
+template <int kPass, class Operation>
+__device__ __forceinline__ bool needless(const typename Operation::State& found) {
+    if constexpr (kPass > 0 && Operation::kMaySuffice) return __all_sync(~0u, Operation::suffices(found));
+    else return false;
+}
+
 template <int kPass, int kWidth, int kAhead, bool kBackward, class Operation, class Threads>
 __device__ __forceinline__ void read_passes(const Operation& operation, Threads& team, long long row, int columns,
                                             typename Operation::State& found) {
     if constexpr (kPass < Operation::kPasses) {
+        if (needless<kPass, Operation>(found)) return;
         typename Operation::State mine = Operation::template none<kPass>(found);
         visit_chunks<kWidth, kAhead, kBackward && kPass % 2 == 1>(
             operation, row, columns, team.thread() * kWidth, Threads::kAll * kWidth,
@@ -459,7 +468,7 @@ __device__ __forceinline__ void read_passes(const Operation& operation, Threads&
 template <int kWidth, int kAhead, bool kBackward, bool kPersistent, class Operation, class Threads>
 __device__ __forceinline__ void rows_read_twice(const Operation& operation, Threads& team, int rows, int columns) {
     for (long long row = team.first_row(); row < rows; row = team.next_row(row)) {
-        typename Operation::State found = {};
+        typename Operation::State found = operation.start(row);
         read_passes<0, kWidth, kAhead, kBackward>(operation, team, row, columns, found);
         if constexpr (Operation::kWritesRow)
             visit_chunks<kWidth, kAhead, kBackward && Operation::kPasses % 2 == 1>(
@@ -491,7 +500,7 @@ struct RmsNorm {
     static constexpr Caching kLoads = kReads;
     static constexpr int kStreams = kResidual ? 2 : 1;
     static constexpr int kPasses = 1;
-    static constexpr bool kWritesRow = true;
+    static constexpr bool kWritesRow = true, kMaySuffice = false;
     struct State {
         float value[1];  // the sum of squares; once it is found, the factor
     };
@@ -532,6 +541,7 @@ struct RmsNorm {
         }
     }
 
+    __device__ __forceinline__ State start(long long) const { return {}; }
     template <int kPass>
     static __device__ __forceinline__ State none(const State&) { return {0.f}; }
     template <int kPass, int kWidth>

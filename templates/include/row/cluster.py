@@ -122,5 +122,7 @@ class Cluster(kernels.RowKernel):  # type: ignore[name-defined, misc]
         chosen: dict[str, Value] = {"threads": threads, "cluster": cluster, "vector": vector, "room": room}
         if not few:
             chosen |= {"copies": "threads", "unroll": 2}
+        if "passes" in self.names and self.operation_of(problem).one_pass:
+            chosen["passes"] = 1
         found: Point = self.lowered(chosen, "unroll", problem)
         return found

@@ -50,6 +50,7 @@ struct ExponentialRows {
     using Element = Stored;
     static constexpr Caching kLoads = kReads;
     static constexpr int kStreams = 1, kPasses = kOnline ? 1 : 2;
+    static constexpr bool kMaySuffice = false;
     using State = Exponentials;
     template <int kWidth> struct Weights {};
 
@@ -66,6 +67,7 @@ struct ExponentialRows {
     __device__ __forceinline__ void values(const Chunks<Element, kWidth, 1>& held, float (&to)[kWidth]) const {
         held.of[0].floats(to);
     }
+    __device__ __forceinline__ State start(long long) const { return {}; }
     template <int kPass>
     static __device__ __forceinline__ State none(const State& known) {
         State nothing = State::nothing();

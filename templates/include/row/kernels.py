@@ -46,6 +46,8 @@ class Operation:
     """Numbers of a thread's state."""
     online_floats: int = 1
     """The same where one pass makes all sums."""
+    one_pass: bool = False
+    """Whether one pass takes no more operations than two."""
     gap: int = 0
     """Elements between two rows."""
     holes: Mapping[str, Value] | None = None
@@ -277,7 +279,7 @@ WEIGHTS = Parameter(
 
 PASSES = Parameter(
     "passes", (1, 2), 2, off=2,
-    meaning="passes over a row for its sums: one that joins sums of different bases, or two",
+    meaning="passes over a row for its sums: one, or two of which the second knows what the first found",
     expected="one where a row is read again for each pass; two where it is at hand, for fewer operations",
 )  # fmt: skip
 PASS = replace(PASSES, default=1)

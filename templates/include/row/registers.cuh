@@ -13,6 +13,7 @@ __device__ __forceinline__ void held_passes(const Operation& operation, Threads&
                                             const Columns<Operation, kWidth> (&held)[kSteps],
                                             typename Operation::State& found) {
     if constexpr (kPass < Operation::kPasses) {
+        if (needless<kPass, Operation>(found)) return;
         typename Operation::State mine = Operation::template none<kPass>(found);
 #pragma unroll
         for (int i = 0; i < kSteps; ++i)
@@ -64,7 +65,7 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
         }
-        typename Operation::State found = {};
+        typename Operation::State found = operation.start(row);
         held_passes<0, kWidth, kSteps>(operation, team, columns, held, found);
         if constexpr (Operation::kWritesRow) {
 #pragma unroll

@@ -92,7 +92,7 @@ class Registers(kernels.RowKernel):  # type: ignore[name-defined, misc]
         held_weights = steps * self.operation_of(problem).weights
         if "weights" in self.names and (held_weights > FEW_WEIGHTS or (not few and threads > 256)):
             chosen["weights"] = "late"
-        if "passes" in self.names and not keeps:
+        if "passes" in self.names and (not keeps or self.operation_of(problem).one_pass):
             chosen["passes"] = 1  # what is read once need not be held
         found: Point = self.lowered(chosen, "min_ctas", problem)
         return found

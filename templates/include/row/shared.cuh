@@ -58,7 +58,7 @@ public:
         int turn = 0;
         for (; row < rows; row += stride, ++turn) {
             const int stage = turn % kStages;
-            typename Operation::State found = {};
+            typename Operation::State found = operation_.start(row);
             passes<0>(team, stage, turn, found, row, rows, stride);
             if constexpr (Operation::kWritesRow)
                 visit(stage, [&](const Row& held, int column) {
@@ -139,6 +139,7 @@ private:
     __device__ __forceinline__ void passes(Threads& team, int stage, int turn, typename Operation::State& found,
                                            long long row, int rows, long long stride) {
         if constexpr (kPass < Operation::kPasses) {
+            if (needless<kPass, Operation>(found)) return;
             typename Operation::State mine = Operation::template none<kPass>(found);
             const auto take = [&](const Row& held, int) {
                 float x[kWidth];

@@ -11,7 +11,7 @@ struct RmsNorm {
     static constexpr Caching kLoads = kReads;
     static constexpr int kStreams = kResidual ? 2 : 1;
     static constexpr int kPasses = 1;
-    static constexpr bool kWritesRow = true;
+    static constexpr bool kWritesRow = true, kMaySuffice = false;
     struct State {
         float value[1];  // the sum of squares; once it is found, the factor
     };
@@ -52,6 +52,7 @@ struct RmsNorm {
         }
     }
 
+    __device__ __forceinline__ State start(long long) const { return {}; }
     template <int kPass>
     static __device__ __forceinline__ State none(const State&) { return {0.f}; }
     template <int kPass, int kWidth>
