@@ -15,6 +15,8 @@ import pytest
 
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
+from evo.device import Region
+from evo.device.emulator import EmulatorDevice
 from evo.errors import CandidateError, MachineError
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import Limits, target
@@ -192,6 +194,32 @@ def test_a_default_compiles_without_spills(arch: str, compiler: Compiler) -> Non
         problem = template.task.problem("2048,8192")
         point = template.space.default_for(problem, Limits.of(target(arch)))
         compiled(template, arch, problem, point, compiler)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("first", [0.0, 3e4])
+def test_one_pass_of_layernorm_survives_a_first_element_far_from_the_mean(
+    first: float, compiler: Compiler
+) -> None:
+    """Its sums are relative to that element: where it outweighs all others, most of them cancels."""
+    template, problem = TEMPLATES["layernorm", "row_registers"], TASKS["layernorm"].problem("2,4096", "fp32")
+    gpu = target("sm_90a")
+    point = {**template.space.default_for(problem, Limits.of(gpu)), "passes": 1}
+    candidate = template.candidate(point, problem)
+    torch = pytest.importorskip("torch")
+    inputs = TASKS["layernorm"].inputs(problem, "normal", 1, "cpu")
+    inputs["x"][:, 0] = first
+    y = torch.full_like(inputs["x"], torch.nan)
+    device = EmulatorDevice(gpu)
+    kernel = device.load(compiler.compile(candidate.source, candidate.entry, gpu.arch), candidate.launch)
+    tensors = {**inputs, "y": y}
+    regions = {
+        name: Region(name, t.data_ptr(), t.nbytes, writable=name == "y", initialised=name != "y")
+        for name, t in tensors.items()
+    }
+    kernel.launch(candidate.launch, regions)
+    expected = TASKS["layernorm"].reference(problem, inputs)["y"]
+    assert (y - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 @pytest.mark.nvcc
