@@ -149,6 +149,7 @@ def test_a_failure_has_a_countable_reason(compiler: Compiler, text: str, reason:
         compiler.compile(text, "k", "sm_89")
     assert caught.value.reason == reason
     assert detail in caught.value.detail
+    assert "\0" not in caught.value.detail
     assert not list(compiler.cache.root.glob("??/*"))  # a failure leaves nothing behind
 
 

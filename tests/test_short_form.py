@@ -254,7 +254,7 @@ MISTAKES = {
     "def compute(self, problem, x): return {'z': x['x']}": "compute gives z",
     "def compute(self, problem, x): return x['x'].sort()": "gives 2 outputs, the task has 1: y",
     "def compute(self, problem, x): return 2.0": "gives y as a float",
-    "def compute(self, problem, x): return [x['x']]": "gives y as a list",
+    "def compute(self, problem, x): return [2.0]": "gives y as a float",
     "def compute(self, problem, x): return None": "compute gives nothing",
     "def compute(self, problem, x): return torch.rand_like(x['x'])": "another y when it is asked again",
     "def compute(self, x, y, n): return x['x']": "compute failed: TypeError",

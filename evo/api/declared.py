@@ -165,6 +165,10 @@ def _results(
     if set(found) != set(written):
         hint = f"outputs: {', '.join(written)}"
         raise UsageError(f"the reference gives {', '.join(map(str, found))}", hint)
+    for name, one in found.items():
+        if not hasattr(one, "shape"):
+            what = "nothing" if one is None else f"{name} as a {type(one).__name__}"
+            raise UsageError(f"the reference gives {what}", f"a tensor for each of {', '.join(written)}")
     return {name: found[name] for name in written}
 
 

@@ -77,7 +77,7 @@ class Nvrtc:
             flags = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
             failed = self._lib.nvrtcCompileProgram(program, len(options), flags)
             log = self._read(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
-            text = log.rstrip(b"\0").decode(errors="replace")
+            text = log.replace(b"\0", b"").decode(errors="replace")  # one ends what each tool says
             if failed:
                 return False, text or self._lib.nvrtcGetErrorString(failed).decode(), b"", b""
             ptx = self._read(program, "nvrtcGetPTXSize", "nvrtcGetPTX").rstrip(b"\0")

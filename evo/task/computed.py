@@ -74,9 +74,9 @@ def _check_computed(
 
     found, again = author.ask("compute", computed, _INPUTS), author.ask("compute", computed, _INPUTS)
     names, form = list(written), ", ".join(f'"{name}": …' for name in written)
-    if not isinstance(found, (Mapping, tuple)):
+    if not isinstance(found, (Mapping, tuple, list)):
         found, again = (found,), (again,)
-    if isinstance(found, tuple):
+    if not isinstance(found, Mapping):
         if len(found) != len(names):
             what = f"compute gives {len(found)} outputs, the task has {len(names)}: {', '.join(names)}"
             author.refuse(

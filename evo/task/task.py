@@ -260,7 +260,7 @@ class Task:
         """What `compute` returned, by the names of the outputs and in their shapes."""
         written = [buffer for buffer in self.buffers(problem) if buffer.written]
         if not isinstance(found, Mapping):
-            several = found if isinstance(found, tuple) else (found,)
+            several = found if isinstance(found, (tuple, list)) else (found,)
             found = dict(zip((buffer.name for buffer in written), several, strict=True))
         return {buffer.name: found[buffer.name].reshape(buffer.shape) for buffer in written}
 
