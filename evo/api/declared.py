@@ -148,6 +148,8 @@ def _results(
     numbers: Mapping[str, Any],
 ) -> dict[str, Tensor]:
     """What the reference gives for the examples, by the names of the buffers that the kernel writes."""
+    import torch
+
     written = [argument.name for argument in arguments if argument.role in ("out", "inout")]
     read = [argument.name for argument in arguments if argument.role in ("in", "inout")]
     if missing := [name for name in read if name not in examples]:
@@ -166,7 +168,7 @@ def _results(
         hint = f"outputs: {', '.join(written)}"
         raise UsageError(f"the reference gives {', '.join(map(str, found))}", hint)
     for name, one in found.items():
-        if not hasattr(one, "shape"):
+        if not isinstance(one, torch.Tensor):
             what = "nothing" if one is None else f"{name} as a {type(one).__name__}"
             raise UsageError(f"the reference gives {what}", f"a tensor for each of {', '.join(written)}")
     return {name: found[name] for name in written}
