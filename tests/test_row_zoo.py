@@ -27,9 +27,10 @@ EVERY = [(name, planted) for name, zoo in ZOOS.items() for planted in zoo.plante
 QUICK = {
     "rmsnorm": ("math_last_column_dropped", "math_epsilon_ten_times", "memory_whole_chunks_written",
                 "residual_not_written", "race_no_barrier", "order_stream_of_one_slot", "honest_stream",
-                "order_lock_is_no_order", "honest_halves_in_turn"),
-    "layernorm": ("math_variance_unbiased",),
-    "softmax": ("math_no_maximum", "math_minus_infinity"),
+                "order_lock_is_no_order", "honest_halves_in_turn", "math_mean_at_least"),
+    "layernorm": ("math_variance_unbiased", "math_variance_in_one_pass"),
+    "softmax": ("math_no_maximum", "math_minus_infinity", "math_thread_of_minus_infinity",
+                "log_warp_of_minus_infinity"),
     "cross_entropy": ("ignored_rows_have_a_loss",),
 }  # fmt: skip
 """Some of each kind; the others, half a second each, are slow tests."""

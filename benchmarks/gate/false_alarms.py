@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.gemm.shapes import problem_of
 from evo.cache import default_folder
 from evo.device.open import is_gpu, real_gpu
-from evo.errors import CandidateError, Red
+from evo.errors import CandidateError, Red, UsageError
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
 from evo.task import load_task
@@ -126,7 +126,10 @@ def tried(work: Work) -> tuple[Work, dict[str, Any]]:
     found: dict[str, Any] = {"checks": 0, "refused": 0, "worst": 0.0}
     ends: Counter[str] = Counter()
     try:
-        candidates = honest(work, evaluator)
+        try:
+            candidates = honest(work, evaluator)
+        except UsageError:  # kernels of few rows have no point for many
+            return work, {**found, "other ends": {"no point is feasible": len(work.seeds)}}
         for number, seed in enumerate(work.seeds):
             candidate = candidates[number % len(candidates)]
             found["checks"] += 1

@@ -19,13 +19,14 @@ class Relation:
 
     `change` gives the second run's inputs from the first's; `expected` its outputs from the first's outputs.
     Rows where `expected` is NaN, and outputs that it leaves out, are not compared. `exact`: bit for bit,
-    else to rounding.
+    else to rounding. `infinite`: some of what is expected is infinite, and the outputs must be so there.
     """
 
     name: str
     change: Callable[[Tensors], dict[str, Tensor]]
     expected: Callable[[Tensors], dict[str, Tensor]]
     exact: bool = False
+    infinite: bool = False
 
 
 def rows_apart(tensors: Mapping[str, DeclaredTensor]) -> Relation:

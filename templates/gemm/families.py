@@ -8,9 +8,10 @@
     cancelling  the second half of K takes away what the first has given, but for a 32nd: sums on the way are
                 large, results small, and a sum that is rounded on its way to 16 bits shows
     large       the same with sums of about 10^5: they overflow fp16, results do not, unless C is wider: then
-                they do, too. One factor of each term is far larger than the other; with bf16 A is beyond fp16
-    subnormal   A is below the normal numbers of fp16, with bf16 below all of fp16, and so are results where C
-                is wider
+                they do, too, in turns of either sign. One factor of each term is far larger than the other;
+                with bf16 A is beyond fp16
+    subnormal   one factor of each term, A's and B's in turns, is below the normal numbers of fp16, with bf16
+                below all of fp16, and so are results where C is wider
     huge        one element of each row of A, anywhere, is 300: overlooking one term shows
     integers    -4 to 4: sums are exact in fp32, in any order
     zeros       A is 0: C is 0, or what the epilogue makes of it. B is N(0, 1)
@@ -47,8 +48,13 @@ APART = 2.0**6
 BEYOND = 2.0**16
 """What A of bf16 is multiplied by besides: fp16 does not hold it."""
 TINY = {"fp16": (2.0**-16, 2.0**4), "bf16": (2.0**-60, 2.0**20)}
-"""What A and B of the family `subnormal` are multiplied by. TINY_WIDE: B of fp16 where C is fp32."""
+"""What the two factors of a term of the family `subnormal` are multiplied by. TINY_WIDE: the larger one of
+fp16 where C is fp32."""
 TINY_WIDE = 2.0**-6
+FAR_SCALES = {"integers": -0.5, "large": -0.5, "subnormal": 48.0, "offset": 0.003}
+"""Scales of some families, besides SCALES."""
+BESIDE_LARGE = 4096.0
+"""What a bias or a residual of the family `large` is multiplied by: it is about as large as sums are."""
 SCALES = (0.375, -1.5, 3.0, -0.625, 1.25, -0.125, 0.75)
 """Of both signs, on both sides of 1; SCALE_OFF: and none that 16 bits hold."""
 SCALE_OFF = 1 + 1 / 5000
@@ -63,7 +69,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "growing": {"a": (0, 64), "b": (0, 8), "c": (0, 6e4)},
     "cancelling": {"a": (0, 8), "b": (0, 8), "c": (0, 6e4)},
     "large": {"a": (0, 6e4 * BEYOND), "b": (0, 6e4), "c": (0, 1e7 * BEYOND)},
-    "subnormal": {"a": (0, 2.0**-13), "b": (0, 2.0**23), "c": (0, 1)},
+    "subnormal": {"a": (0, 2.0**23), "b": (0, 2.0**23), "c": (0, 64)},
     "huge": {"a": (0, 2400), "b": (0, 8), "c": (0, 6.5e4)},
     "integers": {"a": (0, WHOLE), "b": (0, WHOLE), "c": (0, 2**24)},
     "zeros": {"a": (0, 0), "b": (0, 8), "c": (0, 64)},
@@ -99,12 +105,12 @@ def tensors(
         _spread(problem, a, b)
     elif family == "subnormal":
         below, above = TINY[problem.dtype]
-        a.mul_(below)
-        b.mul_(TINY_WIDE if problem.dtype == "fp16" and problem["out"] == "fp32" else above)
+        above = TINY_WIDE if problem.dtype == "fp16" and problem["out"] == "fp32" else above
+        odd = _odd_terms(a)
+        a.mul_(torch.where(odd, above, below))
+        b.mul_(torch.where(odd, below, above)[:, None])
     if "scale" in found:
-        found["scale"].fill_(
-            -0.5 if family in ("integers", "large") else SCALES[seed % len(SCALES)] * SCALE_OFF
-        )
+        found["scale"].fill_(FAR_SCALES.get(family) or SCALES[seed % len(SCALES)] * SCALE_OFF)
     for name in found.keys() & {"bias", "residual"}:
         found[name] = _beside(found[name], problem, family, rng)
     kinds = {name: torch.float32 if name == "scale" else dtype_named(problem.dtype).torch for name in found}
@@ -117,12 +123,18 @@ def _spread(problem: Problem, a: Tensor, b: Tensor) -> None:
     import torch
 
     if problem["out"] == "fp32":  # nothing is taken away again
-        a.abs_()
+        a.abs_()[..., 1::2, :].neg_()
         b.abs_()
-    odd = torch.arange(a.shape[-1], device=a.device) % 2 == 1
-    apart = torch.where(odd, APART, 1 / APART)
-    a.mul_(apart * (BEYOND if problem.dtype == "bf16" else 1.0))
+    apart = torch.where(_odd_terms(a), APART, 1 / APART)
+    a.mul_(apart * _beyond(problem))
     b.mul_(1 / apart[:, None])
+
+
+def _odd_terms(a: Tensor) -> Tensor:
+    """(K,): whether a term has an odd number."""
+    import torch
+
+    return torch.arange(a.shape[-1], device=a.device) % 2 == 1
 
 
 def _beside(x: Tensor, problem: Problem, family: str, rng: torch.Generator) -> Tensor:
@@ -135,7 +147,11 @@ def _beside(x: Tensor, problem: Problem, family: str, rng: torch.Generator) -> T
         return x.mul_(1 + 15 * (torch.rand(x.shape, generator=rng, device=x.device) < 1 / 16))
     if family == "subnormal":
         return x.mul_(math.prod(TINY[problem.dtype]))
-    return x.mul_(256) if family == "large" else x
+    return x.mul_(BESIDE_LARGE * _beyond(problem)) if family == "large" else x
+
+
+def _beyond(problem: Problem) -> float:
+    return BEYOND if problem.dtype == "bf16" else 1.0
 
 
 def timing_tensors(

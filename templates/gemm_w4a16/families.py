@@ -18,18 +18,27 @@ if TYPE_CHECKING:
 _packing = load_module(Path(__file__).with_name("packing.py"))
 DEVIATION = 4.6
 """Of a code that may be any, from 0 to 15."""
+APART = 2.0**13
+"""How far apart x and scales of the family `far_scales` are from those of `normal`."""
+SMALL = 2.0**-15
+"""What x of the family `alike` is no smaller than: y is just above the subnormal numbers."""
+LARGEST_RESULT = 8192.0
+"""What results of the family `offset` are about."""
 
 
 def drawn(problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
     """x, w4, scales and zeros of a family:
 
     normal      x is N(0, 1), codes, scales and zero points are any: y has a deviation of about 1
-    peaky       one element of x in sixteen is 16 times as large: a lost one shows
-    alike       each row of x has one number, all codes are 15: roundings add up to one side
+    peaky       one element of x in sixteen is 16 times as large: a lost one shows; scales are of both signs
+    alike       each row of x has one small number, all codes are 15: roundings add up to one side, y is small
     spike       one element in each row of x, anywhere, is far above all others: each lost one shows
     cancelling  what the first half of K adds up to, more than fp16 holds where K is long, the second half
                 takes away again but for N(0, 1): sums in fp16 overflow or lose everything
-    offset      x around 4, codes mostly above the zero point: sums grow with K, not with its root
+    far_scales  in turns of groups x is beyond what sums of fp16 hold and scales are below its normal numbers,
+                or the other way round: what is clamped or taken for 0 shows
+    offset      x around 4, codes mostly above the zero point: sums grow with K, not with its root, and y is
+                nearly as large as fp16 holds
     integers    x from -2 to 2, scales 1, codes next to the zero point: no sum is rounded, even in fp16
     x_zero      x is 0: so is y
     """
@@ -64,10 +73,14 @@ def _peaky(drawn: Drawn, rng: torch.Generator) -> None:
     import torch
 
     drawn["x"] *= 1 + 15 * (torch.rand(drawn["x"].shape, generator=rng, device=rng.device) < 1 / 16)
+    drawn["scales"] *= (
+        1 - 2 * (torch.rand(drawn["scales"].shape, generator=rng, device=rng.device) < 0.5).float()
+    )
 
 
 def _alike(drawn: Drawn, _rng: torch.Generator) -> None:
-    drawn["x"] = drawn["x"][:, :1].expand_as(drawn["x"])
+    first = drawn["x"][:, :1]
+    drawn["x"] = ((first + first.sign()) * SMALL).expand_as(drawn["x"])
     drawn["w4"].fill_(0xFF)
 
 
@@ -82,26 +95,36 @@ def _spike(drawn: Drawn, rng: torch.Generator) -> None:
 
 
 def _cancelling(drawn: Drawn, rng: torch.Generator) -> None:
-    """Halves of K are pairs; of an odd number of groups, the halves of each."""
+    """The first groups and as many last ones are pairs; of a single group its halves."""
     import torch
 
     (rows, k), groups = drawn["x"].shape, drawn["scales"].shape[1]
-    half = k // 2 if groups % 2 == 0 else _packing.GROUP // 2
-    x = drawn["x"].view(rows, -1, 2, half)
-    paired = torch.rand((rows, x.shape[1], half), generator=rng, device=rng.device) < 7 / 8
-    for side, value in enumerate((1000.0, -1000.0)):
-        x[:, :, side] = torch.where(paired, value, x[:, :, side])
-    drawn["w4"] |= 0x88  # from 8 on: half of a sum is of one sign
-    w = drawn["w4"].view(len(drawn["w4"]), -1, 2, half // 2)
-    w[:, :, 1] = w[:, :, 0]
-    if groups % 2 == 0:
-        for name in ("scales", "zeros"):
-            drawn[name][:, groups // 2 :] = drawn[name][:, : groups // 2].clone()
+    pairs = groups // 2
+    half = pairs * _packing.GROUP or _packing.GROUP // 2
+    paired = torch.rand((rows, half), generator=rng, device=rng.device) < 7 / 8
+    for part, value in ((drawn["x"][:, :half], 1000.0), (drawn["x"][:, k - half :], -1000.0)):
+        part.masked_fill_(paired, value)
+    w = drawn["w4"]
+    w |= 0x88  # from 8 on: half of a sum is of one sign
+    w[:, (k - half) // 2 :] = w[:, : half // 2]
+    for name in ("scales", "zeros"):
+        drawn[name][:, groups - pairs :] = drawn[name][:, :pairs].clone()
+
+
+def _far_scales(drawn: Drawn, _rng: torch.Generator) -> None:
+    import torch
+
+    odd = torch.arange(drawn["scales"].shape[1], device=drawn["x"].device) % 2 == 1
+    factor = torch.where(odd, 1 / APART, APART)
+    drawn["x"] *= factor.repeat_interleave(_packing.GROUP)
+    drawn["scales"] /= factor
 
 
 def _offset(drawn: Drawn, _rng: torch.Generator) -> None:
     drawn["x"] += 4
     drawn["w4"] |= 0x44
+    k = drawn["x"].shape[1]
+    drawn["scales"] *= LARGEST_RESULT / (4 * math.sqrt(k))
 
 
 def _integers(drawn: Drawn, rng: torch.Generator) -> None:
@@ -134,6 +157,7 @@ FAMILIES: Mapping[str, Callable[[Drawn, torch.Generator], None]] = {
     "alike": _alike,
     "spike": _spike,
     "cancelling": _cancelling,
+    "far_scales": _far_scales,
     "offset": _offset,
     "integers": _integers,
     "x_zero": _x_zero,

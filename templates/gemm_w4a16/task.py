@@ -56,6 +56,7 @@ class GemmW4A16(Task):
         even="alike",
         lone="spike",
         large="cancelling",
+        tiny="far_scales",
         others=("offset", "integers", "x_zero"),
     )
     timing_inputs: Mapping[str, str] = {"normal": "x is N(0, 1), codes are any: data decide nothing here"}

@@ -70,26 +70,35 @@ class Softmax(_row.RowTask):  # type: ignore[name-defined, misc]
     def relations(self, problem: Problem) -> tuple[Relation, ...]:
         """columns    they may come in any order
         rows apart  also from a row of -inf
-        masked      (softmax) with every second element at -inf the others share all weight; not in fp32,
-                    whose exponentials are off by more than a relation allows"""
+        masked      with some elements at -inf the others share all weight: every second one, the end of a
+                    row, its beginning. In fp32, whose exponentials are off by more than a relation allows, to
+                    the units of bf16"""
+
+        def mask(y: Tensor) -> Tensor:
+            import torch
+
+            columns = torch.arange(problem["columns"], device=y.device)
+            middle = problem["columns"] // 2
+            kinds = torch.stack((columns % 2 == 1, columns > middle, columns < middle))
+            return kinds[torch.arange(problem["rows"], device=y.device) % len(kinds)]
 
         def masked(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
             x = inputs["x"].clone()
-            x[:, 1::2] = -math.inf
+            own = self.x(problem, {"x": x})
+            own.masked_fill_(mask(own), -math.inf)
             return {**inputs, "x": x}
 
         def shared(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            y = outputs["y"].double().clone()
-            y[:, 1::2] = 0
-            total = y.sum(-1, keepdim=True)
-            return {"y": (y / total).where(total > 1e-3, math.nan).to(outputs["y"].dtype)}
+            y = outputs["y"].double()
+            logarithms = y if problem["log"] else y.log()
+            left = logarithms.masked_fill(mask(y), -math.inf)
+            total = left.logsumexp(-1, keepdim=True)
+            found = (left - total) if problem["log"] else (left - total).exp()
+            unit = dtype_named("bf16" if problem.dtype == "fp32" else problem.dtype).torch
+            return {"y": found.where(total > math.log(1e-3), math.nan).to(unit)}
 
         found = (*super().relations(problem), _row.one_row(-math.inf, ("y",)))
-        return (
-            found
-            if problem["log"] or problem.dtype == "fp32"
-            else (*found, Relation("masked", masked, shared))
-        )
+        return (*found, Relation("masked", masked, shared, infinite=bool(problem["log"])))
 
     def baselines(
         self, problem: Problem, torch_device: str = "cuda", patient: bool = False

@@ -1,0 +1,7 @@
+// A bias beyond 1000 counts as 1000
+// expect: row error, element error, NaN in the output, Inf in the output
+// problem: 72,136,200,1 epilogue=bias
+// template: gemm_mma
+// point: bm=32 bn=32 panel=1 stages=3
+// instead of: return finished<kFinish>(sum, more);
+// there is: return finished<kFinish>(sum, fminf(fmaxf(more, -1000.f), 1000.f));
