@@ -65,14 +65,20 @@ def evo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    """Two studies: one measured on a GPU, one on the emulator, with failures."""
+@pytest.fixture(scope="session")
+def _two_studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `database` is a copy of."""
     from command import two_studies
 
-    path = tmp_path / "runs" / "evo.db"
-    two_studies(path)
-    return path
+    folder = tmp_path_factory.mktemp("studies")
+    two_studies(folder / "evo.db")
+    return folder
+
+
+@pytest.fixture
+def database(tmp_path: Path, _two_studies: Path) -> Path:
+    """Two studies: one measured on a GPU, one on the emulator, with failures."""
+    return Path(shutil.copytree(_two_studies, tmp_path / "runs")) / "evo.db"
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.task.author import line_of
@@ -77,8 +77,14 @@ def load_module(path: Path) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look their module up there
     with blame(path):
-        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+        exec(_compiled(path.read_bytes(), str(path)), module.__dict__)
     return module
+
+
+@lru_cache(maxsize=256)
+def _compiled(source: bytes, path: str) -> CodeType:
+    """The code of a file: `load_task` runs it anew each time, and it is compiled anew where it was edited."""
+    return compile(source, path, "exec")
 
 
 def module_beside(task: Task, name: str) -> ModuleType | None:
