@@ -186,8 +186,14 @@ def test_code_runs_where_a_cubin_would_load(code: str, machine: str, runs: bool)
 def test_arguments_must_fit_the_parameters() -> None:
     kernel = EmulatorKernel(h200(), binary_of(entry(COPY)))
     region = regions_of({"in": aligned(16)})
-    for args in ((BufferArg("in"),), (BufferArg("in"), ScalarArg(1, "i32"))):
-        with pytest.raises(Unlaunchable, match="arguments"):
+    for args, said in (
+        ((BufferArg("in"),), "takes 2 arguments, and is given 1"),
+        (
+            (BufferArg("in"), ScalarArg(1, "i32")),
+            "has 8 bytes, and is given i32 1, which has 4",
+        ),
+    ):
+        with pytest.raises(Unlaunchable, match=said):
             kernel.launch(LaunchConfig((1, 1, 1), (1, 1, 1), 0, args), region)
 
 

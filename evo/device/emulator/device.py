@@ -283,14 +283,15 @@ class EmulatorKernel(SynchronousKernel):
     def _parameters(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> bytes:
         params = self.entry.params
         if len(params) != len(launch.args):
-            raise Unlaunchable("arguments", f"{self.entry.name} takes {len(params)}, got {len(launch.args)}")
+            what = f"{self.entry.name} takes {len(params)} arguments, and is given {len(launch.args)}"
+            raise Unlaunchable("arguments", what)
         block = bytearray(self.entry.param_nbytes)
-        for param, arg in zip(params, launch.args, strict=True):
+        for number, (param, arg) in enumerate(zip(params, launch.args, strict=True), 1):
             raw = self._argument(arg, regions)
             if len(raw) != param.nbytes:
-                raise Unlaunchable(
-                    "arguments", f"{param.name} has {param.nbytes} bytes, got {len(raw)} for {arg}"
-                )
+                given = f"{arg.type} {arg.value}" if isinstance(arg, ScalarArg) else arg.buffer
+                what = f"argument {number} of {self.entry.name} has {param.nbytes} bytes"
+                raise Unlaunchable("arguments", f"{what}, and is given {given}, which has {len(raw)}")
             block[param.offset : param.offset + param.nbytes] = raw
         return bytes(block)
 
