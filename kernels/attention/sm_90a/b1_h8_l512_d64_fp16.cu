@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma_split
 // problem attention B=1 H=8 L=512 D=64 causal=0 fp16
-// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":1,"row_groups":1,"share":"columns","shift":"halves","waits":"free"}
+// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"share":"columns","shift":"halves","waits":"free"}
 
 // Attention forward on Hopper (sm_90a) for short sequences: a cluster of CTAs, and warpgroups inside each, share
 // the keys of 64 queries, so that a small problem still fills the GPU in one wave. All tiles are asked for at
@@ -1191,7 +1191,7 @@ constexpr int kBN = 64;                               // keys a tile
 constexpr int kChunk = 64;                         // keys between exponentials and their product with V
 enum class Shift { all, halves, first, none };              // the tiles whose maximum is subtracted
 [[maybe_unused]] constexpr Shift kShift = Shift::halves;
-constexpr int kPolynomials = 1;             // of eight exponentials
+constexpr int kPolynomials = 0;             // of eight exponentials
 enum class Exchange { async, barrier };
 constexpr bool kAsync = Exchange::async == Exchange::async;
 using Message = Element;                                    // what the parts send each other shares of the output as
