@@ -234,9 +234,11 @@ struct Chunk {
         store_bits<kCaching>(reinterpret_cast<Type*>(to), bits);
     }
 
-    // Of inputs alone: through the cache for what no kernel writes.
+    // Of inputs alone. The compiler may load what no kernel writes whenever it likes; kThen: not before it is asked for.
+    template <bool kThen = false>
     __device__ __forceinline__ void load_constant(const Element* from) {
-        bits = __ldg(reinterpret_cast<const Type*>(from));
+        if constexpr (kThen) load<Caching::usual_>(from);
+        else bits = __ldg(reinterpret_cast<const Type*>(from));
     }
 
     // The compiler may not keep its elements as floats from before this point: they are twice the registers.
@@ -281,8 +283,8 @@ struct Chunk {
     }
 };
 
-// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, which takes more
-// instructions than the chunk's arithmetic.
+// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, in a fifth of a
+// chunk's instructions.
 template <class T>
 __device__ __forceinline__ T* kept(T* address) {
     asm("" : "+l"(address));
@@ -493,7 +495,8 @@ __device__ __forceinline__ void rows_read_twice(const Operation& operation, Thre
 namespace evo {
 
 // When weights are loaded: once for all rows of a thread, with each row, or late: those of a chunk while the chunk
-// before it is finished, so that chunks do not wait for them one after the other.
+// before it is finished, so that chunks do not wait for them one after the other. In a loop over rows, when the chunk is:
+// the compiler would move such loads in front of the loop, and hold all weights.
 enum class When { once_, early_, late_ };
 
 template <int kPass, int kWidth, int kSteps, class Operation, class Threads>
@@ -536,6 +539,7 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) load_weight(to, own, i);
     };
+    constexpr bool kLate = kWhen == When::late_, kChunkAhead = kLate && !kPersistent;
     Held held[kSteps], next[kSteps];
     Weights weights[kSteps];
     long long row = team.first_row();
@@ -548,7 +552,7 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
             if (following < rows) load_row(next, operation.at(following, first));
         }
         if constexpr (kWhen == When::early_) load_weights(weights, own);
-        if constexpr (kWhen == When::late_) load_weight(weights, own, 0);
+        if constexpr (kChunkAhead) load_weight(weights, own, 0);
         if constexpr (kWhen == When::once_) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
@@ -558,8 +562,9 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
         if constexpr (Operation::kWritesRow) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) {
-                if constexpr (kWhen == When::late_) load_weight(weights, own, i + 1);
+                if constexpr (kChunkAhead) load_weight(weights, own, i + 1);
                 if (there(i)) {
+                    if constexpr (kLate && !kChunkAhead) own.template load<true>(weights[i], more(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     own.finish(0, more(i), x, weights[i], found);
@@ -618,9 +623,9 @@ struct RmsNorm {
     __device__ __forceinline__ const Element* source(int stream, long long row) const {
         return stream ? residual + row * columns : x + row * pitch;
     }
-    template <int kWidth>
+    template <bool kThen = false, int kWidth>
     __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {
-        to.load_constant(weight + column + more);
+        to.template load_constant<kThen>(weight + column + more);
     }
     template <int kWidth>
     static __device__ __forceinline__ void keep_packed(Weights<kWidth>& weights) { weights.keep_packed(); }

@@ -232,9 +232,11 @@ struct Chunk {
         store_bits<kCaching>(reinterpret_cast<Type*>(to), bits);
     }
 
-    // Of inputs alone: through the cache for what no kernel writes.
+    // Of inputs alone. The compiler may load what no kernel writes whenever it likes; kThen: not before it is asked for.
+    template <bool kThen = false>
     __device__ __forceinline__ void load_constant(const Element* from) {
-        bits = __ldg(reinterpret_cast<const Type*>(from));
+        if constexpr (kThen) load<Caching::usual_>(from);
+        else bits = __ldg(reinterpret_cast<const Type*>(from));
     }
 
     // The compiler may not keep its elements as floats from before this point: they are twice the registers.
@@ -279,8 +281,8 @@ struct Chunk {
     }
 };
 
-// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, which takes more
-// instructions than the chunk's arithmetic.
+// The address itself: the compiler keeps it in registers. It would compute it anew for each chunk, in a fifth of a
+// chunk's instructions.
 template <class T>
 __device__ __forceinline__ T* kept(T* address) {
     asm("" : "+l"(address));
@@ -550,7 +552,7 @@ struct ExponentialRows {
     long long pitch;  // elements from one row of x to the next
 
     __device__ __forceinline__ const Element* source(int, long long row) const { return x + row * pitch; }
-    template <int kWidth>
+    template <bool kThen = false, int kWidth>
     __device__ __forceinline__ void load(Weights<kWidth>&, int, int = 0) const {}
     template <int kWidth>
     static __device__ __forceinline__ void keep_packed(Weights<kWidth>&) {}

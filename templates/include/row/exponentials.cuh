@@ -59,7 +59,7 @@ struct ExponentialRows {
     long long pitch;  // elements from one row of x to the next
 
     __device__ __forceinline__ const Element* source(int, long long row) const { return x + row * pitch; }
-    template <int kWidth>
+    template <bool kThen = false, int kWidth>
     __device__ __forceinline__ void load(Weights<kWidth>&, int, int = 0) const {}
     template <int kWidth>
     static __device__ __forceinline__ void keep_packed(Weights<kWidth>&) {}

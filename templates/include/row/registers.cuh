@@ -5,7 +5,8 @@
 namespace evo {
 
 // When weights are loaded: once for all rows of a thread, with each row, or late: those of a chunk while the chunk
-// before it is finished, so that chunks do not wait for them one after the other.
+// before it is finished, so that chunks do not wait for them one after the other. In a loop over rows, when the chunk is:
+// the compiler would move such loads in front of the loop, and hold all weights.
 enum class When { once_, early_, late_ };
 
 template <int kPass, int kWidth, int kSteps, class Operation, class Threads>
@@ -48,6 +49,7 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) load_weight(to, own, i);
     };
+    constexpr bool kLate = kWhen == When::late_, kChunkAhead = kLate && !kPersistent;
     Held held[kSteps], next[kSteps];
     Weights weights[kSteps];
     long long row = team.first_row();
@@ -60,7 +62,7 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
             if (following < rows) load_row(next, operation.at(following, first));
         }
         if constexpr (kWhen == When::early_) load_weights(weights, own);
-        if constexpr (kWhen == When::late_) load_weight(weights, own, 0);
+        if constexpr (kChunkAhead) load_weight(weights, own, 0);
         if constexpr (kWhen == When::once_) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) operation.keep_packed(weights[i]);
@@ -70,8 +72,9 @@ __device__ __forceinline__ void rows_in_registers(const Operation& operation, Th
         if constexpr (Operation::kWritesRow) {
 #pragma unroll
             for (int i = 0; i < kSteps; ++i) {
-                if constexpr (kWhen == When::late_) load_weight(weights, own, i + 1);
+                if constexpr (kChunkAhead) load_weight(weights, own, i + 1);
                 if (there(i)) {
+                    if constexpr (kLate && !kChunkAhead) own.template load<true>(weights[i], more(i));
                     float x[kWidth];
                     operation.values(held[i], x);
                     own.finish(0, more(i), x, weights[i], found);

@@ -36,10 +36,10 @@ struct LayerNorm {
                 kept(y + row * columns + column), columns, pitch, epsilon};
     }
     __device__ __forceinline__ const Element* source(int, long long row) const { return x + row * pitch; }
-    template <int kWidth>
+    template <bool kThen = false, int kWidth>
     __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {
-        to.weight.load_constant(weight + column + more);
-        to.bias.load_constant(bias + column + more);
+        to.weight.template load_constant<kThen>(weight + column + more);
+        to.bias.template load_constant<kThen>(bias + column + more);
     }
     template <int kWidth>
     static __device__ __forceinline__ void keep_packed(Weights<kWidth>& weights) {

@@ -35,9 +35,9 @@ struct RmsNorm {
     __device__ __forceinline__ const Element* source(int stream, long long row) const {
         return stream ? residual + row * columns : x + row * pitch;
     }
-    template <int kWidth>
+    template <bool kThen = false, int kWidth>
     __device__ __forceinline__ void load(Weights<kWidth>& to, int column, int more = 0) const {
-        to.load_constant(weight + column + more);
+        to.template load_constant<kThen>(weight + column + more);
     }
     template <int kWidth>
     static __device__ __forceinline__ void keep_packed(Weights<kWidth>& weights) { weights.keep_packed(); }
