@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from command import ROOT
+from kept import confirmed_us
 from test_champions import confirmation, in_store
 from times import standing, timing
 
@@ -216,7 +217,8 @@ def test_it_explains_what_would_serve_on_a_gpu_that_is_not_here(attention: Any) 
     q, k, v = qkv(1, 8, 512, 64)
     told = attention.explain(q, k, v, gpu="H200")
     assert told.decision.kernel == "attention/sm_90a/b1_h8_l512_d64_fp16"
-    assert told.decision.why.startswith("made for this very problem; CONFIRMED at 3.49 µs on H200")
+    confirmed = confirmed_us("attention/sm_90a/b1_h8_l512_d64_fp16")
+    assert told.decision.why.startswith(f"made for this very problem; CONFIRMED at {confirmed} on H200")
     assert "\n  not attention/sm_90a/b1_h8_l512_d64_causal_fp16: other flags" in str(told)
     assert "\n  after it attention/sm_89/b1_h8_l512_d64_fp16: " in str(told)
     assert attention.explain(q, k, v, gpu="L4").decision.kernel == "attention/sm_89/b1_h8_l512_d64_fp16"
