@@ -98,6 +98,8 @@ class Softmax(_row.RowTask):  # type: ignore[name-defined, misc]
             return {"y": found.where(total > math.log(1e-3), math.nan).to(unit)}
 
         found = (*super().relations(problem), _row.one_row(-math.inf, ("y",)))
+        if problem["columns"] < 3:  # of one that is left the logarithm is 0: no line is relative to that
+            return found
         return (*found, Relation("masked", masked, shared, infinite=bool(problem["log"])))
 
     def baselines(
