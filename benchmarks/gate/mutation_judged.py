@@ -163,6 +163,15 @@ RULES = (
     ),
     Rule(
         "same values",
+        "a tile inside the matrix meets the mask, too, and all its keys pass every comparison",
+        kind="^branch forced$",
+        before=r"^@%p\d+ bra",
+        text="kBN > length",
+        after="^$",
+        template="^flash_wgmma_split$",
+    ),
+    Rule(
+        "same values",
         "half of a lane's rows are 16 w + g, g below 8, half 8 more: they never see so many keys of a tile",
         kind="^(bound|comparison)",
         before=r"^setp\.gt\.s32 \t%p\d+, (%r435, (24|121)|%r480, 41)$",
@@ -266,6 +275,13 @@ RULES = (
         "a hint: a prefetch for nobody, or by everybody",
         kind="^(offset|predicate|guard|branch|comparison|bound)",
         before=r"prefetch|@%p2 bra",
+    ),
+    Rule(
+        "unseen",
+        "a hint: which warp asks for the tensor maps ahead of the copies, if any",
+        kind="^(bound|comparison)",
+        before=r"^setp\.ne\.s32",
+        text="ahead of the first copy, and beside its preparation",
     ),
     Rule(
         "unseen",
