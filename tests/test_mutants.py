@@ -13,6 +13,7 @@ from evo.compile import Compiler, assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice
 from evo.errors import Infeasible, MachineError, Uncompilable
 from evo.gpu import target
+from evo.report.checks import mutant_line, mutants_summary
 from evo.selftest.mutant_results import MutantResult, MutationTarget, record, score
 from evo.selftest.mutants import MutationRun, try_mutants
 from evo.selftest.mutation import Mutant
@@ -90,6 +91,19 @@ def test_most_of_a_sample_is_refused_and_the_record_adds_up() -> None:
     assert found["score_of_different"] >= found["score"]
     assert len(found["survivors"]) == found["executed"] - found["refused"]
     assert sum(found["reasons"].values()) == found["refused"]
+    head, *fates, _ = mutants_summary(found).splitlines()
+    assert int(head.split()[0]) == sum(int(line.split()[0]) for line in fates) == found["executed"]
+
+
+def test_a_survivor_is_told_with_its_place_and_what_is_known_of_it() -> None:
+    said = ("sign", 7, "neg.f32 \t%f1, %f2", "mov.f32 \t%f1, %f2", "12 from 34", "x = -y;")
+    one = MutantResult(*said, "survived", "GREEN", "", "", 0.1, differs=2, compared=9)
+    change, place, known = mutant_line(one.with_verdict(0, "RED row error")).splitlines()
+    assert change == "survived  sign, PTX line 7: neg.f32  %f1, %f2 -> mov.f32  %f1, %f2"
+    assert place.strip() == "CUDA line 12, called from line 34: x = -y;"
+    assert known.strip() == "the check for finalists: RED row error"
+    assert "GREEN; other bits in 2 of 9 launches" in mutant_line(one.with_verdict(0, "GREEN"))
+    assert "the original's bits in all 9 launches" in mutant_line(replace(one, differs=0))
 
 
 def test_the_score_counts_only_what_runs_and_differs() -> None:

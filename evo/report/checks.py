@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from evo.device.open import is_gpu
-from evo.report import Column, Facts, Table, cases_text, duration
+from evo.report import Column, Facts, Table, cases_text, duration, several
 
 if TYPE_CHECKING:
     from evo.selftest.mutant_results import MutantResult
@@ -39,28 +39,33 @@ def zoo_summary(findings: Sequence[ZooFinding]) -> str:
 
 
 def mutant_line(tried: MutantResult) -> str:
-    """A mutant that the gate let through, and what more is known of it."""
+    """A mutant that the check for candidates let through, and what more is known of it."""
     if not tried.passes:
-        known = f"for finalists: {', '.join(dict.fromkeys(tried.finalists.values()))}"
+        known = f"the check for finalists: {', '.join(dict.fromkeys(tried.finalists.values()))}"
     elif tried.differs:
-        known = f"for finalists GREEN too, other bits in {tried.differs} of {tried.compared} launches"
+        known = f"the check for finalists: GREEN; other bits in {tried.differs} of {tried.compared} launches"
     else:
-        known = f"no other bit in {tried.compared} launches"
+        known = f"the original's bits in all {tried.compared} launches"
     change = f"{tried.before} -> {tried.after or 'nothing'}".replace("\t", " ")
+    place, _, caller = tried.place.partition(" from ")
+    at = f"{place or '?'}{f', called from line {caller}' if caller else ''}"
     return (
         f"survived  {tried.kind}, PTX line {tried.line}: {change}\n"
-        f"          CUDA line {tried.place or '?'}: {tried.text[:90]}\n"
+        f"          CUDA line {at}: {tried.text[:90]}\n"
         f"          {known}"
     )
 
 
 def mutants_summary(result: Mapping[str, Any]) -> str:
-    """The counts and the score."""
+    """What became of all mutants, one fate a line."""
     return (
-        f"{result['refused']} of {result['executed']} mutants refused: {result['score']:.1%}; without those "
-        f"that change no bit of any output {result['score_of_different']:.1%}, by the check for finalists "
-        f"{result['score_thorough']:.1%}\n"
-        f"not counted: {result['unchanged']} with the same machine code, {result['no_program']} no programs\n"
+        f"{several(result['executed'], 'mutant')} ran and gave other machine code:\n"
+        f"{result['refused']:>6}  refused by the check for candidates ({result['score']:.1%})\n"
+        f"{result['only_finalists']:>6}  refused by the check for finalists only\n"
+        f"{result['alike']:>6}  with the original's bits in all launches: perhaps the same kernel\n"
+        f"{result['within']:>6}  GREEN with other bits: an honest rounding, or a hole in the gate\n"
+        f"not counted: {result['unchanged']} with the original's machine code, "
+        f"{result['no_program']} that ptxas refused\n"
     )
 
 

@@ -13,6 +13,8 @@ from evo.gpu import Gpu
 from evo.trial import Outcome, Point, Problem
 
 Fate = Literal["refused", "survived", "unchanged", "no program"]
+"""`refused` and `survived`: by the check for candidates; `unchanged`: ptxas makes the original's machine code
+of it; `no program`: ptxas or the emulator cannot read it."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,13 @@ def score(tried: Sequence[MutantResult]) -> float:
 
 
 def record(target: MutationTarget, tried: Sequence[MutantResult]) -> Mapping[str, Any]:
-    """The result as JSON-able values: counts by kind and reason, the score, and each survivor. `alike` are
-    survivors whose outputs had the original's bits in all launches beside it, `within`
-    those that differed within the line; the others that check refused."""
+    """The result as JSON-able values: counts by kind and by reason, scores, and each survivor.
+
+    `executed` is the sum of `refused` (by the check for candidates), `only_finalists` (refused by the check
+    for finalists only), `alike` (not refused; the original's bits in all launches beside it) and `within`
+    (not refused, though bits differ). `score` is the share that the check for candidates refused,
+    `score_thorough` the share that either check refused; `_of_different` leaves out those that are `alike`.
+    """
     fates = Counter(t.fate for t in tried)
     by_kind: dict[str, Counter[str]] = {}
     for t in tried:
