@@ -178,7 +178,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"kernels": [row.result() for row in rows]}
     results = [row.result() for row in rows]
     print(table(results), file=sys.stderr)
-    yield {"seconds": round(time.monotonic() - begin), "kernels": results}
+    yield {"kernels": results}
 
 
 def steps(rows: Sequence[Row], seeds: int) -> Iterator[list[Attempt]]:

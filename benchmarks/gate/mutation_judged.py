@@ -254,6 +254,12 @@ RULES = (
     ),
     Rule(
         "same values",
+        "what a CTA without keys adds to the joint output, which is 0",
+        kind="^saturated$",
+        text=r"\* own",
+    ),
+    Rule(
+        "same values",
         "a weight, which is between 0 and 1",
         kind="^saturated$",
         text="weights|ex2|factor|share",
@@ -279,8 +285,8 @@ RULES = (
     Rule(
         "unseen",
         "a hint: which warp asks for the tensor maps ahead of the copies, if any",
-        kind="^(bound|comparison)",
-        before=r"^setp\.ne\.s32",
+        kind="^(bound|comparison|predicate|branch)",
+        before=r"^(setp\.ne\.s32|@%p\d+ bra)",
         text="ahead of the first copy, and beside its preparation",
     ),
     Rule(
