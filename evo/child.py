@@ -314,7 +314,7 @@ def serve(fd: int, parent: int, file_bytes: int, first: str) -> None:
     """The life of a child: prepare, make the program, then answer over `fd` until the `parent` is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
     connection = Connection(fd)
@@ -380,9 +380,14 @@ def _told(error: Exception) -> EvoError | str:
     return error if isinstance(error, EvoError) else traceback.format_exc()
 
 
-def _end_with(parent: int) -> None:
-    """Ends this process soon after `parent` did, even in the middle of a compilation. (The parent-death
-    signal of Linux would do, but it comes when the *thread* that started this process ends.)"""
-    while os.getppid() == parent:
-        time.sleep(PARENT_S)
-    os._exit(1)
+def end_with(parent: int) -> None:
+    """From now on this process ends soon after its `parent`, a process id, did, even in the middle of a
+    compilation. (The parent-death signal of Linux would do, but it comes when the *thread* that started this
+    process ends.)"""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -93,6 +98,34 @@ def test_most_of_a_sample_is_refused_and_the_record_adds_up() -> None:
     assert sum(found["reasons"].values()) == found["refused"]
     head, *fates, _ = mutants_summary(found).splitlines()
     assert int(head.split()[0]) == sum(int(line.split()[0]) for line in fates) == found["executed"]
+
+
+ENDLESS = """
+from itertools import repeat
+from evo.selftest.mutants import Attempt, Workers
+from test_mutants import TARGET
+if __name__ == "__main__":
+    with Workers(2) as workers:
+        for _ in workers.each(repeat(Attempt(TARGET, "verify"))):
+            print(flush=True)
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.usefixtures("run")
+def test_workers_end_with_the_process_that_is_killed(tmp_path: Path) -> None:
+    """They would wait for work for ever, and were left behind by every run that was ended."""
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    places = f"{Path(__file__).parent}:{Path(__file__).parents[1]}"
+    environment = {**os.environ, "PYTHONPATH": places}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, env=environment) as killed:
+        assert killed.stdout
+        assert killed.stdout.readline(), "an attempt has ended, so workers are there"
+        children = psutil.Process(killed.pid).children()
+        killed.kill()
+    assert len(children) >= 2
+    assert not psutil.wait_procs(children, timeout=60)[1]
 
 
 def test_a_survivor_is_told_with_its_place_and_what_is_known_of_it() -> None:

@@ -18,6 +18,7 @@ import hashlib
 import inspect
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -30,6 +31,7 @@ from typing import Literal
 
 from evo.cache import Cache
 from evo.calls import with_calls
+from evo.child import end_with
 from evo.compile import assemble, find_compiler, machine_code
 from evo.device.emulator import EmulatorDevice, EmulatorKernel, interpreter
 from evo.errors import BadTemplate, CandidateError, Infeasible, Uncompilable
@@ -325,11 +327,13 @@ def _try(attempt: Attempt) -> MutantResult | None:
 
 
 class Workers:
-    """Makes attempts in `jobs` processes, which live as long as this is entered."""
+    """Makes attempts in `jobs` processes, which live as long as this is entered, and as this process."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._pool = ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else None
+        self._pool = None
+        if jobs > 1:
+            self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), end_with, (os.getpid(),))
 
     def __enter__(self) -> Workers:
         return self
