@@ -3,9 +3,9 @@
 What counts is a mutant that runs and differs. Statements that the kernel never executes are not changed; a
 mutant that ptxas refuses is no program; a survivor for which ptxas gives the same machine code changes
 nothing. Each other survivor is listed with its line, and runs once more beside the original, on inputs of the
-check for candidates at OTHER_SEEDS other seeds: either no bit of any output differs (as far as can be told it
-is the same kernel), or bits do. Then the check for finalists refuses it, or it is within the line that honest
-roundings draw, and a person says whether the change is free to choose.
+check for candidates at OTHER_SEEDS other seeds. Where no bit of any output differs, it is the same kernel, as
+far as can be told. Where bits differ, the check for finalists refuses it, or the difference is within the
+tolerance: then a person reads the line, and says whether the mutant is as right as the original.
 
 The work is in steps that are independent of each other: the check for candidates, the comparison, the check
 for finalists at one seed. So it spreads over processes, and what is known can be kept between two runs.

@@ -62,19 +62,23 @@ def bounds(s: Statement) -> Iterator[Change]:
     bound, kind = s.operands[last], s.modifiers[-1]
     if is_number(bound):
         value = int(bound, 0)
-        for kindly, other in (("off by one", value + 1), ("off by one", value - 1), ("doubled", 2 * value),
-                              ("halved", value // 2)):  # fmt: skip
+        for how, other in (
+            ("off by one", value + 1),
+            ("off by one", value - 1),
+            ("doubled", 2 * value),
+            ("halved", value // 2),
+        ):
             if other != value and (other >= 0 or kind[0] == "s"):
-                yield f"bound {kindly}", s.given({last: str(other)})
+                yield f"bound {how}", s.given({last: str(other)})
     elif is_register(bound, "r rd"):
         bits = kind[1:]
-        for kindly, operation, amount in (
+        for how, operation, amount in (
             ("off by one", f"add.s{bits}", "1"),
             ("off by one", f"add.s{bits}", "-1"),
             ("doubled", f"shl.b{bits}", "1"),
             ("halved", f"shr.{kind[0]}{bits}", "1"),
         ):
-            yield f"bound {kindly}", s.computed(last, operation, amount)
+            yield f"bound {how}", s.computed(last, operation, amount)
 
 
 def signs(s: Statement) -> Iterator[Change]:

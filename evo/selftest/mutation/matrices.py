@@ -43,11 +43,11 @@ def products(s: Statement) -> Iterator[Change]:
             other = str(-int(s.operands[index])) if number < 2 else str(1 - int(s.operands[index]))
             yield "sign" if number < 2 else "transposed or not", s.given({index: other})
         adds = flags[0] - 1
-        yield "sum begins anew", _never(s, adds, "ne")
-        yield "sum goes on", _never(s, adds, "eq")
+        yield "sum begins anew", _fixed(s, adds, "ne")
+        yield "sum goes on", _fixed(s, adds, "eq")
 
 
-def _never(s: Statement, index: int, test: str) -> str:
+def _fixed(s: Statement, index: int, test: str) -> str:
     """With the predicate at `index` false (`ne`) or true (`eq`)."""
     text = s.bare({index: "fixed"})
     return f"{{ .reg .pred fixed; setp.{test}.s32 \tfixed, 0, 0; {s.guard}{text}; }}"

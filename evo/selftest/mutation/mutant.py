@@ -13,7 +13,8 @@ from evo.selftest.mutation.statement import Change, Statement
 
 @dataclass(frozen=True)
 class Mutant:
-    """One statement changed; `line` counts from 1. `changes` are the lines that differ: (number, text)."""
+    """One statement changed: it was `before`, and is `after` (nothing where it is deleted). `line` counts
+    from 1. `changes` are the lines that differ: (number, text); those of a statement that moves are two."""
 
     kind: str
     line: int

@@ -73,7 +73,8 @@ class Statement:
         return self.given({one: self.operands[other], other: self.operands[one]})
 
     def instead(self, old: str, operation: str, amount: str, text: str) -> str:
-        """The statement `text`, in which `other` is a new register, for `operation` of `old` and `amount`."""
+        """A block that computes `operation` of `old` and `amount` in a new register, `other`, and then has
+        the statement `text`, which reads that register instead of `old`."""
         kind = register_type(old)
         of = f"{operation} \tother, {old}, {amount};"
         return f"{{ .reg .{kind} other; {of} {self.guard}{text}; }}"
