@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -91,6 +92,20 @@ CXX_TYPES = {
     "bool": "bool",
 }
 """C++'s names of the types that arguments of kernels may have."""
+_VECTOR = re.compile(
+    r"(float|double|int|uint|char|uchar|short|long|longlong|__half|half|__nv_bfloat16)([1234])"
+)
+_OF_VECTORS = {"uint": "unsigned", "uchar": "unsigned char", "longlong": "long long"}
+_BFLOAT = ("__nv_bfloat162", "nv_bfloat162")
+
+
+def element_of(kind: str) -> tuple[str, int]:
+    """C++'s name of a vector's elements, and how many there are: float4 is 4 of float."""
+    if kind in _BFLOAT:
+        return "__nv_bfloat16", 2
+    found = None if kind in CXX_TYPES else _VECTOR.fullmatch(kind)
+    return (_OF_VECTORS.get(found[1], found[1]), int(found[2])) if found else (kind, 1)
+
 
 SCALARS = tuple(name for name in DTYPES if name != "fp8")
 """The types that a number among a kernel's arguments may have."""

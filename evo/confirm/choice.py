@@ -173,7 +173,7 @@ def launch_by(template: Template, champion: Champion, problem: Problem, limits: 
     """How `champion`, of this template, is launched for a problem of its flags and storage type, or why its
     code cannot serve it."""
     own, launch = champion.problem, champion.launch
-    reason = template.supports(problem, limits)
+    reason = not_called(launch) or template.supports(problem, limits)
     if reason is None and launch.smem_bytes > limits.smem_bytes:
         reason = f"needs {launch.smem_bytes} bytes of shared memory, {limits.smem_bytes} allowed"
     if reason is not None or own.key == problem.key:
@@ -195,3 +195,12 @@ def launch_by(template: Template, champion: Champion, problem: Problem, limits: 
     if sibling is None or body_of(sibling.source) != body_of(champion.source):
         return f"its code is made for {own.key}"
     return sibling.launch
+
+
+def not_called(launch: LaunchConfig) -> str | None:
+    """Why no program may call a kernel that is launched so; None where any may. A module has one constant
+    memory, which calls on two streams would share."""
+    if not launch.constants:
+        return None
+    one = launch.constants[0]
+    return f"{one.buffer} lies in constant memory (__constant__ {one.variable}), which no call writes yet"

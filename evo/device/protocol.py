@@ -66,7 +66,8 @@ class Kernel(Protocol):
     def launch(
         self, launch: LaunchConfig, regions: Mapping[str, Region], schedule: str = "default"
     ) -> LaunchReport:
-        """Run once and wait. `regions` has every buffer and workspace that `launch` names.
+        """Run once and wait. `regions` has every buffer and workspace that `launch` names. Its constants are
+        written first.
 
         Raises Unlaunchable (refused), Red (bad access, race, deadlock: emulator), Hung (over the
         instruction budget: emulator), Crashed (the CUDA context is gone: cuda)."""
@@ -76,7 +77,14 @@ class Kernel(Protocol):
         self, launch: LaunchConfig, regions: Mapping[str, Region], schedule: str = "default"
     ) -> LaunchReport:
         """Like `launch`, on torch's current stream and without waiting, where the device can do that:
-        `Device.finish` tells how it ended. The stream may be one that is being captured into a graph."""
+        `Device.finish` tells how it ended. The stream may be one that is being captured into a graph, which
+        then copies the constants, too."""
+        ...
+
+    def write_constants(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> None:
+        """Copies the constants of `launch` into the module's variables, on torch's current stream where the
+        device has one. They stay there for launches that name none. Unlaunchable where one is not there, or
+        is too small."""
         ...
 
     def launch_end(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> LaunchReport | None:

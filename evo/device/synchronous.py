@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from evo.device.protocol import Clocks, LaunchReport, Region, Wait
+from evo.errors import Unlaunchable
 from evo.trial import Binary, LaunchConfig, Resources
 
 
@@ -96,6 +97,15 @@ class SynchronousKernel(Protocol):
     ) -> LaunchReport:
         """Has ended when it returns."""
         return self.launch(launch, regions, schedule)
+
+    def write_constants(
+        self,
+        launch: LaunchConfig,
+        regions: Mapping[str, Region],  # noqa: ARG002
+    ) -> None:
+        """Unlaunchable if `launch` has some: there is no constant memory."""
+        if launch.constants:
+            raise Unlaunchable("no constant memory", launch.constants[0].variable)
 
     def launch_end(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.compile import Compiler
 from evo.confirm.champions import Champion
-from evo.confirm.choice import launch_by, template_of
+from evo.confirm.choice import launch_by, not_called, template_of
 from evo.confirm.portfolio import Row
 from evo.errors import NothingFound, Uncompilable, UsageError
 from evo.export.reach import Reach, reach_of
@@ -160,6 +160,9 @@ def bundle_of(
 
 
 def _exported(champion: Champion, task: Task, compiler: Compiler, folders: Sequence[Path]) -> Exported:
+    if why := not_called(champion.launch):
+        hint = "a kernel that takes it as an argument: const float* __restrict__"
+        raise UsageError(f"{champion.name} cannot be exported: {why}", hint)
     limits = Limits.of(target(champion.arch))
     template = template_of(champion, limits, folders)
 

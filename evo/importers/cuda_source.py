@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from evo.dtype import CXX_TYPES
+from evo.dtype import CXX_TYPES, element_of
 from evo.errors import UsageError
 from evo.importers.source import without_comments
 from evo.importers.values import Text
@@ -25,7 +25,6 @@ _REFUSED = (
     ),
     (r"\btexture\s*<", "the kernel reads a texture", "make it an argument: const float* __restrict__"),
 )
-_VECTOR = re.compile(r"(float|double|int|uint|half|char|uchar|short|long)([234])")
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,7 @@ def _argument(text: str, body: str, source: Text) -> SourceArgument:
         hint = "a pointer or a number, without structs and functions"
         raise UsageError(f"{place_of(source, text.strip())}: argument {text.strip()!r} is not taken", hint)
     kind, name, pointer = " ".join(match[1].split()), match[3], bool(match[2] or match[4])
-    element = _VECTOR.fullmatch(kind)
-    dtype = CXX_TYPES.get(element[1].replace("uint", "unsigned") if element else kind)
+    dtype = CXX_TYPES.get(element_of(kind)[0])
     place = rf"\b{name}\s*\[(?:[^\[\]]|\[[^\]]*\])*\]"
     assigned, added = rf"{place}\s*=(?!=)", rf"{place}\s*(?:[-+*/|&^%]|<<|>>)=|{place}\s*(?:\+\+|--)"
     added = rf"{added}|atomic\w+\s*\(\s*(?:&\s*)?{name}\b"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evo.dtype import CXX_TYPES, DTYPES
+from evo.dtype import CXX_TYPES, DTYPES, element_of
 from evo.errors import UnknownName, UsageError
 from evo.importers.positions import Axis, as_tunables, axes_of, constants_in, shape_of
 from evo.template.macros import kernels_in
@@ -30,9 +30,6 @@ _HOST_INCLUDES = re.compile(
 _SHARED = re.compile(
     r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?([\w ]+?)\s+\w+\s*\[\s*\]"
 )
-_VECTOR = re.compile(r"(float|double|int|uint|char|uchar|short|longlong|__half|half|__nv_bfloat16)([234])")
-_ELEMENTS = {"uint": "unsigned", "uchar": "unsigned char", "longlong": "long long"}
-_BFLOAT = ("__nv_bfloat162", "nv_bfloat162")
 _FUNCTIONS = {
     "expf": "exp", "exp": "exp", "__expf": "exp", "sqrtf": "sqrt", "sqrt": "sqrt", "rsqrtf": "rsqrt",
     "fabsf": "abs", "fabs": "abs", "tanhf": "tanh", "logf": "log", "sinf": "sin", "cosf": "cos",
@@ -95,7 +92,7 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
     freed = {axis.side: constants[axis.side] for axis in axes if axis.side in constants}
     notes += [f"{name} is a macro with a default in the copy, so that it can be tuned" for name in freed]
     dynamic = _SHARED.search(body) or _SHARED.search(code)
-    shared = CXX_TYPES.get(_element(dynamic[1].strip())[0], "u8") if dynamic else ""
+    shared = CXX_TYPES.get(element_of(dynamic[1].strip())[0], "u8") if dynamic else ""
     notes += ["smem_bytes is a guess: an element of shared memory for each thread"] if shared else []
     buffers = [argument.name for argument in arguments if argument.role]
     shapes = {name: shape for name in buffers if (shape := shape_of(name, body, sizes, axes))}
@@ -193,7 +190,7 @@ def _with_plain_types(signature: str, code: str) -> str:
 def _argument(text: str, body: str, path: Path) -> KernelArgument:
     words = re.sub(r"\b(?:__restrict__|__restrict|const|__grid_constant__)\b", " ", text)
     match = re.fullmatch(r"\s*([\w ]+?)\s*(\*?)\s*(\w+)\s*", words)
-    kind, lanes = _element(" ".join(match[1].split())) if match else ("", 1)
+    kind, lanes = element_of(" ".join(match[1].split())) if match else ("", 1)
     if not match or kind not in CXX_TYPES or (lanes > 1 and not match[2]):
         hint = "a number, or a pointer to some: float, half, __nv_bfloat16, int, int64_t, uint8_t, float4 …"
         raise UsageError(f"{path}: argument {text!r} is not understood", hint)
@@ -206,14 +203,6 @@ def _argument(text: str, body: str, path: Path) -> KernelArgument:
     read = re.sub(rf"(?:{written})\s*=(?!=)", " ", body)
     role = "inout" if re.search(rf"(?<![.\w]){name}\b", read) else "out"
     return KernelArgument(name, dtype, role, lanes)
-
-
-def _element(kind: str) -> tuple[str, int]:
-    """The type of a vector's elements, and how many there are: float4 is 4 of float."""
-    if kind in _BFLOAT:
-        return "__nv_bfloat16", 2
-    found = None if kind in CXX_TYPES else _VECTOR.fullmatch(kind)
-    return (_ELEMENTS.get(found[1], found[1]), int(found[2])) if found else (kind, 1)
 
 
 def formula_of(body: str, arguments: tuple[KernelArgument, ...]) -> dict[str, str]:

@@ -197,6 +197,7 @@ def _check_buffers(author: Author) -> None:
         if any(_whole(side) is None or side < 1 for side in buffer.shape):
             hint = "whole numbers from 1 on; divide with //"
             author.refuse(place, f"buffer {buffer.name} has the shape {buffer.shape}", hint)
+    _check_constants(author, place, buffers)
     names = [buffer.name for buffer in buffers]
     if len(set(names)) != len(names):
         author.refuse(place, f"a buffer is there twice: {', '.join(names)}", "each has a name of its own")
@@ -204,6 +205,22 @@ def _check_buffers(author: Author) -> None:
         author.refuse(place, f"{min(clash)} is a buffer and a size", "rename one")
     if not any(buffer.written for buffer in buffers):
         author.refuse(place, "no buffer is written", 'one is Out("rows"), or InOut("rows")')
+
+
+def _check_constants(author: Author, place: str, buffers: Sequence[BufferSpec]) -> None:
+    """Whether what lies in constant memory has a variable of its own, and is only read."""
+    held: dict[str, str] = {}
+    for name, variable in ((one.name, one.constant) for one in buffers if one.constant is not None):
+        if not isinstance(variable, str) or not variable.isidentifier():
+            hint = f'the name of a __constant__ variable: constant="d_{name}"'
+            author.refuse(place, f"tensor {name} has constant={variable!r}", hint)
+        if variable in held:
+            what = f"tensors {held[variable]} and {name} are both in the constant {variable}"
+            author.refuse(place, what, "each has a variable of its own")
+        held[variable] = name
+    if written := [one.name for one in buffers if one.constant and one.role != "in"]:
+        what = f"tensor {written[0]} is written, and in constant memory"
+        author.refuse(place, what, "only In(...) has constant=")
 
 
 def _check_work(author: Author) -> None:

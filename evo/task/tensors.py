@@ -55,12 +55,14 @@ WIDE = 1000
 @dataclass(frozen=True)
 class BufferSpec:
     """One buffer that a kernel reads or writes: contiguous, `shape` in elements of `dtype` (a name of
-    evo.dtype). "inout": it has a content before the launch, and another one afterwards, which is judged."""
+    evo.dtype). "inout": it has a content before the launch, and another one afterwards, which is judged.
+    `constant`: the `__constant__` variable of the kernel's source that it is copied into before a launch."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: Role
+    constant: str | None = None
 
     @property
     def read(self) -> bool:
@@ -81,7 +83,8 @@ class BufferSpec:
 class DeclaredTensor:
     """A tensor of a task for any problem. `between`: the range of its values, for integers without the upper
     end; an end may be a size's name. `when`: the flag without which there is no such tensor. `gap`: the flag
-    that says how many elements of others follow each row: rows then lie in a wider matrix."""
+    that says how many elements of others follow each row: rows then lie in a wider matrix. `constant`: the
+    `__constant__` variable that holds it."""
 
     role: Role
     dimensions: tuple[Dimension, ...]
@@ -89,6 +92,7 @@ class DeclaredTensor:
     between: tuple[float | str, float | str] | None = None
     when: str | None = None
     gap: str | None = None
+    constant: str | None = None
 
     def of(self, problem: Problem) -> bool:
         """Whether `problem` has it: its flag `when`, if it names one, is set."""
@@ -99,7 +103,7 @@ class DeclaredTensor:
         shape = tuple(_dimension(d, problem, name) for d in self.dimensions)
         if self.gap is not None:
             shape = (*shape[:-1], shape[-1] + int(problem[self.gap]))
-        return BufferSpec(name, shape, self.dtype or problem.dtype, self.role)
+        return BufferSpec(name, shape, self.dtype or problem.dtype, self.role, self.constant)
 
     def range_of(self, problem: Problem) -> tuple[float, float] | None:
         """The range of its values for `problem`; None where any number will do."""
@@ -115,9 +119,11 @@ def In(  # noqa: N802 - read as a type: `"x": In("rows")`
     between: tuple[float | str, float | str] | None = None,
     when: str | None = None,
     gap: str | None = None,
+    constant: str | None = None,
 ) -> DeclaredTensor:
-    """A tensor that the kernel reads."""
-    return DeclaredTensor("in", dimensions, dtype, between, when, gap)
+    """A tensor that the kernel reads. `constant` names the `__constant__` variable of its source that evo
+    writes it into before each launch: it is no argument then, unless a template's `args` name it, too."""
+    return DeclaredTensor("in", dimensions, dtype, between, when, gap, constant)
 
 
 def Out(  # noqa: N802

@@ -5,14 +5,16 @@ Read by patterns: what is not understood is left to the compiler and the gate.""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from evo.dtype import CXX_TYPES, Dtype, dtype_named
 from evo.errors import BadTemplate
 from evo.task import BufferSpec
+from evo.template.constants import constants_of
 from evo.template.macros import KERNEL, NO_CODE, Macros, kernels_in
 from evo.trial import Argument, BufferArg, ScalarArg
 
@@ -98,6 +100,32 @@ def check_arguments(
         if wrong := _wrong(parameter, name, arg, specs):
             what, hint = wrong
             raise BadTemplate(f"{place}: argument {number} of {entry} is `{parameter.text}`: {what}", hint)
+
+
+def check_constants(
+    path: Path,
+    text: str,
+    buffers: Sequence[BufferSpec],
+    args: Sequence[Argument],
+    values: Mapping[str, object],
+) -> None:
+    """BadTemplate if a buffer in constant memory has no `__constant__` variable in the `text` of a source, or
+    one of another type or with too little room; `values` are known macros. A buffer that is among `args` may
+    lack it."""
+    found = constants_of(text)
+    given = {getattr(arg, "buffer", None) for arg in args}
+    for spec in (one for one in buffers if one.constant):
+        own = found.get(spec.constant or "")
+        if own is None and spec.name not in given:
+            known = f"declared: {', '.join(found)}" if found else f"__constant__ float {spec.constant}[…];"
+            raise BadTemplate(f"{path}:1: there is no __constant__ {spec.constant} for {spec.name}", known)
+        if own is None:
+            continue
+        if own.dtype and dtype_named(own.dtype).nbytes != dtype_named(spec.dtype).nbytes:
+            what = f"__constant__ {own.name} is {own.dtype}, and {spec.name} is in {spec.dtype}"
+            raise BadTemplate(f"{path}:{own.line}: {what}", "one type in task.py and in the kernel")
+        if small := own.too_small(spec, values):
+            raise BadTemplate(f"{path}:{own.line}: {small}", f"{own.name}[{math.prod(spec.shape)}], or more")
 
 
 def _wrong(

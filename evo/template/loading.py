@@ -37,7 +37,8 @@ from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Gpu, Limits, arch_number, target
 from evo.space import Filling, ResourceModels, Space, hardware_rules
 from evo.task import Task, blame, find_file, folders_of, load_module
-from evo.template.checks import check_arguments, check_kernel, check_macros, parameters_of
+from evo.template.checks import check_arguments, check_constants, check_kernel, check_macros, parameters_of
+from evo.template.constants import Declared, constants_of
 from evo.template.include import Includes
 from evo.template.jinja import Program
 from evo.template.macros import Macros, only_kernel
@@ -45,6 +46,7 @@ from evo.template.short import ShortTemplate, template
 from evo.trial import (
     BufferArg,
     Candidate,
+    Constant,
     LaunchConfig,
     Point,
     Problem,
@@ -97,7 +99,26 @@ class Template:
         if not limits.allows(self.needs):
             return f"needs {self.needs} instructions, {limits.instructions} allowed"
         said = self._ask("supports", problem) if hasattr(self._module, "supports") else None
-        return None if said is None else str(said)
+        return self._no_room(problem) if said is None else str(said)
+
+    def _no_room(self, problem: Problem) -> str | None:
+        """What is said of a tensor that is larger than its `__constant__` variable; None where all fit."""
+        held = [one for one in self.task.buffers(problem) if one.constant in self._constants]
+        macros = self.macros(problem) if held else {}
+        found = (self._constants[str(one.constant)].too_small(one, macros) for one in held)
+        return next(filter(None, found), None)
+
+    def macros(self, problem: Problem) -> dict[str, Value]:
+        """What macros are, each parameter the largest of its values."""
+        largest = {p.name: max(p.values, key=lambda v: v if isinstance(v, (int, float)) else 0)
+                   for p in self.space.parameters}  # fmt: skip
+        return {**largest, **self.derived(self.space.default, problem)}
+
+    @cached_property
+    def _constants(self) -> dict[str, Declared]:
+        """What a plain source declares in constant memory."""
+        program = self._program
+        return constants_of(program.text) if isinstance(program, Macros) else {}
 
     def derived(self, point: Point, problem: Problem) -> dict[str, Value]:
         """The values of the holes that are no parameters."""
@@ -124,7 +145,7 @@ class Template:
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""
         p = Filling(point)
-        launch: LaunchConfig = self._ask("launch", p, problem, self.gpu)
+        launch = self._launched(p, problem)
         if not isinstance(launch, LaunchConfig):
             self._fail(f"launch gave {type(launch).__name__}", "launch returns a LaunchConfig")
         with blame(self._python):
@@ -167,13 +188,21 @@ class Template:
         ever, even if the candidate was rendered by an older state of the template."""
         point, own = candidate.point, body_of(candidate.source)
         body = self._body(point, problem)
-        launch = self._ask("launch", Filling(point), problem, self.gpu)
+        launch = self._launched(Filling(point), problem)
         if body == own or (
             body == self._body(point, candidate.problem)
-            and candidate.launch == self._ask("launch", Filling(point), candidate.problem, self.gpu)
+            and candidate.launch == self._launched(Filling(point), candidate.problem)
         ):
             body = own
         return body, launch
+
+    def _launched(self, p: Filling, problem: Problem) -> LaunchConfig:
+        """What the template's Python file says, with the constants that the task's tensors name."""
+        launch: LaunchConfig = self._ask("launch", p, problem, self.gpu)
+        held = [(one.constant, one.name) for one in self.task.buffers(problem) if one.constant]
+        if not held or not isinstance(launch, LaunchConfig):
+            return launch
+        return replace(launch, constants=tuple(Constant(*both) for both in held))
 
     def unrendered(self, point: Point, problem: Problem) -> Candidate:
         """What is kept of a point at which the template fails: where it would come from, and no launch."""
@@ -295,6 +324,9 @@ def _check_source(template: Template, program: Macros, short: ShortTemplate) -> 
         names, args = short.arguments(task)
     if parameters is not None:
         check_arguments(short.written_at, entry, parameters, names, args, task.buffers(task.example))
+    buffers = task.buffers(task.example)
+    if any(one.constant for one in buffers):
+        check_constants(template.path, text, buffers, args, template.macros(task.example))
 
 
 def _names_of(python: Path, path: Path, task: Task, program: Program | Macros) -> Any:

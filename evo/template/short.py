@@ -78,11 +78,11 @@ def template(
     `tune_params`: values by name; the first is the default unless `defaults` says another; `meanings` says
     in words what each is. `grid`, `block`: CTAs and threads; by default the block has the sides block_size_x,
     _y and _z. `args`, in the kernel's order: buffers, workspaces and sizes (i32) by name, numbers (i32, fp32,
-    bool), or `Cast(value, dtype)`; by default all buffers and then all sizes. `smem_bytes`: dynamic shared
-    memory. `cooperative`: all CTAs are resident at once and may meet at `grid.sync()`. `derived`: more holes
-    or macros. `workspaces`: bytes of scratch memory by name; `zeroed`: those that are zero before the first
-    launch, which each launch leaves zero again. `entry`: the kernel's name, where the source has several.
-    `reads`: clocks and places ("%smid").
+    bool), or `Cast(value, dtype)`; by default all buffers outside of constant memory and then all sizes.
+    `smem_bytes`: dynamic shared memory. `cooperative`: all CTAs are resident at once and may meet at
+    `grid.sync()`. `derived`: more holes or macros. `workspaces`: bytes of scratch memory by name; `zeroed`:
+    those that are zero before the first launch, which each launch leaves zero again. `entry`: the kernel's
+    name, where the source has several. `reads`: clocks and places ("%smid").
     """
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -197,7 +197,7 @@ class ShortTemplate:
         """Its numbers, where no args are named with all buffers and sizes of the task."""
         if self._numbers.args is not None:
             return self._numbers
-        buffers = (buffer.name for buffer in task.buffers(task.example))
+        buffers = (buffer.name for buffer in task.buffers(task.example) if not buffer.constant)
         return replace(self._numbers, args=(*buffers, *task.sizes))
 
 

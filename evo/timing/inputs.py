@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from evo.device import Device, Kernel, Region
 from evo.dtype import dtype_named
@@ -75,9 +76,10 @@ class _Left(NamedTuple):
     finite: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Launch:
-    """Enqueues a kernel; holds the buffers that it reads and writes."""
+    """Enqueues a kernel; holds the buffers that it reads and writes. The copies of constants are no part of
+    it, nor of a graph and of a time: they are there before."""
 
     kernel: Kernel
     launch: LaunchConfig
@@ -85,7 +87,15 @@ class _Launch:
     written: Mapping[str, Tensor]
 
     def __call__(self) -> None:
-        self.kernel.start(self.launch, self._regions)
+        self.kernel.start(self._alone, self._regions)
+
+    def write_constants(self) -> None:
+        """Copies what lies in the kernel's constant memory."""
+        self.kernel.write_constants(self.launch, self._regions)
+
+    @cached_property
+    def _alone(self) -> LaunchConfig:
+        return replace(self.launch, constants=())
 
     @cached_property
     def _regions(self) -> dict[str, Region]:
@@ -134,6 +144,7 @@ class InputSets:
         self.device, self.task, self.problem, self.settings = device, task, problem, settings
         self.names = timing_inputs(task, ranking)
         self._seed, self._rng = seed, random.Random(seed)
+        self._one_constant = any(b.constant for b in task.buffers(problem))
         self._changed = tuple(b.name for b in task.buffers(problem) if b.role == "inout")
         """Inputs that a kernel changes in place. Timed launches change them again and again: one launch on
         the first content is judged."""
@@ -145,6 +156,8 @@ class InputSets:
         self._sets = [self._made(which) for which in range(count)]
         self._answers: dict[tuple[str, int], _Answer] = {}
         self._left: list[_Left] = []
+        self._constants: WeakSet[_Launch] = WeakSet()
+        """One launch of each kernel that reads its constant memory."""
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -163,6 +176,8 @@ class InputSets:
                 for buffer, content in self._content(name, which).items():
                     made.inputs[buffer].copy_(content)
             self._held = name
+            for launch in self._constants:
+                launch.write_constants()
         self.clear()
 
     def clear(self) -> None:
@@ -173,8 +188,9 @@ class InputSets:
         self.device.finish()  # the stream of the samples does not wait for the one of the fills
 
     def _content(self, name: str, which: int) -> dict[str, Tensor]:
-        """The same whenever it is asked for: nothing need be kept."""
-        where, seed = self.device.torch_device, self._seed + which
+        """The same whenever it is asked for: nothing need be kept. A kernel has one constant memory for all
+        sets: where some of the task lies there, they hold the same."""
+        where, seed = self.device.torch_device, self._seed + (0 if self._one_constant else which)
         if name == PLAIN and name not in self.task.timing_inputs:
             return self.task.inputs(self.problem, self.task.families.plain, seed, where)
         return self.task.timing_tensors(self.problem, name, seed, where)
@@ -203,7 +219,12 @@ class InputSets:
 
         where = self.device.torch_device
         shared = {w.name: torch.zeros(w.nbytes, dtype=torch.uint8, device=where) for w in launch.workspaces}
-        return [_Launch(kernel, launch, {**made.inputs, **shared}, made.outputs) for made in self._sets]
+        calls = [_Launch(kernel, launch, {**made.inputs, **shared}, made.outputs) for made in self._sets]
+        if launch.constants:
+            calls[0].write_constants()
+            self.device.finish()  # other streams do not wait for the copies
+            self._constants.add(calls[0])
+        return [*calls]
 
     def turned(self, calls: Sequence[Call], launches: int) -> tuple[list[Call], frozenset[int]]:
         """`calls`, turned so that the last of `launches` falls on a set that may be judged, any of them; and

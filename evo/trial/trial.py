@@ -135,6 +135,14 @@ Argument = BufferArg | ScalarArg | TensorMapArg
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A buffer that is copied, before each launch, into a `__constant__` variable of the module."""
+
+    variable: str
+    buffer: str
+
+
+@dataclass(frozen=True)
 class Workspace:
     """Global scratch memory that a launch needs besides the task's buffers. Its content before the launch
     is undefined (the gate poisons it), except where `zeroed`: zero before the first launch, and the kernel
@@ -157,6 +165,7 @@ class LaunchConfig:
     workspaces: tuple[Workspace, ...] = ()
     cooperative: bool = False
     """Whether all CTAs must be resident at once, and may wait for each other by `grid.sync()`."""
+    constants: tuple[Constant, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -173,8 +182,9 @@ class LaunchConfig:
 
     @cached_property
     def _json(self) -> str:
-        # where it says nothing, it is left out: so texts are what they were before there was this field
-        return canonical_json({k: v for k, v in vars(self).items() if v or k != "cooperative"})
+        # left out where they say nothing: so texts are what they were before there were such fields
+        later = ("cooperative", "constants")
+        return canonical_json({k: v for k, v in vars(self).items() if v or k not in later})
 
     @classmethod
     def from_json(cls, text: str) -> LaunchConfig:
@@ -192,6 +202,7 @@ class LaunchConfig:
             cluster=tuple(raw["cluster"]),
             workspaces=tuple(Workspace(**w) for w in raw["workspaces"]),
             cooperative=raw.get("cooperative", False),
+            constants=tuple(Constant(**c) for c in raw.get("constants", ())),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 TENSOR_MAP_NBYTES = 128
 
 OK = 0

@@ -6,6 +6,7 @@ What the checks find and what the schedules mean is told in docs/emulator.md.
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import re
 import struct
@@ -16,6 +17,7 @@ from pathlib import Path
 from evo.cache import Cache, default_folder
 from evo.device import LaunchReport, Region
 from evo.device.arguments import scalar_bytes
+from evo.device.constants import ConstantMemory
 from evo.device.emulator import abi
 from evo.device.emulator import interpreter as ptx
 from evo.device.emulator.estimate import estimate_us
@@ -239,6 +241,7 @@ class EmulatorKernel(SynchronousKernel):
         self.entry = self.module.entries[binary.entry]
         if self.entry.unsupported:
             raise Unlaunchable("unsupported instruction", self.entry.unsupported)
+        self._constants = ConstantMemory(self.module.variable)
 
     @property
     def binary(self) -> Binary:
@@ -264,6 +267,7 @@ class EmulatorKernel(SynchronousKernel):
     ) -> ptx.Execution:
         """Run once and return what happened, a fault included; with `profile` the work by line as well."""
         device = self.device
+        self.write_constants(launch, regions)
         return self.module.run(
             self.entry,
             launch,
@@ -279,6 +283,11 @@ class EmulatorKernel(SynchronousKernel):
             last_clusters=last_clusters,
             resident=ctas_at_once(device.gpu, self._binary, launch),
         )
+
+    def write_constants(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> None:
+        for place, source in self._constants.places(launch, regions):
+            ctypes.memmove(place.address, source.address, source.nbytes)
+            ctypes.memset(place.address + source.nbytes, 0, place.nbytes - source.nbytes)
 
     def _parameters(self, launch: LaunchConfig, regions: Mapping[str, Region]) -> bytes:
         params = self.entry.params

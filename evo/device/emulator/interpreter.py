@@ -145,6 +145,7 @@ class Interpreter:
             ("entry_count", c.c_uint32, c.c_void_p),
             ("entry_get", c.c_int, c.c_void_p, c.c_uint32, c.POINTER(abi.CEntry)),
             ("param_get", c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.POINTER(abi.CParam)),
+            ("variable", c.c_void_p, c.c_void_p, c.c_char_p, c.POINTER(c.c_uint64)),
             ("tensor_map_encode", c.c_int, c.POINTER(abi.TensorMap), c.c_char_p, c.c_char_p, c.c_size_t),
             ("kind_name", c.c_char_p, c.c_int32),
             ("run", c.c_void_p, c.c_void_p, c.POINTER(abi.CLaunch)),
@@ -247,6 +248,13 @@ class Module:
             )
             found[entry.name] = entry
         return found
+
+    def variable(self, name: str) -> tuple[int, int] | None:
+        """Where a variable of the module lies on the host, and its bytes, which may be written between
+        launches; None where there is none of that name."""
+        nbytes = c.c_uint64()
+        address = self.interpreter._call("variable", self._handle, name.encode(), c.byref(nbytes))
+        return (int(address), nbytes.value) if address else None
 
     def run(
         self,

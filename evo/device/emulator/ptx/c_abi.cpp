@@ -7,6 +7,7 @@
 #include "evo_ptx.h"
 #include "lower.hpp"
 #include "scheduler.hpp"
+#include "setup.hpp"
 #include "tensor.hpp"
 #include "tensor_map.hpp"
 
@@ -200,6 +201,14 @@ int evo_ptx_param_get(const evo_ptx_module* m, uint32_t entry, uint32_t index, e
   const Program::Param& p = m->programs[entry]->params[index];
   *out = {p.name.c_str(), p.offset, p.nbytes, p.align};
   return 0;
+}
+
+void* evo_ptx_variable(const evo_ptx_module* m, const char* name, uint64_t* nbytes) {
+  const auto found = m->module.variable_index.find(name);
+  if (found == m->module.variable_index.end()) return nullptr;
+  const u64 address = address_of(m->module, found->second);
+  *nbytes = address ? m->module.variables[found->second].nbytes : 0;
+  return reinterpret_cast<void*>(address);
 }
 
 int evo_ptx_tensor_map_encode(const evo_ptx_tensor_map* map, void* out128, char* error, size_t error_nbytes) {

@@ -35,7 +35,7 @@ extern "C" {
 
 /* It goes up whenever a struct or the meaning of a call changes. Compare it with evo_ptx_abi_version() after
  * loading. */
-#define EVO_PTX_ABI_VERSION 7
+#define EVO_PTX_ABI_VERSION 8
 
 EVO_PTX_API uint32_t evo_ptx_abi_version(void);
 
@@ -86,6 +86,10 @@ typedef struct evo_ptx_param {
 
 EVO_PTX_API int evo_ptx_param_get(const evo_ptx_module* module, uint32_t entry, uint32_t index,
                                   evo_ptx_param* out);
+
+/* Where a variable of the module (.global, .const) lies on the host, as long as the module is loaded: between
+ * launches its `*nbytes` bytes may be written. NULL: there is none of that name. */
+EVO_PTX_API void* evo_ptx_variable(const evo_ptx_module* module, const char* name, uint64_t* nbytes);
 
 /* ---- tensor maps */
 

@@ -178,12 +178,16 @@ void place_variables(const Module& m, Placed& placed) {
   placed.address = std::move(address);
 }
 
-void add_variables(Launch& L) {
-  const Module& m = *L.program->module;
+const std::vector<u64>& placed_addresses(const Module& m) {
   Placed& placed = *m.placed;
   const std::lock_guard lock(placed.mutex);
   if (placed.address.empty()) place_variables(m, placed);
-  L.symbol_address = placed.address;
+  return placed.address;  // from now on the same
+}
+
+void add_variables(Launch& L) {
+  const Module& m = *L.program->module;
+  L.symbol_address = placed_addresses(m);
   for (size_t i = 0; i < m.variables.size(); i++) {
     const Variable& v = m.variables[i];
     if (!L.symbol_address[i]) continue;
@@ -192,6 +196,8 @@ void add_variables(Launch& L) {
 }
 
 }  // namespace
+
+u64 address_of(const Module& m, u32 variable) { return placed_addresses(m)[variable]; }
 
 void check_grid_barrier(const Launch& L) {
   if (!L.config.cooperative) return;

@@ -15,6 +15,9 @@ struct Refused {
 // Fills a launch whose program and configuration are set. Throws Refused.
 void prepare(Launch& L);
 
+// Where a variable of the module lies on the host; 0 where it has no place there.
+u64 address_of(const Module& m, u32 variable);
+
 // Faults if some CTA has not come to the grid's barrier, which the next launch would find half closed.
 void check_grid_barrier(const Launch& L);
 
