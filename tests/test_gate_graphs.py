@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from host_kernels import SMALL, TASK, HostDevice, Memory, after, honest, inside, verdict
+from test_cuda import needs_gpu
 
 from evo.errors import Red
 from evo.gate import graphs
@@ -140,3 +141,17 @@ def test_verdicts_are_the_same_whether_memory_was_met_before(memories: CaseMemor
                 verdict(after(act), problem, seed=4, device=DEVICE)
             assert caught.value.reason == reason
     assert len(memories._kept) >= count > 20
+
+
+@needs_gpu
+def test_work_is_captured_after_all_graphs_before_it_were_dropped() -> None:
+    recorder = graphs.Recorder("cuda:0")
+    ones = torch.ones(1 << 20, device="cuda:0")
+    graph, left = recorder.record(lambda: ones + 1)
+    assert graph is not None
+    del graph
+    again, found = recorder.record(lambda: ones + 2)
+    assert left is not None
+    assert found is not None
+    again.replay()
+    assert bool((found == 3).all())

@@ -133,7 +133,10 @@ def pinned(count: int) -> Tensor:
 
 
 class Recorder:
-    """Captures work on one GPU into graphs that share their memory: they are replayed one at a time."""
+    """Captures work on one GPU into graphs that share their memory: they are replayed one at a time.
+
+    One graph is never dropped: torch refuses to capture into a pool whose graphs have all gone while
+    tensors of it are left."""
 
     def __init__(self, torch_device: str) -> None:
         import torch
@@ -142,6 +145,7 @@ class Recorder:
         self.memory_bytes: int = torch.cuda.get_device_properties(torch_device).total_memory
         self._stream = torch.cuda.Stream(torch_device)
         self._memory = torch.cuda.graph_pool_handle()
+        self._anchor = torch.cuda.CUDAGraph()
         self._refusals = 0
         self._warm = False
 
@@ -157,8 +161,11 @@ class Recorder:
             if not self._warm:  # libraries set themselves up for the stream
                 torch.cuda.synchronize(self._device)
                 work()
-                self._warm = True
                 torch.cuda.synchronize(self._device)
+                self._anchor.capture_begin(pool=self._memory, capture_error_mode="relaxed")
+                torch.zeros((), device=self._device)
+                self._anchor.capture_end()
+                self._warm = True
             graph.capture_begin(pool=self._memory, capture_error_mode="relaxed")
             try:
                 found = work()

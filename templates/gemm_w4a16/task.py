@@ -10,7 +10,7 @@ more, in the order of packing.py: a kernel reads those or these.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from evo.task import Baseline, DeclaredTensor, Families, Flag, In, Out, Pieces, 
 from evo.trial import Problem
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 _baselines = load_module(Path(__file__).with_name("baselines.py"))
@@ -102,18 +103,24 @@ class GemmW4A16(Task):
         return self.inputs(problem, name, seed, torch_device)
 
     def reference(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"y": _product(problem, inputs, "float64")}
+        return {"y": _product(problem, inputs)}
 
     def honest(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights rounded to fp16, products summed in fp32 and off by what mma.sync's order of adding them
-        may make of it. K / 16 partial sums are rounded, each by up to a unit of what was added so far, to
-        either side: the error grows with the root of their number (Higham and Mary, 2019) and with the sum
-        of all magnitudes, which cancellation does not make smaller."""
+        """Weights rounded to fp16, products summed in fp32 and off by what the order and the arithmetic of
+        mma.sync may make of it. Two errors of its K / 16 partial sums add up:
+
+        - each is rounded by up to a unit of all that is added, to either side: the error grows with the root
+          of their number (Higham and Mary, 2019) and with the sum of all magnitudes, which cancellation does
+          not make smaller;
+        - tensor cores cut off (Fasi, Higham, Mikaitis and Pranesh, 2021): each is too small by about a unit
+          of itself, always to the same side, so what it is on the way counts.
+        """
         import torch
 
-        sums = _product(problem, inputs, "float32")
-        magnitudes = _product(problem, inputs, "float32", torch.abs)
-        drift = UNIT * math.sqrt(problem["K"] / 16) * magnitudes
+        sums, passed = _sums(problem, inputs)
+        magnitudes, _ = _sums(problem, inputs, torch.abs)
+        steps = problem["K"] / 16
+        drift = UNIT * (math.sqrt(steps) * magnitudes + steps * passed)
         off = sums - self.reference(problem, inputs)["y"]  # 0 where no sum is ever rounded
         return {"y": (sums + drift * off.sign()).to(inputs["x"].dtype)}
 
@@ -191,22 +198,40 @@ def _tiles(tiles: Sequence[int]) -> tuple[int, int]:
     return known[0], max(1, known[-1] // GROUP)
 
 
-def _product(problem: Problem, inputs: Mapping[str, Tensor], precision: str, of: object = None) -> Tensor:
-    """(M, N): x Wᵀ in `precision`, of the function `of` of each element. In fp64 weights are exact, else
-    rounded to fp16. Some rows of W at a time."""
+def _product(problem: Problem, inputs: Mapping[str, Tensor]) -> Tensor:
+    """(M, N) in fp64: x Wᵀ of exact weights."""
     import torch
 
-    kind = getattr(torch, precision)
-    apply = of if callable(of) else lambda tensor: tensor
-    x, parts = apply(inputs["x"].to(kind)), []
+    x = inputs["x"].double()
+    return torch.cat([x @ w.double().T for w in _weights(problem, inputs, torch.float64)], -1)
+
+
+def _sums(
+    problem: Problem, inputs: Mapping[str, Tensor], of: Callable[[Tensor], Tensor] = lambda tensor: tensor
+) -> tuple[Tensor, Tensor]:
+    """(M, N) each, in fp32: x Wᵀ of the function `of` of each element, weights rounded to fp16, and the mean
+    magnitude of the sums after each group of K."""
+    import torch
+
+    groups = problem["K"] // GROUP
+    x = of(inputs["x"].float()).view(problem["M"], groups, GROUP).transpose(0, 1)
+    found = []
+    for w in _weights(problem, inputs, inputs["x"].dtype):
+        parts = x @ of(w.float()).view(len(w), groups, GROUP).permute(1, 2, 0)  # (groups, M, some of N)
+        passed = parts.cumsum(0)
+        found.append((parts.sum(0), passed.abs().mean(0)))
+    sums, magnitudes = zip(*found, strict=True)
+    return torch.cat(sums, -1), torch.cat(magnitudes, -1)
+
+
+def _weights(problem: Problem, inputs: Mapping[str, Tensor], kind: torch.dtype) -> Iterator[Tensor]:
+    """(some of N, K): W as numbers of `kind`, some rows at a time."""
     step = max(1, WEIGHTS_AT_ONCE // problem["K"])
     for first in range(0, problem["N"], step):
         some = {n: t[first : first + step] for n, t in inputs.items() if n in ("w4", "scales", "zeros")}
         at = problem.replace(N=len(some["w4"]))
-        if kind == torch.float64:
-            some |= {name: tensor.to(kind) for name, tensor in some.items() if name != "w4"}
-        parts.append(x @ apply(_baselines.dequantised(at, some).to(kind)).T)
-    return torch.cat(parts, -1)
+        typed = {name: t if name == "w4" else t.to(kind) for name, t in some.items()}
+        yield _baselines.dequantised(at, typed)
 
 
 TASK = GemmW4A16()
