@@ -157,7 +157,9 @@ RULE = '"block_size_x * block_size_y <= 128"'
         ("np.int32(width)", "width", "argument width is a number without a type"),
         ("np.int32(width), np", "np", "5 arguments for a kernel that has 6"),
         (".rand(width).astype(np.float32)", ".rand(width)", "weight is fp64 in the script, fp32 in the"),
-        ('answer=', 'cmem_args={"filter": weight}, answer=', "cmem_args fills constant memory: filter"),
+        ('answer=', 'cmem_args={"d_w": weight}, answer=', "tune.py:28: the kernel has no __constant__ d_w"),
+        ('answer=', 'cmem_args=np.load("w"), answer=', "tune.py:28: cmem_args depends on .*numpy.load"),
+        ('answer=', 'texmem_args={"tex": x}, answer=', "tune.py:28: texmem_args fills textures: tex"),
         ('answer=', 'lang="OpenCL", answer=', "the kernel is OpenCL"),
         ('"scale", source', '"scale<float>", source', "scale.cu:1: scale<float> is an instance of"),
         ('"scale", source', '"other", source', "the kernel other is not there"),
@@ -176,7 +178,6 @@ def test_what_cannot_be_taken_is_refused_with_its_line(tmp_path: Path, old: str,
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("__global__", "__constant__ float w[9];\n__global__", "scale.cu:5: .*constant memory"),
         ("__global__", "template <int n>\n__global__", "scale.cu:6.* is a C.. template"),
         ("__global__ void", "__kernel void", "scale.cu:5: the kernel is OpenCL"),
         ("int width,", "Sizes& width,", "scale.cu:5: argument 'Sizes& width' is not taken"),

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from evo.dtype import CXX_TYPES, element_of
+from evo.dtype import CXX_TYPES, dtype_named, element_of
 from evo.errors import UsageError
 from evo.importers.source import without_comments
 from evo.importers.values import Text
+from evo.template.constants import Declared, constants_of
 from evo.template.macros import kernels_in
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]*)"[^\n]*$', re.MULTILINE)
 _UNROLL = re.compile(
     r"^[ \t]*#[ \t]*pragma[ \t]+unroll[ \t(]+(loop_unroll_factor\w*)\)?[ \t]*$", re.MULTILINE
 )
+_HIP_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]hip/hip_runtime\.h[">]', re.MULTILINE)
+_HIP = re.compile(r"hip/\w+\.h|\b(?:hip[A-Z]\w*|__hip_\w+|__builtin_amdgcn_\w+|HIP_\w+)")
+_CONDITIONAL = re.compile(r"^[ \t]*#[ \t]*if.*?^[ \t]*#[ \t]*endif", re.MULTILINE | re.DOTALL)
+Tunables = Mapping[str, Sequence[Any]]
 _REFUSED = (
     (r"\b(?:__kernel\b|get_global_id\s*\()", "the kernel is OpenCL", "evo takes CUDA"),
-    (
-        r"__constant__[^;={(]*;",
-        "the kernel has constant memory that the host fills",
-        "make it an argument: const float* __restrict__",
-    ),
     (r"\btexture\s*<", "the kernel reads a texture", "make it an argument: const float* __restrict__"),
 )
 
@@ -46,29 +48,29 @@ class SourceArgument:
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A source without quoted includes, and the arguments of one kernel."""
+    """A source without quoted includes, the arguments of one kernel, and what lies in constant memory."""
 
     text: str
     arguments: tuple[SourceArgument, ...]
     body: str
+    constants: Mapping[str, Declared]
 
     def names(self, word: str) -> bool:
         """Whether the source has the word."""
         return re.search(rf"\b{word}\b", self.text) is not None
 
 
-def read_kernel(source: Text, entry: str, folders: list[Path]) -> CudaSource:
-    """The kernel `entry` of a source, whose quoted includes lie in `folders`. UsageError with file and line
-    for what evo cannot take."""
-    if found := re.search(r"hip/hip_runtime\.h", source.text):
-        raise UsageError(
-            f"{place_of(source, found[0])}: the kernel is HIP", "evo takes CUDA: name the .cu file"
-        )
+def read_kernel(source: Text, entry: str, folders: list[Path], filled: Collection[str] = ()) -> CudaSource:
+    """The kernel `entry` of a source, whose quoted includes lie in `folders`. `filled`: variables in constant
+    memory that the tuner fills. UsageError with file and line for what evo cannot take."""
+    source = _without_hip(source)
     whole = _with_includes(source.text, source, folders, set())
     code = without_comments(whole)
     for pattern, message, hint in _REFUSED:
         if found := re.search(pattern, code):
             raise UsageError(f"{place_of(source, found[0])}: {message}: {' '.join(found[0].split())}", hint)
+    constants = constants_of(whole)
+    _refuse_unfilled(source, code, [one for one in constants.values() if one.name not in filled])
     if not re.fullmatch(r"[A-Za-z_]\w*", entry):
         hint = "write a kernel that is no template and calls it with its types"
         raise UsageError(f"{source.origin}:{source.line}: {entry} is an instance of a C++ template", hint)
@@ -80,7 +82,44 @@ def read_kernel(source: Text, entry: str, folders: list[Path]) -> CudaSource:
     text = _UNROLL.sub(lambda found: f"#if {found[1]} > 0\n{found[0]}\n#endif", whole)
     signature, body = _function(code, entry, source)
     arguments = tuple(_argument(one, body, source) for one in signature.split(",") if one.strip())
-    return CudaSource(text, arguments, body)
+    return CudaSource(text, arguments, body, constants)
+
+
+def _without_hip(source: Text) -> Text:
+    """The source without the include of HIP's header, where that is all that it has of HIP."""
+    code = _HIP_INCLUDE.sub("", source.text)
+    if found := _HIP.search(without_comments(code)):
+        hint = "evo takes CUDA: name the .cu file"
+        raise UsageError(f"{place_of(source, found[0])}: the kernel is HIP: {found[0]}", hint)
+    return Text(code, source.origin, source.line)
+
+
+def _refuse_unfilled(source: Text, code: str, constants: Iterable[Declared]) -> None:
+    """UsageError if code that always runs reads constant memory that nothing fills."""
+    always = _CONDITIONAL.sub(lambda found: "\n" * found[0].count("\n"), code)
+    for one in constants:
+        declaration = rf"__constant__[^;]*\b{one.name}\b[^;]*;"
+        if not one.filled and re.search(rf"\b{one.name}\b", re.sub(declaration, "", always)):
+            words = " ".join(re.search(declaration, code)[0].split())  # type: ignore[index]
+            hint = f'say what it holds: cmem_args={{"{one.name}": ...}}, or an argument of MemType Constant'
+            what = "the kernel reads constant memory that nothing fills"
+            raise UsageError(f"{place_of(source, f'__constant__ {words.split()[1]}')}: {what}: {words}", hint)
+
+
+def held_in(source: CudaSource, name: str, dtype: str, elements: int, tunables: Tunables) -> str:
+    """Why an array of `elements` cannot fill the variable `name`; "" where it can."""
+    own = source.constants[name]
+    largest = {tunable: max(values) for tunable, values in tunables.items() if _all_numbers(values)}
+    if own.dtype and dtype_named(own.dtype).nbytes != dtype_named(dtype).nbytes:
+        return f"{name} is {dtype} in the file and {own.dtype} in the kernel"
+    room = own.elements(largest)
+    if room is not None and room < elements:
+        return f"__constant__ {name} has room for {room} elements, and is filled with {elements}"
+    return ""
+
+
+def _all_numbers(values: Iterable[object]) -> bool:
+    return all(isinstance(value, (int, float)) for value in values)
 
 
 def place_of(source: Text, words: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.answers import Answer, answer_of, formula_text
-from evo.importers.cuda_source import CudaSource, read_kernel, role_of
+from evo.importers.cuda_source import CudaSource, held_in, read_kernel, role_of
 from evo.importers.restrictions import bare, body_of
 from evo.importers.script import Call, Script, file_beside
 from evo.importers.tuned import BLOCK, TunedArgument, TunedKernel, checked_values, expression
@@ -85,7 +86,7 @@ class _Reader:
         entry = self.known("the kernel's name", _argument(self.call, "kernel_name"))
         if not isinstance(entry, str):
             self.refuse("the kernel's name is no text", 'tune_kernel("name", ...)')
-        source = read_kernel(self._source(), entry, self._folders())
+        source = read_kernel(self._source(), entry, self._folders(), self._held())
         parameters = self._tune_params()
         values = self._arguments(source)
         problem = self._problem_size()
@@ -99,6 +100,7 @@ class _Reader:
         self.allowed = set(tunables) | set(self.sizes)
         block, grid = self._block(tunables), self._grid(problem, tunables)
         arguments = self._tuned(values, source)
+        constants = self._constants(values, arguments, source, tunables)
         answer = self._answer(values, arguments)
         macros |= self._own_macros(source, grid, block, tunables)
         return TunedKernel(
@@ -112,6 +114,7 @@ class _Reader:
             block=block,
             restrictions=self._restrictions(),
             macros=macros,
+            constants=constants,
             smem=self._smem(),
             compute=answer.compute,
             sums=answer.sums,
@@ -127,10 +130,10 @@ class _Reader:
         lang = options.get("lang")
         if isinstance(lang, str) and lang.lower() not in _CUDA:
             self.refuse(f"the kernel is {lang}", "evo takes CUDA")
-        for name, what in (("cmem_args", "constant memory"), ("texmem_args", "textures")):
-            if name in options and options[name] not in (None, {}):
-                symbols = ", ".join(options[name]) if isinstance(options[name], dict) else "what it names"
-                self.refuse(f"{name} fills {what}: {symbols}", "make it an argument of the kernel")
+        if options.get("texmem_args") not in (None, {}):
+            named = options["texmem_args"]
+            symbols = ", ".join(named) if isinstance(named, dict) else "what it names"
+            self.refuse(f"texmem_args fills textures: {symbols}", "make it an argument of the kernel")
         if options.get("defines") not in (None, {}):
             self.refuse("defines= says which macros there are", "leave it out: all tunables are macros")
 
@@ -329,6 +332,42 @@ class _Reader:
                 ends = ends if all(re.fullmatch(r'"\w+"|-?\d+', end) for end in ends) else None
             shape = tuple(self.number(side) for side in drawn.shape) or ("1",)
             found.append(TunedArgument(name, value.dtype, role, shape, between=ends))  # type: ignore[arg-type]
+        return found
+
+    def _held(self) -> dict[str, Any]:
+        """What is put into constant memory, by the names of variables."""
+        held = self.known("cmem_args", self.call.options.get("cmem_args"))
+        if held is not None and not isinstance(held, dict):
+            self.refuse("cmem_args is no dictionary", 'cmem_args={"d_filter": filter}')
+        return held or {}
+
+    def _constants(
+        self,
+        values: Sequence[Any],
+        arguments: list[TunedArgument],
+        source: CudaSource,
+        tunables: Mapping[str, Sequence[Any]],
+    ) -> list[TunedArgument]:
+        """The buffers in constant memory. One that is an argument, too, is marked among these."""
+        found = []
+        for name, value in self._held().items():
+            if not isinstance(value, Array):
+                self.refuse(f"cmem_args[{name!r}] is not understood", "a numpy array")
+            if name not in source.constants:
+                known = ", ".join(source.constants) or "none"
+                self.refuse(f"the kernel has no __constant__ {name}", f"it declares {known}")
+            if wrong := held_in(
+                source, name, value.dtype, math.prod(int(side.value) for side in value.shape), tunables
+            ):
+                self.refuse(wrong, "the same type in both, and room for all of it")
+            places = [at for at, one in enumerate(values) if one is value and arguments[at].role == "in"]
+            for at in places[:1]:
+                arguments[at] = replace(arguments[at], constant=name)
+            if not places:
+                taken = name in self.sizes or any(name == one.name for one in arguments)
+                shape = tuple(self.number(side) for side in value.shape) or ("1",)
+                buffer = f"{name}_constant" if taken else name
+                found.append(TunedArgument(buffer, value.dtype, "in", shape, constant=name))
         return found
 
     def _answer(self, values: Sequence[Any], arguments: Sequence[TunedArgument]) -> Answer:

@@ -6,14 +6,14 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evo.dtype import dtype_named
 from evo.errors import UsageError
-from evo.importers.cuda_source import CudaSource, read_kernel, role_of
+from evo.importers.cuda_source import CudaSource, SourceArgument, held_in, read_kernel, role_of
 from evo.importers.expressions import Expressions
 from evo.importers.script import file_beside
 from evo.importers.tuned import TunedArgument, TunedKernel, checked_values, expression
@@ -71,12 +71,16 @@ class _T1:
         if language != "CUDA":
             self.refuse("Language", f"the kernel is {language}", "evo takes CUDA")
         entry = str(self.field("KernelName"))
-        source = read_kernel(self._source(), entry, [self._source_path().parent])
-        listed = self._arguments(source)
+        source = read_kernel(self._source(), entry, [self._source_path().parent], self._held)
+        listed, alone = self._arguments(source)
         tunables = checked_values(self._values, str(self.path))
         self.sizes = self._sizes()
         self.allowed = set(tunables) | set(self.sizes)
-        arguments = [self._tuned(one, own) for one, own in zip(listed, source.arguments, strict=True)]
+        arguments = [
+            self._filling(self._tuned(one, own), one, source)
+            for one, own in zip(listed, source.arguments, strict=True)
+        ]
+        constants = [self._filling(self._tuned(one, None), one, source) for one in alone]
         block = [self._expression(side, "LocalSize") for side in self._sides("LocalSize")]
         grid = self._grid(block)
         own = {
@@ -97,8 +101,9 @@ class _T1:
             block=block,
             restrictions=[self._expression(one, "Expression") for one in self._conditions()],
             macros=macros,
+            constants=constants,
             smem=str(int(self.spec.get("SharedMemory") or 0)),
-            linked=self._linked(arguments, grid),
+            linked=self._linked([*arguments, *constants], grid),
             why_no_compute="a T1 file has no reference for any inputs",
             reference=self.reference,
             notes=self._notes(),
@@ -157,15 +162,20 @@ class _T1:
 
     # ---- numbers
 
+    @cached_property
+    def problem(self) -> list[int]:
+        """The problem's sides, where they are said."""
+        said = self.spec.get("ProblemSize") or []
+        return [int(side) for side in (said if isinstance(said, list) else [said])]
+
     def _sizes(self) -> dict[str, int]:
         """The problem's sides where they are said; else the whole numbers among the arguments, or the length
         of the first buffer."""
-        sides = self.spec.get("ProblemSize")
-        if isinstance(sides, list) and sides:
-            named = {f"problem_size_{e.lower()}": int(n) for e, n in zip(_ENDS, sides, strict=False)}
+        if self.problem:
+            named = {f"problem_size_{e.lower()}": n for e, n in zip(_ENDS, self.problem, strict=False)}
             return {name: size for name, size in named.items() if size > 1} or named
         whole = {
-            _plain_name(str(one.get("Name"))): int(one["FillValue"])
+            _plain_name(str(one.get("Name"))): _whole(one)
             for one in self.spec.get("Arguments", ())
             if one.get("MemoryType") == "Scalar" and "int" in str(one.get("Type")) and _whole(one) > 1
         }
@@ -201,9 +211,9 @@ class _T1:
 
     def _grid(self, block: Sequence[str]) -> list[str]:
         """CTAs a side: the problem by its divisors (Kernel Tuner's habit), or GlobalSize."""
-        problem = self.spec.get("ProblemSize")
-        if isinstance(problem, list) and problem:
-            return [self._divided(at, int(side)) for at, side in enumerate(problem) if at == 0 or side > 1]
+        if self.problem:
+            numbered = enumerate(self.problem)
+            return [self._divided(at, side) for at, side in numbered if at == 0 or side > 1]
         sides = [self._expression(side, "GlobalSize") for side in self._sides("GlobalSize")]
         if self.spec.get("GlobalSizeType", self.spec.get("Language")) != "OpenCL":
             return sides
@@ -223,8 +233,19 @@ class _T1:
 
     # ---- arguments
 
-    def _arguments(self, source: CudaSource) -> list[Mapping[str, Any]]:
-        listed = list(self.spec.get("Arguments") or ())
+    @cached_property
+    def _held(self) -> list[str]:
+        """The names of arguments that the file puts into constant memory."""
+        listed = self.spec.get("Arguments") or ()
+        return [str(one.get("Name")) for one in listed if one.get("MemType") == "Constant"]
+
+    def _arguments(self, source: CudaSource) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """The arguments of the kernel, and what lies in constant memory alone."""
+        listed, alone = list(self.spec.get("Arguments") or ()), list[Mapping[str, Any]]()
+        if len(listed) > len(source.arguments):
+            named = set(self._held) & set(source.constants)
+            alone = [one for one in listed if one.get("Name") in named]
+            listed = [one for one in listed if one not in alone]
         if len(listed) != len(source.arguments):
             said = f"{len(listed)} arguments for a kernel that has {len(source.arguments)}"
             self.refuse("Arguments", said, "one for each, in their order")
@@ -241,30 +262,44 @@ class _T1:
             if own.dtype is not None and _bytes(own.dtype) != _bytes(dtype):
                 said = f"argument {name} is {dtype} in the file and {own.dtype} in the kernel"
                 self.refuse(name, said, "the same type in both")
-            if memory == "Scalar" and not isinstance(one.get("FillValue"), (int, float)):
+            if memory == "Scalar" and _fill(one) is None:
                 self.refuse(name, f"the value of argument {name} is not said", "FillValue, a number")
-        return listed
+        return listed, alone
 
-    def _tuned(self, one: Mapping[str, Any], own: Any) -> TunedArgument:
-        name = _plain_name(str(one.get("Name", own.name)))
+    def _filling(self, tuned: TunedArgument, one: Mapping[str, Any], source: CudaSource) -> TunedArgument:
+        """The buffer, with the variable in constant memory that it fills."""
+        name = str(one.get("Name"))
+        if name not in self._held or name not in source.constants or tuned.role != "in":
+            return tuned
+        if wrong := held_in(source, name, tuned.dtype, self._elements(one), self._values):
+            self.refuse(name, wrong, "the same type in both, and room for all of it")
+        return replace(tuned, constant=name)
+
+    def _elements(self, one: Mapping[str, Any]) -> int:
+        return int(self._length(one, self._names()).value)
+
+    def _tuned(self, one: Mapping[str, Any], own: SourceArgument | None) -> TunedArgument:
+        """`own`: the kernel's argument; None of what lies in constant memory alone."""
+        name = _plain_name(str(one.get("Name", own.name if own else "")))
         dtype = _dtype(str(one["Type"])) or ""
         if one["MemoryType"] == "Scalar":
-            value = one["FillValue"]
+            value = _fill(one)
             text = name if self.sizes.get(name) == value else repr(value)
             return TunedArgument(f"{name}_value", dtype, value=text)
         access, constant = one.get("AccessType"), one.get("FillType") == "Constant"
         said = None if access is None else access != "ReadOnly"
-        role = role_of(own, constant and one.get("FillValue", 0) == 0, said)
-        names = {
-            "ProblemSize": [self._problem_side(at) for at in range(len(self.spec.get("ProblemSize") or ()))]
-        }
-        names |= {key: [Number(v) for v in values] for key, values in self._values.items()}
-        length = self._length(one, names)
+        role = role_of(own, constant and _fill(one) in (0, None), said) if own else "in"
+        length = self._length(one, self._names())
         text = substituted(length.code, {}, {size: size for size in self.sizes})
         return TunedArgument(name, dtype, role, (text if length.text else str(int(length.value)),))
 
+    def _names(self) -> dict[str, Any]:
+        """What a length may name."""
+        sides = [self._problem_side(at) for at in range(len(self.problem))]
+        return {"ProblemSize": sides, **{n: [Number(v) for v in vs] for n, vs in self._values.items()}}
+
     def _problem_side(self, at: int) -> Number:
-        name, value = f"problem_size_{_ENDS[at].lower()}", int(self.spec["ProblemSize"][at])
+        name, value = f"problem_size_{_ENDS[at].lower()}", self.problem[at]
         return Number(value, name if name in self.sizes else "")
 
     def _linked(self, arguments: Sequence[TunedArgument], grid: Sequence[str]) -> bool:
@@ -279,9 +314,17 @@ class _T1:
         return (f"inputs are evo's families, not what FillType says of {', '.join(drawn)}",) if drawn else ()
 
 
+def _fill(one: Mapping[str, Any]) -> int | float | None:
+    """The number that an argument is filled with; None where none is said. Some files write it as a text."""
+    value = one.get("FillValue")
+    if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d*)?", value.strip()):
+        value = float(value) if "." in value else int(value)
+    return value if isinstance(value, (int, float)) else None
+
+
 def _whole(one: Mapping[str, Any]) -> int:
     """The whole number that a scalar is; 0 where it is none."""
-    value = one.get("FillValue")
+    value = _fill(one)
     return value if isinstance(value, int) else 0
 
 

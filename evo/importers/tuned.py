@@ -31,6 +31,8 @@ class TunedArgument:
     dimensions: tuple[str, ...] = ()
     value: str = ""
     between: tuple[str, str] | None = None
+    constant: str = ""
+    """The `__constant__` variable that it fills."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class TunedKernel:
     restrictions: Sequence[str] = ()
     macros: Mapping[str, str] = field(default_factory=dict)
     """Macros that are no tunables."""
+    constants: Sequence[TunedArgument] = ()
+    """Buffers in constant memory that are no arguments."""
     smem: str = "0"
     compute: str = ""
     """What is right, in torch over `x["name"]`; nothing where the file does not say it."""
@@ -65,7 +69,7 @@ class TunedKernel:
 
     @property
     def buffers(self) -> list[TunedArgument]:
-        return [argument for argument in self.arguments if argument.role]
+        return [argument for argument in (*self.arguments, *self.constants) if argument.role]
 
     @property
     def outputs(self) -> list[TunedArgument]:
@@ -183,6 +187,7 @@ def _dimensions(argument: TunedArgument, sizes: Mapping[str, int]) -> str:
 
 def _options(argument: TunedArgument, storage: str) -> str:
     found = f', dtype="{argument.dtype}"' if argument.dtype != storage else ""
+    found += f', constant="{argument.constant}"' if argument.constant else ""
     if argument.between and argument.role != "out":
         found += f", between=({', '.join(argument.between)})"
     return found
