@@ -135,6 +135,7 @@ def test_a_survivor_is_told_with_its_place_and_what_is_known_of_it() -> None:
     assert change == "survived  sign, PTX line 7: neg.f32  %f1, %f2 -> mov.f32  %f1, %f2"
     assert place.strip() == "CUDA line 12, called from line 34: x = -y;"
     assert known.strip() == "the check for finalists: RED row error"
+    assert "of no CUDA line" in mutant_line(replace(one, place="0", text=""))
     assert "GREEN; other bits in 2 of 9 launches" in mutant_line(one.with_verdict(0, "GREEN"))
     assert "the original's bits in all 9 launches" in mutant_line(replace(one, differs=0))
 

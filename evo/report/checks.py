@@ -48,12 +48,9 @@ def mutant_line(tried: MutantResult) -> str:
         known = f"the original's bits in all {tried.compared} launches"
     change = f"{tried.before} -> {tried.after or 'nothing'}".replace("\t", " ")
     place, _, caller = tried.place.partition(" from ")
-    at = f"{place or '?'}{f', called from line {caller}' if caller else ''}"
-    return (
-        f"survived  {tried.kind}, PTX line {tried.line}: {change}\n"
-        f"          CUDA line {at}: {tried.text[:90]}\n"
-        f"          {known}"
-    )
+    called = f", called from line {caller}" if caller else ""
+    at = f"CUDA line {place}{called}: {tried.text[:90]}" if place not in ("", "0") else "of no CUDA line"
+    return f"survived  {tried.kind}, PTX line {tried.line}: {change}\n          {at}\n          {known}"
 
 
 def mutants_summary(result: Mapping[str, Any]) -> str:
