@@ -5,15 +5,15 @@ whole numbers that dimensions of tensors have: the gate tries others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.api.kernel_task import called
 from evo.dtype import DTYPES, dtype_named
 from evo.errors import UsageError
-from evo.importers.source import WHOLE, KernelArgument, read_source
+from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source
 from evo.task.tensors import DeclaredTensor
 from evo.template import Cast
 
@@ -76,7 +76,7 @@ def _arguments(
 ) -> tuple[KernelArgument, ...]:
     """The kernel's arguments: by its signature; where `args` says their order, by `inputs`."""
     try:
-        arguments = read_source(path).arguments
+        source = read_source(path)
     except UsageError as error:
         if args is None:
             hint = 'args=["x", "y", "n"] says the order, and In, Out, InOut what each tensor is'
@@ -86,10 +86,22 @@ def _arguments(
             for name, value in inputs.items()
             if not isinstance(value, (int, float))
         )
+    arguments = (*source.arguments, *_constants(source, inputs))
     known = [argument.name for argument in arguments]
     if args is None and (unknown := [name for name in inputs if name not in known]):
         raise UsageError(f"the kernel has no argument {unknown[0]}", f"arguments: {', '.join(known)}")
     return arguments
+
+
+def _constants(source: KernelSource, inputs: Mapping[str, Any]) -> Iterator[KernelArgument]:
+    """What fills the kernel's constant memory: inputs with the names of variables, or that name one."""
+    named = {one.constant: name for name, one in inputs.items() if isinstance(one, DeclaredTensor)}
+    variables = {name: name for name in inputs} | {held: name for held, name in named.items() if held}
+    for one in source.constants:
+        if one.name not in variables:
+            hint = f'inputs={{"{one.name}": …}}'
+            raise UsageError(f"nothing fills the kernel's __constant__ {one.name}", hint)
+        yield replace(one, name=variables[one.name])
 
 
 def dtype_of(value: Any) -> str:
@@ -194,7 +206,8 @@ def _declared(
             raise UsageError(message, f"{argument.name}.to({wanted})")
         if dtype_named(argument.dtype).kind in ("int", "uint") and example.numel():
             between = (int(example.min()), int(example.max()) + 1)
-    return DeclaredTensor(_role(argument), tuple(dimensions), argument.dtype, between)
+    constant = argument.constant or None
+    return DeclaredTensor(_role(argument), tuple(dimensions), argument.dtype, between, constant=constant)
 
 
 def _typed(tensor: DeclaredTensor, argument: KernelArgument) -> DeclaredTensor:
@@ -203,7 +216,8 @@ def _typed(tensor: DeclaredTensor, argument: KernelArgument) -> DeclaredTensor:
         raise UsageError(
             f"{argument.name} is of {tensor.dtype}, the kernel's of {argument.dtype}", "one type"
         )
-    return DeclaredTensor(tensor.role, tensor.dimensions, argument.dtype or tensor.dtype, tensor.between)
+    constant = tensor.constant or argument.constant or None
+    return replace(tensor, dtype=argument.dtype or tensor.dtype, constant=constant)
 
 
 def _role(argument: KernelArgument) -> Any:
@@ -217,6 +231,8 @@ def _given(
     found: list[Any] = []
     for argument in arguments:
         name = argument.name
+        if argument.constant:
+            continue
         if argument.role:
             found.append(name)
         elif name in sizes:

@@ -100,11 +100,11 @@ def tune(
     threads (x, or up to three sides), each a number, an expression over tunables and sizes ("ceil(n /
     block_size_x)"), or a function `(p, problem)`; by default the block is block_size_x, _y and _z.
 
-    `inputs`: by the names of the kernel's arguments tensors (torch, NumPy), numbers, or In, Out and InOut
-    with `sizes={"n": 1000}`. Integers that are a side of a tensor are sizes: the gate tries others, with
-    inputs of evo's families and your tensors cut to fit; other numbers stay. `reference`: the outputs by
-    torch from the tensors that the kernel reads (and sizes, where its parameters have their names), in the
-    precision of its inputs: it is called in fp64 for what is right.
+    `inputs`: by the names of the kernel's arguments, and of its `__constant__` variables, tensors (torch,
+    NumPy), numbers, or In, Out and InOut with `sizes={"n": 1000}`. Integers that are a side of a tensor are
+    sizes: the gate tries others, with inputs of evo's families and your tensors cut to fit; other numbers
+    stay. `reference`: the outputs by torch from the tensors that the kernel reads (and sizes, where its
+    parameters have their names), in the precision of its inputs: it is called in fp64 for what is right.
 
     `options`: those of `evo.search`, of `evo.template.template` (restrictions, smem_bytes, args …) and of a
     Task (summed, independent_rows, tolerance …). A `study` of the same name and arguments goes on. Ctrl-C and

@@ -12,7 +12,7 @@ from evo.dtype import CXX_TYPES, dtype_named, element_of
 from evo.errors import UsageError
 from evo.importers.source import without_comments
 from evo.importers.values import Text
-from evo.template.constants import Declared, constants_of
+from evo.template.constants import Declared, constants_of, unfilled
 from evo.template.macros import kernels_in
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]*)"[^\n]*$', re.MULTILINE)
@@ -21,7 +21,6 @@ _UNROLL = re.compile(
 )
 _HIP_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]hip/hip_runtime\.h[">]', re.MULTILINE)
 _HIP = re.compile(r"hip/\w+\.h|\b(?:hip[A-Z]\w*|__hip_\w+|__builtin_amdgcn_\w+|HIP_\w+)")
-_CONDITIONAL = re.compile(r"^[ \t]*#[ \t]*if.*?^[ \t]*#[ \t]*endif", re.MULTILINE | re.DOTALL)
 Tunables = Mapping[str, Sequence[Any]]
 _REFUSED = (
     (r"\b(?:__kernel\b|get_global_id\s*\()", "the kernel is OpenCL", "evo takes CUDA"),
@@ -69,8 +68,7 @@ def read_kernel(source: Text, entry: str, folders: list[Path], filled: Collectio
     for pattern, message, hint in _REFUSED:
         if found := re.search(pattern, code):
             raise UsageError(f"{place_of(source, found[0])}: {message}: {' '.join(found[0].split())}", hint)
-    constants = constants_of(whole)
-    _refuse_unfilled(source, code, [one for one in constants.values() if one.name not in filled])
+    _refuse_unfilled(source, code, filled)
     if not re.fullmatch(r"[A-Za-z_]\w*", entry):
         hint = "write a kernel that is no template and calls it with its types"
         raise UsageError(f"{source.origin}:{source.line}: {entry} is an instance of a C++ template", hint)
@@ -82,7 +80,7 @@ def read_kernel(source: Text, entry: str, folders: list[Path], filled: Collectio
     text = _UNROLL.sub(lambda found: f"#if {found[1]} > 0\n{found[0]}\n#endif", whole)
     signature, body = _function(code, entry, source)
     arguments = tuple(_argument(one, body, source) for one in signature.split(",") if one.strip())
-    return CudaSource(text, arguments, body, constants)
+    return CudaSource(text, arguments, body, constants_of(whole))
 
 
 def _without_hip(source: Text) -> Text:
@@ -94,16 +92,15 @@ def _without_hip(source: Text) -> Text:
     return Text(code, source.origin, source.line)
 
 
-def _refuse_unfilled(source: Text, code: str, constants: Iterable[Declared]) -> None:
-    """UsageError if code that always runs reads constant memory that nothing fills."""
-    always = _CONDITIONAL.sub(lambda found: "\n" * found[0].count("\n"), code)
-    for one in constants:
-        declaration = rf"__constant__[^;]*\b{one.name}\b[^;]*;"
-        if not one.filled and re.search(rf"\b{one.name}\b", re.sub(declaration, "", always)):
-            words = " ".join(re.search(declaration, code)[0].split())  # type: ignore[index]
+def _refuse_unfilled(source: Text, text: str, filled: Collection[str]) -> None:
+    """UsageError if a kernel reads constant memory that nothing fills."""
+    for one in unfilled(text):
+        if one.name not in filled:
+            found = re.search(rf"__constant__[^;]*\b{one.name}\b[^;]*;", text)
+            words = " ".join(found[0].split()) if found else one.name
             hint = f'say what it holds: cmem_args={{"{one.name}": ...}}, or an argument of MemType Constant'
-            what = "the kernel reads constant memory that nothing fills"
-            raise UsageError(f"{place_of(source, f'__constant__ {words.split()[1]}')}: {what}: {words}", hint)
+            what = f"the kernel reads constant memory that nothing fills: {words}"
+            raise UsageError(f"{place_of(source, words.partition('[')[0])}: {what}", hint)
 
 
 def held_in(source: CudaSource, name: str, dtype: str, elements: int, tunables: Tunables) -> str:

@@ -115,7 +115,7 @@ def _sizes(kernel: KernelSource) -> list[str]:
 def _task_text(name: str, kernel: KernelSource) -> str:
     sizes = _sizes(kernel)
     example = {size: SIZE if len(sizes) == 1 else SIDES[len(sizes) > 2] for size in sizes}
-    buffers = [argument for argument in kernel.arguments if argument.role]
+    buffers = [argument for argument in (*kernel.arguments, *kernel.constants) if argument.role]
     kinds = {"in": "In", "out": "Out", "inout": "InOut"}
     dtypes = list(dict.fromkeys(b.dtype for b in buffers))
     lines = []
@@ -123,6 +123,9 @@ def _task_text(name: str, kernel: KernelSource) -> str:
         sides = [f'"{size}"' for size in kernel.shapes.get(buffer.name, sizes[:2])]
         sides += [str(buffer.lanes)] if buffer.lanes > 1 else []
         own = f', dtype="{buffer.dtype}"' if buffer.dtype != dtypes[0] else ""
+        if buffer.constant:
+            sides = [str(buffer.elements)] if buffer.elements else sides[:1]
+            own += f', constant="{buffer.constant}"'
         lines.append(f'        "{buffer.name}": {kinds[buffer.role]}({", ".join(sides)}{own}),')
     imported = ", ".join(sorted({kinds[b.role] for b in buffers} | {"Task"}))
     torch_line = "import torch\n\n" if any("torch." in text for text in kernel.formula.values()) else ""

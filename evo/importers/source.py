@@ -13,6 +13,7 @@ from pathlib import Path
 from evo.dtype import CXX_TYPES, DTYPES, element_of
 from evo.errors import UnknownName, UsageError
 from evo.importers.positions import Axis, as_tunables, axes_of, constants_in, shape_of
+from evo.template.constants import Declared, unfilled
 from evo.template.macros import kernels_in
 
 WHOLE = tuple(d.name for d in DTYPES.values() if d.kind in ("int", "uint") and d.nbytes >= 4)
@@ -46,6 +47,10 @@ class KernelArgument:
     role: str
     lanes: int = 1
     """Elements of a vector: 4 for a pointer to float4, whose `dtype` is fp32."""
+    constant: str = ""
+    """The `__constant__` variable that it is, if it is no argument."""
+    elements: int | None = None
+    """How many such a variable holds, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class KernelSource:
     """What `text` has otherwise than the file, and what is a guess."""
     shared: str = ""
     """The type of the elements of its dynamic shared memory; "" where it has none."""
+    constants: tuple[KernelArgument, ...] = ()
+    """What it reads from constant memory that has no initialiser."""
 
 
 def read_source(path: Path, kernel: str | None = None) -> KernelSource:
@@ -106,6 +113,7 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
         formula_of(body, arguments),
         tuple(notes),
         shared,
+        tuple(_constant(one, path) for one in unfilled(code)),
     )
 
 
@@ -203,6 +211,13 @@ def _argument(text: str, body: str, path: Path) -> KernelArgument:
     read = re.sub(rf"(?:{written})\s*=(?!=)", " ", body)
     role = "inout" if re.search(rf"(?<![.\w]){name}\b", read) else "out"
     return KernelArgument(name, dtype, role, lanes)
+
+
+def _constant(one: Declared, path: Path) -> KernelArgument:
+    if one.dtype is None:
+        hint = "numbers or vectors of them: __constant__ float filter[25];"
+        raise UsageError(f"{path}:{one.line}: the type of __constant__ {one.name} is not understood", hint)
+    return KernelArgument(one.name, one.dtype, "in", one.lanes, one.name, one.elements({}))
 
 
 def formula_of(body: str, arguments: tuple[KernelArgument, ...]) -> dict[str, str]:

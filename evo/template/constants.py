@@ -22,6 +22,7 @@ _DECLARED = re.compile(
 )
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+([^\n]+?)[ \t]*$", re.MULTILINE)
 _CONSTANT = re.compile(r"\b(?:constexpr|const)\s+(?:\w+\s+)+?([A-Za-z_]\w*)\s*=\s*([^;{}]+);")
+_CONDITIONAL = re.compile(r"^[ \t]*#[ \t]*if.*?^[ \t]*#[ \t]*endif", re.MULTILINE | re.DOTALL)
 _DEPTH = 8
 """Macros within macros."""
 
@@ -57,6 +58,14 @@ class Declared:
 def constants_of(text: str) -> dict[str, Declared]:
     """The variables of a source, by name."""
     return {one.name: one for one in _declarations(text)}
+
+
+def unfilled(text: str) -> list[Declared]:
+    """The variables that code which always runs reads, and that have no initialiser."""
+    code = NO_CODE.sub(" ", text)
+    always = _DECLARED.sub(" ", _CONDITIONAL.sub(" ", code))
+    found = [one for one in constants_of(text).values() if not one.filled]
+    return [one for one in found if re.search(rf"\b{one.name}\b", always)]
 
 
 def _declarations(text: str) -> Iterator[Declared]:
