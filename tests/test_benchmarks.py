@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from benchmarks import record, run
+from benchmarks.gate.mutation_judged import judged
 from benchmarks.gemm.many_shapes import SHAPES, drawn, pack, spent, unpack
 from benchmarks.picture import GROUPS, slowdowns
 from benchmarks.search.methodology import RandomBaseline, Trajectory
@@ -57,6 +58,29 @@ def test_a_committed_result_says_what_it_depends_on(path: Path) -> None:
 def test_a_result_of_a_gpu_names_it(path: Path) -> None:
     gpu = json.loads(path.read_text())["gpu"]
     assert ("h200" in path.stem) <= (gpu == "NVIDIA H200")
+
+
+def test_no_wrong_mutant_of_the_fast_templates_passes_as_a_finalist() -> None:
+    """Each survivor has the argument that is written down today, or is refused at each of 12 seeds."""
+    kernels = json.loads((ROOT / "benchmarks" / "results" / "mutation.json").read_text())["results"][
+        "kernels"
+    ]
+    executed, refused = (sum(kernel[what] for kernel in kernels) for what in ("executed", "refused"))
+    survivors = [{**s, "template": kernel["template"]} for kernel in kernels for s in kernel["survivors"]]
+    assert executed >= 800
+    assert executed == refused + len(survivors)
+    assert not any(kernel["left"] for kernel in kernels)
+    for survivor in survivors:
+        assert (survivor["equal"], survivor.get("why")) == (judged(survivor) or (None, None)), survivor[
+            "before"
+        ]
+    wrong = [survivor["finalists"] for survivor in survivors if not survivor["equal"]]
+    assert len(wrong) <= 0.01 * executed
+    assert all(len(verdicts) == 12 and "GREEN" not in verdicts.values() for verdicts in wrong)
+    said = re.sub(r"\s+", " ", (ROOT / "docs" / "gate.md").read_text())
+    assert f"Of {executed} mutants" in said
+    assert f"refused {refused}; {len(survivors) - len(wrong)} are equal" in said
+    assert f"refuses the {len(wrong)} others" in said
 
 
 @pytest.mark.parametrize("name", NAMES)
