@@ -211,6 +211,32 @@ def test_a_kernel_takes_a_number_of_every_type(tmp_path: Path) -> None:
         kernel.launch(last, regions_of({"out": out}))
 
 
+CALLS = """
+__device__ __noinline__ void first(int a, int* to) { *to = a + 1; }
+__device__ __noinline__ void second(int a, int b, int c, int* to) { *to += a * b + c; }
+extern "C" __global__ void calls(int* out, int n) {
+  int found[2];
+  first(n, found);
+  second(n, n + 1, n + 2, found);
+  out[threadIdx.x] = found[0];
+}
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(not toolkits(), reason="there is no CUDA compiler here")
+def test_arguments_of_two_calls_have_one_name_and_other_types(tmp_path: Path) -> None:
+    """`.param .b64 param1` of one call and `.param .b32 param1` of the next one."""
+    with find_compiler(None, Cache(tmp_path)) as compiler:
+        binary = compiler.compile(CALLS, "calls", "sm_90a")
+    assert ".param .b32 param1" in binary.ptx
+    assert ".param .b64 param1" in binary.ptx
+    out = aligned(128).view(np.int32)
+    config = LaunchConfig((1, 1, 1), (32, 1, 1), 0, (BufferArg("out"), ScalarArg(5, "i32")))
+    h200().load(binary, config).launch(config, regions_of({"out": out}))
+    assert out.tolist() == [5 + 1 + 5 * 6 + 7] * 32
+
+
 def test_control_c_ends_a_launch() -> None:
     assert threading.current_thread() is threading.main_thread()
     endless = EmulatorDevice(KNOWN_GPUS["H200"], instruction_budget=10**12)

@@ -227,6 +227,15 @@ def test_a_t1_file_becomes_a_task_and_a_template(tmp_path: Path) -> None:
     assert "#define BLOCK 96" in candidate.source
 
 
+def test_numbers_that_no_length_has_and_no_sign_are_no_sizes(tmp_path: Path) -> None:
+    arguments = [dict(one) for one in T1["KernelSpecification"]["Arguments"]]
+    arguments[2]["Type"] = "uint32"  # a digest, the seed of something
+    for buffer in arguments[:2]:
+        buffer["Size"] = 1001
+    imported_t1(tmp_path, {"Arguments": arguments, "GlobalSize": {"X": "16"}})
+    assert dict(load_task("triple", (tmp_path / "tasks",)).example.sizes) == {"length": 1001}
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -233,6 +233,23 @@ def test_the_kernel_of_the_page_on_python_is_tuned(
     assert len(same.trials()) == 3
 
 
+def counted(n: int) -> torch.Tensor:
+    return torch.arange(n)
+
+
+@pytest.mark.nvcc
+def test_a_kernel_that_reads_nothing_is_tuned(tmp_path: Path) -> None:
+    count = "__global__ void count(int* y, int n) {\n  int i = blockIdx.x * side + threadIdx.x;\n"
+    told: dict[str, Any] = {
+        "tune_params": {"side": [64]}, "inputs": {"y": public.Out("n"), "n": 300}, "block": "side",
+        "reference": counted, "grid": "ceil(n / side)", "device": "emulator", "workers": 1,
+        "database": tmp_path / "evo.db",
+    }  # fmt: skip
+    assert set(public.tune(f"{count}  if (i < n) y[i] = i;\n}}", **told).trials()["status"]) == {"GREEN"}
+    with pytest.raises(NothingFound, match="RED"):
+        public.tune(f"{count}  if (i < n) y[i] = i + 1;\n}}", **told)
+
+
 @pytest.mark.slow  # three searches
 @pytest.mark.nvcc
 def test_a_wrong_kernel_and_a_task_of_a_script(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Which files of other tools become tasks, and whether a short search of each finds correct kernels.
 
-It takes copies of three repositories: the benchmark hub of AutoTuningAssociation (T1 files), Kernel Tuner's
-examples for CUDA, and KernelBench's level 1. A file is imported; then its task is searched on the emulator
-at a small shape. Where the file has no reference, the one that stands here is written into `compute`. Sizes
-that are in a kernel's code are made small in a copy of the file and its source.
+It takes copies of repositories: those that have T1 files (AutoTuningAssociation/benchmark_hub, the suite
+NTNU-HPC-Lab/BAT, HiPerCoRe/KTT), Kernel Tuner's examples for CUDA, and KernelBench's level 1. A file is
+imported; then its task is searched on the emulator at a small shape. Where the file has no reference, that of
+imported_kernels.py is written into `compute`. Sizes that are in a kernel's code are made small in a copy of
+the file and its source.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import re
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.command import evo
+from benchmarks.search.imported_kernels import KERNEL_TUNER, KERNELBENCH, Wanted, t1_tries
 from evo.errors import EvoError
 from evo.importers import Made, import_file
 from evo.store import Store
@@ -29,76 +30,8 @@ GPU = False
 BUDGET_S = 8.0
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A file, and what is needed to try it small."""
-
-    kind: str
-    file: str
-    shape: str | None = None
-    right: str = ""
-    """The body of `compute`, where the file has no reference."""
-    changed: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the file and of its folder's .cu files, and what is put for them."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    why: str = ""
-
-
-ONE_STEP = """
-t, p = (x[name][:84 * 84].reshape(84, 84) for name in ("temp", "power"))
-c, sides = t[10:74, 10:74], (t[11:75, 10:74] + t[9:73, 10:74], t[10:74, 11:75] + t[10:74, 9:73])
-flow = sum((side - 2 * c) * 0.10000000149011612 for side in sides)
-return c + 21.845333099365234 * (p[10:74, 10:74] + flow + (80 - c) * 3.0517578125)
-"""
-"""Hotspot for one step, 64 by 64 with a border of 10. 0.1 and 3.05… are the nearest numbers of fp32."""
-FIVE_POINTS = """
-old, found = x["x_old"].reshape(48, 64), x["x_new"].reshape(48, 64).clone()
-around = old[1:-1, :-2] + old[1:-1, 2:] + old[:-2, 1:-1] + old[2:, 1:-1]
-found[1:-1, 1:-1] = (old[1:-1, 1:-1] + around) / 5
-return found
-"""
-SMALL_T1 = {"4096": "64", "25160256": "7056", "16777216": "4096"}
-_SPACE = " " * 16
-MENDED_T1 = {
-    f'"temp",\n{_SPACE}"Type": "float",\n{_SPACE}"Size": 16777216': (
-        f'"temp",\n{_SPACE}"Type": "float",\n{_SPACE}"Size": 7056'
-    ),
-    f'"temporal_tiling_factor",\n{_SPACE}"Type": "int",\n{_SPACE}"Values": "[i for i in range(1, 11)]"': (
-        f'"temporal_tiling_factor",\n{_SPACE}"Type": "int",\n{_SPACE}"Values": "[1]"'
-    ),
-}
-SUM = 'return x["a"] + x["b"]'
-KERNEL_TUNER = (
-    Wanted("kernel-tuner", "vector_add.py", "3000", SUM),
-    Wanted("kernel-tuner", "vector_add_nvcuda.py", "3000"),
-    Wanted("kernel-tuner", "vector_add_parallel.py", "3000", SUM),
-    Wanted("kernel-tuner", "matmul.py", None, 'return x["A"] @ x["B"]', {"4096": "64"}),
-    Wanted("kernel-tuner", "stencil.py", None, FIVE_POINTS, {"4096": "64", "2048": "48"}),
-    Wanted("kernel-tuner", "convolution.py"),
-    Wanted("kernel-tuner", "spmv.py"),
-    Wanted("kernel-tuner", "texture.py"),
-    Wanted("kernel-tuner", "vector_add_codegen.py"),
-    Wanted("kernel-tuner", "accuracy.py"),
-)
-KERNELBENCH = (
-    Wanted("kernelbench", "1_Square_matrix_multiplication_.py", "48"),
-    Wanted("kernelbench", "5_Matrix_scalar_multiplication.py", "30,50"),
-    Wanted("kernelbench", "19_ReLU.py", "30,50"),
-    Wanted("kernelbench", "21_Sigmoid.py", "30,50"),
-    Wanted("kernelbench", "22_Tanh.py", "30,50"),
-    Wanted("kernelbench", "23_Softmax.py", "30,50"),
-    Wanted("kernelbench", "25_Swish.py", "30,50"),
-    Wanted("kernelbench", "26_GELU_.py", "30,50"),
-    Wanted("kernelbench", "30_Softsign.py", "30,50"),
-    Wanted("kernelbench", "32_HardTanh.py", "30,50"),
-    Wanted("kernelbench", "36_RMSNorm_.py", "2,8,5,6"),
-    Wanted("kernelbench", "47_Sum_reduction_over_a_dimension.py", "3,40,17"),
-    Wanted("kernelbench", "95_CrossEntropyLoss.py", "30,50"),
-)
-
-
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hub", type=Path, help="a copy of AutoTuningAssociation/benchmark_hub")
+    parser.add_argument("--t1", type=Path, nargs="*", default=[], help="copies of repositories with T1 files")
     parser.add_argument("--kernel-tuner", type=Path, help="a folder with Kernel Tuner's examples for CUDA")
     parser.add_argument("--kernelbench", type=Path, help="a folder with KernelBench's level 1")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of a search")
@@ -109,7 +42,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     listed = [(asked.kernel_tuner, one) for one in KERNEL_TUNER] if asked.kernel_tuner else []
     listed += [(asked.kernelbench, one) for one in KERNELBENCH] if asked.kernelbench else []
-    listed = [*((asked.hub, one) for one in (t1_files(asked.hub) if asked.hub else ())), *listed]
+    listed = [*((root.parent, one) for root in asked.t1 for one in t1_files(root)), *listed]
     for root, one in listed:
         if asked.only and not any(word in one.file for word in asked.only):
             continue
@@ -119,26 +52,18 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield {"files": rows, "summary": summary(rows)}
 
 
-def t1_files(hub: Path) -> Iterator[Wanted]:
-    """Every T1 file of the hub; where one is imported, small, as it is and with a length mended."""
-    for path in sorted(hub.rglob("*.json")):
-        if '"KernelSpecification"' not in path.read_text():
-            continue
-        file = path.relative_to(hub).as_posix()
-        if path.stem == "hotspot_milo":
-            why = "as it is: `temp` has fewer elements than the kernel reads, so `compute` fails"
-            yield Wanted("T1", file, None, ONE_STEP, SMALL_T1, why=why)
-            why = "with the length that the kernel reads, and one step: a tunable says how many there are"
-            yield Wanted("T1", file, None, ONE_STEP, {**MENDED_T1, **SMALL_T1}, why=why)
-        else:
-            yield Wanted("T1", file)
+def t1_files(root: Path) -> Iterator[Wanted]:
+    """Every T1 file of a repository, as it is tried."""
+    for path in sorted(root.rglob("*.json")):
+        if '"KernelSpecification"' in path.read_text(errors="replace"):
+            yield from t1_tries(path.name, path.relative_to(root.parent).as_posix())
 
 
 def tried(root: Path, one: Wanted, folder: Path, budget_s: float) -> dict[str, Any]:
     """What became of one file."""
     file = root / one.file
     if one.changed:
-        for path in (file, *file.parent.glob("*.cu")):
+        for path in (file, *file.parent.glob("*.[ch]*")):
             (folder / path.name).write_text(replaced(path.read_text(errors="replace"), one.changed))
         file = folder / file.name
     tasks = folder / "tasks"

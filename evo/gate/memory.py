@@ -127,7 +127,7 @@ class GuardedMemory:
         """Replaces these inputs; what launches left is gone."""
         import torch
 
-        if self.nbytes < LARGE_BYTES:
+        if self.nbytes < LARGE_BYTES and inputs:  # some kernels read nothing
             torch._foreach_copy_([self._inputs[name] for name in inputs], list(inputs.values()))
         else:  # the one call for all is for small tensors
             for name, tensor in inputs.items():

@@ -169,19 +169,23 @@ class _T1:
         return [int(side) for side in (said if isinstance(said, list) else [said])]
 
     def _sizes(self) -> dict[str, int]:
-        """The problem's sides where they are said; else the whole numbers among the arguments, or the length
-        of the first buffer."""
+        """The problem's sides where they are said; else whole numbers among the arguments: those that lengths
+        or the grid have, or all that are signed; else the length of the first buffer."""
         if self.problem:
             named = {f"problem_size_{e.lower()}": n for e, n in zip(_ENDS, self.problem, strict=False)}
             return {name: size for name, size in named.items() if size > 1} or named
-        whole = {
-            _plain_name(str(one.get("Name"))): _whole(one)
-            for one in self.spec.get("Arguments", ())
-            if one.get("MemoryType") == "Scalar" and "int" in str(one.get("Type")) and _whole(one) > 1
-        }
-        vectors = [one for one in self.spec.get("Arguments", ()) if one.get("MemoryType") == "Vector"]
+        listed = self.spec.get("Arguments", ())
+        scalars = [
+            one for one in listed if one.get("MemoryType") == "Scalar" and "int" in str(one.get("Type"))
+        ]
+        whole = {_plain_name(str(one.get("Name"))): _whole(one) for one in scalars if _whole(one) > 1}
+        texts = [str(one.get("Size")) for one in listed] + self._sides("GlobalSize")
+        numbers = {int(number) for text in texts for number in re.findall(r"\b\d+\b", text)}
+        shown = {name: size for name, size in whole.items() if size in numbers}
+        signed = {_plain_name(str(one.get("Name"))) for one in scalars if "uint" not in str(one.get("Type"))}
+        vectors = [one for one in listed if one.get("MemoryType") == "Vector"]
         length = int(self._length(vectors[0], {}).value) if vectors else 1
-        return whole or {"length": length}
+        return shown or {name: n for name, n in whole.items() if name in signed} or {"length": length}
 
     def _length(self, one: Mapping[str, Any], names: dict[str, Any]) -> Number:
         """How many elements a buffer has."""

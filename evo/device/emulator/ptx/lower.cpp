@@ -189,6 +189,8 @@ void Builder::shared_layout() {
     u32 local = local_bytes_;
     auto place = [&](const Variable& v) {
       if (v.nbytes > 16u << 20) throw Unsupported("local variable `" + v.name + "` is too large");
+      // Each call has a scope with a `param0` of its own: the largest of a name serves them all.
+      if (auto it = locals_.find({f, v.name}); it != locals_.end() && it->second.nbytes >= v.nbytes) return;
       local = up(local, std::max(1u, v.align));
       locals_[{f, v.name}] = {local, static_cast<u32>(v.nbytes)};
       local += static_cast<u32>(v.nbytes);
