@@ -40,6 +40,7 @@ def test_sets_of_what_does_not_fit_the_cache_are_two() -> None:
     assert count_of_sets(gpu, large, warm) == 2, "nothing of it is left after another one"
     assert count_of_sets(gpu, large, cold) == 2
     assert count_of_sets(gpu, small, cold) == 17
+    assert count_of_sets(gpu, 100, cold) == cold.most_launches, "each launch has a set of its own"
     assert count_of_sets(gpu, large, warm, fit=1) == 1
 
 

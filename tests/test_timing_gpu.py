@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,23 @@ def test_the_fastest_variant_of_a_baseline_is_chosen(session: TimingSession) -> 
     assert known["one"] < known["four"] < known["nine"]
     assert set(replays) == {"good"}
     assert skipped == {"bad": "out of resource: shared memory"}
+
+
+@needs_gpu
+def test_a_small_copy_takes_longer_with_a_cold_cache() -> None:
+    """32 KB, of which the L2 would hold any number of sets."""
+    import torch
+
+    device = CudaDevice()
+    settings = {4: TimingSettings("warm"), 256: TimingSettings("cold")}
+    source = torch.ones(256, 1 << 13, device="cuda:0")
+    taken = {}
+    for sets, setting in settings.items():
+        watch = Stopwatch(device, setting)
+        replay = watch.capture([partial(torch.clone, row) for row in source[:sets]], 256)
+        watch.settle()
+        taken[setting.protocol] = np.median(watch.sample([replay], 9, lead=True)[0][1:])
+    assert taken["cold"] > taken["warm"]
 
 
 @needs_gpu

@@ -107,11 +107,11 @@ class _Launch:
 
 
 def count_of_sets(gpu: Gpu, nbytes: int, settings: TimingSettings, fit: int | None = None) -> int:
-    """Cold: so many that twice the L2 passes by before a set comes round again. Warm: few, and no more than
-    that. Never more than `fit` into memory."""
+    """Cold: so many that twice the L2 passes by before a set comes round again, or one for each launch of a
+    replay. Warm: few, and no more than that. Never more than `fit` into memory."""
     passing = 1 + max(1, math.ceil(2 * gpu.l2_bytes / nbytes))
     warm = min(settings.sets, passing) if gpu.l2_bytes else settings.sets
-    wanted = warm if settings.protocol == "warm" else passing
+    wanted = warm if settings.protocol == "warm" else min(passing, settings.most_launches)
     return wanted if fit is None else max(1, min(wanted, fit))
 
 
