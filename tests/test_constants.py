@@ -327,7 +327,7 @@ def test_a_gpu_times_launches_and_copies_constants_before(
 
     template = written(tmp_path)
     kernel = verdict(template, compiler, gpu)
-    session = TimingSession(gpu, template.task, template.task.example, seed=1)
+    session = TimingSession(gpu, template.task, template.task.example, seed=1, at_once=False)
     times = session.measure(kernel, whole=True)
     assert list(times.times) == list(template.task.timing_inputs)
 

@@ -56,6 +56,11 @@ left = velocity[:, :3] + step * pull
 found = {"newBodyInfo": (moved, body[:, 3:]), "newVel": (left, 0 * body[:, 3:])}
 return {name: __import__("torch").cat(parts, 1).flatten() for name, parts in found.items()}
 """
+SPECTRUM = """
+import torch
+lines = torch.view_as_complex(x["work"].reshape(-1, 512, 2).contiguous())
+return torch.view_as_real(torch.fft.fft(lines)).flatten()
+"""
 DIGEST = (833727343, 4098309342, 150389293, 1556181445)
 """MD5 of the key 3, 2, 1, 0, 0, 0, 0: the key of index 123."""
 FOUND = f"""
@@ -122,6 +127,10 @@ T1: Mapping[str, tuple[dict[str, Any], ...]] = {
     "NbodyScript.json": (
         {"right": BODIES, "changed": {**FEW_BODIES, "WORK_GROUP_SIZE_Y": "1"},
          "why": f"{ONE_WHY}; WORK_GROUP_SIZE_Y, which the file does not name, is 1"},
+    ),
+    "FFT-CAFF.json": (
+        {"right": SPECTRUM, "why": "two lines, in the precision that the file says",
+         "changed": {"262144": "1024", '"X": "512"': '"X": "2"', "#if PRECISION == 32": "#if 1"}},
     ),
     "MD5Hash-CAFF.json": ({"right": FOUND, "changed": FEW_KEYS, "why": "2,000 keys, and the digest of one"},),
     "KernelTuningCudaScript.json": (

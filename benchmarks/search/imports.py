@@ -74,10 +74,13 @@ def tried(root: Path, one: Wanted, folder: Path, budget_s: float) -> dict[str, A
     except EvoError as error:
         said = error.message.replace(f"{root.resolve()}/", "").replace(f"{root}/", "")
         return {**found, "imported": False, "why": said}
-    found |= {"imported": True, "kernel": "to be written" if made.missing and not one.right else "its own"}
+    stub = kind == "kernelbench" and made.missing
+    found |= {"imported": True, "kernel": "to be written" if stub else "its own"}
     if made.missing and one.right:
         written(made, one.right)
         found["reference"] = "written in the benchmark"
+    elif made.missing and not stub:
+        return {**found, "reference": "to be written", "why": "not searched: nothing says what is right"}
     return {**found, **searched(made, one, folder, budget_s)}
 
 
