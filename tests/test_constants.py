@@ -22,6 +22,7 @@ from evo.gate import Green, check
 from evo.gpu import Limits, target
 from evo.task import load_task
 from evo.template import Template, load_template
+from evo.template.constants import constants_of, unfilled
 from evo.timing import TimingSettings
 from evo.timing.inputs import InputSets
 from evo.trial import BufferArg, Constant, LaunchConfig, Problem
@@ -231,6 +232,32 @@ def test_an_argument_may_lack_the_variable(compiler: Compiler, emulator: Emulato
     x[:] = 3
     kernel.launch(constants("held", "x"), regions_of({"x": x, "y": y}, ("y",)))
     assert y.tolist() == [3, 3, 3, 3]
+
+
+DECLARED = """#define N 3
+constexpr int M = 2 * N;
+__constant__ float a[N], b[M*2];
+__constant__ unsigned long long c;
+extern "C" __constant__ const __align__(16) float4 d[N][2] ;  // __constant__ float no[9];
+__constant__ int e[] = {1, 2};
+__constant__ Weights f;
+__global__ void k(float* y) {
+#if USED == 1
+  y[0] = d[0][0].x;
+#endif
+  y[1] = b[0] + e[0];
+}
+"""
+
+
+def test_what_a_source_declares_in_constant_memory() -> None:
+    found = constants_of(DECLARED)
+    assert {name: (one.dtype, one.line, one.elements({})) for name, one in found.items()} == {
+        "a": ("fp32", 3, 3), "b": ("fp32", 3, 12), "c": ("u64", 4, 1), "d": ("fp32", 5, 24),
+        "e": ("i32", 6, None), "f": (None, 7, None),
+    }  # fmt: skip
+    assert found["a"].elements({"N": 8}) == 8  # a macro that evo sets
+    assert [one.name for one in unfilled(DECLARED)] == ["b"]
 
 
 @pytest.mark.parametrize(

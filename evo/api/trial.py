@@ -80,7 +80,7 @@ class Trial:
         and of the task's dtypes. CUDA tensors run on their GPU, on torch's current stream, without waiting;
         CPU tensors and NumPy arrays run on the emulator. Their shapes may be those of another problem of the
         task. Outputs are allocated unless given; what is changed in place changes. Gives the output, or
-        several by name (NumPy arrays for arrays).
+        several by name (NumPy arrays for arrays). A kernel with constant memory serves one stream at a time.
 
         UsageError where tensors do not fit the task; another EvoError where the kernel does not serve their
         sizes, or where the emulator sees a forbidden access."""

@@ -17,9 +17,10 @@ from evo.template.macros import NO_CODE
 
 _QUALIFIER = r"(?:const|volatile|(?:__align__|alignas)\s*\([^()]*\))"
 _DECLARED = re.compile(
-    rf"__constant__\s+(?:{_QUALIFIER}\s+)*(?P<kind>[\w:]+(?:\s+[A-Za-z_]\w*)*?)\s+(?P<name>[A-Za-z_]\w*)\s*"
-    r"(?P<sides>(?:\[[^\[\];]*\]\s*)*)(?P<end>[;={])"
+    rf"__constant__\s+(?:{_QUALIFIER}\s+)*(?P<kind>(?:(?:unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*)\s+"
+    r"(?P<list>[A-Za-z_][^;={]*?)\s*(?P<end>[;={])"
 )
+_NAMED = re.compile(r"(\w+)\s*((?:\[[^\[\];]*\]\s*)*)")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)[ \t]+([^\n]+?)[ \t]*$", re.MULTILINE)
 _CONSTANT = re.compile(r"\b(?:constexpr|const)\s+(?:\w+\s+)+?([A-Za-z_]\w*)\s*=\s*([^;{}]+);")
 _CONDITIONAL = re.compile(r"^[ \t]*#[ \t]*if.*?^[ \t]*#[ \t]*endif", re.MULTILINE | re.DOTALL)
@@ -41,7 +42,10 @@ class Declared:
     macros: Mapping[str, str]
 
     def elements(self, values: Mapping[str, object]) -> int | None:
-        """How many numbers it holds, where its sides are numbers, macros of the source and `values`."""
+        """How many numbers it holds, where its type is known and its sides are numbers, macros of the source
+        and `values`."""
+        if self.dtype is None:
+            return None
         known = {**self.macros, **{name: str(value) for name, value in values.items()}}
         found = [_number(side, known) for side in self.sides]
         whole = [side for side in found if side is not None]
@@ -73,15 +77,11 @@ def _declarations(text: str) -> Iterator[Declared]:
     macros = dict(_CONSTANT.findall(code)) | dict(_MACRO.findall(code))
     for found in _DECLARED.finditer(code):
         element, lanes = element_of(" ".join(found["kind"].split()))
-        yield Declared(
-            found["name"],
-            CXX_TYPES.get(element),
-            lanes,
-            tuple(re.findall(r"\[([^\]]*)\]", found["sides"])),
-            code.count("\n", 0, found.start()) + 1,
-            found["end"] != ";",
-            macros,
-        )
+        line, filled = code.count("\n", 0, found.start()) + 1, found["end"] != ";"
+        for named in map(_NAMED.fullmatch, (one.strip() for one in found["list"].split(","))):
+            if named:
+                sides = tuple(re.findall(r"\[([^\]]*)\]", named[2]))
+                yield Declared(named[1], CXX_TYPES.get(element), lanes, sides, line, filled, macros)
 
 
 def _number(text: str, values: Mapping[str, str]) -> int | None:
