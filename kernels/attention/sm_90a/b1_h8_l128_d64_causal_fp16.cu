@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_mma
 // problem attention B=1 H=8 L=128 D=64 causal=1 fp16
-// point {"bm":16,"bn":32,"cta_split":1,"epilogue":"direct","grid_order":"m_fastest","k_stages":1,"kv_split":4,"min_ctas":1,"q_path":"registers","rescale":"always","swizzle":"xor","v_stages":1,"warps":1}
+// point {"bm":16,"bn":32,"cta_split":1,"epilogue":"direct","grid_order":"m_fastest","k_stages":1,"kv_split":4,"min_ctas":1,"q_path":"shared","rescale":"always","swizzle":"xor","v_stages":1,"warps":1}
 
 // Attention forward on Tensor Cores: mma.sync.m16n8k16, ldmatrix, cp.async (sm_80 and up).
 // kCtas CTAs (a cluster, if more than one) take kBM queries of one head. Each has kGroups groups of kWarps warps;
@@ -214,13 +214,14 @@ struct RowLayout {
     static constexpr int kChunks = kColumns / 8;
     static constexpr int kRowBytes = kColumns * 2 + (kSwizzle == Swizzle::pad_ ? 16 : 0);
     static constexpr int kPeriod = 8;  // rows after which the pattern repeats
-    static_assert(kColumns % 32 == 0, "the xor pattern permutes four chunks at least");
+    static_assert(kColumns % 16 == 0, "the xor pattern permutes two chunks at least");
 
     // Byte offset of a chunk. Rows of 64 or 192 bytes start in only two bank groups (row parity), so there
-    // the pattern permutes four chunks by (row / 2) % 4; rows of 128 bytes and multiples all start in one.
+    // the pattern permutes four chunks by (row / 2) % 4; rows of 160 bytes start in four, and two chunks are
+    // swapped by (row / 4) % 2; rows of 128 bytes and multiples all start in one.
     static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
         if constexpr (kSwizzle == Swizzle::xor_)
-            chunk ^= kColumns % 64 == 0 ? row & 7 : (row >> 1) & 3;
+            chunk ^= kColumns % 64 == 0 ? row & 7 : kColumns % 32 == 0 ? (row >> 1) & 3 : (row >> 2) & 1;
         return row * kRowBytes + chunk * 16;
     }
 };
@@ -651,7 +652,7 @@ constexpr int kKStages = 1;
 constexpr int kVStages = 1;
 constexpr Swizzle kSwizzle = Swizzle::xor_;
 enum class QPath { shared, registers, reuse, direct };
-constexpr QPath kQPath = QPath::registers;
+constexpr QPath kQPath = QPath::shared;
 enum class Rescale { always, lazy };
 constexpr bool kLazy = Rescale::always == Rescale::lazy;
 enum class Epilogue { direct, shared };

@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_mma
 // problem attention B=1 H=8 L=256 D=64 causal=0 fp16
-// point {"bm":16,"bn":32,"cta_split":1,"epilogue":"direct","grid_order":"m_fastest","k_stages":2,"kv_split":4,"min_ctas":1,"q_path":"registers","rescale":"always","swizzle":"xor","v_stages":1,"warps":1}
+// point {"bm":16,"bn":64,"cta_split":1,"epilogue":"direct","grid_order":"m_fastest","k_stages":1,"kv_split":4,"min_ctas":1,"q_path":"shared","rescale":"always","swizzle":"xor","v_stages":1,"warps":1}
 
 // Attention forward on Tensor Cores: mma.sync.m16n8k16, ldmatrix, cp.async (sm_80 and up).
 // kCtas CTAs (a cluster, if more than one) take kBM queries of one head. Each has kGroups groups of kWarps warps;
@@ -101,6 +101,12 @@ __device__ __forceinline__ void store_cluster(u32 to, float4 x) {
 // st.shared::cluster.v2.f32
 __device__ __forceinline__ void store_cluster(u32 to, float2 x) {
     asm volatile("st.shared::cluster.v2.f32 [%0], { %1, %2 };" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+
+// st.global.v4.b32: one store, where the compiler may split one of a uint4 under a condition into four.
+__device__ __forceinline__ void store_global(void* to, uint4 x) {
+    asm volatile("st.global.v4.b32 [%0], { %1, %2, %3, %4 };"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
@@ -208,13 +214,14 @@ struct RowLayout {
     static constexpr int kChunks = kColumns / 8;
     static constexpr int kRowBytes = kColumns * 2 + (kSwizzle == Swizzle::pad_ ? 16 : 0);
     static constexpr int kPeriod = 8;  // rows after which the pattern repeats
-    static_assert(kColumns % 32 == 0, "the xor pattern permutes four chunks at least");
+    static_assert(kColumns % 16 == 0, "the xor pattern permutes two chunks at least");
 
     // Byte offset of a chunk. Rows of 64 or 192 bytes start in only two bank groups (row parity), so there
-    // the pattern permutes four chunks by (row / 2) % 4; rows of 128 bytes and multiples all start in one.
+    // the pattern permutes four chunks by (row / 2) % 4; rows of 160 bytes start in four, and two chunks are
+    // swapped by (row / 4) % 2; rows of 128 bytes and multiples all start in one.
     static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
         if constexpr (kSwizzle == Swizzle::xor_)
-            chunk ^= kColumns % 64 == 0 ? row & 7 : (row >> 1) & 3;
+            chunk ^= kColumns % 64 == 0 ? row & 7 : kColumns % 32 == 0 ? (row >> 1) & 3 : (row >> 2) & 1;
         return row * kRowBytes + chunk * 16;
     }
 };
@@ -637,15 +644,15 @@ using Element = Fp16;
 constexpr int kD = 64;
 constexpr bool kCausal = false;
 constexpr int kBM = 16;                               // queries a CTA
-constexpr int kBN = 32;                               // keys a tile
+constexpr int kBN = 64;                               // keys a tile
 constexpr int kWarps = 1;                         // warps of a group: they share the queries
 constexpr int kGroups = 4;                     // groups of a CTA: they share the keys
 constexpr int kCtas = 1;                      // CTAs of a cluster: they share the keys, too
-constexpr int kKStages = 2;
+constexpr int kKStages = 1;
 constexpr int kVStages = 1;
 constexpr Swizzle kSwizzle = Swizzle::xor_;
 enum class QPath { shared, registers, reuse, direct };
-constexpr QPath kQPath = QPath::registers;
+constexpr QPath kQPath = QPath::shared;
 enum class Rescale { always, lazy };
 constexpr bool kLazy = Rescale::always == Rescale::lazy;
 enum class Epilogue { direct, shared };
@@ -653,7 +660,7 @@ constexpr Epilogue kEpilogue = Epilogue::direct;
 enum class GridOrder { m_fastest, head_fastest, heavy_first };
 constexpr GridOrder kGridOrder = GridOrder::m_fastest;
 constexpr int kMinCtas = 1;                    // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 51200;
+constexpr int kSmemBytes = 67584;
 // ---- end of knobs ----
 
 constexpr int kGroupThreads = kWarps * 32;

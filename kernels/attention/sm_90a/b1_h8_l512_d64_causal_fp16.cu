@@ -1,14 +1,14 @@
 // evo 0.1.0 template attention/flash_wgmma_split
 // problem attention B=1 H=8 L=512 D=64 causal=1 fp16
-// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"shift":"none"}
+// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"share":"columns","shift":"all","waits":"free"}
 
 // Attention forward on Hopper (sm_90a) for short sequences: a cluster of CTAs, and warpgroups inside each, share
 // the keys of 64 queries, so that a small problem still fills the GPU in one wave. All tiles are asked for at
 // once; all scores of a warpgroup stay in registers, so that one maximum serves them and nothing is rescaled.
-// join_cluster.cuh
-// Joining what several warpgroups, of one CTA or of a cluster, found over different keys of the same 64 query
-// rows. Every part (warpgroup) ends up with the final values of its share of each thread's accumulators: one
-// of the two rows, and a run of column blocks.
+// join_pair.cuh
+// Joining what two CTAs of a cluster found over different keys of the same query rows. Each sends the first half of its
+// accumulators' columns and keeps the second, of both of a thread's rows: nothing is selected at run time. Values lie
+// in shared memory so that this is right for both.
 // cluster.cuh
 // CTAs that run at the same time and reach into each other's shared memory (sm_90): what needs an mbarrier, one
 // function per PTX instruction.
@@ -192,8 +192,19 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
 }
 
-// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster.
+// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster. For what wgmma has read: nothing
+// waits. With ordinary accesses before it, it orders those of this CTA alone.
 __device__ __forceinline__ void mbarrier_arrive_at(u32 barrier, u32 rank) {
+    asm volatile("{\n"
+                 ".reg .b32 remote;\n"
+                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+                 "}" :: "r"(barrier), "r"(rank) : "memory");
+}
+
+// mbarrier.arrive.release.cluster: the same after ordinary accesses, for all of the cluster. In machine code it begins
+// with MEMBAR.ALL.GPU, a way to L2 and back: once a tile, not in each step.
+__device__ __forceinline__ void mbarrier_release_at(u32 barrier, u32 rank) {
     asm volatile("{\n"
                  ".reg .b32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -342,13 +353,14 @@ struct RowLayout {
     static constexpr int kChunks = kColumns / 8;
     static constexpr int kRowBytes = kColumns * 2 + (kSwizzle == Swizzle::pad_ ? 16 : 0);
     static constexpr int kPeriod = 8;  // rows after which the pattern repeats
-    static_assert(kColumns % 32 == 0, "the xor pattern permutes four chunks at least");
+    static_assert(kColumns % 16 == 0, "the xor pattern permutes two chunks at least");
 
     // Byte offset of a chunk. Rows of 64 or 192 bytes start in only two bank groups (row parity), so there
-    // the pattern permutes four chunks by (row / 2) % 4; rows of 128 bytes and multiples all start in one.
+    // the pattern permutes four chunks by (row / 2) % 4; rows of 160 bytes start in four, and two chunks are
+    // swapped by (row / 4) % 2; rows of 128 bytes and multiples all start in one.
     static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
         if constexpr (kSwizzle == Swizzle::xor_)
-            chunk ^= kColumns % 64 == 0 ? row & 7 : (row >> 1) & 3;
+            chunk ^= kColumns % 64 == 0 ? row & 7 : kColumns % 32 == 0 ? (row >> 1) & 3 : (row >> 2) & 1;
         return row * kRowBytes + chunk * 16;
     }
 };
@@ -924,14 +936,15 @@ __device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4
             k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), accumulate || step > 0);
 }
 
-// Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>.
-template <class Element, int kD, int kRows, int kSteps>
-__device__ __forceinline__ void multiply_values_async(float (&out)[kD / 8][4], const u32 (&p)[kSteps][4], u32 v,
+// Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>: kColumns
+// blocks of 8 of its columns.
+template <class Element, int kD, int kRows, int kSteps, int kColumns>
+__device__ __forceinline__ void multiply_values_async(float (&out)[kColumns][4], const u32 (&p)[kSteps][4], u32 v,
                                                       bool accumulate) {
     const MatrixDescriptor<BlockTile<kRows, kD>::kBlockBytes> values(v);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-        Wgmma<kD>::template values<Element>(out, p[step], values.at(step * 16 * kBlockRowBytes),
+        Wgmma<8 * kColumns>::template values<Element>(out, p[step], values.at(step * 16 * kBlockRowBytes),
                                             accumulate || step > 0);
 }
 
@@ -999,20 +1012,26 @@ struct DeferredSoftmax {
     float sum[2] = {0.f, 0.f};
 
     // Takes a tile's scores in place. True if the output has to be multiplied by `factor` before this tile's
-    // values are added to it. The sums are this lane's share until `finish`.
+    // values are added to it. The sums are this lane's share until `finish`. With `room`, a maximum that moves is put
+    // 2^room above the largest score.
     template <int kPolynomials, int kColumns>
-    __device__ __forceinline__ bool update(float (&scores)[kColumns][4], float (&factor)[2], float scale) {
-        float grown[2] = {maximum[0], maximum[1]};
+    __device__ __forceinline__ bool update(float (&scores)[kColumns][4], float (&factor)[2], float scale, int room = 0) {
+        float grown[2] = {room > 0 ? kNoMaximum : maximum[0], room > 0 ? kNoMaximum : maximum[1]};
         raise(grown, scores);
-        const bool rescale = follow(grown, factor, scale);
+        const bool rescale = follow(grown, factor, scale, room);
         exponentiate<kPolynomials, 0, kColumns>(scores, sum, maximum, scale);
         return rescale;
     }
 
     // Moves to the maxima `grown` of this thread's scores and earlier maxima, if that has to be.
-    __device__ __forceinline__ bool follow(float (&grown)[2], float (&factor)[2], float scale) {
+    __device__ __forceinline__ bool follow(float (&grown)[2], float (&factor)[2], float scale, int room = 0) {
         grown[0] = row_max(grown[0]);
         grown[1] = row_max(grown[1]);
+        if (room > 0) {
+            const float above = static_cast<float>(room) * rcp(scale);
+            grown[0] = fmaxf(maximum[0], grown[0] + above);
+            grown[1] = fmaxf(maximum[1], grown[1] + above);
+        }
         if constexpr (kLazy) {  // one answer a warp, so that the branch never diverges
             const bool far = (grown[0] - maximum[0]) * scale > kLazyGrowth ||
                              (grown[1] - maximum[1]) * scale > kLazyGrowth;
@@ -1068,206 +1087,95 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
 
 namespace evo {
 
-template <bool kWide>
-struct VectorOf {
-    using Type = float2;
-};
-template <>
-struct VectorOf<true> {
-    using Type = float4;
-};
-
-// kCluster CTAs of kGroups parts each; kRowGroups sets of 64 rows side by side. kByBytes: CTAs send with st.async,
-// counted by mbarriers, else with ordinary stores and the cluster's barrier. Shares travel as Message: float, or a
-// 16-bit type, for which they are divided by their part's own sums first, so that they are no larger than values.
-template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, class Message = float>
-struct Join {
-    static constexpr bool kAsync = kByBytes && kCluster > 1;
-    static constexpr int kParts = kCluster * kGroups;
-    // Two CTAs, of which each keeps one of a thread's two rows: selected by values, where branches would cost more.
-    static constexpr bool kPair = kCluster == 2 && kGroups == 1;
-    static constexpr int kBlocks = 2 * (kD / 8) / kParts;  // column blocks of a share
+// Shares travel as Message: float, or a 16-bit type, for which they are divided by their part's own sums first, so
+// that they are no larger than values. Bytes are counted by one mbarrier, which expects kReceivedBytes.
+template <int kD, class Message>
+struct PairJoin {
+    static constexpr int kBlocks = kD / 16;  // column blocks of a half
     static constexpr bool kPacked = sizeof(Message) == 2;
-    static constexpr int kWords = kPacked ? kBlocks : 2 * kBlocks;  // 32-bit words of a lane's share
-    using Vector = typename VectorOf<kWords % 4 == 0>::Type;
-    static constexpr int kVectorWords = sizeof(Vector) / 4, kVectors = kWords / kVectorWords;
-    static_assert(kParts > 1 && kBlocks > 1 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
+    static constexpr int kWords = (kPacked ? 2 : 4) * kBlocks;  // 32-bit words that a lane sends
+    static_assert(kWords % 4 == 0, "shares are whole vectors");
+    using Output = float[kD / 8][4];
 
-    // [row group][receiving group][sender among the others]: a lane's vector is next to its neighbour's. Statistics
-    // are those of a lane's share, written by one of the four lanes that have the same row.
+    // A lane's vector is next to its neighbour's. The four lanes of a row have the same statistics: maximum and sum of
+    // their first row, then of the second.
     struct alignas(16) Storage {
-        Vector partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
-        float2 statistics[kRowGroups][kGroups][kParts - 1][kGroupThreads];
+        float4 partial[kWords / 4][kGroupThreads];
+        float4 statistics[kGroupThreads / 4];
     };
     static constexpr u32 kReceivedBytes = sizeof(Storage);
 
-    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics) / 4;
-    static constexpr u32 kSharesBytes = sizeof(Storage::partial);
-
     Storage& storage;
-    // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes, or one for both.
-    u32 statistics_full, shares_full;
-    int row_group, group, rank, thread;
+    u32 full;
+    int rank, thread;
 
-    __device__ __forceinline__ int part() const { return rank * kGroups + group; }
-    // Which of the thread's two rows, and which column block first, the share is.
-    __device__ __forceinline__ int half() const { return part() & 1; }
-    __device__ __forceinline__ int first_block() const { return (part() >> 1) * kBlocks; }
-
-    // Maximum and finished sum of each row, to all the others.
+    // Maxima and finished sums, to the other CTA.
     __device__ __forceinline__ void send_statistics(const float (&maximum)[2], const float (&sum)[2]) const {
-        if constexpr (kPair) {
-            if (thread % 4 == 0)
-                send(&storage.statistics[row_group][0][0][thread],
-                     rank ? make_float2(maximum[0], sum[0]) : make_float2(maximum[1], sum[1]), 1 - rank, statistics_full);
-            return;
-        }
-#pragma unroll
-        for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver != part() && thread % 4 == 0)
-                send(&storage.statistics[row_group][receiver % kGroups][slot(receiver)][thread],
-                     make_float2(maximum[receiver & 1], sum[receiver & 1]), receiver / kGroups, statistics_full);
+        if (thread % 4 == 0)
+            send(&storage.statistics[thread / 4], make_float4(maximum[0], sum[0], maximum[1], sum[1]));
     }
 
-    // The others' shares of `out`, to them. `sum`: as sent.
-    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4], const float (&sum)[2]) const {
-        if constexpr (kPair) {
-            const float total = rank ? sum[0] : sum[1];
-            const float inverse = kPacked && total > 0.f ? rcp(total) : 0.f;
-            float words[kWords];
+    // The half that the other CTA keeps, to it. `sum`: as sent.
+    __device__ __forceinline__ void send_half(const Output& out, const float (&sum)[2]) const {
+        float words[kWords];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float inverse = kPacked && sum[half] > 0.f ? rcp(sum[half]) : 0.f;
 #pragma unroll
             for (int j = 0; j < kBlocks; ++j) {
-                const float x = rank ? out[j][0] : out[j][2], y = rank ? out[j][1] : out[j][3];
-                if constexpr (kPacked) words[j] = __uint_as_float(Message::pack(x * inverse, y * inverse));
-                else words[2 * j] = x, words[2 * j + 1] = y;
+                const float x = out[j][2 * half], y = out[j][2 * half + 1];
+                if constexpr (kPacked) words[half * kBlocks + j] = __uint_as_float(Message::pack(x * inverse, y * inverse));
+                else words[2 * (half * kBlocks + j)] = x, words[2 * (half * kBlocks + j) + 1] = y;
             }
-#pragma unroll
-            for (int i = 0; i < kVectors; ++i)
-                send(&storage.partial[row_group][0][0][i][thread], vector(words + i * kVectorWords), 1 - rank, shares_full);
-            return;
         }
 #pragma unroll
-        for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver != part()) {
-                const int half = receiver & 1;
-                const float inverse = kPacked && sum[half] > 0.f ? rcp(sum[half]) : 0.f;
-                float words[kWords];
-#pragma unroll
-                for (int i = 0; i < kWords; ++i) {
-                    const float(&block)[4] = out[(receiver >> 1) * kBlocks + (kPacked ? i : i / 2)];
-                    if constexpr (kPacked)
-                        words[i] = __uint_as_float(Message::pack(block[2 * half] * inverse, block[2 * half + 1] * inverse));
-                    else words[i] = block[2 * half + (i & 1)];
-                }
-#pragma unroll
-                for (int i = 0; i < kVectors; ++i)
-                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
-                         vector(words + i * kVectorWords), receiver / kGroups, shares_full);
-            }
+        for (int i = 0; i < kWords; i += 4)
+            send(&storage.partial[i / 4][thread],
+                 make_float4(words[i], words[i + 1], words[i + 2], words[i + 3]));
     }
 
-    // share = this part's columns of the joint, normalised output, once the others' are here. `barrier`: a named
-    // one for all parts of this CTA; `parity`: of the mbarriers' phase.
-    __device__ __forceinline__ void receive(float (&share)[kBlocks][2], const float (&out)[kD / 8][4],
-                                            const float (&maximum)[2], const float (&sum)[2], float scale,
-                                            u32 barrier, u32 parity = 0) const {
-        if constexpr (kAsync) mbarrier_wait_cluster(statistics_full, parity);  // these left first: weigh while shares fly
-        else await(barrier);
-        float weights[kParts];  // one's own last
-        weigh(weights, half() ? maximum[1] : maximum[0], half() ? sum[1] : sum[0], scale);
-        // Every part's share is looked at: branches would be merged to one with a run-time index, in local memory.
+    // share = this CTA's half of the joint, normalised output, once the other's is here.
+    __device__ __forceinline__ void receive(float (&share)[2][kBlocks][2], const Output& out, const float (&maximum)[2],
+                                            const float (&sum)[2], float scale) const {
+        mbarrier_wait_cluster(full, 0);
+        const float4 others = storage.statistics[thread / 4];
+        float words[kWords];
 #pragma unroll
-        for (int j = 0; j < kBlocks; ++j)
+        for (int i = 0; i < kWords; i += 4) {
+            const float4 x = storage.partial[i / 4][thread];
+            words[i] = x.x, words[i + 1] = x.y, words[i + 2] = x.z, words[i + 3] = x.w;
+        }
 #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                float own = out[j][e];
+        for (int half = 0; half < 2; ++half) {
+            const float other_maximum = half ? others.z : others.x, other_sum = half ? others.w : others.y;
+            const float top = fmaxf(maximum[half], other_maximum);
+            const float mine = ex2((maximum[half] - top) * scale), theirs = ex2((other_maximum - top) * scale);
+            const float inverse = rcp(fmaf(mine, sum[half], theirs * other_sum));
+            const float my_weight = mine * inverse;
+            const float their_weight = theirs * (kPacked ? inverse * other_sum : inverse);
 #pragma unroll
-                for (int receiver = 1; receiver < kParts; ++receiver) {
-                    const float x = out[(receiver >> 1) * kBlocks + j][2 * (receiver & 1) + e];
-                    own = receiver == part() ? x : own;
-                }
-                share[j][e] = weights[kParts - 1] * own;
-            }
-        if (kAsync && shares_full != statistics_full) mbarrier_wait_cluster(shares_full, parity);
+            for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
-        for (int i = 0; i < kParts - 1; ++i)
-#pragma unroll
-            for (int j = 0; j < kVectors; ++j) {
-                float words[kVectorWords];
-                spread(words, storage.partial[row_group][group][i][j][thread]);
-#pragma unroll
-                for (int k = 0; k < kVectorWords; ++k) {
-                    const int word = j * kVectorWords + k;
+                for (int e = 0; e < 2; ++e) {
+                    float x;
                     if constexpr (kPacked) {
-                        const u32 pair = __float_as_uint(words[k]);
-                        share[word][0] = fmaf(weights[i], Message::low(pair), share[word][0]);
-                        share[word][1] = fmaf(weights[i], Message::high(pair), share[word][1]);
+                        const u32 pair = __float_as_uint(words[half * kBlocks + j]);
+                        x = e == 0 ? Message::low(pair) : Message::high(pair);
                     } else {
-                        share[word / 2][word & 1] = fmaf(weights[i], words[k], share[word / 2][word & 1]);
+                        x = words[2 * (half * kBlocks + j) + e];
                     }
+                    share[half][j][e] = fmaf(their_weight, x, my_weight * out[kBlocks + j][2 * half + e]);
                 }
-            }
-    }
-
-    // Until all parts have come here; what they sent before is then seen. Not for kAsync.
-    __device__ __forceinline__ void await(u32 barrier) const {
-        if constexpr (kCluster == 1) {
-            barrier_sync(barrier, kRowGroups * kGroups * kGroupThreads);
-        } else {
-            cluster_arrive();
-            cluster_wait();
         }
     }
 
 private:
-    // What each part's values count in the joint result: the others by slot, then one's own.
-    __device__ __forceinline__ void weigh(float (&weights)[kParts], float maximum, float sum, float scale) const {
-        float maxima[kParts], sums[kParts], top = maximum, total = 0.f;
-#pragma unroll
-        for (int i = 0; i < kParts - 1; ++i) {
-            const float2 other = storage.statistics[row_group][group][i][thread & ~3];
-            maxima[i] = other.x;
-            sums[i] = other.y;
-            top = fmaxf(top, other.x);
-        }
-        maxima[kParts - 1] = maximum;
-        sums[kParts - 1] = sum;
-#pragma unroll
-        for (int i = 0; i < kParts; ++i) {
-            weights[i] = ex2((maxima[i] - top) * scale);
-            total = fmaf(weights[i], sums[i], total);
-        }
-        const float inverse = rcp(total);
-#pragma unroll
-        for (int i = 0; i < kParts; ++i) weights[i] *= kPacked && i < kParts - 1 ? inverse * sums[i] : inverse;
-    }
-
-    static __device__ __forceinline__ Vector vector(const float* words) {
-        if constexpr (kVectorWords == 4) return make_float4(words[0], words[1], words[2], words[3]);
-        else return make_float2(words[0], words[1]);
-    }
-    static __device__ __forceinline__ void spread(float (&words)[kVectorWords], Vector x) {
-        words[0] = x.x, words[1] = x.y;
-        if constexpr (kVectorWords == 4) words[2] = x.z, words[3] = x.w;
-    }
-
-    // Where this part's message lies among those that `receiver` gets.
-    __device__ __forceinline__ int slot(int receiver) const { return (part() - receiver - 1 + kParts) % kParts; }
-
-    template <class Sent>
-    __device__ __forceinline__ void send(Sent* to, Sent x, u32 receiving_rank, u32 full) const {
-        if constexpr (kCluster == 1) {
-            *to = x;
-        } else {
-            const u32 remote = map_to_rank(shared_address(to), receiving_rank);
-            if constexpr (kAsync) store_async(remote, x, map_to_rank(full, receiving_rank));
-            else store_cluster(remote, x);
-        }
+    __device__ __forceinline__ void send(float4* to, float4 x) const {
+        store_async(map_to_rank(shared_address(to), 1 - rank), x, map_to_rank(full, 1 - rank));
     }
 };
 
 }  // namespace evo
-
 
 namespace evo {
 
@@ -1281,8 +1189,8 @@ constexpr int kGroups = 1;                   // warpgroups of a CTA that share t
 constexpr int kTiles = 4;                         // tiles that a warpgroup has at most
 constexpr int kBN = 64;                               // keys a tile
 constexpr int kChunk = 64;                         // keys between exponentials and their product with V
-enum class Shift { all, first, none };                      // the tiles whose maximum is subtracted
-[[maybe_unused]] constexpr Shift kShift = Shift::none;
+enum class Shift { all, halves, first, none };              // the tiles whose maximum is subtracted
+[[maybe_unused]] constexpr Shift kShift = Shift::all;
 constexpr int kPolynomials = 0;             // of eight exponentials
 enum class Exchange { async, barrier };
 constexpr bool kAsync = Exchange::async == Exchange::async;
@@ -1291,7 +1199,7 @@ enum class GridOrder { m_fastest, head_fastest };
 constexpr bool kHeadsFastest = GridOrder::head_fastest == GridOrder::head_fastest;
 enum class Epilogue { direct, wide };
 constexpr bool kWide = Epilogue::wide == Epilogue::wide;
-constexpr int kSmemBytes = 79872;
+constexpr int kSmemBytes = 78848;
 // ---- end of knobs ----
 
 constexpr int kBM = kRowGroups * kGroupRows;
@@ -1309,7 +1217,7 @@ using KvTile = BlockTile<kBN, kD>;
 using Scores = Accumulator<1, kBN>;
 using Output = float[kD / 8][4];
 using Softmax = DeferredSoftmax<false>;
-using PartsJoin = Join<kD, kCluster, kGroups, kRowGroups, kAsync, Message>;
+using PartsJoin = PairJoin<kD, Message>;
 struct SharedStorage {
     QTile q[kRowGroups];
     KvTile k[kGroups][kTiles];
@@ -1358,26 +1266,37 @@ struct Place {
     __device__ __forceinline__ int count(int of_group) const {
         return max(0, (tiles - tile(of_group, 0) + kParts - 1) / kParts);
     }
+    // How many tiles the group works on. Without a causal mask all CTAs have as many keys: one that has less than kTiles
+    // tiles, but any, masks what it lacks, and there is no code for other counts.
+    __device__ __forceinline__ int worked(int of_group) const {
+        return kCausal || count(of_group) == 0 ? count(of_group) : kTiles;
+    }
 };
 
 // What the parts' messages count at.
 __device__ __forceinline__ void initialise_join([[maybe_unused]] SharedStorage& shared) {
     mbarrier_init(shared_address(&shared.join_full), 1);
-    mbarrier_expect(shared_address(&shared.join_full), PartsJoin::kStatisticsBytes + PartsJoin::kSharesBytes);
+    mbarrier_expect(shared_address(&shared.join_full), PartsJoin::kReceivedBytes);
 }
 
 // One of kCopiers threads that start copying kRows rows, from row `first` on, of a (length, kD) matrix; rows from
-// `length` on become zeros. kWhole: there are none.
+// `length` on become zeros. kWhole: there are none. 8 columns come to lie where those lie whose number differs by `swap`.
 template <int kRows, int kCopiers, bool kWhole>
-__device__ __forceinline__ void copy_rows(u32 tile, const Element* matrix, int first, int length, int thread) {
+__device__ __forceinline__ void copy_rows(u32 tile, const Element* matrix, int first, int length, int thread,
+                                          int swap = 0) {
     constexpr int kChunks = kD / 8, kStep = kCopiers / kChunks;
     static_assert(kStep % 8 == 0 && kRows % kStep == 0, "a thread stays in its column and in its place of the swizzle");
     const int row = thread / kChunks, chunk = thread % kChunks;
-    const u32 to = tile + BlockTile<kRows, kD>::offset(row, chunk);
+    const u32 to = tile + BlockTile<kRows, kD>::offset(row, chunk ^ swap);
     const Element* from = matrix + static_cast<long long>(first + row) * kD + chunk * 8;
 #pragma unroll
     for (int down = 0; down < kRows; down += kStep)
         cp_async_16(to + down * kBlockRowBytes, from + down * kD, kWhole || first + row + down < length);
+}
+
+// Where columns are shared, V lies so that the half which the other CTA keeps comes first.
+__device__ __forceinline__ int swapped_chunk([[maybe_unused]] int rank) {
+    return rank == 0 ? kD / 16 : 0;
 }
 
 // A warpgroup's tiles of K (each a group of copies) or of V (two groups), also where there is none: so that they can
@@ -1386,9 +1305,9 @@ template <bool kWhole, bool kValues>
 __device__ __forceinline__ void copy_tiles(KvTile (&tiles)[kTiles], const Element* matrix, const Place& at, int length) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-        if (kWhole || i < at.count(at.group))
+        if (kWhole || i < at.worked(at.group))
             copy_rows<kBN, kGroupThreads, kWhole>(shared_address(&tiles[i]), matrix, at.tile(at.group, i) * kBN, length,
-                                                  at.thread);
+                                                  at.thread, kValues ? swapped_chunk(at.rank) : 0);
         if (!kValues || i == kFirstValues - 1 || i == kTiles - 1) cp_async_commit();
     }
 }
@@ -1460,6 +1379,16 @@ __device__ __forceinline__ void land_scores(Scores& scores, int younger, const P
         mask_scores<kCausal>(scores, at.row, key, length, at.lane);
 }
 
+// Starts the product of `p`, weights of the keys of tile i from kFirst on, with their values.
+template <int kFirst, int kSteps>
+__device__ __forceinline__ void multiply_values(SharedStorage& shared, Output& out, const u32 (&p)[kSteps][4],
+                                                const Place& at, int i, bool accumulate) {
+    wgmma_fence();
+    multiply_values_async<Element, kD, kBN>(
+        out, p, shared_address(&shared.v[at.group][i]) + kFirst * kBlockRowBytes, accumulate);
+    wgmma_commit();
+}
+
 // Exponentials of tile i and their product with V, chunk by chunk. `accumulate`: out holds something already.
 // kRounded: `rounded` takes the sums of what V is multiplied by (see add_rows), and the softmax's are not used.
 template <bool kAgain = false, bool kRounded = false>
@@ -1472,63 +1401,34 @@ __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out,
         exponentiate<kPolynomials, kFirst / 8, kChunk / 8>(scores[0], softmax.sum, softmax.maximum, scale_log2);
         pack<Element, kFirst / 8>(p, scores[0]);
         if constexpr (kRounded) add_rows<Element>(*rounded, p);
-        if (kFirst == 0 && !kAgain) await_values(shared, at, i);
-        wgmma_fence();
-        multiply_values_async<Element, kD, kBN>(
-            out, p, shared_address(&shared.v[at.group][i]) + kFirst * kBlockRowBytes, accumulate || kFirst > 0);
-        wgmma_commit();
+        if (kFirst == 0 && !kAgain) {
+            await_values(shared, at, i);
+        }
+        multiply_values<kFirst>(shared, out, p, at, i, accumulate || kFirst > 0);
     }
 }
 
-constexpr float kMostSummed = 32768.f;
-static_assert(kPolynomials == 0, "only ex2 says by infinity that a score is too large");
-// Below it, what 16 bits lose of exponentials would show: 256 of them, each off by up to 2^-25, in a sum of 2^-8.
-constexpr float kLeastSummed = 1.f / 256.f;
-
-// The group's kCount tiles, as if all maxima were 0: nobody looks for one. False if a sum says that this was wrong: a
-// score that is too large adds more than kMostSummed, and a row of scores that are too small less than kLeastSummed.
-// All scores have landed before the first product with V starts: in between nothing is waited for, and exponentials go
-// on beside products. Sums are of the rounded weights (see add_rows), but where all tiles are whole: rows see so many
-// keys there that roundings cancel, and plain sums are faster.
+// The group's kCount tiles: all scores, one maximum, exponentials and products. Maxima of a tile are looked for beside
+// the product that gives the next one's scores.
 template <int kCount, bool kWhole>
 __device__ __forceinline__ bool attend(SharedStorage& shared, Output& out, Softmax& softmax, const Place& at,
                                        int length, float scale_log2) {
-    constexpr int kAhead = kCount < 2 ? 1 : 2;  // tiles whose scores are started before the first ones are waited for
     Scores scores[kCount];
-    u32 p[kBN / 16][4];
-    float rounded[4] = {};
-    softmax.maximum[0] = softmax.maximum[1] = 0.f;
+    float grown[2] = {kNoMaximum, kNoMaximum};
+    start_scores<false, kWhole>(shared, scores[0], at, 0);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) start_scores<false, kWhole>(shared, scores[i], at, i);
-    land_scores<kWhole>(scores[0], kAhead - 1, at, 0, length);
-#pragma unroll
-    for (int i = kAhead; i < kCount; ++i) start_scores<false, kWhole>(shared, scores[i], at, i);
-    exponentiate<kPolynomials, 0, kBN / 8>(scores[0][0], softmax.sum, softmax.maximum, scale_log2);
-    pack<Element, 0>(p, scores[0][0]);
-    if constexpr (!kWhole) add_rows<Element>(rounded, p);
-#pragma unroll
-    for (int i = 1; i < kCount; ++i) land_scores<kWhole>(scores[i], 0, at, i, length);
-    await_values(shared, at, 0);
-    wgmma_fence();
-    multiply_values_async<Element, kD, kBN>(out, p, shared_address(&shared.v[at.group][0]), false);
-    wgmma_commit();
-#pragma unroll
-    for (int i = 1; i < kCount; ++i)
-        start_output<false, !kWhole>(shared, out, scores[i], softmax, at, i, true, scale_log2, &rounded);
-    if constexpr (kWhole) softmax.finish();
-    else softmax.sum[0] = rounded[0], softmax.sum[1] = rounded[2];
-    bool wrong = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const bool right = softmax.sum[half] <= kMostSummed && softmax.sum[half] >= kLeastSummed;
-        const bool hidden = kCausal && !kWhole && at.tile(at.group, 0) * kBN > at.row + at.lane / 4 + 8 * half;
-        if (hidden) softmax.maximum[half] = kNoMaximum;  // 0 may be far above what another part has found with care
-        wrong = wrong || !(right || hidden);
+    for (int i = 0; i < kCount; ++i) {
+        const bool more = i + 1 < kCount;
+        if (more) start_scores<false, kWhole>(shared, scores[i + 1], at, i + 1);
+        land_scores<kWhole>(scores[i], more, at, i, length);
+        raise(grown, scores[i][0]);
     }
-    const bool any = barrier_any(kOwnBarrier + at.row_group * kGroups + at.group, kGroupThreads, wrong);
-    wgmma_wait<0>();
-    pin(out);
-    return !any;
+    softmax.maximum[0] = row_max(grown[0]);
+    softmax.maximum[1] = row_max(grown[1]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) start_output(shared, out, scores[i], softmax, at, i, i > 0, scale_log2);
+    softmax.finish();
+    return true;
 }
 __device__ __forceinline__ void clear_rows(Output& out) {
 #pragma unroll
@@ -1537,44 +1437,27 @@ __device__ __forceinline__ void clear_rows(Output& out) {
         for (int e = 0; e < 4; ++e) out[j][e] = 0.f;
 }
 
-// The group's tiles one after the other, rescaling as maxima grow: for every input, and slow.
-__device__ __forceinline__ void attend_carefully(SharedStorage& shared, Output& out, Softmax& softmax,
-                                                 const Place& at, int length, float scale_log2) {
-    const int count = at.count(at.group);
-#pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-        Scores scores;
-        float grown[2] = {softmax.maximum[0], softmax.maximum[1]}, factor[2];
-        start_scores<true>(shared, scores, at, i);
-        land_scores<false>(scores, 0, at, i, length);
-        raise(grown, scores[0]);
-        softmax.follow(grown, factor, scale_log2);
-        multiply_rows(out, factor);
-        start_output<true>(shared, out, scores, softmax, at, i, true, scale_log2);
-        wgmma_wait<0>();
-        pin(out);
-    }
-    softmax.finish();
-}
 // Divides by the sums, joins the parts' results and stores them. kWhole: all rows are real.
 template <bool kWhole>
 __device__ __forceinline__ void finish(SharedStorage& shared, Element* to, Output& out, Softmax& softmax,
                                        const Place& at, int length, float scale_log2) {
     const int row = at.row + at.lane / 4;
-    const u32 full = shared_address(&shared.join_full);
-    const PartsJoin join{shared.join, full, full, at.row_group, at.group, at.rank, at.thread};
-    if constexpr (kCluster > 1) cluster_wait();  // the others have started: their shared memory is theirs
+    const PartsJoin join{shared.join, shared_address(&shared.join_full), at.rank, at.thread};
+    cluster_wait();  // the other has started: its shared memory is its own
     join.send_statistics(softmax.maximum, softmax.sum);  // while the last product is still running
     wgmma_wait<0>();
     pin(out);
-    join.send_shares(out, softmax.sum);
-    float share[PartsJoin::kBlocks][2];
-    join.receive(share, out, softmax.maximum, softmax.sum, scale_log2, kJoinBarrier);
-    u32 pairs[PartsJoin::kBlocks];
+    join.send_half(out, softmax.sum);
+    float share[2][PartsJoin::kBlocks][2];
+    join.receive(share, out, softmax.maximum, softmax.sum, scale_log2);
 #pragma unroll
-    for (int j = 0; j < PartsJoin::kBlocks; ++j) pairs[j] = Element::pack(share[j][0], share[j][1]);
-    const int own = row + 8 * join.half();
-    store_row<kWide>(to + own * kD + 8 * join.first_block(), pairs, kWhole || own < length, at.lane);
+    for (int half = 0; half < 2; ++half) {
+        u32 pairs[PartsJoin::kBlocks];
+#pragma unroll
+        for (int j = 0; j < PartsJoin::kBlocks; ++j) pairs[j] = Element::pack(share[half][j][0], share[half][j][1]);
+        const int own = row + 8 * half;
+        store_row<kWide>(to + own * kD + at.rank * (kD / 2), pairs, kWhole || own < length, at.lane);
+    }
 }
 
 // Starts all copies, and waits until the first tile of K and Q are here. kWhole: see land_scores; all rows are real.
@@ -1588,8 +1471,8 @@ __device__ __forceinline__ void begin([[maybe_unused]] SharedStorage& shared, [[
     __syncthreads();
 }
 
-// Straight-line code for every count of tiles, so that scores keep to registers, and for the CTA that has nothing to
-// check. Whatever follows the last product belongs to the same branch: where branches meet, no wgmma may be in flight.
+// Straight-line code for every count of tiles that is worked on, so that scores keep to registers, and for the CTA that
+// has nothing to check. Whatever follows the last product belongs to the same branch: where branches meet, no wgmma may be in flight.
 __device__ __forceinline__ void attention(SharedStorage& shared, const Sources& from, Element* o, int length,
                                           float scale_log2) {
     const Place at(length);
@@ -1603,7 +1486,7 @@ __device__ __forceinline__ void attention(SharedStorage& shared, const Sources& 
             return finish<true>(shared, to, out, softmax, at, length, scale_log2);
     } else {
         begin<false>(shared, from, at, length);
-        const int count = at.count(at.group);
+        const int count = at.worked(at.group);
         if (count >= 4) {  // not ==: that makes a table of jumps, in memory that is cold
             if (attend<4, false>(shared, out, softmax, at, length, scale_log2))
                 return finish<false>(shared, to, out, softmax, at, length, scale_log2);
@@ -1624,7 +1507,6 @@ __device__ __forceinline__ void attention(SharedStorage& shared, const Sources& 
     wgmma_wait<0>();
     clear_rows(out);
     softmax = {};
-    attend_carefully(shared, out, softmax, at, length, scale_log2);
     finish<false>(shared, to, out, softmax, at, length, scale_log2);
 }
 
