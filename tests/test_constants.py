@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from ptx.running import aligned, regions_of
 
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
@@ -17,12 +15,13 @@ from evo.device import Device, Kernel, Region
 from evo.device.driver import gpu_names
 from evo.device.emulator import EmulatorDevice, EmulatorKernel
 from evo.device.synchronous import SynchronousDevice
-from evo.errors import BadTemplate, Infeasible, MachineError, Red, Unlaunchable
+from evo.errors import BadTemplate, Infeasible, MachineError, Red
 from evo.gate import Green, check
 from evo.gpu import Limits, target
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.template.constants import constants_of, unfilled
+from evo.testing.device import HELD
 from evo.timing import TimingSettings
 from evo.timing.inputs import InputSets
 from evo.trial import BufferArg, Constant, LaunchConfig, Problem
@@ -175,65 +174,6 @@ def test_a_wrong_use_of_constant_memory_is_red(
     assert caught.value.reason == said
 
 
-READS = """__constant__ float held[4];
-extern "C" __global__ void reads(float* y) { y[threadIdx.x] = held[threadIdx.x]; }
-"""
-
-
-def constants(variable: str = "held", *args: str) -> LaunchConfig:
-    named = tuple(BufferArg(name) for name in ("y", *args))
-    return LaunchConfig((1, 1, 1), (4, 1, 1), 0, named, constants=(Constant(variable, "x"),))
-
-
-@pytest.mark.nvcc
-def test_modules_do_not_share_their_constants(compiler: Compiler, emulator: EmulatorDevice) -> None:
-    binary = compiler.compile(READS, "reads", emulator.gpu.arch)
-    one, other = (emulator.load(binary, constants()) for _ in "ab")
-    x, y = (aligned(16).view(np.float32) for _ in "xy")
-    regions = regions_of({"x": x, "y": y}, ("y",))
-    x[:] = 1, 2, 3, 4
-    one.launch(constants(), regions)
-    x[:] = 5
-    other.write_constants(constants(), regions)
-    alone = LaunchConfig((1, 1, 1), (4, 1, 1), 0, (BufferArg("y"),))
-    for kernel, found in ((one, [1, 2, 3, 4]), (other, [5, 5, 5, 5])):
-        kernel.launch(alone, regions)
-        assert y.tolist() == found
-
-
-@pytest.mark.nvcc
-def test_what_lies_behind_a_short_tensor_is_zero(compiler: Compiler, emulator: EmulatorDevice) -> None:
-    kernel = emulator.load(compiler.compile(READS, "reads", emulator.gpu.arch), constants())
-    y = aligned(16).view(np.float32)
-    for count, found in ((4, [1, 2, 3, 4]), (2, [1, 2, 0, 0])):
-        x = aligned(4 * count).view(np.float32)
-        x[:] = range(1, count + 1)
-        kernel.launch(constants(), regions_of({"x": x, "y": y}, ("y",)))
-        assert y.tolist() == found
-
-
-@pytest.mark.nvcc
-def test_what_the_module_has_no_place_for_is_refused(compiler: Compiler, emulator: EmulatorDevice) -> None:
-    kernel = emulator.load(compiler.compile(READS, "reads", emulator.gpu.arch), constants())
-    large = regions_of({"x": aligned(20), "y": aligned(16)})
-    with pytest.raises(Unlaunchable, match="__constant__ held has 16 bytes, x has 20") as small:
-        kernel.launch(constants(), large)
-    assert small.value.reason == "constant too small"
-    with pytest.raises(Unlaunchable, match="no variable other for x; declare __constant__ other outside of"):
-        kernel.launch(constants("other"), large)
-
-
-@pytest.mark.nvcc
-def test_an_argument_may_lack_the_variable(compiler: Compiler, emulator: EmulatorDevice) -> None:
-    """A point may read the tensor through a pointer and leave the declaration out."""
-    source = 'extern "C" __global__ void reads(float* y, float* x) { y[threadIdx.x] = x[threadIdx.x]; }'
-    kernel = emulator.load(compiler.compile(source, "reads", emulator.gpu.arch), constants("held", "x"))
-    x, y = (aligned(16).view(np.float32) for _ in "xy")
-    x[:] = 3
-    kernel.launch(constants("held", "x"), regions_of({"x": x, "y": y}, ("y",)))
-    assert y.tolist() == [3, 3, 3, 3]
-
-
 DECLARED = """#define N 3
 constexpr int M = 2 * N;
 __constant__ float a[N], b[M*2];
@@ -362,25 +302,15 @@ def test_a_gpu_times_launches_and_copies_constants_before(
 @needs_gpu
 def test_a_graph_of_launches_copies_constants(compiler: Compiler, gpu: Device) -> None:
     """What a person captures is right whenever it is replayed."""
-    kernel = gpu.load(compiler.compile(READS, "reads", gpu.gpu.arch), constants())
+    launch = LaunchConfig((1, 1, 1), (4, 1, 1), 0, (BufferArg("y"),), constants=(Constant("held", "x"),))
+    kernel = gpu.load(compiler.compile(HELD, "show", gpu.gpu.arch), launch)
     x, y = torch.zeros(4, device=gpu.torch_device), torch.zeros(4, device=gpu.torch_device)
     regions = {n: Region(n, t.data_ptr(), 16, n == "y") for n, t in {"x": x, "y": y}.items()}
-    kernel.launch(constants(), regions)
+    kernel.launch(launch, regions)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kernel.start(constants(), regions)
+        kernel.start(launch, regions)
     for value in (2.0, 3.0):
         x.fill_(value)
         graph.replay()
         assert y.tolist() == [value] * 4
-
-
-@needs_gpu
-def test_a_gpu_refuses_what_the_module_has_no_place_for(compiler: Compiler, gpu: Device) -> None:
-    kernel = gpu.load(compiler.compile(READS, "reads", gpu.gpu.arch), constants())
-    x = torch.ones(5, device=gpu.torch_device)
-    regions = {name: Region(name, x.data_ptr(), 20, writable=True) for name in "xy"}
-    with pytest.raises(Unlaunchable, match="__constant__ held has 16 bytes, x has 20"):
-        kernel.launch(constants(), regions)
-    with pytest.raises(Unlaunchable, match="no variable other for x"):
-        kernel.launch(constants("other"), regions)

@@ -14,7 +14,7 @@ from evo.compile import Compiler, find_compiler
 from evo.device import Device, LaunchReport, Region
 from evo.device.open import choose_device, open_device
 from evo.errors import Unlaunchable
-from evo.trial import BufferArg, LaunchConfig, ScalarArg
+from evo.trial import BufferArg, Constant, LaunchConfig, ScalarArg
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,10 @@ extern "C" __global__ void scale(const float* x, float* y, int n, float factor) 
   __syncthreads();
   if (i < n) y[i] = factor * tile[threadIdx.x];
 }
+"""
+HELD = """
+__constant__ float held[4];
+extern "C" __global__ void show(float* y) { y[threadIdx.x] = held[threadIdx.x]; }
 """
 COUNT = 1000
 
@@ -135,6 +139,60 @@ class DeviceTests:
             tensors, regions = self.buffers(opened)
             kernel.launch(self.launch(factor=factor), regions)
             assert self.right(tensors, factor)
+
+    # ---- constant memory
+
+    def showing(self, variable: str = "held", *more: str) -> LaunchConfig:
+        """A launch that writes `x` into a variable, and shows what lies there."""
+        args = tuple(BufferArg(name) for name in ("y", *more))
+        return LaunchConfig((1, 1, 1), (4, 1, 1), 0, args, constants=(Constant(variable, "x"),))
+
+    def holding(self, device: Device, *values: float) -> tuple[Tensor, dict[str, Region]]:
+        """What is shown, and buffers: `values` are in `x`."""
+        import torch
+
+        x = torch.tensor(values, dtype=torch.float32, device=device.torch_device)
+        y = torch.zeros(4, device=device.torch_device)
+        self._kept = x, y  # as long as a launch may touch them
+        regions = {"x": Region("x", x.data_ptr(), x.nbytes, writable=False)}
+        return y, {**regions, "y": Region("y", y.data_ptr(), y.nbytes, writable=True)}
+
+    def shown(self, device: Device, compiler: Compiler, source: str = HELD) -> Any:
+        return device.load(compiler.compile(source, "show", device.gpu.arch), self.showing())
+
+    def test_constants_are_written_before_each_launch(self, opened: Device, compiler: Compiler) -> None:
+        """What lies behind a tensor that is shorter than the variable is zero."""
+        kernel = self.shown(opened, compiler)
+        for values, found in (([1, 2, 3, 4], [1, 2, 3, 4]), ([5, 6], [5, 6, 0, 0])):
+            y, regions = self.holding(opened, *values)
+            kernel.launch(self.showing(), regions)
+            assert y.tolist() == found
+
+    def test_modules_do_not_share_their_constants(self, opened: Device, compiler: Compiler) -> None:
+        alone = replace(self.showing(), constants=())
+        one, other = (self.shown(opened, compiler) for _ in "ab")
+        one.launch(self.showing(), self.holding(opened, 1, 2, 3, 4)[1])
+        other.write_constants(self.showing(), self.holding(opened, 5, 5, 5, 5)[1])
+        for kernel, found in ((one, [1, 2, 3, 4]), (other, [5, 5, 5, 5])):
+            y, regions = self.holding(opened, 9)
+            kernel.launch(alone, regions)
+            assert y.tolist() == found
+
+    def test_constants_without_a_place_are_refused(self, opened: Device, compiler: Compiler) -> None:
+        kernel = self.shown(opened, compiler)
+        regions = self.holding(opened, 1, 2, 3, 4, 5)[1]
+        with pytest.raises(Unlaunchable, match="__constant__ held has 16 bytes, x has 20") as small:
+            kernel.launch(self.showing(), regions)
+        assert small.value.reason == "constant too small"
+        with pytest.raises(Unlaunchable, match="no variable other for x; declare __constant__ other outside"):
+            kernel.launch(self.showing("other"), regions)
+
+    def test_an_argument_may_lack_its_variable(self, opened: Device, compiler: Compiler) -> None:
+        """A point may read the tensor through a pointer and leave the declaration out."""
+        source = 'extern "C" __global__ void show(float* y, float* x) { y[threadIdx.x] = x[threadIdx.x]; }'
+        y, regions = self.holding(opened, 1, 2, 3, 4)
+        self.shown(opened, compiler, source).launch(self.showing("held", "x"), regions)
+        assert y.tolist() == [1, 2, 3, 4]
 
     # ---- what it refuses
 
