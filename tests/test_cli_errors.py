@@ -49,6 +49,12 @@ from command import Evo
         (["search", "--budget", "2m", "--device", "tpu"], 2, "unknown device: tpu", "emulator"),
         (["search", "--budget", "2m", "--shape", "1,8,512"], 2, "malformed shape: 1,8,512", "B,H,L,D"),
         (
+            ["search", "--budget", "2m", "--shape", "misson"],
+            2,
+            "malformed shape: misson",
+            "a named one: mission",
+        ),
+        (
             ["search", "--budget", "2m", "--shape", "1,8,512,63"],
             2,
             "unsupported head dimension: 63",

@@ -153,7 +153,9 @@ class Task:
                 raise UsageError(f"unknown size: {strange[0]}", hint)
             texts = [said.get(size, str(self.example.sizes[size])) for size in self.sizes]
         if len(texts) != len(self.sizes) or not all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts):
-            raise UsageError(f"malformed shape: {shape}", hint)
+            named = [name for name in self.problems if name != EXAMPLE]
+            known = f"{hint}; or a named one: {', '.join(named)}" if named else hint
+            raise UsageError(f"malformed shape: {shape}", known)
         sizes = dict(zip(self.sizes, map(int, texts), strict=True))
         if min(sizes.values()) < 1:
             raise UsageError(f"empty shape: {shape}", f"every size is at least 1: {hint}")

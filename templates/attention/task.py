@@ -25,6 +25,7 @@ _call = load_module(Path(__file__).with_name("call.py"))
 _families = load_module(Path(__file__).with_name("families.py"))
 _recorded = load_module(Path(__file__).with_name("recorded.py"))
 _lengths = load_module(Path(__file__).with_name("lengths.py"))
+_problems = load_module(Path(__file__).with_name("problems.py"))
 _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
 REFERENCE_BYTES = 1 << 28
@@ -34,20 +35,9 @@ LEAST_EXPONENT = -87.0
 zero in fp32 takes twenty times as long. A result moves by less than 1e-35 of V."""
 
 
-def _problem(b: int, h: int, length: int, d: int, *, dtype: str = "fp16", causal: bool = False) -> Problem:
-    return Problem("attention", {"B": b, "H": h, "L": length, "D": d}, dtype, {"causal": causal})
-
-
 class Attention(Task):
     name = "attention"
-    problems: Mapping[str, tuple[Problem, ...]] = {
-        "mission": (_problem(1, 8, 512, 64),),
-        "seeds": tuple(
-            _problem(1, 8, length, 64, causal=causal)
-            for length in (128, 256, 512, 1024, 2048)
-            for causal in (False, True)
-        ),
-    }
+    problems: Mapping[str, tuple[Problem, ...]] = _problems.PROBLEMS
     sizes = ("B", "H", "L", "D")
     dtypes = ("fp16", "bf16")
     flags: Mapping[str, Flag] = {"causal": Flag(meaning="A query sees no later keys.")}
