@@ -75,6 +75,34 @@ def test_a_variable_that_nothing_fills_is_said(tmp_path: Path) -> None:
         facts(tmp_path, inputs)
 
 
+POLYGON = """
+__constant__ float2 corners[5];
+__global__ void nearest(const float2* at, float* y, int n) {
+  const int i = blockIdx.x * block_size_x + threadIdx.x;
+  if (i >= n) return;
+  float least = 3e38f;
+  for (int k = 0; k < 5; ++k) {
+    const float right = corners[k].x - at[i].x, up = corners[k].y - at[i].y;
+    least = fminf(least, right * right + up * up);
+  }
+  y[i] = least;
+}
+"""
+
+
+def nearest(at: torch.Tensor, corners: torch.Tensor) -> torch.Tensor:
+    return (corners[None] - at[:, None]).square().sum(-1).amin(1)
+
+
+@pytest.mark.nvcc
+def test_vectors_lie_in_constant_memory_too(tmp_path: Path) -> None:
+    inputs = {"at": torch.randn(70, 2), "corners": torch.randn(5, 2), "n": 70}
+    changed = {"inputs": inputs, "reference": nearest, "database": tmp_path / "evo.db"}
+    assert set(public.tune(POLYGON, **told(**changed)).trials()["status"]) == {"GREEN"}
+    with pytest.raises(NothingFound, match="RED row error"):
+        public.tune(POLYGON.replace("corners[k].y", "corners[k].x"), **told(**changed))
+
+
 @pytest.mark.nvcc
 def test_a_kernel_with_constants_is_tuned_and_called_and_leaves_not(tmp_path: Path) -> None:
     database = tmp_path / "runs/evo.db"
