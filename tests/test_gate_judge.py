@@ -99,3 +99,32 @@ def test_one_key_may_have_a_rounded_weight(dtype: str, family: str) -> None:
         wrong.view(-1)[largest] *= 1 + 6 * torch.finfo(fair.dtype).eps
         with pytest.raises(Red):
             compare("o", wrong, reference, fair)
+
+
+def test_what_an_element_far_above_hides_in_a_vector_is_seen() -> None:
+    reference = torch.ones(300, dtype=torch.float64)
+    reference[200] = 1e4
+    fair = reference.float()
+    compare("y", fair.clone(), reference, fair)
+    out = fair.clone()
+    out[101] *= 1 + 1e-4
+    with pytest.raises(Red, match="1 of 10 rows") as caught:
+        compare("y", out, reference, fair)
+    assert caught.value.where == "y[101]"
+
+
+@pytest.mark.parametrize("byte", [2, 255])
+def test_a_truth_value_is_0_or_1(byte: int) -> None:
+    reference = torch.tensor([True, False, True])
+    compare("m", torch.tensor([1, 0, 1], dtype=torch.uint8).view(torch.bool), reference, reference)
+    with pytest.raises(Red) as caught:
+        compare("m", torch.tensor([1, 0, byte], dtype=torch.uint8).view(torch.bool), reference, reference)
+    assert (caught.value.reason, caught.value.where) == ("wrong integer", "m[2]")
+
+
+def test_a_rounded_integer_may_be_that_of_fp32() -> None:
+    reference, fair = torch.tensor([3, 4, 5]), torch.tensor([3, 5, 5])
+    for out in (reference, fair):
+        compare("q", out.clone(), reference, fair)
+    with pytest.raises(Red, match="wrong integer"):
+        compare("q", torch.tensor([3, 4, 4]), reference, fair)

@@ -242,7 +242,7 @@ def test_many_points_are_right(name: str, bench: Bench) -> None:
 @pytest.mark.parametrize(
     "changes", [{"shift": "first"}, {"shift": "none"}, {"shift": "halves"}], ids=["first", "none", "halves"]
 )
-@pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits", "spike"])
+@pytest.mark.parametrize("family", ["normal", "huge_end", "ascending", "large_logits", "spike"])
 def test_scores_beyond_what_was_subtracted_are_taken_back(changes: Point, family: str, bench: Bench) -> None:
     """Scores far above the first tile's, or far from 0 either way: the eager attempt must not stand."""
     template = TEMPLATES["flash_wgmma_split"]
@@ -315,7 +315,7 @@ def test_copies_by_threads_and_short_messages_are_right(
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("family", ["normal", "huge_last", "ascending", "large_logits"])
+@pytest.mark.parametrize("family", ["normal", "huge_end", "ascending", "large_logits"])
 @pytest.mark.parametrize(
     "changes",
     [

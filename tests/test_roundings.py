@@ -28,7 +28,8 @@ def alone(x: torch.Tensor, along: list[int], number: int, place: int) -> torch.T
     drawn = torch.rand(x.shape, generator=rng, dtype=x.dtype) * 2 - 1
     off, step = 2.0 * drawn, torch.full_like(drawn, 0.5 - number) if number < 2 else drawn
     for at in along:
-        off = off + step.cumsum(at).clamp(-512, 512)
+        chain = step.flip(at).cumsum(at).flip(at) if number % 2 else step.cumsum(at)
+        off = off + chain.clamp(-512, 512)
     return x * (1 + off * (torch.finfo(x.dtype).eps / 2))
 
 

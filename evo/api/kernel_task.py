@@ -72,19 +72,16 @@ class KernelTask(Task):
         return {**super().timing_inputs, **own}
 
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
-        return self._drawn(problem, family, seed, torch_device, mixed=True)
+        if family != GIVEN:
+            return super().inputs(problem, family, seed, torch_device)
+        return self.timing_tensors(problem, family, seed, torch_device)
 
     def timing_tensors(self, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
-        return self._drawn(problem, name, seed, torch_device, mixed=False)
-
-    def _drawn(
-        self, problem: Problem, family: str, seed: int, torch_device: str, mixed: bool
-    ) -> dict[str, Tensor]:
-        if family != GIVEN:
-            return draw(self.tensors, problem, family, seed, torch_device, mixed)
+        if name != GIVEN:
+            return draw(self.tensors, problem, name, seed, torch_device, mixed=False)
         found = draw(self.tensors, problem, self.families.plain, seed, torch_device, mixed=False)
-        for name, example in self._examples.items():
-            found[name] = resized(example, tuple(found[name].shape)).to(torch_device)
+        for argument, example in self._examples.items():
+            found[argument] = resized(example, tuple(found[argument].shape)).to(torch_device)
         return found
 
     @cached_property

@@ -1,6 +1,6 @@
 """The numbers: is an output the reference, but for the rounding that an honest kernel has too?
 
-Two rules, both must hold for every row and element of every case:
+Two rules, both must hold for every row and element of every case; of a vector SEGMENT elements are a row:
 
 - **row error**: ‖out − ref‖ / ‖ref‖ of the worst row is at most 1.75 × that of an honest computation of the
   same inputs, and never held below 1 unit of rounding (1.5 for a few rows). Measured on emulated kernels:
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.errors import Red
 from evo.task import Relation, Tensors, Tolerance
+from evo.task.tensors import SEGMENT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 DEFAULT = Tolerance()
 NEAR_ELEMENTS = 1 << 22
 """Elements of a wrong output that are looked at on the host: a GPU would have to answer a dozen times."""
+LEAST_ROW, LEAST_RUN = 1e-3, 0.1
+"""Rows that are shorter than so much of their mean are held to that; the same of runs of a vector, which a
+task calls no rows: of its smallest elements it promises nothing."""
 ROUNDINGS = 4
 """Units of rounding are so many times as large where arithmetic is no more precise than storage (fp32, fp64):
 a softmax of equal numbers is off by the roundings of its exponentials, its sum and its quotient."""
@@ -81,6 +85,14 @@ class ErrorLimits(Expected):
 
     row_limit: Tensor
     element_limit: Tensor
+    honest: Tensor | None = None
+    """Integers that are as right as those of the reference: numbers that were rounded to them in fp32 may lie
+    on the other side of a tie."""
+
+    def wipe(self) -> None:
+        super().wipe()
+        if self.honest is not None:
+            wipe(self.honest)
 
 
 def wipe(answer: Tensor) -> None:
@@ -92,11 +104,12 @@ def expected_of(reference: Tensor) -> Expected:
     """The reference (fp64, or integers) with the lengths of its rows; does not wait."""
     import torch
 
+    rows = in_rows(reference)
     if not reference.is_floating_point():
-        return Expected(reference, torch.ones_like(reference.sum(-1), dtype=torch.float64))
-    length = torch.linalg.vector_norm(reference, dim=-1)
+        return Expected(reference, torch.ones_like(rows.sum(-1), dtype=torch.float64))
+    length = torch.linalg.vector_norm(rows, dim=-1)
     # a row of zeros has no relative error: hold it to the size of the others
-    least = length.mean() * 1e-3 + torch.finfo(torch.float32).tiny
+    least = length.mean() * (LEAST_ROW if rows is reference else LEAST_RUN) + torch.finfo(torch.float32).tiny
     return Expected(reference, torch.maximum(length, least))
 
 
@@ -106,18 +119,16 @@ def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT)
     does not wait for it."""
     import torch
 
+    norm, length = torch.linalg.vector_norm, expected_of(reference).lengths
     if not honest.is_floating_point():
         nothing = torch.zeros((), dtype=torch.float64, device=reference.device)
-        return ErrorLimits(
-            reference, torch.ones_like(reference.sum(-1), dtype=torch.float64), nothing, nothing
-        )
-    norm, length = torch.linalg.vector_norm, expected_of(reference).lengths
+        return ErrorLimits(reference, length, nothing, nothing, honest.clone())
     drift = honest - reference
     storage = torch.finfo(honest.dtype)
     unit = storage.eps / 2 * (ROUNDINGS if storage.bits >= 32 else 1)
     few = length.numel() < tolerance.few_rows
     floor = tolerance.few_rows_floor if few else tolerance.row_floor
-    row_limit = ((norm(drift, dim=-1) / length).max() * tolerance.row_factor).clamp_min(floor * unit)
+    row_limit = ((norm(in_rows(drift), dim=-1) / length).max() * tolerance.row_factor).clamp_min(floor * unit)
     spacing = _largest(reference.to(honest.dtype) + 0.3 - 0.3 - reference)
     element_limit = (_largest(drift) + spacing) * tolerance.element_factor
     if few:
@@ -133,17 +144,38 @@ def _largest(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, ord=math.inf)
 
 
-def off_by(out: Tensor, reference: Tensor) -> Tensor:
+def in_rows(x: Tensor) -> Tensor:
+    """What is judged by rows: a vector as runs of SEGMENT elements, the last one with zeros; anything else as
+    it is. In one long row an element that is far above the others would hide that they are wrong."""
+    import torch
+
+    if x.dim() != 1 or x.numel() <= SEGMENT:
+        return x
+    return torch.nn.functional.pad(x, (0, -x.numel() % SEGMENT)).view(-1, SEGMENT)
+
+
+def as_numbers(out: Tensor) -> Tensor:
+    """An output as it is compared: truth values by their bytes, which are 0 or 1."""
+    import torch
+
+    return out.view(torch.uint8) if out.dtype == torch.bool else out
+
+
+def off_by(out: Tensor, limits: ErrorLimits) -> Tensor:
     """How far each element is off, fp64; of integers whether it is (0 or 1)."""
-    return (out - reference) if out.is_floating_point() else (out != reference).double()
+    if out.is_floating_point():
+        return out - limits.reference
+    numbers = as_numbers(out)
+    wrong = numbers != limits.reference
+    return (wrong if limits.honest is None else wrong & (numbers != as_numbers(limits.honest))).double()
 
 
 def errors_of(out: Tensor, limits: ErrorLimits) -> Tensor:
     """(4,): the worst row error and its limit, the worst element error and its limit; does not wait."""
     import torch
 
-    difference = off_by(out, limits.reference)
-    rows = torch.linalg.vector_norm(difference, dim=-1) / limits.lengths
+    difference = off_by(out, limits)
+    rows = torch.linalg.vector_norm(in_rows(difference), dim=-1) / limits.lengths
     return torch.stack((rows.max(), limits.row_limit, _largest(difference), limits.element_limit))
 
 
@@ -169,16 +201,18 @@ def refuse(name: str, out: Tensor, expected: Expected, found: Errors, place: Pla
     if not (found.row_limit < math.inf and found.element_limit < math.inf):
         raise Wrong("no limit", "the honest output overflows its storage type: milder inputs", name, None)
     if not out.is_floating_point():
+        out = as_numbers(out)
         wrong = out != reference
         at = _first(wrong)
         detail = f"{int(wrong.sum())} of {wrong.numel()} elements; {_there(at, out, reference)}"
         raise Wrong("wrong integer", detail, place(name, at), found)
     difference = out.double() - reference
-    rows = difference.norm(dim=-1) / lengths
+    rows = in_rows(difference).norm(dim=-1) / lengths
     if found.row_error > found.row_limit:
         wrong = (rows > found.row_limit) | (rows == rows.max())  # sums in another order may round down
         row = _first(wrong)
-        at = (*row, int(difference[row].abs().argmax()))
+        at = (*row, int(in_rows(difference)[row].abs().argmax()))
+        at = at if len(at) == difference.dim() else (at[0] * SEGMENT + at[1],)
         worst = f"the worst at {found.row_error:.3g} (line {found.row_limit:.3g})"
         count = f"{int(wrong.sum())} of {wrong.numel()}"
         detail = f"{count} rows beyond the line, {worst}; {_there(at, out, reference)}"

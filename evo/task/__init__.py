@@ -14,13 +14,9 @@ from evo.task.loading import (
 )
 from evo.task.packing import Packing
 from evo.task.pieces import Pieces
+from evo.task.problems import DEFAULT_TILE, LARGEST_TILE
 from evo.task.relations import Relation
-from evo.task.task import (
-    DEFAULT_TILE,
-    LARGEST_TILE,
-    Task,
-    Tolerance,
-)
+from evo.task.task import Task, Tolerance
 from evo.task.tensors import DRAWN_AT_ONCE, BufferSpec, DeclaredTensor, In, InOut, Out, Tensors
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -40,36 +40,47 @@ def rounded_on_the_way(
     units, and along the sizes `summed` by up to a unit more at every step. For a sum whose terms are added
     one after the other this is exact: it is the sum of such inputs (backward error; Higham, Accuracy and
     Stability of Numerical Algorithms, chapter 4). In draws 0 and 1 all steps round to one side, as they do
-    where all terms are equal; in others to either side. So many draws are made together as have AT_ONCE
-    elements: of a small problem all, for each operation takes a GPU's host 5 µs."""
+    where all terms are equal; in others to either side. Every other draw adds from the last term on. A buffer
+    that is changed in place, and has no such size, may be what they are added to: it is off as the first of
+    them is. So many draws are made together as have AT_ONCE elements: of a small problem all, for each
+    operation takes a GPU's host 5 µs."""
+    lengths = {d: x.shape[at] for n, x in inputs.items() for at, d in enumerate(_dimensions(declared, n))}
+    steps = min(LONGEST_CHAIN, math.prod(lengths.get(size, 1) for size in summed))
     largest = max((x.numel() for x in inputs.values()), default=1)
     step = max(1, AT_ONCE // max(1, largest))
     for first in range(0, draws, step):
         numbers = range(first, min(first + step, draws))
         found = {}
         for place, (name, x) in enumerate(inputs.items()):
-            dimensions = declared[name].dimensions if name in declared else ()
-            along = [at for at, dimension in enumerate(dimensions) if dimension in summed]
-            found[name] = _seeming(x, along, place, numbers) if x.is_floating_point() else [x] * len(numbers)
+            along = [at for at, d in enumerate(_dimensions(declared, name)) if d in summed]
+            added_to = summed and not along and name in declared and declared[name].role == "inout"
+            before = steps if added_to else 0
+            exact = not x.is_floating_point()
+            found[name] = [x] * len(numbers) if exact else _seeming(x, along, before, place, numbers)
         yield [{name: each[i] for name, each in found.items()} for i in range(len(numbers))]
 
 
-def _seeming(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
-    """(draws, *shape of x): what `x` seems to be in each draw. What it is multiplied by follows from its
+def _dimensions(declared: Mapping[str, DeclaredTensor], name: str) -> Sequence[object]:
+    return declared[name].dimensions if name in declared else ()
+
+
+def _seeming(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
+    """(draws, *shape of x): what `x` seems to be in each draw, where its elements are terms that are added up
+    `along` some dimensions, or come `before` so many terms. What it is multiplied by follows from its
     shape, and is kept for a small one: a CUDA graph, in which no number can be drawn, may read it ever after.
     A kernel that finds it there gains nothing: it counts for no more than it may be."""
     import torch
 
-    key = (x.device, x.dtype, x.shape, tuple(along), place, numbers)
+    key = (x.device, x.dtype, x.shape, tuple(along), before, place, numbers)
     factors = _KEPT.get(key)
     if factors is None:
-        factors = _factors(x, along, place, numbers)
+        factors = _factors(x, along, before, place, numbers)
         nbytes = factors.numel() * factors.element_size()
         room = _kept_bytes(x.device) - _SPENT.get(x.device, 0)
         if nbytes <= LARGEST_KEPT and nbytes <= room:
             _KEPT[key] = factors
             _SPENT[x.device] = _SPENT.get(x.device, 0) + nbytes
-    most = (UNITS_OFF + len(along) * LONGEST_CHAIN / 2) * torch.finfo(x.dtype).eps / 2
+    most = (UNITS_OFF + max(len(along), before > 0) * LONGEST_CHAIN / 2) * torch.finfo(x.dtype).eps / 2
     return x * factors.clamp(1 - most, 1 + most)
 
 
@@ -88,7 +99,7 @@ def _kept_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory) // KEPT_PART
 
 
-def _factors(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
+def _factors(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
     """(draws, *shape of x): by what it is off in each draw."""
     import torch
 
@@ -98,13 +109,17 @@ def _factors(x: Tensor, along: list[int], place: int, numbers: range) -> Tensor:
         one.uniform_(generator=rng.manual_seed(number * 1009 + place))
     drawn = drawn * 2 - 1
     off = drawn * UNITS_OFF
-    if along:
-        for one, number in zip(drawn, numbers, strict=True):
+    walk = drawn * (2 * math.sqrt(before))
+    each = list(zip(numbers, drawn, strict=True))
+    if along or before:
+        for number, one in each:
             if number < 2:
                 one.fill_(0.5 - number)
+                walk[number - numbers.start] = (0.5 - number) * before
         for at in along:
-            off = off + drawn.cumsum(at + 1).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
-    return 1 + off * (torch.finfo(x.dtype).eps / 2)
+            chains = [one.flip(at).cumsum(at).flip(at) if n % 2 else one.cumsum(at) for n, one in each]
+            off = off + torch.stack(chains).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
+    return 1 + (off + walk) * (torch.finfo(x.dtype).eps / 2)
 
 
 def farthest(exact: Tensor, outputs: list[Tensor]) -> Tensor:

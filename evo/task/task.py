@@ -10,7 +10,7 @@ import contextlib
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,9 +19,11 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.task.baselines import Baseline, Fallback
 from evo.task.families import Families
+from evo.task.fitting import fitted
 from evo.task.flags import Flag
 from evo.task.packing import Packing
 from evo.task.pieces import Pieces, split
+from evo.task.problems import around_tiles, every_size, tile_range
 from evo.task.relations import Relation, rows_apart
 from evo.task.roundings import farthest, rounded_on_the_way, summed_sizes
 from evo.task.tensors import (
@@ -30,7 +32,6 @@ from evo.task.tensors import (
     Tensors,
     draw,
     precise,
-    within_fp16,
 )
 from evo.trial import Problem
 
@@ -43,10 +44,6 @@ EXAMPLE = "example"
 """The set of problems of a task that names none: what its sizes say."""
 LARGEST_BUFFER = 2**40
 """Elements that a buffer has fewer than."""
-LARGEST_TILE = 256
-"""Tiles above this size are no reason for a gate problem: it would not be small."""
-DEFAULT_TILE = 32
-"""Around whose multiples the gate looks for errors where a template names no tile."""
 ROUNDED_DRAWS = {True: 8, False: 4}
 """Computations that the honest one is chosen from, where sums are long and where not: the error of one may be
 small by luck."""
@@ -80,7 +77,7 @@ class Task:
             def compute(self, problem, x):
                 return 2 * x["x"] + x["y"]
 
-    Everything else has a default that follows from these: the example problem, inputs of six families, the
+    Everything else has a default that follows from these: the example problem, inputs of nine families, the
     reference (`compute` in fp64), the honest computation (in fp32), baselines (`compute` eager and compiled),
     the gate's problems. A task that knows better defines `buffers`, `inputs`, `reference` … itself. The gate
     judges row by row: a row is the last dimension of an output.
@@ -107,7 +104,14 @@ class Task:
     """Whether the first dimension of every output is made of pieces that do not depend on each other: the
     gate then checks that none moves when another's inputs change."""
     families: Families = Families(
-        plain="normal", sharp="peaky", even="alike", lone="spike", masked="large", others=("small",)
+        plain="normal",
+        sharp="peaky",
+        even="alike",
+        lone="spike",
+        large="huge",
+        tiny="tiny",
+        masked="large",
+        others=("small", "steps"),
     )
     ranges: Mapping[str, Mapping[str, tuple[float, float]]] = {}
     """What is promised of a family's inputs: for each of its `measures` between what it lies, whatever the
@@ -207,19 +211,23 @@ class Task:
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
         same values on one kind of device. By default those of evo.task.tensors, smaller by a power of two
-        where `compute` would overflow fp16."""
+        where `compute` would overflow fp16, or with inputs of the family `huge` any type."""
         declared = self.declared(problem)
         drawn = draw(declared, problem, family, seed, torch_device)
-        narrow = any(one.written and one.dtype == "fp16" for one in self.buffers(problem))
-        if narrow and type(self).compute is not Task.compute:
+        huge = family == "huge"
+        written = {one.name: dtype_named(one.dtype) for one in self.buffers(problem) if one.written}
+        bound = [n for n, kind in written.items() if kind.name == "fp16" or (huge and kind.floating)]
+        if bound and type(self).compute is not Task.compute:
             with contextlib.suppress(Exception):  # what is wrong with `compute` is said where it is checked
                 free = [name for name in drawn if declared[name].between is None]
-                found = (
-                    self._named(at, self.compute(at, precise(some, "fp32")))
-                    for at, some in split(self.pieces(problem), problem, drawn)
-                )
-                drawn = within_fp16(drawn, found, free)
+                types = {name: written[name].torch for name in bound}
+                drawn = fitted(drawn, partial(self._parts, problem), types, free, huge)
         return self.packed(problem, drawn)
+
+    def _parts(self, problem: Problem, inputs: Tensors) -> Iterator[dict[str, Tensor]]:
+        """What `compute` gives in fp32, by parts."""
+        for at, some in split(self.pieces(problem), problem, inputs):
+            yield self._named(at, self.compute(at, precise(some, "fp32")))
 
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
@@ -247,14 +255,17 @@ class Task:
 
     def _farthest(self, problem: Problem, inputs: Tensors, exact: Tensors) -> dict[str, Tensor]:
         """Of each output element the value, among those of several computations with roundings, that is
-        farthest from `exact`."""
+        farthest from `exact`; of integers what comes without roundings of the inputs."""
         declared, wide = self.declared(problem), precise(inputs, "fp32")
         summed = summed_sizes(declared) | set(self.summed)
         found = dict(exact)
+        if not all(x.is_floating_point() for x in exact.values()):
+            plain = self._named(problem, self.compute(problem, wide))
+            found |= {name: x for name, x in plain.items() if not x.is_floating_point()}
         for several in rounded_on_the_way(wide, declared, summed, ROUNDED_DRAWS[bool(summed)]):
             outputs = [self._named(problem, self.compute(problem, seeming)) for seeming in several]
             for name, known in found.items():
-                if known.is_floating_point():  # integers are exact
+                if known.is_floating_point():
                     found[name] = farthest(exact[name], [known, *(one[name] for one in outputs)])
         return found
 
@@ -333,13 +344,10 @@ class Task:
     def gate_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
         """Small problems around the boundaries of a candidate's `tiles`, cheapest and likeliest to fail
         first, that the same kernel must solve (what is baked into its code stays as it is). By default every
-        size in turn is one around a tile, and the others are no larger than just beyond the largest tile."""
-        known = sorted({int(t) for t in tiles if 1 < t <= LARGEST_TILE}) or [DEFAULT_TILE]
-        low, high = known[0], known[-1]
-        around = [high + 1, low - 1, 1, 2 * high + 3, high - 1, high, low + 1, low, 2 * high]
-        small, free = self._small(problem, high + 1)
-        found = [small.replace(**{n: size}) for size in dict.fromkeys(around) if size > 0 for n in free]
-        return tuple({at.key: at for at in found}.values()) or (small,)
+        size in turn is one around a tile, 2 or 3, and the others are no larger than just beyond the largest
+        tile; and all sizes are equal."""
+        small, free = self._small(problem, tile_range(tiles)[1] + 1)
+        return around_tiles(small, free, tiles)
 
     def piece_problems(
         self,
@@ -355,15 +363,13 @@ class Task:
         self,
         problem: Problem,
         tiles: Sequence[int],
-        far: bool = False,  # noqa: ARG002
+        far: bool = False,
     ) -> tuple[Problem, ...]:
         """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
         each seed, and for finalists all. `far`: these and larger ones, for finalists alone. By default each
-        size in turn is everything up to two of the largest tile, with the others at 3."""
-        high = max((int(t) for t in tiles if 1 < t <= LARGEST_TILE), default=DEFAULT_TILE)
-        small, free = self._small(problem, 3)
-        found = [small.replace(**{name: size}) for name in free for size in range(1, 2 * high + 1)]
-        return tuple({at.key: at for at in found}.values())
+        size in turn is everything up to two of the largest tile, with the others at 3; if `far`, up to eight
+        of them also what is whole tiles, or one less or more, if the problem's own size is no smaller."""
+        return every_size(problem, *self._small(problem, 3), tiles, far)
 
     def _small(self, problem: Problem, largest: int) -> tuple[Problem, list[str]]:
         """`problem` with no size above `largest` but those that are fixed, and the names of the others."""
@@ -378,8 +384,12 @@ class Task:
         seed: int,
         deep: bool,  # noqa: ARG002
     ) -> tuple[Problem, ...]:
-        """About `count` of the ragged problems for one candidate, smaller ones first, others for each seed.
-        `deep`: also larger ones, where inputs that are new each time cost nothing more."""
-        every = self.ragged_problems(problem, tiles)
-        chosen = random.Random(seed).sample(range(len(every)), min(count, len(every)))
+        """About `count` of the ragged problems for one candidate, smaller ones first, others for each seed,
+        and one of the larger ones. `deep`: also larger ones, where inputs that are new each time cost nothing
+        more."""
+        rng = random.Random(seed)
+        count_near = len(self.ragged_problems(problem, tiles))
+        every = self.ragged_problems(problem, tiles, far=True)
+        chosen = rng.sample(range(count_near), min(count, count_near))
+        chosen += rng.sample(range(count_near, len(every)), min(1, len(every) - count_near))
         return tuple(every[index] for index in sorted(chosen))

@@ -14,7 +14,7 @@ the problem's storage type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -38,14 +38,18 @@ OUTLIER = 300.0
 """An element far above all others: its square is beyond fp16, itself and its sum with others are not."""
 LARGE, SMALL = 32.0, 2.0**-10
 """Factors that make sums of 64 squares overflow fp16, and an epsilon of 1e-5 matter."""
-SMALLEST_PART = 2.0**-8
-"""By how much inputs are made smaller at most, so that an output does not overflow fp16."""
 TINY = 2.0**-13
 """A factor at which x / √(mean of x² + 1e-6) hardly depends on x. WIDER_TINY: in turns, where the type is not
 fp16, which hardly holds it."""
 WIDER_TINY = 2.0**-17
 TRAITS = 8
 """Of so many rows each has another trait; one has none."""
+HUGE, HUGE_FP16 = 2.0**20, 2.0**13
+"""Factors that make elements larger than fp16 holds, or where they are of it nearly so."""
+VERY_TINY, VERY_TINY_FP16 = 2.0**-30, 2.0**-14
+"""Factors that make them smaller than the normal numbers of fp16 are."""
+FINEST = 5
+"""Rows of the family `steps` have multiples of 1, 1/2 … 2^-FINEST, which bf16 holds."""
 DRAWN_AT_ONCE = 1 << 26
 """Elements that are drawn at once, some 30 bytes each on their way; a larger tensor is drawn in parts."""
 WIDE = 1000
@@ -163,9 +167,13 @@ FAMILIES = {
     "large": "32 times as large: squares and long sums overflow fp16",
     "small": "2^-10 times as large, none above 0: an epsilon shows, and a maximum that begins at 0",
     "spike": "one element of each row, anywhere, is far above all others",
+    "huge": "2^20 times as large, at some seeds below 0, less where an output would overflow: clamps show",
+    "tiny": "2^-30 times as large: what is flushed to 0 shows",
+    "steps": "multiples of 1, 1/2 … or 1/32 in a row: ties, and numbers that conditions compare with",
 }
 """Families of inputs for any task, and what each is for. Of integers they are: any; mostly one value; all
-equal; only the two ends of the range; near the lower end; one at the upper end, the others at the lower."""
+equal; only the two ends of the range; near the lower end; one at the upper end, the others at the lower; any
+of the type, where no range is said; near 0; any."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +193,7 @@ class Traits:
         return trait if self.strong else torch.where((trait == 3) | (trait == 6), 0, trait)
 
 
-MILD = ("normal", "alike", "small")
+MILD = ("normal", "alike", "small", "huge", "tiny", "steps")
 """Families that every tensor of a problem is of at once."""
 
 
@@ -244,25 +252,6 @@ def precise(inputs: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:
     }
 
 
-def within_fp16(
-    inputs: Mapping[str, Tensor], outputs: Iterable[Mapping[str, Tensor]], free: Sequence[str]
-) -> dict[str, Tensor]:
-    """The inputs, of which the `free` ones are smaller by a power of two where one of the `outputs` (fp32, by
-    parts) is above half of the largest number of fp16. Does not wait for the device."""
-    import torch
-
-    floats = (x for part in outputs for x in part.values() if x.is_floating_point() and x.numel())
-    found = [x.abs().amax().nan_to_num(math.inf, math.inf).float() for x in floats]
-    if not found:
-        return dict(inputs)
-    largest = torch.stack(found).max()
-    factor = (torch.finfo(torch.float16).max / 2 / largest).clamp(SMALLEST_PART, 1.0).log2().floor().exp2()
-    return {
-        name: x * factor.to(x.dtype) if name in free and x.is_floating_point() else x
-        for name, x in inputs.items()
-    }
-
-
 def _floats(
     shape: tuple[int, ...],
     family: str,
@@ -284,13 +273,21 @@ def _floats(
         x = x[:, :1].repeat(1, columns)
     elif family == "spike":
         x.scatter_(1, where, OUTLIER)
-    x *= {"large": LARGE, "small": SMALL}.get(family, 1.0)
+    elif family == "steps":
+        x = _in_steps(x, rng)
+    half = kind.name == "fp16"
+    x *= {
+        "large": LARGE,
+        "small": SMALL,
+        "huge": HUGE_FP16 if half else HUGE,
+        "tiny": VERY_TINY_FP16 if half else VERY_TINY,
+    }.get(family, 1.0)
     if traits is not None:
         trait = traits.of(rows, rng.device)
-        if family == "small":
-            x, trait = -x.abs(), torch.where((trait == 1) | (trait == 4) | (trait >= 6), 0, trait)
-        elif family in ("alike", "spike"):  # a library rounds x + residual: all of a tiny row would be off
-            trait = torch.where(trait == 7, 0, trait)
+        if family == "small" or (family == "huge" and traits.first % 3 == 0):
+            x = -x.abs()
+        for without in _WITHOUT.get(family, ()):
+            trait = torch.where(trait == without, 0, trait)
         x *= torch.where(trait == 7, traits.tiny, 1.0)
         x *= torch.where(trait == 1, 0.0, torch.where(trait == 2, SMALL, torch.where(trait == 3, 8.0, 1.0)))
         x += torch.where(trait == 4, 4.0, 0.0)
@@ -301,6 +298,29 @@ def _floats(
         low, high = ends
         x = (x.abs() if low >= 0 else x).clamp(low, high)
     return x
+
+
+_WITHOUT: Mapping[str, Sequence[int]] = {
+    "small": (1, 4, 6, 7),
+    "alike": (7,),  # a library rounds x + residual: all of a tiny row would be off
+    "spike": (7,),
+    "huge": (1, 3, 5, 6, 7),  # of equal elements the rounding of their mean would be all that is left
+    "tiny": (2, 7),
+    "steps": (4,),  # the largest of a row would be any
+}
+"""Traits that no row has in a family."""
+
+
+def _in_steps(x: Tensor, rng: torch.Generator) -> Tensor:
+    """The numbers, rounded to multiples of a step of each row. The largest magnitude of a row is an odd one:
+    were it twice another, what is scaled by it, as int8 often is, would be rounded from a tie."""
+    import torch
+
+    step = torch.randint(FINEST + 1, (len(x), 1), generator=rng, device=x.device).neg().exp2()
+    count = (x / step).round()
+    top = count.abs().amax(-1, keepdim=True)
+    even = (count.abs() == top) & (top % 2 == 0)
+    return (count + count.sgn() * even) * step
 
 
 def _whole_numbers(
@@ -315,7 +335,7 @@ def _whole_numbers(
     import torch
 
     count, (rows, columns) = math.prod(shape), _rows_of(shape)
-    low, high = (int(end) for end in ends or _natural_range(kind))
+    low, high = (int(end) for end in ends or _natural_range(kind, family))
     last = max(low, high - 1)
     x = torch.randint(low, last + 1, (rows, columns), generator=rng, device=rng.device)
     where = torch.randint(columns, (rows, 1), generator=rng, device=rng.device)
@@ -327,6 +347,8 @@ def _whole_numbers(
         x = torch.where(x % 2 == 0, low, last)
     elif family == "small":
         x = x.clamp(max=min(last, low + 1))
+    elif family == "tiny":
+        x = (x % 3 - 1).clamp(low, last)
     elif family == "spike":
         x = torch.full_like(x, low).scatter(1, where, last)
     if traits is not None:
@@ -336,9 +358,11 @@ def _whole_numbers(
     return x.reshape(-1)[:count].reshape(shape)
 
 
-def _natural_range(kind: Dtype) -> tuple[int, int]:
-    """The range of a type, the upper end not in it; of one with more than 8 bits a part."""
-    count = {"bool": 2}.get(kind.kind, 256 if kind.nbytes == 1 else WIDE)
+def _natural_range(kind: Dtype, family: str) -> tuple[int, int]:
+    """The range of a type, the upper end not in it; of one with more than 8 bits a part: in the family `huge`
+    half of it, so that two can be added."""
+    wide = 1 << (8 * kind.nbytes - 1) if family == "huge" else WIDE
+    count = {"bool": 2}.get(kind.kind, 256 if kind.nbytes == 1 else wide)
     return (-count // 2, count // 2) if kind.kind == "int" else (0, count)
 
 

@@ -27,9 +27,10 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "large_logits": {**_NOISE, "q": (2, 8), "k": (2, 8), "score": (50, 130)},
     "offset_v": {**_NOISE, "k": (1, 14), "q": (1, 14), "v": (4, 12), "score": (0, 60)},
     "equal_keys": {**_NOISE, "k": (1, 14), "q": (1, 14), "score": (0, 60)},
-    "huge_last": {**_NOISE, "k": (4, 14), "q": (1, 14), "score": (1, 130)},
+    "huge_end": {**_NOISE, "k": (4, 14), "q": (1, 14), "score": (1, 130)},
+    "tiny": {"q": (1, 14), "k": (1, 14), "v": (2.0**-41, 2.0**-9), "score": (0, 60)},
     "large": {"q": (50, 3e3), "k": (2, 40), "v": (3e4, 1e31), "dot": (2e3, 9e4), "score": (200, 2e4)},
-    "spike": {**_NOISE, "q": (30, 700), "k": (1, 8), "margin": (100, math.inf), "score": (200, 1300)},
+    "spike": {**_NOISE, "q": (30, 800), "k": (1, 8), "margin": (100, math.inf), "score": (200, 2600)},
 }
 """Family -> what is measured of its inputs (see `measures`), and between what it lies, whatever the size, the
 flags, the storage type and the seed."""
@@ -38,6 +39,11 @@ LARGE_DOT, FEW_ROWS = 8e4, 64
 """The largest product of Q and K in the family `large`: more than fp16 holds. Where there are fewer rows than
 FEW_ROWS it is about 3000: a score of 10^4, rounded in fp32, moves a weight by 5e-4, and a limit that is
 drawn from so few rows need not allow that."""
+LOWEST = 1000
+"""All scores of some queries of the family `spike` are below minus this."""
+TINY = {"fp16": 2.0**-12, "bf16": 2.0**-40}
+"""Values of the family `tiny`: means of them are below the normal numbers of fp16, and far above those of
+fp32."""
 LARGEST = {"fp16": 6e4, "bf16": 1e30}
 """Values of the family `large`: fp16 holds 65504; in bf16 the sums of 2^24 keys in fp32 must not overflow,
 nor those of 2^19 keys while a kernel lets their weights grow above 1."""
@@ -85,6 +91,21 @@ def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tenso
     k.mul_(gain).add_(u, alpha=math.sqrt(d))
     share = v.abs_().div_(math.sqrt(2)).erf_()  # 0 to 1, all alike
     share.mul_(0.8).add_(0.2).mul_(fixed.sign * LARGEST[dtype_named(problem.dtype).name])
+
+
+def huge_end(q: Tensor, k: Tensor, u: Tensor, far: Tensor, seed: int) -> None:
+    """The last key lies along the mean query direction, far out; in every second head the first one."""
+    q.add_(u, alpha=2)
+    heads = k.view(-1, *k.shape[2:])
+    heads[seed % 2 :: 2, -1] = far
+    heads[1 - seed % 2 :: 2, 0] = far
+
+
+def show_padding(q: Tensor, k: Tensor, u: Tensor, away: Tensor) -> None:
+    """Makes a padding key show in some queries, in place: adds 4 (q·u) to all scores of a query, where q·u is
+    -5 for some."""
+    k.add_(u, alpha=4 * math.sqrt(q.shape[-1]))
+    q.addcmul_((q @ u).add_(5)[..., None], away, value=-1)
 
 
 class _Fixed(NamedTuple):

@@ -47,9 +47,10 @@ class Attention(Task):
         even="offset_v",
         lone="spike",
         large="large",
+        tiny="tiny",
         growing="ascending",
         masked="large_logits",  # a padding key, whose score is 0, outweighs keys with scores of -80
-        others=("ascending", "large_logits", "equal_keys", "huge_last"),
+        others=("ascending", "large_logits", "equal_keys", "huge_end"),
     )
     ranges: Mapping[str, Mapping[str, tuple[float, float]]] = _families.RANGES
     timing_inputs: Mapping[str, str] = _timing.TIMING_INPUTS
@@ -83,16 +84,19 @@ class Attention(Task):
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
-        huge_last     one key in the last tile outweighs all the others: the last tile decides the row
+        huge_end      one key outweighs all the others, by little or by much: the last one, which decides the
+                      row, or in every second head the first: what comes later still counts
         large         V up to 60000 (bf16: 1e30), of one sign in a column: sums in fp16 overflow, and results
                       that were clamped show. Every second query has a key of its own, and their product is
                       beyond 65504
+        tiny          V around 2^-12 (bf16: 2^-40): results below the normal numbers of fp16 show what is
+                      flushed to 0
         spike         each query has a key of its own, anywhere, whose score is 100 above all others: a
                       maximum that overlooks one key overflows, even in fp32. In each head it is another,
                       so that all heads of a problem together have many pairs of row and key. Causal:
                       for every second query it is the first hidden key, and a maximum that counts it
                       leaves nothing of the others.
-                      All scores of every fourth query are below -20
+                      All scores of every fourth query are below -LOWEST: no maximum may begin there
 
         In each family there are queries in which a padding key shows, whose score is 0: no length depends on
         luck for that.
@@ -107,8 +111,12 @@ class Attention(Task):
         fixed = _constants(problem["L"], problem["D"], torch_device)
         if family == "offset_v":
             v.add_(4)
+        elif family == "tiny":
+            v.mul_(_families.TINY[dtype_named(problem.dtype).name])
         elif family == "equal_keys":
             k[:, :, 1:] = k[:, :, :1]
+        elif family == "huge_end":
+            _families.huge_end(q, k, fixed.u, fixed.far, seed)
         elif family == "spike":
             _spike(problem, seed, q, k, fixed)
         elif family == "large":
@@ -117,8 +125,8 @@ class Attention(Task):
             _SHAPED[family](q, k, fixed)
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families.names)}")
-        if family in ("peaky", "offset_v", "equal_keys", "huge_last"):
-            _show_padding(q, k, fixed)
+        if family in ("peaky", "offset_v", "equal_keys", "huge_end", "tiny"):
+            _families.show_padding(q, k, fixed.u, fixed.away)
         return dict(zip("qkv", drawn.to(dtype_named(problem.dtype).torch).unbind(), strict=True))
 
     def measures(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, float]:
@@ -248,17 +256,10 @@ def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
     torch.add(fixed.sides[0], k, alpha=0.5, out=k)
 
 
-def _huge_last(q: Tensor, k: Tensor, fixed: _Constants) -> None:
-    """The last key lies along the mean query direction, far out."""
-    q.add_(fixed.u, alpha=2)
-    k.select(2, -1).copy_(fixed.far)
-
-
 _SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants], None]] = {
     "peaky": _peaky,
     "ascending": _ascending,
     "large_logits": _large_logits,
-    "huge_last": _huge_last,
 }
 """A family -> what it makes of standard normal queries and keys, in place."""
 
@@ -276,7 +277,7 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
     k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
     factor = _families.lone_factor(d)
-    torch.add(own_keys.mul_(factor), fixed.away, alpha=-factor * math.sqrt(d) - 20, out=q)
+    torch.add(own_keys.mul_(factor), fixed.away, alpha=-factor * math.sqrt(d) - _families.LOWEST, out=q)
     k.add_(fixed.u, alpha=math.sqrt(d))
 
 
@@ -317,13 +318,6 @@ def _turns(length: int, heads: int, torch_device: str) -> Tensor:
     return (backwards.argsort().argsort() + 8 * (of_head % 16) + between + 5 * STRETCH * of_head).to(
         torch_device
     )
-
-
-def _show_padding(q: Tensor, k: Tensor, fixed: _Constants) -> None:
-    """Makes a padding key show in some queries, in place: adds 4 (q·u) to all scores of a query, where q·u is
-    -5 for some."""
-    k.add_(fixed.u, alpha=4 * math.sqrt(q.shape[-1]))
-    q.addcmul_((q @ fixed.u).add_(5)[..., None], fixed.away, value=-1)
 
 
 def _other_last_head(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evo.task import Flag, Relation, Task
+from evo.task import Families, Flag, Relation, Task
 from evo.task.tensors import draw
 from evo.trial import Problem
 
@@ -42,6 +42,9 @@ class RowTask(Task):
     dtypes = ("bf16", "fp16", "fp32")
     summed = ("columns",)
     independent_rows = True
+    families = Families(  # x of `large` is huge besides, and some rows of the others are tiny
+        plain="normal", sharp="peaky", even="alike", lone="spike", masked="large", others=("small",)
+    )
     far_below = 0.0
     """How far below 0 the elements of some rows of the family `large` are at least."""
     timing_inputs: Mapping[str, str] = {
