@@ -122,6 +122,17 @@ def test_a_truth_value_is_0_or_1(byte: int) -> None:
     assert (caught.value.reason, caught.value.where) == ("wrong integer", "m[2]")
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+@pytest.mark.parametrize("of", [torch.int32, torch.int64, None])
+def test_unsigned_numbers_are_compared_by_value(dtype: torch.dtype, of: torch.dtype | None) -> None:
+    out = torch.tensor([1, 200, 3]).to(dtype)
+    compare("m", out, torch.tensor([1, 200, 3]).to(of or dtype), out)
+    with pytest.raises(Red, match="wrong integer"):
+        compare("m", out, torch.tensor([1, 201, 3]).to(of or dtype), torch.tensor([1, 201, 3]).to(dtype))
+    if dtype == torch.uint32 and of == torch.int64:
+        compare("m", torch.tensor([2**32 - 1]).to(dtype), torch.tensor([2**32 - 1]), out[:1])
+
+
 def test_a_rounded_integer_may_be_that_of_fp32() -> None:
     reference, fair = torch.tensor([3, 4, 5]), torch.tensor([3, 5, 5])
     for out in (reference, fair):

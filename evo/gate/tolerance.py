@@ -104,6 +104,7 @@ def expected_of(reference: Tensor) -> Expected:
     """The reference (fp64, or integers) with the lengths of its rows; does not wait."""
     import torch
 
+    reference = as_numbers(reference)
     rows = in_rows(reference)
     if not reference.is_floating_point():
         return Expected(reference, torch.ones_like(rows.sum(-1), dtype=torch.float64))
@@ -119,10 +120,11 @@ def limits_of(reference: Tensor, honest: Tensor, tolerance: Tolerance = DEFAULT)
     does not wait for it."""
     import torch
 
-    norm, length = torch.linalg.vector_norm, expected_of(reference).lengths
+    expected, norm = expected_of(reference), torch.linalg.vector_norm
+    length = expected.lengths
     if not honest.is_floating_point():
         nothing = torch.zeros((), dtype=torch.float64, device=reference.device)
-        return ErrorLimits(reference, length, nothing, nothing, honest.clone())
+        return ErrorLimits(expected.reference, length, nothing, nothing, as_numbers(honest).clone())
     drift = honest - reference
     storage = torch.finfo(honest.dtype)
     unit = storage.eps / 2 * (ROUNDINGS if storage.bits >= 32 else 1)
@@ -155,10 +157,13 @@ def in_rows(x: Tensor) -> Tensor:
 
 
 def as_numbers(out: Tensor) -> Tensor:
-    """An output as it is compared: truth values by their bytes, which are 0 or 1."""
+    """An output as it is compared: truth values by their bytes, which are 0 or 1, and unsigned numbers, for
+    which torch has few operations, as int64."""
     import torch
 
-    return out.view(torch.uint8) if out.dtype == torch.bool else out
+    if out.dtype == torch.bool:
+        return out.view(torch.uint8)
+    return out.long() if out.dtype in (torch.uint16, torch.uint32, torch.uint64) else out
 
 
 def off_by(out: Tensor, limits: ErrorLimits) -> Tensor:
@@ -167,7 +172,7 @@ def off_by(out: Tensor, limits: ErrorLimits) -> Tensor:
         return out - limits.reference
     numbers = as_numbers(out)
     wrong = numbers != limits.reference
-    return (wrong if limits.honest is None else wrong & (numbers != as_numbers(limits.honest))).double()
+    return (wrong if limits.honest is None else wrong & (numbers != limits.honest)).double()
 
 
 def errors_of(out: Tensor, limits: ErrorLimits) -> Tensor:
