@@ -154,7 +154,7 @@ def expected(one: dict[str, Any]) -> Any:
     green = trial["counters"].pop("green_visits", 0)
     if trial["timing"] is not None:
         trial["timing"] = timing_today(trial["timing"])
-    trial["candidate"]["launch"]["cooperative"] = False  # no launch was
+    trial["candidate"]["launch"] |= {"cooperative": False, "constants": []}  # no launch was, or had any
     added = {name: one[name] for name in ("id", "study", "number", "created", "same_as", "source_digest")}
     later = {"evaluations": timed + green, "extent": None, "reads": [], "gpu": "", "divisor": 1.0}
     return trial | added | later

@@ -1,4 +1,4 @@
-"""One candidate's way through the gate: launches in an guarded, and what is found on them.
+"""One candidate's way through the gate: launches in guarded memory, and what is found on them.
 
 On a GPU the launches of a case are begun one after the other, with poison before and an image of the memory
 after each; what is to be known of the case ends up in one small tensor, which is read when PENDING more cases
@@ -319,7 +319,7 @@ class Run:
         return fewer if self._serves(fewer) else self.problem
 
     def _memory(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> CaseMemory:
-        """A memory with the inputs of the case in its guarded."""
+        """A memory with the inputs of the case in its guarded memory."""
         plain = case.family == self.task.families.plain and not case.number
         most = FINALIST_ELEMENTS if self.thorough else COMPARED_ELEMENTS
         judge = Judge.of(
