@@ -103,6 +103,8 @@ class Template:
 
     def _no_room(self, problem: Problem) -> str | None:
         """What is said of a tensor that is larger than its `__constant__` variable; None where all fit."""
+        if not self._constants:
+            return None
         held = [one for one in self.task.buffers(problem) if one.constant in self._constants]
         macros = self.macros(problem) if held else {}
         found = (self._constants[str(one.constant)].too_small(one, macros) for one in held)
@@ -199,10 +201,21 @@ class Template:
     def _launched(self, p: Filling, problem: Problem) -> LaunchConfig:
         """What the template's Python file says, with the constants that the task's tensors name."""
         launch: LaunchConfig = self._ask("launch", p, problem, self.gpu)
-        held = [(one.constant, one.name) for one in self.task.buffers(problem) if one.constant]
-        if not held or not isinstance(launch, LaunchConfig):
-            return launch
-        return replace(launch, constants=tuple(Constant(*both) for both in held))
+        held = self._held(problem)
+        return replace(launch, constants=held) if held and isinstance(launch, LaunchConfig) else launch
+
+    def _held(self, problem: Problem) -> tuple[Constant, ...]:
+        """The tensors that lie in constant memory. Sizes do not change which they are, and a gate asks for
+        some 30 launches of a candidate."""
+        kind = problem.dtype, *problem.flags.items()
+        if kind not in self._held_by_kind:
+            held = [(one.constant, one.name) for one in self.task.buffers(problem) if one.constant]
+            self._held_by_kind[kind] = tuple(Constant(*both) for both in held)
+        return self._held_by_kind[kind]
+
+    @cached_property
+    def _held_by_kind(self) -> dict[tuple[object, ...], tuple[Constant, ...]]:
+        return {}
 
     def unrendered(self, point: Point, problem: Problem) -> Candidate:
         """What is kept of a point at which the template fails: where it would come from, and no launch."""
