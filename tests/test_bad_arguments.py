@@ -17,7 +17,7 @@ from evo.errors import UsageError
 from evo.export.bundle import Bundle
 from evo.launch.packaged import PackagedKernel, _obstacle
 from evo.task import load_task
-from evo.task.loading import module_beside
+from evo.task.modules import module_beside
 
 TASKS = ("attention", "cross_entropy", "gemm", "gemm_w4a16", "layernorm", "rmsnorm", "softmax")
 SIZES = {"D": 64, "K": 128, "batch": 2}

@@ -13,7 +13,7 @@ from command import ROOT
 
 from evo.gate.tolerance import limits_of
 from evo.task import Task, load_task
-from evo.task.loading import module_beside
+from evo.task.modules import module_beside
 from evo.trial import Problem
 
 TASKS = ("attention", "cross_entropy", "gemm", "gemm_w4a16", "layernorm", "rmsnorm", "softmax")

@@ -27,7 +27,7 @@ from evo.errors import CandidateError, MachineError, NothingFound, UsageError
 from evo.gpu import Gpu, Limits
 from evo.launch.traced import Means, usual_calls
 from evo.task import BufferSpec, Fallback, Task
-from evo.task.loading import module_beside
+from evo.task.modules import module_beside
 from evo.trial import Problem, Value
 
 MOST_DECISIONS = 4096

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from evo.compile import Compiler
+from evo.device.cuda_context import CudaContext
 from evo.device.cuda_kernel import CudaKernel
-from evo.device.driver import ask, driver_api, gpu_at, name_of, uuid_of, words_of
+from evo.device.driver import ask, name_of, uuid_of
 from evo.device.gpu_lock import lock_of
 from evo.device.nvml import Nvml
 from evo.device.protocol import LaunchReport, Region, Wait
-from evo.errors import Crashed, MachineError
 from evo.trial import Binary, LaunchConfig, Resources, ScalarArg
 
 BUSY_BYTES = 64 << 20
@@ -34,7 +34,7 @@ extern "C" __global__ void dirty(unsigned dirt, int words) {
 """
 
 
-class CudaDevice:
+class CudaDevice(CudaContext):
     """GPU number `index` of this process. `compiler` is needed for `disturb` alone."""
 
     measures = True
@@ -43,26 +43,9 @@ class CudaDevice:
     schedules: tuple[str, ...] = ("default",)
 
     def __init__(self, index: int = 0, compiler: Compiler | None = None) -> None:
-        self.driver = driver_api()
-        self.gpu = gpu_at(index)
-        import torch
-
-        self.index = index
-        self.torch_device = f"cuda:{index}"
+        super().__init__(index)
         self.compiler = compiler
-        self.usable = True
-        try:
-            torch.cuda.set_device(index)
-            torch.cuda.init()
-            torch.zeros(1, device=self.torch_device)  # makes the primary context, current in this thread
-        except (RuntimeError, AssertionError) as error:
-            raise MachineError(
-                f"torch cannot use cuda:{index}: {str(error).splitlines()[0]}",
-                "install a torch built for CUDA: pip install torch",
-            ) from error
         self._device = ask(self.driver.cuDeviceGet(index))
-        self.context = int(ask(self.driver.cuCtxGetCurrent()))
-        """The driver's handle of torch's context."""
         self.uuid = uuid_of(self.driver, self._device)
         self.clocks = Nvml(self.uuid)
         self._lock = lock_of(self.uuid)
@@ -135,26 +118,12 @@ class CudaDevice:
         for _ in range(2):
             copy(target.data_ptr(), source.data_ptr(), BUSY_BYTES, on)
 
-    @property
-    def stream(self) -> int:
-        """torch's current stream on this device, as the driver's handle."""
-        import torch
-
-        return int(torch._C._cuda_getCurrentRawStream(self.index))  # a Stream object takes 6 µs more
-
     def mark(self) -> CudaMark:
         """A point in the work of torch's current stream."""
         return CudaMark(self)
 
     def finish(self) -> None:
         self.check(self.driver.cuCtxSynchronize()[0])
-
-    def check(self, status: Any) -> None:
-        """Crashed if `status`, of a call that waits, is an error: a kernel did something forbidden."""
-        if int(status) == 0:
-            return
-        self.usable = False
-        raise Crashed(words_of(status), f"{status.name} while the kernel ran; the CUDA context is lost")
 
     def reset_persisting_l2(self) -> None:
         self.driver.cuCtxResetPersistingL2Cache()

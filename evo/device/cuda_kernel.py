@@ -8,18 +8,16 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evo.device.arguments import scalar_bytes
 from evo.device.constants import ConstantMemory
+from evo.device.cuda_context import CudaContext
 from evo.device.driver import STICKY, ask, words_of
 from evo.device.protocol import LaunchReport, Region
 from evo.device.tensor_map import tensor_map
 from evo.errors import CandidateError, Crashed, MachineError, Unlaunchable
 from evo.trial import Argument, Binary, BufferArg, LaunchConfig, ScalarArg
-
-if TYPE_CHECKING:
-    from evo.device.cuda import CudaDevice
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ _STARTED = LaunchReport("default", 0.0)
 class CudaKernel:
     """A loaded entry point; unloaded when it is not referenced any more."""
 
-    def __init__(self, device: CudaDevice, binary: Binary) -> None:
+    def __init__(self, device: CudaContext, binary: Binary) -> None:
         self.device = device
         self._binary = binary
         self._module: Any = None

@@ -3,15 +3,8 @@
 from evo.task.baselines import Baseline, Fallback, Tunable
 from evo.task.families import Families
 from evo.task.flags import Flag
-from evo.task.loading import (
-    blame,
-    find_file,
-    folders_of,
-    list_tasks,
-    load_module,
-    load_task,
-    template_folders,
-)
+from evo.task.loading import find_file, folders_of, list_tasks, load_task, template_folders
+from evo.task.modules import blame, load_module
 from evo.task.packing import Packing
 from evo.task.pieces import Pieces
 from evo.task.problems import DEFAULT_TILE, LARGEST_TILE

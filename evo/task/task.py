@@ -21,6 +21,7 @@ from evo.task.baselines import Baseline, Fallback
 from evo.task.families import Families
 from evo.task.fitting import fitted
 from evo.task.flags import Flag
+from evo.task.modules import module_beside
 from evo.task.packing import Packing
 from evo.task.pieces import Pieces, split
 from evo.task.problems import around_tiles, every_size, tile_range
@@ -304,8 +305,6 @@ class Task:
     def fallback(self, problem: Problem) -> Fallback | None:
         """What `evo.kernel` calls where no champion serves: differentiable by torch. By default what a
         `fallback.py` beside the task's file has, else `compute`."""
-        from evo.task.loading import module_beside  # which loads tasks
-
         if own := module_beside(self, "fallback.py"):
             return Fallback(own.NAME, lambda inputs: own.fallback(inputs, problem.flags))
         if type(self).compute is Task.compute:
