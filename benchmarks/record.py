@@ -104,14 +104,20 @@ def commit_and_clean(root: Path) -> tuple[str, bool]:
 
 def gpu_and_driver() -> tuple[str, str]:
     """The name of the first GPU and the driver's version; ("none", "none") on a machine without one."""
+    gpus, driver = gpus_and_driver()
+    return (gpus[0], driver) if gpus else ("none", "none")
+
+
+def gpus_and_driver() -> tuple[list[str], str]:
+    """The names of all GPUs and the driver's version; ([], "none") on a machine without one."""
     ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
-        return "none", "none"
-    first = done.stdout.strip().splitlines()[:1] if done.returncode == 0 else []
-    name, driver = first[0].split(", ") if first else ("none", "none")
-    return name, driver
+        return [], "none"
+    lines = done.stdout.strip().splitlines() if done.returncode == 0 else []
+    named = [line.rsplit(", ", 1) for line in lines]
+    return [name for name, _ in named], named[0][1] if named else "none"
 
 
 def cpu() -> str:

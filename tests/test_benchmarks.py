@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from argparse import ArgumentParser
 from datetime import datetime
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import pytest
 import torch
 
-from benchmarks import record, run
+from benchmarks import measure, record, run
 from benchmarks.gate.mutation_judged import judged
 from benchmarks.gemm.many_shapes import SHAPES, drawn, pack, spent, unpack
 from benchmarks.picture import GROUPS, slowdowns
@@ -104,6 +106,58 @@ def test_all_benchmarks_are_listed_with_a_line_each() -> None:
     assert {"search/throughput", "gate/zoo", "timing/planted", "emulator/speed", "attention/bench"} <= {
         *NAMES
     }
+
+
+MADE_FROM_A_STUDY = {"leaderboard.json"}
+"""Results that `benchmarks/readme.py record` writes."""
+
+
+def test_each_result_is_listed_with_what_measures_it() -> None:
+    listed = measure.listed()
+    names = {path.name for path in FILES if path.parent.parent.name == "benchmarks"} - MADE_FROM_A_STUDY
+    assert names <= {one.file(gpu) for one in listed for gpu in ("NVIDIA H200", "none")}
+    for one in listed:
+        name, *words = one.words("state", "out.json")
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_argument("--out")
+        run.load(name).options(parser)
+        parser.parse_args(words)
+        assert one.minutes > 0
+
+
+@pytest.mark.nvcc
+def test_what_a_machine_can_measure_is_measured_once(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/measure.py", "--out", str(tmp_path), "gemm-emulated", "imports"]
+    for said in (r"\d+ s", "is there"):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+        assert re.search(rf"^gemm-emulated: {said}$", done.stdout, re.M), done.stdout + done.stderr
+        assert "imports: by hand: needs copies" in done.stdout
+    result = json.loads((tmp_path / "gemm-emulated.json").read_text())
+    assert tuple(result) == record.FIELDS
+    again = "python benchmarks/run.py gemm/emulated --out benchmarks/results/gemm-emulated.json"
+    assert result["command"] == again
+    late = [*command[:-2], "--minutes", "0.1", "scale"]
+    done = subprocess.run(late, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "scale: not begun: takes 40 min, 0.1 are left\n"
+
+
+def test_a_benchmark_without_time_is_interrupted(tmp_path: Path) -> None:
+    space = "benchmarks/spaces/attention-flash_mma-H200.json.xz"
+    endless = measure.Result("endless", f"search/replay {space} --strategies evo --repeats 100000", 1)
+    assert measure.measure(endless, tmp_path, "none", time.monotonic() + 4) == "interrupted: no time is left"
+    assert not list(tmp_path.glob("endless.json"))
+    running = [p for p in psutil.process_iter(["cmdline"]) if "100000" in (p.info["cmdline"] or ())]
+    assert not running
+
+
+def test_a_result_names_the_gpu_that_measured_it() -> None:
+    one = measure.Result("gate-cost", "gate/cost", 2, gpus=1)
+    assert one.file("NVIDIA H200") == "gate-cost-h200.json"
+    assert one.file("NVIDIA GeForce RTX 4090") == "gate-cost-4090.json"
+    assert one.why_not([]) == "needs 1 GPU"
+    assert one.why_not(["NVIDIA H200"]) == ""
+    without = measure.Result("host-cost-cpu", "leaving/host_cost", 1, without=True)
+    assert without.why_not(["NVIDIA H200"]) == "is measured without a GPU"
 
 
 def test_a_name_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
