@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "memory.hpp"
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -42,6 +42,16 @@ template <Access ACCESS>
   if (cells == 4) {  // three cells beside the next three
     const __m512i one = _mm512_maskz_loadu_epi32(511, cell), next = _mm512_maskz_loadu_epi32(511, cell + 1);
     return !_mm512_cmpneq_epu32_mask(one, next);
+  }
+#elif defined(__AVX2__)
+  if (cells == 4) {
+    const auto words = [cell](u32 k) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(reinterpret_cast<const u32*>(cell) + k));
+    };
+    const __m256i differ =
+        _mm256_or_si256(_mm256_xor_si256(words(0), words(3)),  // the last seven words twice
+                        _mm256_xor_si256(words(1), words(4)));
+    return _mm256_testz_si256(differ, differ);
   }
 #endif
   return std::memcmp(cell, cell + 1, (cells - 1) * sizeof(Cell)) == 0;

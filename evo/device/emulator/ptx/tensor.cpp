@@ -68,12 +68,88 @@ void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
   for (int i = 0; i < 4; i++)
     for (int h = 0; h < 2; h++) _mm512_storeu_ps(cr[i] + 16 * h, c[i][h]);
 }
-#else
-#if defined(__AVX2__)
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+// The same, in the same order, by eight lanes: two rows. B[k][2t + j] for all t is a row of a block of four
+// by four that is transposed.
 constexpr const char* PATH = "avx2";
+struct Pairs {
+  __m256 v[2][4];  // [low or high element][lanes 8h to 8h + 7]
+};
+template <bool BF>
+inline Pairs widen_pairs(const u32* r) {
+  Pairs o;
+  __m256i x[4];
+  for (int h = 0; h < 4; h++) x[h] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(r + 8 * h));
+  if (BF) {
+    for (int h = 0; h < 4; h++) {
+      o.v[0][h] = _mm256_castsi256_ps(_mm256_slli_epi32(x[h], 16));
+      o.v[1][h] =
+          _mm256_castsi256_ps(_mm256_and_si256(x[h], _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+    }
+    return o;
+  }
+  const __m256i low = _mm256_set1_epi32(0xffff);
+  for (int h = 0; h < 4; h += 2)
+    for (int e = 0; e < 2; e++) {
+      const __m256i p = e ? _mm256_srli_epi32(x[h], 16) : _mm256_and_si256(x[h], low);
+      const __m256i q = e ? _mm256_srli_epi32(x[h + 1], 16) : _mm256_and_si256(x[h + 1], low);
+      const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(p, q), 0xd8);
+      o.v[e][h] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+      o.v[e][h + 1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+    }
+  return o;
+}
+struct Columns {
+  __m256 v[4][2];  // [t'][j]: B[2t' + e][2t + j] for all t, twice
+};
+inline Columns columns_of(const __m256 (&b)[4]) {
+  const __m256 p = _mm256_unpacklo_ps(b[0], b[1]), q = _mm256_unpackhi_ps(b[0], b[1]);
+  const __m256 r = _mm256_unpacklo_ps(b[2], b[3]), s = _mm256_unpackhi_ps(b[2], b[3]);
+  const __m256 both[4] = {_mm256_shuffle_ps(p, r, 0x44), _mm256_shuffle_ps(p, r, 0xee),
+                          _mm256_shuffle_ps(q, s, 0x44), _mm256_shuffle_ps(q, s, 0xee)};
+  Columns o;
+  for (int t = 0; t < 4; t++) {
+    o.v[t][0] = _mm256_permute2f128_ps(both[t], both[t], 0x00);
+    o.v[t][1] = _mm256_permute2f128_ps(both[t], both[t], 0x11);
+  }
+  return o;
+}
+// Four rows at once: eight sums that do not wait for each other.
+template <int T>
+inline void step(const Pairs (&a)[4], const Columns (&b)[2][2], int h, __m256 (&c)[4][2]) {
+  for (int kh = 0; kh < 2; kh++)
+    for (int e = 0; e < 2; e++) {
+      const __m256 b0 = b[kh][e].v[T][0], b1 = b[kh][e].v[T][1];
+      for (int i = 0; i < 2; i++) {
+        const __m256 x = _mm256_permute_ps(a[2 * kh].v[e][h + i], T * 0x55),
+                     y = _mm256_permute_ps(a[2 * kh + 1].v[e][h + i], T * 0x55);
+        c[0][i] = _mm256_fmadd_ps(x, b0, c[0][i]);
+        c[1][i] = _mm256_fmadd_ps(x, b1, c[1][i]);
+        c[2][i] = _mm256_fmadd_ps(y, b0, c[2][i]);
+        c[3][i] = _mm256_fmadd_ps(y, b1, c[3][i]);
+      }
+    }
+}
+template <bool BF>
+void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
+  Pairs a[4];
+  Columns b[2][2];
+  for (int i = 0; i < 4; i++) a[i] = widen_pairs<BF>(ar[i]);
+  for (int kh = 0; kh < 2; kh++) {
+    const Pairs wide = widen_pairs<BF>(br[kh]);
+    for (int e = 0; e < 2; e++) b[kh][e] = columns_of(wide.v[e]);
+  }
+  for (int h = 0; h < 4; h += 2) {
+    __m256 c[4][2];
+    for (int i = 0; i < 4; i++)
+      for (int k = 0; k < 2; k++) c[i][k] = _mm256_loadu_ps(cr[i] + 8 * (h + k));
+    step<0>(a, b, h, c), step<1>(a, b, h, c), step<2>(a, b, h, c), step<3>(a, b, h, c);
+    for (int i = 0; i < 4; i++)
+      for (int k = 0; k < 2; k++) _mm256_storeu_ps(cr[i] + 8 * (h + k), c[i][k]);
+  }
+}
 #else
 constexpr const char* PATH = "portable";
-#endif
 // Through matrices. The inner loop over 8 columns vectorises.
 template <bool BF>
 void mma(const u32* const* ar, const u32* const* br, float (*cr)[32]) {
