@@ -233,7 +233,6 @@ def _task_text(name: str, problem: _Problem, origin: str, families: str, ends: s
 from pathlib import Path
 
 from evo import In, Out
-from evo.importers.finite import check_finite
 from evo.importers.model import {imported}
 
 
