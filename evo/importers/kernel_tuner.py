@@ -15,10 +15,11 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.answers import Answer, answer_of, formula_text
 from evo.importers.cuda_source import CudaSource, held_in, read_kernel, role_of
+from evo.importers.expressions import substituted
 from evo.importers.restrictions import bare, body_of
 from evo.importers.script import Call, Script, file_beside
 from evo.importers.tuned import BLOCK, TunedArgument, TunedKernel, checked_values, expression
-from evo.importers.values import Array, Function, Number, Text, plain, substituted, unknown_part
+from evo.importers.values import Array, Function, Number, Text, plain, unknown_part
 
 CALL = "tune_kernel"
 _ORDER = ("kernel_name", "kernel_source", "problem_size", "arguments", "tune_params", "grid_div_x",
@@ -212,8 +213,11 @@ class _Reader:
 
     def number(self, value: Any) -> str:
         """A number of the script as an expression over sizes."""
-        sizes = {name: name for name in self.sizes}
-        return substituted(value.code, self.script.literals, sizes)
+        return substituted(value.code, self._with_sizes({size: size for size in self.sizes}))
+
+    def _with_sizes(self, sizes: Mapping[str, str]) -> dict[str, str]:
+        """The names of the script's whole numbers, with what takes their place: sizes have `sizes`."""
+        return {name: str(value) for name, value in self.script.literals.items()} | dict(sizes)
 
     def _expression(self, value: Any, what: str) -> str:
         """A number, a text or a function of the script as an expression over tunables and sizes."""
@@ -374,7 +378,7 @@ class _Reader:
         if self.call.options.get("verify") is not None:
             return Answer(why="verify= compares otherwise than element by element")
         sizes = {size: f'problem["{size}"]' for size in self.sizes}
-        in_torch = partial(substituted, values=self.script.literals, kept=sizes)
+        in_torch = partial(substituted, names=self._with_sizes(sizes))
         return answer_of(_argument(self.call, "answer"), values, arguments, in_torch)
 
 

@@ -119,8 +119,8 @@ class Script:
             self._bind(node.target, self._evaluate(node.value, names), names)
 
     def _augassign(self, node: ast.AugAssign, names: dict[str, Any]) -> None:
-        load = ast.copy_location(ast.BinOp(_loaded(node.target), node.op, node.value), node)
-        self._bind(node.target, self._evaluate(load, names), names)
+        changed = ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
+        self._bind(node.target, self._evaluate(changed, names), names)
 
     def _bind(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
         if isinstance(target, ast.Subscript):
@@ -237,10 +237,6 @@ def _as_now(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _as_now(one) for key, one in value.items()}
     return type(value)(map(_as_now, value)) if type(value) in (list, tuple) else value
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
 
 
 def _last_text(node: ast.AST) -> str:

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.cuda_source import CudaSource, SourceArgument, held_in, read_kernel, role_of
-from evo.importers.expressions import Expressions
+from evo.importers.expressions import Expressions, simpler
 from evo.importers.script import file_beside
 from evo.importers.tuned import TunedArgument, TunedKernel, checked_values, expression
-from evo.importers.values import Number, Text, Unknown, plain, substituted
+from evo.importers.values import Number, Text, Unknown, plain
 
 TYPES = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32",
          "uint32": "u32", "int64": "i64", "uint64": "u64", "half": "fp16", "float": "fp32",
@@ -294,8 +294,8 @@ class _T1:
         said = None if access is None else access != "ReadOnly"
         role = role_of(own, constant and _fill(one) in (0, None), said) if own else "in"
         length = self._length(one, self._names())
-        text = substituted(length.code, {}, {size: size for size in self.sizes})
-        return TunedArgument(name, dtype, role, (text if length.text else str(int(length.value)),))
+        text = simpler(length.code) if length.text else str(int(length.value))
+        return TunedArgument(name, dtype, role, (text,))
 
     def _names(self) -> dict[str, Any]:
         """What a length may name."""
