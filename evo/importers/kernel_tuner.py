@@ -18,7 +18,15 @@ from evo.importers.cuda_source import CudaSource, held_in, read_kernel, role_of
 from evo.importers.expressions import substituted
 from evo.importers.restrictions import bare, body_of
 from evo.importers.script import Call, Script, file_beside
-from evo.importers.tuned import BLOCK, TunedArgument, TunedKernel, checked_values, expression
+from evo.importers.tuned import (
+    BLOCK,
+    TunedArgument,
+    TunedKernel,
+    checked_values,
+    ctas,
+    expression,
+    without_ones,
+)
 from evo.importers.values import Array, Function, Number, Text, plain, unknown_part
 
 CALL = "tune_kernel"
@@ -103,7 +111,7 @@ class _Reader:
         arguments = self._tuned(values, source)
         constants = self._constants(values, arguments, source, tunables)
         answer = self._answer(values, arguments)
-        macros |= self._own_macros(source, grid, block, tunables)
+        macros |= source.macros(self._names(), grid, block, tunables)
         return TunedKernel(
             origin=f"Kernel Tuner's script {self.script.path.name}",
             text=source.text,
@@ -249,9 +257,7 @@ class _Reader:
         for at, name in enumerate(self._names()):
             own = self.single.get(name, name)
             sides.append(own if own in tunables or name in self.single else str(_THREADS if at == 0 else 1))
-        while len(sides) > 1 and sides[-1] == "1":
-            sides.pop()
-        return sides
+        return without_ones(sides)
 
     def _grid(self, problem: Sequence[Any], tunables: Mapping[str, Any]) -> list[str]:
         sides = []
@@ -263,10 +269,8 @@ class _Reader:
             self.known(f"grid_div_{'xyz'[at]}", divisors)
             listed = divisors if isinstance(divisors, (list, tuple)) else [divisors]
             found = [self._expression(one, f"grid_div_{'xyz'[at]}") for one in listed]
-            whole = self._expression(size, "problem_size")
-            product = " * ".join(one if one.isidentifier() else f"({one})" for one in found)
-            sides.append(f"ceil(({whole}) / ({product}))" if found else whole)
-        return [ast.unparse(ast.parse(side, mode="eval")) for side in sides]
+            sides.append(ctas(self._expression(size, "problem_size"), found))
+        return sides
 
     def _restrictions(self) -> list[str]:
         found = _argument(self.call, "restrictions")
@@ -279,15 +283,6 @@ class _Reader:
         smem = self.call.options.get("smem_args")
         size = smem.get("size") if isinstance(smem, dict) else None
         return "0" if size is None else self._expression(size, "smem_args")
-
-    def _own_macros(
-        self, source: CudaSource, grid: Sequence[str], block: Sequence[str], tunables: Mapping[str, Any]
-    ) -> dict[str, str]:
-        """The macros that Kernel Tuner defines besides the tunables, where the source has them."""
-        macros = {"kernel_tuner": "1"}
-        macros |= {f"grid_size_{end}": side for end, side in zip("xyz", [*grid, "1", "1"], strict=False)}
-        macros |= dict(zip(self._names(), [*block, "1", "1"], strict=False))
-        return {n: text for n, text in macros.items() if source.names(n) and n not in tunables}
 
     # ---- the arguments
 

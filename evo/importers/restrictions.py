@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
 
 from evo.errors import UsageError
 from evo.importers.values import Function, Number, Unknown
@@ -29,41 +28,35 @@ def bare(function: Function, text: Text, what: str, line: str) -> str:
     if body is None:
         hint = 'one `return` with an expression, or a text: "block_size_x <= 512"'
         raise UsageError(f"{line}: {what} is a function with more than one statement", hint)
-    names = _Names(function, text, f"{line}: {what}")
-    return ast.unparse(names.made_bare(ast.parse(ast.unparse(body), mode="eval").body))
+    copied = ast.parse(ast.unparse(body), mode="eval").body
+    return ast.unparse(_Bare(function, text, f"{line}: {what}").visit(copied))
 
 
-class _Names:
-    """The names that a function sees, and those of its arguments, which hold the tunables."""
+class _Bare(ast.NodeTransformer):
+    """Makes names of what a function reads of its arguments, and numbers of what the script knows."""
 
     def __init__(self, function: Function, text: Text, place: str) -> None:
         self.arguments = {argument.arg for argument in function.node.args.args}
         self.names, self.text, self.place = function.names, text, place
 
-    def made_bare(self, node: Any) -> Any:
-        """A part of an expression, with numbers for what the script knows."""
-        owner = getattr(node, "value", None)
-        if isinstance(owner, ast.Name) and owner.id in self.arguments:
-            key = (
-                node.slice.value
-                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-                else None
-            )
-            name = getattr(node, "attr", key)
-            return ast.Name(name) if isinstance(name, str) else node
-        if isinstance(node, ast.Name):
-            return self._known(node)
-        for field, value in ast.iter_fields(node) if isinstance(node, ast.AST) else ():
-            several = isinstance(value, list)
-            setattr(node, field, [self.made_bare(v) for v in value] if several else self.made_bare(value))
-        return node
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return ast.Name(node.attr) if self._is_argument(node.value) else self.generic_visit(node)
 
-    def _known(self, node: ast.Name) -> ast.expr:
-        value = None if node.id in self.arguments else self.names.get(node.id)
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if not self._is_argument(node.value):
+            return self.generic_visit(node)
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        return ast.Name(key) if isinstance(key, str) else node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        value = None if self._is_argument(node) else self.names.get(node.id)
         if isinstance(value, Unknown):
             hint = "write the number itself, or name it: --set NAME=VALUE"
             raise UsageError(f"{self.place} depends on {value.why}", hint)
         return ast.parse(self.text(value), mode="eval").body if isinstance(value, Number) else node
+
+    def _is_argument(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id in self.arguments
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

@@ -285,3 +285,17 @@ def expression(node_or_text: ast.AST | str, names: Mapping[str, str], where: str
         hint = f"known: {', '.join(sorted(known))}"
         raise UsageError(f"{where}: there is no {unknown[0]} in: {text}", hint)
     return parsed.text
+
+
+def ctas(whole: str, divisors: Sequence[str]) -> str:
+    """How many CTAs a side takes that is divided by these. All are numbers or expressions."""
+    product = " * ".join(one if one.isidentifier() else f"({one})" for one in divisors)
+    return ast.unparse(ast.parse(f"ceil(({whole}) / ({product}))" if divisors else whole, mode="eval"))
+
+
+def without_ones(sides: Sequence[str]) -> list[str]:
+    """The sides of a block or a grid without those at its end that are 1; the first one stays."""
+    found = list(sides)
+    while len(found) > 1 and found[-1] == "1":
+        found.pop()
+    return found
