@@ -10,8 +10,8 @@ from typing import Any
 
 from evo.dtype import CXX_TYPES, dtype_named, element_of
 from evo.errors import UsageError
+from evo.importers.script import Text
 from evo.importers.source import function_of, without_comments
-from evo.importers.values import Text
 from evo.template.constants import Declared, constants_of, unfilled
 from evo.template.macros import kernels_in
 

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from evo.dtype import DTYPES
 from evo.errors import EvoError, UsageError
-from evo.importers.expressions import substituted
 from evo.importers.made import Made, check_finite, check_place, task_name, tuple_text
+from evo.importers.script import substituted
 from evo.importers.stub import StubBuffer, write_stub
 from evo.space.expression import Expression
 

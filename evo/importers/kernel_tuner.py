@@ -15,9 +15,20 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.answers import Answer, answer_of, formula_text
 from evo.importers.cuda_source import CudaSource, held_in, read_kernel, role_of
-from evo.importers.expressions import substituted
-from evo.importers.restrictions import bare, body_of
-from evo.importers.script import Call, Script, file_beside
+from evo.importers.script import (
+    Array,
+    Call,
+    Function,
+    Number,
+    Script,
+    Text,
+    body_of,
+    expression_of,
+    file_beside,
+    plain,
+    substituted,
+    unknown_part,
+)
 from evo.importers.tuned import (
     BLOCK,
     TunedArgument,
@@ -27,7 +38,6 @@ from evo.importers.tuned import (
     expression,
     without_ones,
 )
-from evo.importers.values import Array, Function, Number, Text, plain, unknown_part
 
 CALL = "tune_kernel"
 _ORDER = ("kernel_name", "kernel_source", "problem_size", "arguments", "tune_params", "grid_div_x",
@@ -242,7 +252,7 @@ class _Reader:
 
     def _of_function(self, function: Function, what: str) -> str:
         line = f"{self.script.path}:{function.node.lineno}"
-        text = bare(function, self.number, what, line)
+        text = expression_of(function, self.number, what, line)
         return expression(text, self.single, line, self.allowed)
 
     # ---- the launch

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.cuda_source import CudaSource, SourceArgument, held_in, read_kernel, role_of
-from evo.importers.expressions import Expressions, simpler
-from evo.importers.script import file_beside
+from evo.importers.script import Expressions, Number, Text, Unknown, file_beside, plain, simpler
 from evo.importers.tuned import (
     BLOCK,
     TunedArgument,
@@ -25,7 +24,6 @@ from evo.importers.tuned import (
     expression,
     without_ones,
 )
-from evo.importers.values import Number, Text, Unknown, plain
 
 TYPES = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32",
          "uint32": "u32", "int64": "i64", "uint64": "u64", "half": "fp16", "float": "fp32",

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import UsageError
-from evo.importers.expressions import substituted
 from evo.importers.made import Made, check_place, tuple_text
+from evo.importers.script import substituted
 from evo.space.expression import Expression
 
 TEXT = re.compile(r"[A-Za-z0-9_.+-]*")

@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from evo.importers.values import Array, Library, Number, Unknown, elements, plain, product, unknown_part
+from evo.importers.script.values import (
+    Array,
+    Library,
+    Number,
+    Unknown,
+    elements,
+    plain,
+    product,
+    unknown_part,
+)
 
 DTYPES = {
     "float16": "fp16", "half": "fp16", "float32": "fp32", "single": "fp32", "float64": "fp64",

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evo.importers import arrays
-from evo.importers.values import (
+from evo.importers.script import arrays
+from evo.importers.script.values import (
     LARGEST,
     Array,
     Function,
