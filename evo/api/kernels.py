@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evo.api.callable import TaskKernel
+from evo.api.parse import DATABASE, Paths, task_folders
 from evo.api.study import Study, load_study
 from evo.api.study_set import StudySet, load_studies
-from evo.api.values import DATABASE, Paths, task_folders
 from evo.cache import default_folder
 from evo.confirm.champions import Champion, champions, kernels_folders, unkept
 from evo.device.open import DEFAULT_GPU, gpu_named

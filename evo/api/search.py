@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from evo.api.elsewhere import Elsewhere
 from evo.api.given import Given, given
-from evo.api.inputs import parse_own
-from evo.api.running import Begin, adopted, begin
-from evo.api.study import Study
-from evo.api.values import (
+from evo.api.parse import (
     DATABASE,
     Flags,
     Paths,
     Shape,
     parse_budget,
     parse_bytes,
+    parse_own,
     task_folders,
     whole,
 )
+from evo.api.running import Begin, adopted, begin
+from evo.api.study import Study
 from evo.cache import default_folder
 from evo.calls import with_calls
 from evo.device.open import choose_device, choose_gpus, is_gpu, require_one_model

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.api.elsewhere import Elsewhere
-from evo.api.inputs import located
+from evo.api.parse import DATABASE, located, parse_budget
 from evo.api.running import go_on, open_store
 from evo.api.trial import Trial, parameter_columns
-from evo.api.values import DATABASE, parse_budget
 from evo.cache import default_folder
 from evo.device.open import choose_gpus, require_one_model
 from evo.errors import UsageError

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.api.inputs import located
-from evo.api.values import DATABASE, parse_bytes, parse_problem, task_folders
+from evo.api.parse import DATABASE, located, parse_bytes, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
     HOW,
