@@ -249,13 +249,13 @@ def _confirm_workers(
     store: Store, place: str | None, cache: Path, nvcc: Path | None
 ) -> Iterator[MakesWorker]:
     """Makes confirm workers: processes of this machine, or of workers at a place."""
-    from evo.api.elsewhere import Elsewhere
+    from evo.api.scheduler import Scheduler
     from evo.confirm.on_gpus import worker_on
 
     if place is None:
         yield worker_on(cache, nvcc)
         return
-    with closing(Elsewhere(place, notice)) as there:
+    with closing(Scheduler(place, notice)) as there:
         yield there.makes_confirm_workers(store, cache, nvcc)
 
 
