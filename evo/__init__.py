@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evo.version import __version__
 
 if TYPE_CHECKING:
-    from evo.api.kernels import kernel
+    from evo.api.kernel import kernel
     from evo.api.search import search
     from evo.api.shapes import search_shapes
     from evo.api.study import Study, load_study
@@ -53,7 +53,7 @@ _FOUND_IN = dict.fromkeys(__all__, "evo.task") | {
     "StudySet": "evo.api.study_set",
     "Trial": "evo.api.trial",
     "capture": "evo.calls.capture",
-    "kernel": "evo.api.kernels",
+    "kernel": "evo.api.kernel",
     "load_study": "evo.api.study",
     "load_studies": "evo.api.study_set",
     "search": "evo.api.search",

@@ -29,7 +29,7 @@ from evo.cache import default_folder
 from evo.cluster.job import Compiled, Compiling
 from evo.cluster.site import Site, Wanted
 from evo.cluster.worker import serve
-from evo.confirm.elsewhere import needed
+from evo.confirm.remote_worker import needed
 from evo.confirm.worker import WorkerProcess
 from evo.evaluate.evaluating import Builds
 from evo.evaluate.pool import Spec

@@ -231,7 +231,7 @@ OTHER_LETTERS = {
     *(("compile/ninja.py", "cxx"), ("compile/standard_headers.py", "a, T"), ("device/cuda.py", "ab")),
     *(("device/emulator/abi.py", "box"), ("device/emulator/device.py", "box"), ("trial/trial.py", "box")),
     *(("launch/plans.py", "box"), ("export/c_header.py", "box"), ("export/formats.py", "c")),
-    *(("gate/tolerance.py", "NaN"), ("importers/arrays.py", "b"), ("template/macros.py", "c")),
+    *(("gate/tolerance.py", "NaN"), ("importers/script/arrays.py", "b"), ("template/macros.py", "c")),
 }
 """What is made of letters that a task calls its matrices and sizes by, and means something else."""
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from test_champions import kept
 from times import timing
 
-from evo.api.values import parse_problems
+from evo.api.parse import parse_problems
 from evo.cli import main
 from evo.confirm.bench import Entrant, Sheet, bench, rendered
 from evo.confirm.entrants import nearest_trial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evo.api.values import parse_budget, parse_bytes, parse_problem
+from evo.api.parse import parse_budget, parse_bytes, parse_problem
 from evo.cli.ahead import device_of, first_evaluator
 from evo.errors import UsageError
 from evo.task import load_task

@@ -19,7 +19,7 @@ from command import ROOT, Evo
 from landscape import BEST_US, LIMITS, PROBLEM, SIZE, SPACE, evaluate, new_study, write_template
 from test_cuda import needs_gpu
 
-from evo.api.elsewhere import Elsewhere
+from evo.api.scheduler import Scheduler
 from evo.cache import default_folder
 from evo.cli.app import app
 from evo.cluster.remote import Remote
@@ -28,7 +28,7 @@ from evo.cluster.slurm import read, slurm_cluster
 from evo.cluster.workers import ClusterWorkers
 from evo.confirm import Step, confirm
 from evo.confirm.confirmation import gate_request
-from evo.confirm.elsewhere import WorkerElsewhere
+from evo.confirm.remote_worker import RemoteWorker
 from evo.errors import MachineError, UsageError
 from evo.gpu import KNOWN_GPUS
 from evo.loop import Progress, search, search_spaces
@@ -122,9 +122,9 @@ def test_a_worker_is_left_out_by_name_and_version() -> None:
     assert site_of({"name": "another"}) is None
 
 
-def confirmed_elsewhere(made: Cluster, said: list[str]) -> WorkerElsewhere:
+def confirmed_remotely(made: Cluster, said: list[str]) -> RemoteWorker:
     wanted = replace(WANTED, driver=[])
-    return WorkerElsewhere(Remote(made.address, LandscapeConfirmation(), wanted, "", said.append, 60.0))
+    return RemoteWorker(Remote(made.address, LandscapeConfirmation(), wanted, "", said.append, 60.0))
 
 
 def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: 
         nowhere = Remote(
             made.address, LandscapeConfirmation(), replace(WANTED, driver=[]), "GPU-a", print, 0.0
         )
-        with closing(WorkerElsewhere(nowhere)) as worker, pytest.raises(MachineError, match="has GPU-a"):
+        with closing(RemoteWorker(nowhere)) as worker, pytest.raises(MachineError, match="has GPU-a"):
             worker.surroundings()
         study = store.create(new_study())
         for number, point in enumerate(template.space.feasible(LIMITS, PROBLEM).points):
             store.add(study, number, evaluate(template.candidate(point, PROBLEM)))
         made.start("one")
         steps: list[str] = []
-        with closing(confirmed_elsewhere(made, said)) as worker:
+        with closing(confirmed_remotely(made, said)) as worker:
             worker.expect([gate_request(store, study.name, store.confirmations.contenders(study, 1)[0], 7)])
             begun = confirm(study, store, worker, top=3, over=lambda _: "warm round 3 of 20" in steps,
                             watch=lambda step: steps.append(step.text))  # fmt: skip
@@ -157,7 +157,7 @@ def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: 
                 made.kill("one")
                 made.start("two")
 
-        with closing(confirmed_elsewhere(made, said)) as worker:
+        with closing(confirmed_remotely(made, said)) as worker:
             found = confirm(study, store, worker, top=3, watch=watch)
         assert found is not None
         assert (found.id, found.status, len(found.green)) == (begun.id, "finished", 3)
@@ -171,7 +171,7 @@ def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(
+def test_a_remote_confirm_worker_gates_what_a_search_found_there(
     evo: Evo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of the way but the device: there is no GPU whose rounds could be held."""
@@ -185,7 +185,7 @@ def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(
         heard: list[str] = []
         with (
             Store(tmp_path / "runs" / "evo.db") as store,
-            closing(Elsewhere(made.address, heard.append)) as via,
+            closing(Scheduler(made.address, heard.append)) as via,
         ):
             study = store.study("s")
             best = store.leaderboard(study=study.name, limit=1)[0]
@@ -195,7 +195,7 @@ def test_a_confirm_worker_elsewhere_gates_what_a_search_found_there(
                 passed = worker.gate("s/best", store.trial(best.trial).candidate, 7, thorough=False)
                 assert passed
                 assert list(worker.loaded) == ["s/best"]
-            monkeypatch.setattr("evo.api.elsewhere.MOST_S", 2.0)
+            monkeypatch.setattr("evo.api.scheduler.MOST_S", 2.0)
             with pytest.raises(MachineError, match=r"no worker at .* evaluates"):
                 via.gpu(emulated=False)
             assert heard[-1] == "a worker there only emulates; with --device emulator it is used"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_callable import SDPA
+from test_task_kernel import SDPA
 from torch._inductor.utils import fresh_cache, run_and_get_code
 
 import evo

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_callable import SDPA, TOYS, kernels, qkv
+from test_task_kernel import SDPA, TOYS, kernels, qkv
 
 import evo
 from evo.errors import UsageError

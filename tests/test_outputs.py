@@ -16,7 +16,7 @@ from command import Evo, two_studies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.api.values import parse_budget, parse_bytes
+from evo.api.parse import parse_budget, parse_bytes
 from evo.errors import BadTemplate, UsageError, without_passwords
 from evo.report import for_terminal
 from evo.space import Parameter

@@ -20,7 +20,7 @@ from times import timing_on
 from torch import Tensor
 from trials import study, timed
 
-from evo.api.inputs import located
+from evo.api.parse import located
 from evo.calls import MOST_CALLS, OwnCalls, chosen_calls, only_problem, with_calls
 from evo.device.driver import gpu_names
 from evo.device.emulator import EmulatorDevice

@@ -68,7 +68,7 @@ def nodes(graph: Any) -> int:
 
 def kernel_of(split: int) -> Any:
     """gemm_skinny alone, as evo.kernel would call it."""
-    from evo.api.callable import TaskKernel
+    from evo.api.task_kernel import TaskKernel
     from evo.cache import default_folder
     from evo.confirm.champions import unkept
     from evo.device.open import real_gpu

@@ -51,7 +51,7 @@ def _graph(task: Any, champion: Any, problem: Any) -> Any:
     """A captured graph of launches; None where the champion's code does not serve the problem here."""
     import torch
 
-    from evo.api.callable import TaskKernel
+    from evo.api.task_kernel import TaskKernel
     from evo.cache import default_folder
 
     call = TaskKernel(task, [champion], (), default_folder())

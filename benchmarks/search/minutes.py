@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import evo
-from evo.api.values import parse_problems
+from evo.api.parse import parse_problems
 from evo.store import LeaderboardRow, Store
 from evo.task import load_task
 from evo.trial import Problem

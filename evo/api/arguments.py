@@ -1,4 +1,5 @@
-"""What a task's kernel is called with: buffers by place or name, flags and sizes by name, and outputs."""
+"""What a task's kernel is called with: buffers by place or name, flags and sizes by name, and outputs; and
+which problem that is."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evo.api.kernel import named_buffers
-from evo.dtype import dtype_named
+from evo.calls import Entry, RecordedCall, problem_of
+from evo.dtype import DTYPES, dtype_named
 from evo.errors import UsageError
 from evo.task import BufferSpec, Task
-from evo.trial import Value
+from evo.trial import Problem, Value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -162,3 +163,38 @@ def check_outputs(call: Call, specs: Sequence[BufferSpec]) -> None:
             first = other.data_ptr()
             if first < end and begin < first + other.numel() * other.element_size():
                 raise UsageError(f"{spec.name} shares memory with {name}", "give it memory of its own")
+
+
+def problem_of_tensors(
+    task: Task, read: Mapping[str, Tensor], flags: Mapping[str, object], sizes: Mapping[str, int]
+) -> Problem:
+    """The problem whose inputs are `read`. UsageError where they are none of the task's."""
+    entries = {name: Entry(name, tuple(tensor.shape), dtype_of(tensor)) for name, tensor in read.items()}
+    return problem_of(task, RecordedCall(0, entries), flags, sizes)
+
+
+def named_buffers(
+    specs: tuple[BufferSpec, ...], inputs: tuple[Any, ...], buffers: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What was given, by the names of buffers; UsageError where one is missing or not known."""
+    read = [spec.name for spec in specs if spec.read]
+    known = ", ".join(spec.name for spec in specs)
+    if len(inputs) > len(read):
+        raise UsageError(f"{len(inputs)} tensors for {len(read)} inputs", f"inputs: {', '.join(read)}")
+    given = dict(zip(read, inputs, strict=False))
+    if twice := given.keys() & buffers.keys():
+        raise UsageError(f"{min(twice)} is given twice", "by its place or by its name")
+    given |= buffers
+    if unknown := given.keys() - {spec.name for spec in specs}:
+        raise UsageError(f"there is no buffer {min(unknown)}", f"buffers: {known}")
+    if missing := [name for name in read if name not in given]:
+        raise UsageError(f"input {missing[0]} is missing", f"inputs: {', '.join(read)}")
+    return given
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """evo's name of a tensor's dtype."""
+    found = [kind.name for kind in DTYPES.values() if kind.name != "fp8" and kind.torch == tensor.dtype]
+    if not found:
+        raise UsageError(f"tensors of {tensor.dtype} are not served", f"one of {', '.join(DTYPES)}")
+    return found[0]

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.arguments import dtype_of
 from evo.api.kernel_task import called
-from evo.dtype import DTYPES, dtype_named
+from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source
 from evo.task.tensors import DeclaredTensor
@@ -82,7 +83,9 @@ def _arguments(
             hint = 'args=["x", "y", "n"] says the order, and In, Out, InOut what each tensor is'
             raise UsageError(error.message, hint) from error
         return tuple(
-            KernelArgument(name, dtype_of(value), value.role if isinstance(value, DeclaredTensor) else "in")
+            KernelArgument(name, value.dtype or "", value.role)
+            if isinstance(value, DeclaredTensor)
+            else KernelArgument(name, dtype_of(value), "in")
             for name, value in inputs.items()
             if not isinstance(value, (int, float))
         )
@@ -102,16 +105,6 @@ def _constants(source: KernelSource, inputs: Mapping[str, Any]) -> Iterator[Kern
             hint = f'inputs={{"{one.name}": …}}'
             raise UsageError(f"nothing fills the kernel's __constant__ {one.name}", hint)
         yield replace(one, name=variables[one.name])
-
-
-def dtype_of(value: Any) -> str:
-    """evo's name of a tensor's dtype; "" where a declared tensor says none."""
-    if isinstance(value, DeclaredTensor):
-        return value.dtype or ""
-    found = [kind.name for kind in DTYPES.values() if kind.name != "fp8" and kind.torch == value.dtype]
-    if not found:
-        raise UsageError(f"tensors of {value.dtype} are not served", f"one of {', '.join(DTYPES)}")
-    return found[0]
 
 
 def _example(name: str, value: Any) -> Tensor:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from evo.api.parse import DATABASE, Paths, task_folders
 from evo.api.study_set import MOST, StudySet, load_studies, records_of
-from evo.api.values import DATABASE, Paths, task_folders
 from evo.cache import Cache, default_folder
 from evo.compile import build_table_library, find_compiler
 from evo.confirm.champions import Champion, champion_of, champions, kernels_folders

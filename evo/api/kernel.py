@@ -1,135 +1,114 @@
-"""A trial's kernel, called with tensors: on the GPU that they lie on, else on the emulator.
-
-What tensors are in a task, `callable.py` asks here too."""
+"""`evo.kernel`: where the champions of a call come from: a task's name, a folder, or a study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
-from evo.api.declared import dtype_of
-from evo.api.launching import Launcher, launcher_at
-from evo.calls import Entry, RecordedCall, problem_of
-from evo.device import Kernel
-from evo.device.open import is_gpu, real_gpu
-from evo.dtype import dtype_named
-from evo.errors import UsageError
-from evo.evaluate.program import Program
-from evo.study import Setup, recorded_gpu
-from evo.task import BufferSpec, Task
-from evo.trial import Candidate, LaunchConfig, Problem
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from evo.api.parse import DATABASE, Paths, task_folders
+from evo.api.study import Study, load_study
+from evo.api.study_set import StudySet, load_studies
+from evo.api.task_kernel import TaskKernel
+from evo.cache import default_folder
+from evo.confirm.champions import Champion, champions, kernels_folders, unkept
+from evo.device.open import DEFAULT_GPU, gpu_named
+from evo.errors import NothingFound, StoreError, UnknownName, UsageError
+from evo.study import recorded_gpu
+from evo.task import Task, list_tasks, load_task
 
 
-class TrialKernel:
-    """The kernel of one trial, compiled once for each device and problem that it meets."""
+def kernel(
+    source: str | os.PathLike[str] | Study | StudySet,
+    *,
+    device: str | None = None,
+    gpu: str | None = None,
+    templates: Paths | None = None,
+    database: str | os.PathLike[str] = DATABASE,
+    cache: str | os.PathLike[str] | None = None,
+    nvcc: str | os.PathLike[str] | None = None,
+) -> TaskKernel:
+    """A task as one call: `attention = evo.kernel("attention")`, then `o = attention(q, k, v, causal=True)`.
 
-    def __init__(self, candidate: Candidate, setup: Callable[[], Setup]) -> None:
-        self._candidate, self._made = candidate, setup
-        self._setup: Setup | None = None
-        self._loaded: dict[tuple[str, str], tuple[Launcher, Kernel, LaunchConfig]] = {}
+    `source`: a task, with its champions of ./kernels and of evo; a folder of champions, as `evo promote`
+    writes it; a study or its name, whose best kernel is taken, CONFIRMED or not; or a set of studies or its
+    name, with the portfolio's kernel for each of its problems. The call chooses by GPU and problem, as
+    `evo champion` does, and compiles at first use. Where none serves, the task's fallback does, and the log
+    says so once; `explain` tells why.
 
-    def __call__(self, *inputs: Any, **buffers: Any) -> Any:
-        """Runs it once; see `evo.Trial.kernel`."""
-        import torch
+    `device="emulator"`: CPU tensors run on the emulator, which stands for `gpu` (default: L4). Without it
+    they are the fallback's. `templates`, `database`, `cache`, `nvcc`: as in `evo.search`.
 
-        task = self._task
-        specs = task.buffers(self._candidate.problem)
-        unpacked = tuple(s for s in specs if s.name not in task.packings or s.name in buffers)
-        given = named_buffers(unpacked, inputs, buffers)
-        arrays = not any(isinstance(value, torch.Tensor) for value in given.values())
-        tensors = {name: _tensor(value, name) for name, value in given.items()}
-        places = {str(tensor.device) for tensor in tensors.values()}
-        if len(places) != 1:
-            raise UsageError(f"tensors lie on {', '.join(sorted(places)) or 'nothing'}", "one device for all")
-        place = places.pop()
-        problem = _problem(task, self._candidate.problem, tensors)
-        for name in task.packings.keys() - tensors.keys():
-            tensors[name] = task.packings[name].pack(problem, tensors)
-        specs = task.buffers(problem)
-        for spec in specs:
-            if spec.name in tensors:
-                tensors[spec.name] = _checked(tensors[spec.name], spec)
-            else:
-                kind = dtype_named(spec.dtype).torch
-                tensors[spec.name] = torch.empty(spec.shape, dtype=kind, device=place)
-        launcher, kernel, launch = self._load(place, problem)
-        launcher.start(kernel, launch, specs, tensors, given)
-        written = {spec.name: tensors[spec.name] for spec in specs if spec.written}
-        found = {name: one.numpy() if arrays else given.get(name, one) for name, one in written.items()}
-        return next(iter(found.values())) if len(found) == 1 else found
-
-    @property
-    def _task(self) -> Task:
-        self._setup = self._setup or self._made()
-        return self._setup.task
-
-    def _load(self, place: str, problem: Problem) -> tuple[Launcher, Kernel, LaunchConfig]:
-        """The loaded kernel and its launch for `problem` where tensors on `place` run."""
-        if (place, problem.key) not in self._loaded:
-            assert self._setup is not None
-            setup = self._setup
-            gpu = real_gpu(place) if is_gpu(place) else recorded_gpu(setup.study)
-            at = launcher_at(place if is_gpu(place) else "emulator", gpu, setup.cache, setup.nvcc)
-            program = Program(setup.task, setup.folders, gpu, setup.limits)
-            candidate = program.sibling(self._candidate, problem)
-            self._loaded[place, problem.key] = at, at.load(candidate), candidate.launch
-        return self._loaded[place, problem.key]
+    UsageError where there is no such source, NothingFound where a study has no correct kernel."""
+    if device not in (None, "emulator") or (gpu is not None and device is None):
+        raise UsageError(
+            f"a kernel runs where its tensors lie, not on {device or gpu}",
+            'for CPU tensors: device="emulator", and gpu="H200" for what it stands for',
+        )
+    task, found, folders = _found(source, task_folders(templates), os.fspath(database))
+    return TaskKernel(
+        task,
+        found,
+        folders,
+        Path(cache) if cache else default_folder(),
+        nvcc=Path(nvcc) if nvcc else None,
+        emulated=gpu_named(gpu or DEFAULT_GPU) if device else None,
+    )
 
 
-def _problem(task: Task, own: Problem, tensors: Mapping[str, Tensor]) -> Problem:
-    """The problem whose inputs `tensors` are; what their shapes do not say is as in `own`."""
-    read = {s.name: tensors[s.name] for s in task.buffers(own) if s.read and s.name in tensors}
-    return problem_of_tensors(task, read, own.flags, own.sizes)
+Found = tuple[Task, Sequence[Champion], Sequence[Path]]
+"""A task, what may serve it, and where its templates are."""
 
 
-def problem_of_tensors(
-    task: Task, read: Mapping[str, Tensor], flags: Mapping[str, object], sizes: Mapping[str, int]
-) -> Problem:
-    """The problem whose inputs are `read`. UsageError where they are none of the task's."""
-    entries = {name: Entry(name, tuple(tensor.shape), dtype_of(tensor)) for name, tensor in read.items()}
-    return problem_of(task, RecordedCall(0, entries), flags, sizes)
+def _found(
+    source: str | os.PathLike[str] | Study | StudySet, folders: Sequence[Path], database: str
+) -> Found:
+    if isinstance(source, (Study, StudySet)):
+        return _of_study(source)
+    if isinstance(source, str) and source in list_tasks(folders):
+        return load_task(source, folders), champions(*kernels_folders()), folders
+    if Path(source).is_dir():
+        return _of_folder(Path(source).resolve(), folders)
+    try:
+        return of_studies(os.fspath(source), database)
+    except (UnknownName, StoreError) as error:
+        hint = f"tasks: {', '.join(list_tasks(folders))}; {database}: {error.message}"
+        raise UsageError(f"there is no task, folder or study {os.fspath(source)}", hint) from error
 
 
-def named_buffers(
-    specs: tuple[BufferSpec, ...], inputs: tuple[Any, ...], buffers: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What was given, by the names of buffers; UsageError where one is missing or not known."""
-    read = [spec.name for spec in specs if spec.read]
-    known = ", ".join(spec.name for spec in specs)
-    if len(inputs) > len(read):
-        raise UsageError(f"{len(inputs)} tensors for {len(read)} inputs", f"inputs: {', '.join(read)}")
-    given = dict(zip(read, inputs, strict=False))
-    if twice := given.keys() & buffers.keys():
-        raise UsageError(f"{min(twice)} is given twice", "by its place or by its name")
-    given |= buffers
-    if unknown := given.keys() - {spec.name for spec in specs}:
-        raise UsageError(f"there is no buffer {min(unknown)}", f"buffers: {known}")
-    if missing := [name for name in read if name not in given]:
-        raise UsageError(f"input {missing[0]} is missing", f"inputs: {', '.join(read)}")
-    return given
+def of_studies(name: str, database: str) -> Found:
+    """Of the study of that name, or of the set of studies. UnknownName where there is neither, NothingFound
+    where no kernel is correct."""
+    try:
+        return _of_study(load_study(name, database=database))
+    except UnknownName as error:
+        try:
+            found = load_studies(name, database=database)
+        except UnknownName:
+            raise error from None
+        return _of_study(found)
 
 
-def _tensor(value: Any, name: str) -> Tensor:
-    import numpy as np
-    import torch
+def _of_folder(folder: Path, folders: Sequence[Path]) -> Found:
+    """Of kernels/, or of kernels/TASK."""
+    found = champions(folder)
+    if not found and any(folder.glob("*/*.json")):
+        found = [one for one in champions(folder.parent) if folder in one.path.parents]
+    names = sorted({one.problem.task for one in found})
+    if len(names) != 1:
+        hint = f"name one of its folders: {', '.join(names)}" if names else "`evo promote` keeps some"
+        raise UsageError(f"{folder} has champions of {len(names)} tasks", hint)
+    return load_task(names[0], folders), found, folders
 
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value if value.flags.writeable else value.copy())
-    raise UsageError(f"{name} is a {type(value).__name__}", "a torch tensor or a NumPy array")
 
-
-def _checked(tensor: Tensor, spec: BufferSpec) -> Tensor:
-    """The tensor as a kernel takes it: of the buffer's type and shape, contiguous."""
-    wanted = dtype_named(spec.dtype).torch
-    if tensor.dtype != wanted:
-        raise UsageError(f"{spec.name} is of {tensor.dtype}", f"{spec.name}.to({wanted})")
-    if tuple(tensor.shape) != spec.shape:
-        raise UsageError(f"{spec.name} has the shape {tuple(tensor.shape)}", f"it is {spec.shape} here")
-    if not tensor.is_contiguous() and spec.written:
-        raise UsageError(f"{spec.name} is written and not contiguous", f"{spec.name}.contiguous()")
-    return tensor.contiguous()
+def _of_study(study: Study | StudySet) -> Found:
+    if isinstance(study, StudySet):
+        kept, record = study._champions(), study.studies[0]._record()
+        if not kept:
+            raise NothingFound(f"no study of {study.name} has a correct kernel", "evo studies")
+        return record.task(), kept, record.template_folders
+    record, best = study._record(), study.best
+    if best is None:
+        raise NothingFound(f"study {study.name} has no correct kernel", f"evo resume {study.name}")
+    arch = record.target or recorded_gpu(record).arch
+    return record.task(), [unkept(best._record, record, arch)], record.template_folders

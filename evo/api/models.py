@@ -62,9 +62,9 @@ def models(
 
 def _of_cluster(device: str, scheduler: str) -> dict[str, dict[str, Any]]:
     """A search for each model that workers have now."""
-    from evo.api.elsewhere import Elsewhere
+    from evo.api.scheduler import Scheduler
 
-    with closing(Elsewhere(scheduler, screen(True).notice)) as there:
+    with closing(Scheduler(scheduler, screen(True).notice)) as there:
         names = there.models(emulated=is_emulator(device))
     return {name: {"device": device, "gpu": name, "gpus": None} for name in names}
 

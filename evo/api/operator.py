@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evo.api.declared import dtype_of
+from evo.api.arguments import dtype_of
 from evo.calls import dimensions_of
 from evo.dtype import dtype_named
 from evo.errors import UsageError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from evo.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from evo.api.elsewhere import Elsewhere
+    from evo.api.scheduler import Scheduler
     from evo.child import Spare
     from evo.confirm.worker import ConfirmWorker
     from evo.evaluate.pool import Pool
@@ -63,17 +63,17 @@ class Begin:
 
 
 def begin(
-    setup: Setup, start: Begin, spare: Spare | None = None, elsewhere: Elsewhere | None = None
+    setup: Setup, start: Begin, spare: Spare | None = None, scheduler: Scheduler | None = None
 ) -> SearchResult:
     """The first search of a study; only when the machine has what it needs is it in the store. `spare`: a
-    process that becomes the first evaluator. `elsewhere`: other machines that evaluate."""
+    process that becomes the first evaluator. `scheduler`: its workers evaluate."""
     screen = start.screen
-    with elsewhere.workers(setup) if elsewhere else pool_of(setup, spare) as pool:
+    with scheduler.workers(setup) if scheduler else pool_of(setup, spare) as pool:
         spaces = _search_spaces(setup, screen)
         with open_store(start.database, screen, create=True) as store:
             study = created(store, setup.study, spaces, start.warm_start)
             setup = replace(setup, study=study)
-            return _run(setup, store, spaces, pool, screen, elsewhere, start.exchange)
+            return _run(setup, store, spaces, pool, screen, scheduler, start.exchange)
 
 
 def go_on(
@@ -81,14 +81,14 @@ def go_on(
     database: str,
     screen: Screen,
     spare: Spare | None = None,
-    elsewhere: Elsewhere | None = None,
+    scheduler: Scheduler | None = None,
 ) -> SearchResult:
     """A further search of a study that is in the store."""
     with (
         open_store(database, screen) as store,
-        elsewhere.workers(setup) if elsewhere else pool_of(setup, spare) as pool,
+        scheduler.workers(setup) if scheduler else pool_of(setup, spare) as pool,
     ):
-        return _run(setup, store, _search_spaces(setup, screen), pool, screen, elsewhere)
+        return _run(setup, store, _search_spaces(setup, screen), pool, screen, scheduler)
 
 
 def pool_of(setup: Setup, spare: Spare | None) -> Pool:
@@ -144,7 +144,7 @@ def _run(
     spaces: dict[str, SearchSpace],
     pool: GpuWorkers,
     screen: Screen,
-    elsewhere: Elsewhere | None,
+    scheduler: Scheduler | None,
     exchange: Sequence[str] = (),
 ) -> SearchResult:
     """Searches, and shows how it goes."""
@@ -164,15 +164,15 @@ def _run(
     def confirm_worker(left_s: float) -> ConfirmWorker:
         # by the reserve as well: a confirmation that goes on has the baselines that it began with
         patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
-        if elsewhere is not None:
-            return elsewhere.confirm_worker(setup, store.offsets.first_gpu(study), patient)
+        if scheduler is not None:
+            return scheduler.confirm_worker(setup, store.offsets.first_gpu(study), patient)
         return WorkerProcess(WorkerSpec.of(setup, patient))
 
     try:
         with screen.view() as view:
             if not is_gpu(study.device):  # an estimate is a model's word
                 return run(study, store, spaces, workers, view.show, turn=turn)
-            if elsewhere is not None:  # that machine builds its own emulator
+            if scheduler is not None:  # that machine builds its own emulator
                 return run(study, store, spaces, workers, view.show, confirm_worker, turn=turn)
             with closing(EmulatorAhead(setup.cache)) as emulator:
 

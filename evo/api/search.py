@@ -9,21 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.api.elsewhere import Elsewhere
 from evo.api.given import Given, given
-from evo.api.inputs import parse_own
-from evo.api.running import Begin, adopted, begin
-from evo.api.study import Study
-from evo.api.values import (
+from evo.api.parse import (
     DATABASE,
     Flags,
     Paths,
     Shape,
     parse_budget,
     parse_bytes,
+    parse_own,
     task_folders,
     whole,
 )
+from evo.api.running import Begin, adopted, begin
+from evo.api.scheduler import Scheduler
+from evo.api.study import Study
 from evo.cache import default_folder
 from evo.calls import with_calls
 from evo.device.open import choose_device, choose_gpus, is_gpu, require_one_model
@@ -116,8 +116,8 @@ def _begun(
     if scheduler is None:
         result = begin(Setup.of(asked, *tools), start, spare)
     else:
-        with closing(Elsewhere(scheduler, start.screen.notice)) as there:
-            result = begin(there.setup(asked, *tools), start, elsewhere=there)
+        with closing(Scheduler(scheduler, start.screen.notice)) as there:
+            result = begin(there.setup(asked, *tools), start, scheduler=there)
     return Study(result.study.name, start.database, *tools, result)
 
 

@@ -10,10 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.api.running import created, open_store, pool_of
-from evo.api.search import asked_for, chosen, several
-from evo.api.study_set import StudySet
-from evo.api.values import (
+from evo.api.parse import (
     DATABASE,
     Flags,
     Paths,
@@ -23,6 +20,9 @@ from evo.api.values import (
     shape_text,
     task_folders,
 )
+from evo.api.running import created, open_store, pool_of
+from evo.api.search import asked_for, chosen, several
+from evo.api.study_set import StudySet
 from evo.cache import default_folder
 from evo.errors import UsageError
 from evo.report import duration

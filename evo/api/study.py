@@ -11,11 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.api.elsewhere import Elsewhere
-from evo.api.inputs import located
+from evo.api.parse import DATABASE, located, parse_budget
 from evo.api.running import go_on, open_store
+from evo.api.scheduler import Scheduler
 from evo.api.trial import Trial, parameter_columns
-from evo.api.values import DATABASE, parse_budget
 from evo.cache import default_folder
 from evo.device.open import choose_gpus, require_one_model
 from evo.errors import UsageError
@@ -135,8 +134,8 @@ class Study:
         if scheduler is None:
             self.result = go_on(Setup.of(record, *self._tools), self.database, shown, spare)
             return self
-        with closing(Elsewhere(scheduler, shown.notice)) as there:
-            self.result = go_on(there.setup(record, *self._tools), self.database, shown, elsewhere=there)
+        with closing(Scheduler(scheduler, shown.notice)) as there:
+            self.result = go_on(there.setup(record, *self._tools), self.database, shown, scheduler=there)
         return self
 
     def _trial(self, store: Store, number: int) -> Trial:

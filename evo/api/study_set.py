@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.parse import DATABASE
 from evo.api.running import open_store
 from evo.api.study import Study, frame
-from evo.api.values import DATABASE
 from evo.cache import default_folder
 from evo.confirm.champions import Champion, unkept
 from evo.confirm.choice import SET

@@ -10,7 +10,7 @@ from evo.report import point_text, score_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evo.api.kernel import TrialKernel
+    from evo.api.trial_kernel import TrialKernel
     from evo.study import Setup
     from evo.trial import Trial as Record
     from evo.trial import Value
@@ -84,7 +84,7 @@ class Trial:
 
         UsageError where tensors do not fit the task; another EvoError where the kernel does not serve their
         sizes, or where the emulator sees a forbidden access."""
-        from evo.api.kernel import TrialKernel
+        from evo.api.trial_kernel import TrialKernel
 
         return TrialKernel(self._record.candidate, self._setup)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.values import DATABASE, parse_problem, task_folders
+from evo.api.parse import DATABASE, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
     CacheOption,
@@ -153,7 +153,7 @@ def _explain(problem: Problem, limits: Limits, considered: list[Considered], jso
 
 def _of_studies(name: str, database: str) -> tuple[str, list[Champion], tuple[Path, ...]]:
     """The task of a study or a set of studies, their kernels, and where its templates are."""
-    from evo.api.kernels import of_studies
+    from evo.api.kernel import of_studies
 
     task, found, folders = of_studies(name, database)
     return task.name, list(found), tuple(folders)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.inputs import parse_own
-from evo.api.values import DATABASE, parse_problem, task_folders
+from evo.api.parse import DATABASE, parse_own, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
     MOST,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.values import DATABASE
+from evo.api.parse import DATABASE
 from evo.cli.options import (
     MOST,
     WHERE,

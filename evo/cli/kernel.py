@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.inputs import calls_of, located
-from evo.api.values import DATABASE
+from evo.api.parse import DATABASE, calls_of, located
 from evo.cli.options import (
     MOST_PROCESSES,
     CacheOption,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.values import DATABASE, OWN_TASKS
+from evo.api.parse import DATABASE, OWN_TASKS
 from evo.cli.parse import notice
 from evo.errors import EvoError
 

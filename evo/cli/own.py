@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.inputs import parse_own
-from evo.api.values import task_folders
+from evo.api.parse import parse_own, task_folders
 from evo.cli.options import (
     CacheOption,
     DeviceOption,

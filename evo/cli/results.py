@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evo.api.inputs import parse_calls
-from evo.api.values import DATABASE, parse_problems, task_folders
+from evo.api.parse import DATABASE, parse_calls, parse_problems, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
     MOST,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.api.inputs import located
-from evo.api.values import DATABASE, parse_bytes, parse_problem, task_folders
+from evo.api.parse import DATABASE, located, parse_bytes, parse_problem, task_folders
 from evo.cli.options import (
     DEFAULT_TASK,
     HOW,
@@ -250,13 +249,13 @@ def _confirm_workers(
     store: Store, place: str | None, cache: Path, nvcc: Path | None
 ) -> Iterator[MakesWorker]:
     """Makes confirm workers: processes of this machine, or of workers at a place."""
-    from evo.api.elsewhere import Elsewhere
+    from evo.api.scheduler import Scheduler
     from evo.confirm.on_gpus import worker_on
 
     if place is None:
         yield worker_on(cache, nvcc)
         return
-    with closing(Elsewhere(place, notice)) as there:
+    with closing(Scheduler(place, notice)) as there:
         yield there.makes_confirm_workers(store, cache, nvcc)
 
 

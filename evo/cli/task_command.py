@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from evo.api.values import task_folders
+from evo.api.parse import task_folders
 from evo.cli.options import DEFAULT_TASK, WHAT
 from evo.cli.parse import problem_names
 from evo.errors import EvoError

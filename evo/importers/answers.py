@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evo.importers.cuda_source import CudaSource
+from evo.importers.script import Array, unknown_part
 from evo.importers.source import KernelArgument, formula_of
 from evo.importers.tuned import TunedArgument
-from evo.importers.values import Array, unknown_part
 
 
 @dataclass(frozen=True)

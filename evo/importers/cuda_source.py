@@ -10,8 +10,8 @@ from typing import Any
 
 from evo.dtype import CXX_TYPES, dtype_named, element_of
 from evo.errors import UsageError
-from evo.importers.source import without_comments
-from evo.importers.values import Text
+from evo.importers.script import Text
+from evo.importers.source import function_of, without_comments
 from evo.template.constants import Declared, constants_of, unfilled
 from evo.template.macros import kernels_in
 
@@ -39,8 +39,6 @@ class SourceArgument:
     constant: bool
     written: bool
     read: bool
-    aliased: bool
-    """Whether it is used otherwise than by an index."""
     accumulated: bool
     """Whether values are added to what it holds."""
 
@@ -54,9 +52,16 @@ class CudaSource:
     body: str
     constants: Mapping[str, Declared]
 
-    def names(self, word: str) -> bool:
-        """Whether the source has the word."""
-        return re.search(rf"\b{word}\b", self.text) is not None
+    def macros(
+        self, sides: Sequence[str], grid: Sequence[str], block: Sequence[str], tunables: Tunables
+    ) -> dict[str, str]:
+        """The macros that Kernel Tuner defines besides the tunables, as far as the source has them. `sides`:
+        the names of the block's sides."""
+        found = {"kernel_tuner": "1"}
+        found |= {f"grid_size_{end}": side for end, side in zip("xyz", [*grid, "1", "1"], strict=False)}
+        found |= dict(zip(sides, [*block, "1", "1"], strict=False))
+        missing = [name for name in found if not re.search(rf"\b{name}\b", self.text)]
+        return {name: text for name, text in found.items() if name not in (*missing, *tunables)}
 
 
 def read_kernel(source: Text, entry: str, folders: list[Path], filled: Collection[str] = ()) -> CudaSource:
@@ -78,7 +83,10 @@ def read_kernel(source: Text, entry: str, folders: list[Path], filled: Collectio
         hint = f"kernels that are no templates: {', '.join(kernels_in(whole)) or 'none'}"
         raise UsageError(f"{place_of(source, entry)}: the kernel {entry} {what}", hint)
     text = _UNROLL.sub(lambda found: f"#if {found[1]} > 0\n{found[0]}\n#endif", whole)
-    signature, body = _function(code, entry, source)
+    if (function := function_of(code, entry)) is None:
+        hint = "names and types, no defaults, no functions"
+        raise UsageError(f"{place_of(source, entry)}: the arguments of {entry} are not plain", hint)
+    signature, body = function
     arguments = tuple(_argument(one, body, source) for one in signature.split(",") if one.strip())
     return CudaSource(text, arguments, body, constants_of(whole))
 
@@ -141,19 +149,6 @@ def _with_includes(text: str, source: Text, folders: list[Path], pasted: set[Pat
     return _INCLUDE.sub(content, text)
 
 
-def _function(code: str, entry: str, source: Text) -> tuple[str, str]:
-    """The arguments and the body of a function."""
-    found = re.search(rf"\b{entry}\s*\(([^()]*)\)\s*\{{", code)
-    if not found:
-        hint = "names and types, no defaults, no functions"
-        raise UsageError(f"{place_of(source, entry)}: the arguments of {entry} are not plain", hint)
-    depth, end = 1, found.end()
-    while depth and end < len(code):
-        depth += {"{": 1, "}": -1}.get(code[end], 0)
-        end += 1
-    return found[1], code[found.end() : end]
-
-
 def _argument(text: str, body: str, source: Text) -> SourceArgument:
     words = re.sub(r"\b(?:__restrict__|__restrict|const|__grid_constant__|volatile)\b", " ", text)
     match = re.fullmatch(r"\s*([\w ]+?)\s*(\*?)\s*(\w+)\s*(\[\s*\])?\s*", words)
@@ -174,7 +169,6 @@ def _argument(text: str, body: str, source: Text) -> SourceArgument:
         constant=bool(re.search(r"\bconst\b[^*]*\*", text)),
         written=adds or re.search(assigned, body) is not None,
         read=re.search(rf"\b{name}\s*\[", left) is not None,
-        aliased=re.search(rf"(?<![.\w]){name}\b(?!\s*\[)", left) is not None,
         accumulated=adds,
     )
 

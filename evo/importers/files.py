@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evo.errors import UnknownName, UsageError
 from evo.importers.kernel_tuner import read_script
-from evo.importers.scaffold import Made, task_name, writing
+from evo.importers.made import Made, task_name, writing
 from evo.importers.t1 import read_t1
 from evo.importers.tuned import TunedKernel, write_task
 

@@ -11,10 +11,9 @@ from typing import Any, NoReturn
 
 from evo.dtype import DTYPES
 from evo.errors import EvoError, UsageError
-from evo.importers.finite import check_finite
-from evo.importers.scaffold import Made, check_place, task_name
-from evo.importers.stub import StubBuffer, kernel_text, template_text
-from evo.importers.values import substituted
+from evo.importers.made import Made, check_finite, check_place, task_name, tuple_text
+from evo.importers.script import substituted
+from evo.importers.stub import StubBuffer, write_stub
 from evo.space.expression import Expression
 
 REFERENCE = "reference.py"
@@ -122,17 +121,13 @@ class _Definition:
         narrow = self._serving(place, origin)
         sizes = list(self.sizes)
         output = next(spec["shape"] for spec in self.said["outputs"].values())
-        sides = [side for side in output if side in self.sizes] or ["1"]
-        grid = f"ceil({' * '.join(sides)} / block_size_x)"
-        (place / f"{name}.cu").write_text(kernel_text(name, self.buffers, sizes, origin))
-        (place / f"{name}.py").write_text(template_text(name, self.buffers, sizes, origin, grid))
+        sides = [side for side in output if side in self.sizes]
+        missing = write_stub(place, self.buffers, sizes, origin, sides)
         files = tuple(place / each for each in ("task.py", REFERENCE, f"{name}.cu", f"{name}.py"))
         free = [f"{n}={self.sizes[n]}" for n in sizes if n not in self.fixed and n not in self.given]
         notes: tuple[str, ...] = (f"variable axes are {', '.join(free)} in the example",) if free else ()
         notes += (f"inputs are between {ENDS}: of larger ones the result is not finite",) if narrow else ()
-        return Made(
-            name, files, f"{place / name}.cu: write the kernel; until then the gate refuses it", notes
-        )
+        return Made(name, files, missing, notes)
 
     def _serving(self, place: Path, origin: str) -> bool:
         """Writes the task, with inputs between -1 and 1 where the reference has no finite value of larger
@@ -140,7 +135,7 @@ class _Definition:
         for ends in ("", f", between={ENDS}"):
             (place / "task.py").write_text(self._task_text(place.name, origin, ends))
             try:
-                check_finite(place.parent, place.name)
+                check_finite(place)
             except EvoError:
                 if ends:
                     raise
@@ -160,8 +155,8 @@ class _Definition:
         sizes = ", ".join(f'"{size}": {value}' for size, value in self.sizes.items())
         order = {n: self.numbers.get(n) for n in self.said["inputs"]}
         given = ", ".join(f'"{n}": {value!r}' for n, value in order.items())
-        more = f"    fixed = {_tuple(self.fixed)}\n" if self.fixed else ""
-        more += f"    constraints = {_tuple(self.constraints)}\n" if self.constraints else ""
+        more = f"    fixed = {tuple_text(self.fixed)}\n" if self.fixed else ""
+        more += f"    constraints = {tuple_text(self.constraints)}\n" if self.constraints else ""
         return f'''"""{name}: from {origin}, whose reference is {REFERENCE} here."""
 
 from pathlib import Path
@@ -174,7 +169,7 @@ class Kernel(DefinitionTask):
     name, sizes, dtypes = "{name}", {{{sizes}}}, ("{storage}",)
     file = Path(__file__).with_name("{REFERENCE}")
     arguments = {{{given}}}  # of `run`: None is the buffer of that name
-{more}    summed = {_tuple(list(self.sizes))}  # leave out sizes that no kernel adds up along
+{more}    summed = {tuple_text(self.sizes)}  # leave out sizes that no kernel adds up along
     tensors = {{
 {chr(10).join(lines)}
     }}
@@ -186,10 +181,5 @@ TASK = Kernel()
     def _dimension(self, axis: str) -> str:
         if axis in self.bound:
             kept = {size: f'p["{size}"]' for size in self.sizes}
-            return f"lambda p: int({substituted(self.bound[axis], {}, kept)})".replace("'", '"')
+            return f"lambda p: int({substituted(self.bound[axis], kept)})".replace("'", '"')
         return f'"{axis}"'
-
-
-def _tuple(names: list[str]) -> str:
-    inner = ", ".join(json.dumps(name) for name in names)
-    return f"({inner},)" if len(names) == 1 else f"({inner})"

@@ -15,10 +15,29 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.answers import Answer, answer_of, formula_text
 from evo.importers.cuda_source import CudaSource, held_in, read_kernel, role_of
-from evo.importers.restrictions import bare, body_of
-from evo.importers.script import Call, Script, file_beside
-from evo.importers.tuned import BLOCK, TunedArgument, TunedKernel, checked_values, expression
-from evo.importers.values import Array, Function, Number, Text, plain, substituted, unknown_part
+from evo.importers.script import (
+    Array,
+    Call,
+    Function,
+    Number,
+    Script,
+    Text,
+    body_of,
+    expression_of,
+    file_beside,
+    plain,
+    substituted,
+    unknown_part,
+)
+from evo.importers.tuned import (
+    BLOCK,
+    TunedArgument,
+    TunedKernel,
+    checked_values,
+    ctas,
+    expression,
+    without_ones,
+)
 
 CALL = "tune_kernel"
 _ORDER = ("kernel_name", "kernel_source", "problem_size", "arguments", "tune_params", "grid_div_x",
@@ -102,7 +121,7 @@ class _Reader:
         arguments = self._tuned(values, source)
         constants = self._constants(values, arguments, source, tunables)
         answer = self._answer(values, arguments)
-        macros |= self._own_macros(source, grid, block, tunables)
+        macros |= source.macros(self._names(), grid, block, tunables)
         return TunedKernel(
             origin=f"Kernel Tuner's script {self.script.path.name}",
             text=source.text,
@@ -212,8 +231,11 @@ class _Reader:
 
     def number(self, value: Any) -> str:
         """A number of the script as an expression over sizes."""
-        sizes = {name: name for name in self.sizes}
-        return substituted(value.code, self.script.literals, sizes)
+        return substituted(value.code, self._with_sizes({size: size for size in self.sizes}))
+
+    def _with_sizes(self, sizes: Mapping[str, str]) -> dict[str, str]:
+        """The names of the script's whole numbers, with what takes their place: sizes have `sizes`."""
+        return {name: str(value) for name, value in self.script.literals.items()} | dict(sizes)
 
     def _expression(self, value: Any, what: str) -> str:
         """A number, a text or a function of the script as an expression over tunables and sizes."""
@@ -230,7 +252,7 @@ class _Reader:
 
     def _of_function(self, function: Function, what: str) -> str:
         line = f"{self.script.path}:{function.node.lineno}"
-        text = bare(function, self.number, what, line)
+        text = expression_of(function, self.number, what, line)
         return expression(text, self.single, line, self.allowed)
 
     # ---- the launch
@@ -245,9 +267,7 @@ class _Reader:
         for at, name in enumerate(self._names()):
             own = self.single.get(name, name)
             sides.append(own if own in tunables or name in self.single else str(_THREADS if at == 0 else 1))
-        while len(sides) > 1 and sides[-1] == "1":
-            sides.pop()
-        return sides
+        return without_ones(sides)
 
     def _grid(self, problem: Sequence[Any], tunables: Mapping[str, Any]) -> list[str]:
         sides = []
@@ -259,10 +279,8 @@ class _Reader:
             self.known(f"grid_div_{'xyz'[at]}", divisors)
             listed = divisors if isinstance(divisors, (list, tuple)) else [divisors]
             found = [self._expression(one, f"grid_div_{'xyz'[at]}") for one in listed]
-            whole = self._expression(size, "problem_size")
-            product = " * ".join(one if one.isidentifier() else f"({one})" for one in found)
-            sides.append(f"ceil(({whole}) / ({product}))" if found else whole)
-        return [ast.unparse(ast.parse(side, mode="eval")) for side in sides]
+            sides.append(ctas(self._expression(size, "problem_size"), found))
+        return sides
 
     def _restrictions(self) -> list[str]:
         found = _argument(self.call, "restrictions")
@@ -275,15 +293,6 @@ class _Reader:
         smem = self.call.options.get("smem_args")
         size = smem.get("size") if isinstance(smem, dict) else None
         return "0" if size is None else self._expression(size, "smem_args")
-
-    def _own_macros(
-        self, source: CudaSource, grid: Sequence[str], block: Sequence[str], tunables: Mapping[str, Any]
-    ) -> dict[str, str]:
-        """The macros that Kernel Tuner defines besides the tunables, where the source has them."""
-        macros = {"kernel_tuner": "1"}
-        macros |= {f"grid_size_{end}": side for end, side in zip("xyz", [*grid, "1", "1"], strict=False)}
-        macros |= dict(zip(self._names(), [*block, "1", "1"], strict=False))
-        return {n: text for n, text in macros.items() if source.names(n) and n not in tunables}
 
     # ---- the arguments
 
@@ -374,7 +383,7 @@ class _Reader:
         if self.call.options.get("verify") is not None:
             return Answer(why="verify= compares otherwise than element by element")
         sizes = {size: f'problem["{size}"]' for size in self.sizes}
-        in_torch = partial(substituted, values=self.script.literals, kept=sizes)
+        in_torch = partial(substituted, names=self._with_sizes(sizes))
         return answer_of(_argument(self.call, "answer"), values, arguments, in_torch)
 
 

@@ -16,10 +16,9 @@ from torch.overrides import TorchFunctionMode
 from evo.dtype import DTYPES
 from evo.errors import EvoError, UsageError
 from evo.importers import elementwise
-from evo.importers.finite import check_finite
+from evo.importers.made import Made, check_finite, check_place, tuple_text
 from evo.importers.model import Shapes, Sizes, loaded, shapes_of, whole_numbers
-from evo.importers.scaffold import Made, check_place
-from evo.importers.stub import TYPES, StubBuffer, kernel_text, template_text
+from evo.importers.stub import TYPES, StubBuffer, write_stub
 
 MODEL = "model.py"
 """The problem's file in the task's folder."""
@@ -177,12 +176,9 @@ def _written(file: Path, place: Path, problem: _Problem, given: Mapping[str, Any
     formula = elementwise.formula(file.resolve(), problem.shapes, problem.sizes, problem.dimensions, given)
     output = problem.dimensions[next(iter(problem.shapes.outputs))]
     sides = [side.strip('"') for side in output if side.strip('"') in sizes]
-    grid = f"ceil({' * '.join(sides or ['1'])} / block_size_x)"
-    (place / f"{name}.cu").write_text(kernel_text(name, buffers, sizes, origin, sides, formula))
-    (place / f"{name}.py").write_text(template_text(name, buffers, sizes, origin, grid))
+    missing = write_stub(place, buffers, sizes, origin, sides, formula)
     families = _serving(place, problem, origin, bool(formula))
     files = tuple(place / each for each in ("task.py", MODEL, f"{name}.cu", f"{name}.py"))
-    missing = "" if formula else f"{place / name}.cu: write the kernel; until then the gate refuses it"
     notes = (LICENCE, *([families] if families else []))
     return Made(name, files, missing, notes)
 
@@ -199,7 +195,7 @@ def _serving(place: Path, problem: _Problem, origin: str, alone: bool) -> str:
         text = _task_text(place.name, problem, origin, families, ends, alone)
         (place / "task.py").write_text(text)
         try:
-            check_finite(place.parent, place.name)
+            check_finite(place)
         except EvoError as caught:
             error = caught
         else:
@@ -220,8 +216,8 @@ def _task_text(name: str, problem: _Problem, origin: str, families: str, ends: s
             own += f", between={ends}"
         lines.append(f'        "{tensor}": {kind}({", ".join(problem.dimensions[tensor])}{own}),')
     sizes = ", ".join(f'"{size}": {value}' for size, value in problem.sizes.items())
-    fixed = f"    fixed = {_tuple(problem.fixed)}\n" if problem.fixed else ""
-    named = _tuple(tuple(problem.sizes))
+    fixed = f"    fixed = {tuple_text(problem.fixed)}\n" if problem.fixed else ""
+    named = tuple_text(problem.sizes)
     summed = "" if alone else f"    summed = {named}  # leave out sizes that no kernel adds up along\n"
     chosen = f"    families = {families}\n" if families else ""
     imported = f"{families}, ModelTask" if families else "ModelTask"
@@ -233,7 +229,6 @@ def _task_text(name: str, problem: _Problem, origin: str, families: str, ends: s
 from pathlib import Path
 
 from evo import In, Out
-from evo.importers.finite import check_finite
 from evo.importers.model import {imported}
 
 
@@ -247,11 +242,6 @@ class Kernel(ModelTask):
 
 TASK = Kernel()
 '''
-
-
-def _tuple(names: Sequence[str]) -> str:
-    inner = ", ".join(f'"{name}"' for name in names)
-    return f"({inner},)" if len(names) == 1 else f"({inner})"
 
 
 def _dtype(tensor: Tensor) -> str:

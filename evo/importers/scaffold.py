@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from evo.dtype import dtype_named
-from evo.errors import MachineError, UsageError
+from evo.errors import UsageError
+from evo.importers.made import Made, check_place, writing
 from evo.importers.positions import grid_side
 from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source, scalar_values
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 EXAMPLE = """// y = 2 x + y, each thread a few elements.
 #ifndef block_size_x
 #define block_size_x 128
@@ -36,17 +33,6 @@ SIDES = (1000, 256)
 BLOCKS = (256, 128, 64, 512)
 PLANE = ((32, 16, 64), (8, 4, 16))
 """Sides of blocks that have no default, the first of which is it: of one axis, and of x and y."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """The files of a new task, and what is still to be written, if anything is."""
-
-    name: str
-    files: tuple[Path, ...]
-    missing: str
-    notes: tuple[str, ...] = ()
-    """What a person should know of how it was made."""
 
 
 def make_task(name: str, folder: Path, source: Path | None = None, entry: str | None = None) -> Made:
@@ -80,31 +66,6 @@ def make_task(name: str, folder: Path, source: Path | None = None, entry: str | 
     )
     missing = "" if kernel.formula else f"{place / 'task.py'}: say {what}"
     return Made(name, tuple(place / file for file in files), missing, kernel.notes)
-
-
-@contextmanager
-def writing(place: Path) -> Iterator[None]:
-    """Turns a failure to write within into a MachineError that names the folder, or the file."""
-    try:
-        yield
-    except OSError as error:
-        hint = "choose another folder with --to, or make room"
-        raise MachineError(f"cannot write {error.filename or place}: {error.strerror}", hint) from error
-
-
-def check_place(name: str, folder: Path) -> Path:
-    """The folder of a task that is to be made. UsageError for a name that cannot be, or one that is taken."""
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"unusable name: {name}", "small letters, digits and _: my_kernel")
-    if (folder / name).exists():
-        raise UsageError(f"{folder / name} is there already", "choose another name, or remove it")
-    return folder / name
-
-
-def task_name(text: str) -> str:
-    """A name that a task may have, made of another: `19_ReLU` is relu."""
-    words = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
-    return words if words[:1].isalpha() else f"task_{words}".rstrip("_")
 
 
 def _sizes(kernel: KernelSource) -> list[str]:

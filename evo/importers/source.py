@@ -88,8 +88,9 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
     entry = _entry(path, text, kernel)
     text, notes = _without_host_code(text)
     code = without_comments(text)
-    signature, body = _function(code, entry, path)
-    signature = _with_plain_types(signature, code)
+    if (function := function_of(code, entry)) is None:
+        raise UsageError(f"{path}: the arguments of {entry} are not plain", "names and types, no defaults")
+    signature, body = _with_plain_types(function[0], code), function[1]
     arguments = tuple(_argument(one.strip(), body, path) for one in signature.split(",") if one.strip())
     tunables = {one or other: int(value) for one, other, value in _MACRO.findall(code)}
     constants = {name: n for name, n in constants_in(code).items() if name not in tunables}
@@ -172,11 +173,11 @@ def _without_host_code(text: str) -> tuple[str, list[str]]:
     return text, [f"{name} is of the host: evo does not compile it" for *_, name in sorted(cuts)]
 
 
-def _function(code: str, entry: str, path: Path) -> tuple[str, str]:
-    """The arguments and the body of a function."""
+def function_of(code: str, entry: str) -> tuple[str, str] | None:
+    """The arguments and the body of a function; None where its arguments are not plain."""
     found = re.search(rf"\b{entry}\s*\(([^()]*)\)\s*\{{", code)
     if not found:
-        raise UsageError(f"{path}: the arguments of {entry} are not plain", "names and types, no defaults")
+        return None
     depth, at = 1, found.end()
     while depth and at < len(code):
         depth += {"{": 1, "}": -1}.get(code[at], 0)

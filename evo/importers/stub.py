@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 TYPES = {
     "fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float", "fp64": "double", "fp8": "__nv_fp8_e4m3",
@@ -23,44 +24,56 @@ class StubBuffer:
     written: bool
 
 
-def kernel_text(
+def write_stub(
+    place: Path,
+    buffers: Sequence[StubBuffer],
+    sizes: Sequence[str],
+    origin: str,
+    sides: Sequence[str],
+    formula: str = "",
+) -> str:
+    """Writes NAME.cu and NAME.py of the task in `place`; says what is still to be written. `sides`: those of
+    the first output that are sizes. `formula`: each of its elements by CUDA, of the same element `i` of the
+    inputs; without it the kernel writes nothing, and the gate refuses it."""
+    name = place.name
+    (place / f"{name}.cu").write_text(_kernel_text(name, buffers, sizes, origin, sides, formula))
+    (place / f"{name}.py").write_text(_template_text(name, buffers, sizes, origin, sides))
+    return "" if formula else f"{place / name}.cu: write the kernel; until then the gate refuses it"
+
+
+def _kernel_text(
     name: str,
     buffers: Sequence[StubBuffer],
     sizes: Sequence[str],
     origin: str,
-    elements: Sequence[str] = (),
-    formula: str = "",
+    sides: Sequence[str],
+    formula: str,
 ) -> str:
-    """The .cu file. `formula`: each output element by CUDA, of the same element `i` of the inputs, where the
-    output has the sides `elements`; without it the kernel writes nothing, and the gate refuses it."""
     headers = {HEADERS[b.dtype]: None for b in buffers if b.dtype in HEADERS}
     included = "".join(f"#include <{header}>\n" for header in headers)
     pointers = [f"{'' if b.written else 'const '}{TYPES[b.dtype]}* {b.name}" for b in buffers]
     arguments = ",\n    ".join([*pointers, *(f"int {size}" for size in sizes)])
-    begin = f"// From {origin}.\n{included}#ifndef block_size_x\n#define block_size_x 256\n#endif\n"
+    body = "  // Write the kernel here: until then no output is written, and the gate refuses it."
     if formula:
         output = next(b.name for b in buffers if b.written)
-        count = " * ".join(["1LL", *elements])
-        return f"""{begin}
-__global__ void {name}_kernel(
-    {arguments}) {{
-  const long long count = {count};
+        body = f"""  const long long count = {" * ".join(["1LL", *sides])};
   const long long i = (long long)blockIdx.x * block_size_x + threadIdx.x;
-  if (i < count) {output}[i] = {formula};
-}}
-"""
-    return f"""{begin}
+  if (i < count) {output}[i] = {formula};"""
+    return f"""// From {origin}.
+{included}#ifndef block_size_x
+#define block_size_x 256
+#endif
+
 __global__ void {name}_kernel(
     {arguments}) {{
-  // Write the kernel here: until then no output is written, and the gate refuses it.
+{body}
 }}
 """
 
 
-def template_text(
-    name: str, buffers: Sequence[StubBuffer], sizes: Sequence[str], origin: str, grid: str
+def _template_text(
+    name: str, buffers: Sequence[StubBuffer], sizes: Sequence[str], origin: str, sides: Sequence[str]
 ) -> str:
-    """The Python file beside it."""
     given = ", ".join(f'"{word}"' for word in (*(b.name for b in buffers), *sizes))
     return f'''"""How {name}.cu is tuned and launched: from {origin}."""
 
@@ -69,7 +82,7 @@ from evo.template import template
 TEMPLATE = template(
     # Each name is a macro of {name}.cu. The first value is the default.
     tune_params={{"block_size_x": [256, 128, 64, 512]}},
-    grid="{grid}",
+    grid="ceil({" * ".join(sides or ["1"])} / block_size_x)",
     args=[{given}],
 )
 '''

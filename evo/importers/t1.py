@@ -14,10 +14,16 @@ from typing import Any, NoReturn
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.cuda_source import CudaSource, SourceArgument, held_in, read_kernel, role_of
-from evo.importers.expressions import Expressions
-from evo.importers.script import file_beside
-from evo.importers.tuned import TunedArgument, TunedKernel, checked_values, expression
-from evo.importers.values import Number, Text, Unknown, plain, substituted
+from evo.importers.script import Expressions, Number, Text, Unknown, file_beside, plain, simpler
+from evo.importers.tuned import (
+    BLOCK,
+    TunedArgument,
+    TunedKernel,
+    checked_values,
+    ctas,
+    expression,
+    without_ones,
+)
 
 TYPES = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32",
          "uint32": "u32", "int64": "i64", "uint64": "u64", "half": "fp16", "float": "fp32",
@@ -83,12 +89,6 @@ class _T1:
         constants = [self._filling(self._tuned(one, None), one, source) for one in alone]
         block = [self._expression(side, "LocalSize") for side in self._sides("LocalSize")]
         grid = self._grid(block)
-        own = {
-            "kernel_tuner": "1",
-            **{f"grid_size_{e.lower()}": g for e, g in zip(_ENDS, grid, strict=False)},
-        }
-        own |= {f"block_size_{e.lower()}": side for e, side in zip(_ENDS, [*block, "1", "1"], strict=False)}
-        macros = {n: t for n, t in own.items() if source.names(n) and n not in tunables}
         return TunedKernel(
             origin=f"the T1 file {self.path.name}",
             text=source.text,
@@ -100,7 +100,7 @@ class _T1:
             grid=grid,
             block=block,
             restrictions=[self._expression(one, "Expression") for one in self._conditions()],
-            macros=macros,
+            macros=source.macros(BLOCK, grid, block, tunables),
             constants=constants,
             smem=str(int(self.spec.get("SharedMemory") or 0)),
             linked=self._linked([*arguments, *constants], grid),
@@ -208,10 +208,7 @@ class _T1:
 
     def _sides(self, word: str) -> list[str]:
         sides = self.field(word)
-        found = [str(sides[end]) for end in _ENDS if end in sides]
-        while len(found) > 1 and found[-1] == "1":
-            found.pop()
-        return found
+        return without_ones([str(sides[end]) for end in _ENDS if end in sides])
 
     def _grid(self, block: Sequence[str]) -> list[str]:
         """CTAs a side: the problem by its divisors (Kernel Tuner's habit), or GlobalSize."""
@@ -222,7 +219,7 @@ class _T1:
         if self.spec.get("GlobalSizeType", self.spec.get("Language")) != "OpenCL":
             return sides
         threads = [*block, *["1"] * (len(sides) - len(block))]
-        return [f"ceil(({a}) / ({b}))" if b != "1" else a for a, b in zip(sides, threads, strict=False)]
+        return [ctas(a, [b] if b != "1" else []) for a, b in zip(sides, threads, strict=False)]
 
     def _divided(self, at: int, side: int) -> str:
         name = f"problem_size_{_ENDS[at].lower()}"
@@ -231,9 +228,7 @@ class _T1:
             own = f"block_size_{_ENDS[at].lower()}"
             divisors = [own] if own in self._values else []
         found = [self._expression(one, f"GridDiv{_ENDS[at]}") for one in divisors]
-        whole = name if name in self.sizes else str(side)
-        product = " * ".join(one if one.isidentifier() else f"({one})" for one in found)
-        return f"ceil({whole} / ({product}))" if found else whole
+        return ctas(name if name in self.sizes else str(side), found)
 
     # ---- arguments
 
@@ -294,8 +289,8 @@ class _T1:
         said = None if access is None else access != "ReadOnly"
         role = role_of(own, constant and _fill(one) in (0, None), said) if own else "in"
         length = self._length(one, self._names())
-        text = substituted(length.code, {}, {size: size for size in self.sizes})
-        return TunedArgument(name, dtype, role, (text if length.text else str(int(length.value)),))
+        text = simpler(length.code) if length.text else str(int(length.value))
+        return TunedArgument(name, dtype, role, (text,))
 
     def _names(self) -> dict[str, Any]:
         """What a length may name."""

@@ -6,14 +6,14 @@ import ast
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evo.errors import UsageError
-from evo.importers.scaffold import Made, check_place
-from evo.importers.values import substituted
+from evo.importers.made import Made, check_place, tuple_text
+from evo.importers.script import substituted
 from evo.space.expression import Expression
 
 TEXT = re.compile(r"[A-Za-z0-9_.+-]*")
@@ -138,9 +138,9 @@ def _task_text(name: str, kernel: TunedKernel) -> str:
     notes = "".join(f"\n{note[0].upper()}{note[1:]}." for note in kernel.notes)
     notes = f"\n{notes}\n" if notes else ""
     fixed = [] if given else kernel.fixed
-    more = f"    fixed = {_tuple(fixed)}  # in the kernel's code\n" if fixed else ""
+    more = f"    fixed = {tuple_text(fixed)}  # in the kernel's code\n" if fixed else ""
     if kernel.sums and kernel.compute:
-        more += f"    summed = {_tuple(kernel.sizes)}\n"
+        more += f"    summed = {tuple_text(kernel.sizes)}\n"
     return f'''"""{name}: from {kernel.origin}.{notes}"""
 
 {imported}
@@ -154,11 +154,6 @@ class Kernel({base}):
 
 TASK = Kernel()
 '''.replace("\n\n\n\n", "\n\n\n")
-
-
-def _tuple(names: Iterable[str]) -> str:
-    inner = ", ".join(f'"{name}"' for name in names)
-    return f"({inner},)" if "," not in inner else f"({inner})"
 
 
 def _right(kernel: TunedKernel) -> str:
@@ -195,7 +190,7 @@ def _options(argument: TunedArgument, storage: str) -> str:
 
 def in_python(text: str, sizes: Mapping[str, int], variable: str) -> str:
     """An expression over sizes as Python over a problem: `n + 1` is `p["n"] + 1`."""
-    found = substituted(text, {}, {size: f"{variable}[{size!r}]" for size in sizes}).replace("'", '"')
+    found = substituted(text, {size: f"{variable}[{size!r}]" for size in sizes}).replace("'", '"')
     return re.sub(r"\b(ceil|floor)\(", r"math.\1(", found)
 
 
@@ -281,7 +276,7 @@ def expression(node_or_text: ast.AST | str, names: Mapping[str, str], where: str
     """The text of an expression with names replaced, parsed as evo will. UsageError with the place where it
     has what an expression may not have, or a name that is not `known`."""
     text = node_or_text if isinstance(node_or_text, str) else ast.unparse(node_or_text)
-    text = substituted(text.strip(), {}, names)
+    text = substituted(text.strip(), names)
     try:
         parsed = Expression(text)
     except UsageError as error:
@@ -290,3 +285,17 @@ def expression(node_or_text: ast.AST | str, names: Mapping[str, str], where: str
         hint = f"known: {', '.join(sorted(known))}"
         raise UsageError(f"{where}: there is no {unknown[0]} in: {text}", hint)
     return parsed.text
+
+
+def ctas(whole: str, divisors: Sequence[str]) -> str:
+    """How many CTAs a side takes that is divided by these. All are numbers or expressions."""
+    product = " * ".join(one if one.isidentifier() else f"({one})" for one in divisors)
+    return ast.unparse(ast.parse(f"ceil(({whole}) / ({product}))" if divisors else whole, mode="eval"))
+
+
+def without_ones(sides: Sequence[str]) -> list[str]:
+    """The sides of a block or a grid without those at its end that are 1; the first one stays."""
+    found = list(sides)
+    while len(found) > 1 and found[-1] == "1":
+        found.pop()
+    return found

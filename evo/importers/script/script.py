@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evo.errors import UsageError
-from evo.importers.expressions import Expressions, bind, truth
-from evo.importers.values import Function, Library, Number, Text, Unknown, unknown_part
+from evo.importers.script.expressions import Expressions, bind, truth
+from evo.importers.script.values import Function, Library, Number, Text, Unknown, unknown_part
 
 LONGEST_LOOP, DEEPEST_CALL = 1000, 20
 LIBRARIES = {"cupy": "numpy", "np": "numpy"}
@@ -19,12 +19,11 @@ LIBRARIES = {"cupy": "numpy", "np": "numpy"}
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it is reached: its arguments by position and by name, and the names that it sees."""
+    """A call as it is reached: its arguments by position and by name."""
 
     node: ast.Call
     args: tuple[Any, ...]
     options: Mapping[str, Any]
-    names: Mapping[str, Any]
 
 
 class _Returned(Exception):
@@ -37,8 +36,7 @@ class Script:
 
     def __init__(self, path: Path, wanted: str, given: Mapping[str, int | float | str]) -> None:
         try:
-            self.text = path.read_text(encoding="utf-8")
-            self.tree = ast.parse(self.text)
+            tree = ast.parse(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read {path}", str(error)) from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -54,12 +52,12 @@ class Script:
         self._depth = 0
         self._evaluate = Expressions(self._called, str(path))
         self._evaluate.watched = self._watch
-        self._read()
+        self._read(tree)
 
-    def _read(self) -> None:
+    def _read(self, tree: ast.Module) -> None:
         names: dict[str, Any] = {"__name__": "__main__", "__file__": str(self.path)}
-        self._run(self.tree.body, names)
-        for function in (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)):
+        self._run(tree.body, names)
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
             reached = {id(call.node) for call in self.calls}
             inner = [node for node in ast.walk(function) if self._is_wanted(node)]
             if inner and not any(id(node) in reached for node in inner):
@@ -78,12 +76,8 @@ class Script:
         args = tuple(_as_now(self._evaluate(arg, scope)) for arg in node.args)
         options = {w.arg: _as_now(self._evaluate(w.value, scope)) for w in node.keywords if w.arg}
         self.calls = [call for call in self.calls if call.node is not node]
-        self.calls.append(Call(node, args, options, scope))
+        self.calls.append(Call(node, args, options))
         return Unknown(f"what {self.wanted} gives ({self._evaluate.where(node)})")
-
-    def evaluate(self, node: ast.AST, names: Mapping[str, Any]) -> Any:
-        """The value of an expression of the script."""
-        return self._evaluate(node, dict(names))
 
     # ---- statements
 
@@ -119,8 +113,8 @@ class Script:
             self._bind(node.target, self._evaluate(node.value, names), names)
 
     def _augassign(self, node: ast.AugAssign, names: dict[str, Any]) -> None:
-        load = ast.copy_location(ast.BinOp(_loaded(node.target), node.op, node.value), node)
-        self._bind(node.target, self._evaluate(load, names), names)
+        changed = ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
+        self._bind(node.target, self._evaluate(changed, names), names)
 
     def _bind(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
         if isinstance(target, ast.Subscript):
@@ -239,12 +233,60 @@ def _as_now(value: Any) -> Any:
     return type(value)(map(_as_now, value)) if type(value) in (list, tuple) else value
 
 
-def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
-
-
 def _last_text(node: ast.AST) -> str:
     """The text at the end of a sum: "/kernel.cu" of `folder + "/kernel.cu"`."""
     while isinstance(node, ast.BinOp):
         node = node.right
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def body_of(function: Function) -> ast.expr | None:
+    """The expression that a function gives; None where it is more than one `return`."""
+    if isinstance(function.node, ast.Lambda):
+        return function.node.body
+    statements = [s for s in function.node.body if not _is_docstring(s)]
+    only = statements[0] if len(statements) == 1 else None
+    return only.value if isinstance(only, ast.Return) else None
+
+
+def expression_of(function: Function, number_text: Callable[[Number], str], what: str, line: str) -> str:
+    """The expression that a lambda or a function of one `return` gives, with bare names: `p["x"]` and `p.x`
+    are x. `number_text`: a number of the script as an expression over sizes. UsageError with the line where
+    there is none, or where only the running script knows a part."""
+    body = body_of(function)
+    if body is None:
+        hint = 'one `return` with an expression, or a text: "block_size_x <= 512"'
+        raise UsageError(f"{line}: {what} is a function with more than one statement", hint)
+    copied = ast.parse(ast.unparse(body), mode="eval").body
+    return ast.unparse(_Bare(function, number_text, f"{line}: {what}").visit(copied))
+
+
+class _Bare(ast.NodeTransformer):
+    """Makes names of what a function reads of its arguments, and numbers of what the script knows."""
+
+    def __init__(self, function: Function, number_text: Callable[[Number], str], place: str) -> None:
+        self.arguments = {argument.arg for argument in function.node.args.args}
+        self.names, self.number_text, self.place = function.names, number_text, place
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return ast.Name(node.attr) if self._is_argument(node.value) else self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if not self._is_argument(node.value):
+            return self.generic_visit(node)
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        return ast.Name(key) if isinstance(key, str) else node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        value = None if self._is_argument(node) else self.names.get(node.id)
+        if isinstance(value, Unknown):
+            hint = "write the number itself, or name it: --set NAME=VALUE"
+            raise UsageError(f"{self.place} depends on {value.why}", hint)
+        return ast.parse(self.number_text(value), mode="eval").body if isinstance(value, Number) else node
+
+    def _is_argument(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id in self.arguments
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

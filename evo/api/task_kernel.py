@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling, is_dynamo_compiling
 
-from evo.api.arguments import Call, Outputs, Reader, check_outputs
-from evo.api.kernel import problem_of_tensors
+from evo.api.arguments import Call, Outputs, Reader, check_outputs, problem_of_tensors
 from evo.api.known_calls import KnownCalls
 from evo.api.launching import Launcher, launcher_at
 from evo.api.operator import operators

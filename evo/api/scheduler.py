@@ -18,15 +18,15 @@ from evo.trial import digest_of
 if TYPE_CHECKING:
     from evo.cluster.site import Wanted
     from evo.cluster.workers import ClusterWorkers
-    from evo.confirm.elsewhere import WorkerElsewhere
     from evo.confirm.on_gpus import MakesWorker
+    from evo.confirm.remote_worker import RemoteWorker
     from evo.store import Store
 
 MOST_S = 300.0
 """How long the first worker with a GPU is waited for; jobs of Slurm as long as they take."""
 
 
-class Elsewhere:
+class Scheduler:
     """The workers at a scheduler. `place`: its address, or a file that says what jobs of Slurm ask for.
     MachineError where the packages for it are not installed, or no scheduler answers."""
 
@@ -101,22 +101,22 @@ class Elsewhere:
         job = EvaluationJob(spec, digest_of(repr(spec)))
         return ClusterWorkers(self.address, job, self._wanted(setup), self._notice, absent_s=self._patience_s)
 
-    def confirm_worker(self, setup: Setup, gpu: str, patient: bool = True) -> WorkerElsewhere:
+    def confirm_worker(self, setup: Setup, gpu: str, patient: bool = True) -> RemoteWorker:
         """What confirms the study of `setup` on the worker that has this GPU ("": on any). `patient`: with
         the baselines that take seconds to set up."""
         from evo.cluster.remote import Remote
-        from evo.confirm.elsewhere import ConfirmationJob, WorkerElsewhere
+        from evo.confirm.remote_worker import ConfirmationJob, RemoteWorker
         from evo.confirm.worker import WorkerSpec
 
         spec = WorkerSpec.of(setup, patient)
         job = ConfirmationJob(spec, digest_of(repr(spec)), digest_of(repr(spec.evaluator)))
         remote = Remote(self.address, job, self._wanted(setup), gpu, self._notice, self._patience_s)
-        return WorkerElsewhere(remote)
+        return RemoteWorker(remote)
 
     def makes_confirm_workers(self, store: Store, cache: Path, nvcc: Path | None) -> MakesWorker:
         """Makes `confirm_worker`s for studies, on their first GPUs."""
 
-        def make(study: Study) -> WorkerElsewhere:
+        def make(study: Study) -> RemoteWorker:
             return self.confirm_worker(self.setup(study, cache, nvcc), store.offsets.first_gpu(study))
 
         return make

@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from evo.importers.values import Array, Library, Number, Unknown, elements, known, number, plain, product
+from evo.importers.script.values import (
+    Array,
+    Library,
+    Number,
+    Unknown,
+    elements,
+    plain,
+    product,
+    unknown_part,
+)
 
 DTYPES = {
     "float16": "fp16", "half": "fp16", "float32": "fp32", "single": "fp32", "float64": "fp64",
@@ -32,9 +41,9 @@ Arguments = Sequence[Any]
 Options = Mapping[str, Any]
 
 
-def drawn(shape: Sequence[Any], dtype: str, **more: Any) -> Array:
+def drawn(shape: Sequence[Number], dtype: str, **more: Any) -> Array:
     """An array that is an input, or the first content of an output: no other has its number."""
-    return Array(tuple(number(side) for side in shape), dtype, f"@{next(_numbers)}@", **more)
+    return Array(tuple(shape), dtype, f"@{next(_numbers)}@", **more)
 
 
 def dtype_of(value: Any) -> str | None:
@@ -109,7 +118,7 @@ def scalar(value: Any, dtype: str, where: str) -> Any:
 
 
 def _numeric(args: Arguments) -> bool:
-    flat = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    flat = _flat(args)
     return bool(flat) and all(isinstance(one, Number) for one in flat)
 
 
@@ -204,7 +213,7 @@ def _listed(args: Arguments, options: Options, where: str) -> Any:
     value = args[0] if args else None
     if isinstance(value, Array):
         return value
-    if not isinstance(value, (list, tuple)) or not known(value):
+    if not isinstance(value, (list, tuple)) or unknown_part(value):
         return value if isinstance(value, Unknown) else Unknown(f"an array that is not known ({where})")
     try:
         shape = np.shape(plain(value))

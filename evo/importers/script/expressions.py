@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evo.importers import arrays
-from evo.importers.values import (
+from evo.importers.script import arrays
+from evo.importers.script.values import (
     LARGEST,
     Array,
     Function,
@@ -322,3 +323,22 @@ def _numpy_name(dtype: str) -> str:
 def _short(node: ast.AST | None) -> str:
     text = " ".join(ast.unparse(node).split()) if node is not None else ""
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def substituted(text: str, names: Mapping[str, str]) -> str:
+    """An expression of Python with each name of `names` as it says there."""
+
+    def one(match: re.Match[str]) -> str:
+        return names.get(match[0], match[0])
+
+    return simpler(re.sub(r"(?<![\w.\"'])[A-Za-z_]\w*", one, text))
+
+
+def simpler(text: str) -> str:
+    """An expression of Python without brackets that say nothing, and as a number where it is one."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return text
+    found = Expressions(lambda *_: Unknown("a function"), "")(tree, {})
+    return repr(found.value) if isinstance(found, Number) and not found.text else ast.unparse(tree)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,11 +98,6 @@ LARGEST = 2**63
 """No number of a kernel is larger; a script's `2 ** (2 ** 40)` is not computed."""
 
 
-def number(value: Any) -> Number:
-    """A number without a history."""
-    return value if isinstance(value, Number) else Number(value)
-
-
 def plain(value: Any) -> Any:
     """The value without histories: lists and numbers of Python. What is no number stays as it is."""
     if isinstance(value, Number):
@@ -111,13 +105,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
     return value
-
-
-def known(value: Any) -> bool:
-    """Whether no part of the value is unknown."""
-    if isinstance(value, (list, tuple)):
-        return all(known(one) for one in value)
-    return not isinstance(value, Unknown)
 
 
 def unknown_part(value: Any) -> Unknown | None:
@@ -194,48 +181,5 @@ def code_of(value: Array | Number) -> str:
 
 def elements(array: Array) -> Number:
     """How many elements an array has."""
-    value = math.prod(int(side.value) for side in array.shape)
-    return Number(value, " * ".join(side.code for side in array.shape) and f"({_product_text(array.shape)})")
-
-
-def _product_text(shape: tuple[Number, ...]) -> str:
-    return " * ".join(side.code for side in shape) or "1"
-
-
-def substituted(text: str, values: Mapping[str, Any], kept: Mapping[str, str]) -> str:
-    """`text` with each name of `kept` as it says, and other names of `values` as their values."""
-
-    def one(match: re.Match[str]) -> str:
-        name = match[0]
-        return kept[name] if name in kept else str(values[name]) if name in values else name
-
-    return simpler(re.sub(r"(?<![\w.\"'])[A-Za-z_]\w*", one, text))
-
-
-def simpler(text: str) -> str:
-    """An expression of Python without brackets that say nothing, and as a number where it is one."""
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError:
-        return text
-    if not any(isinstance(node, (ast.Name, ast.Call, ast.Subscript)) for node in ast.walk(tree)):
-        value = _constant(tree.body)
-        if value is not None:
-            return repr(value)
-    return ast.unparse(tree)
-
-
-def _constant(node: ast.AST) -> Any:
-    """What an expression of numbers alone gives; None for any other."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        left, right = _constant(node.left), _constant(node.right)
-        if left is None or right is None:
-            return None
-        found = combine(type(node.op), Number(left), Number(right), "")
-        return found.value if isinstance(found, Number) else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _constant(node.operand)
-        return None if inner is None else -inner
-    return None
+    text = " * ".join(side.code for side in array.shape)
+    return Number(math.prod(int(side.value) for side in array.shape), text and f"({text})")

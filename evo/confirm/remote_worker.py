@@ -47,7 +47,7 @@ def needed(method: str, words: Sequence[Any]) -> Sequence[str]:
     return (str(words[0]),) if method == "sanitize" else ()
 
 
-class WorkerElsewhere:
+class RemoteWorker:
     """A confirm worker whose process is on another machine; see `ConfirmWorker`."""
 
     def __init__(self, remote: Remote) -> None:
