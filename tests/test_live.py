@@ -29,7 +29,6 @@ NOW = Progress(
     BEST,
     {"flash": 10.27, "cudnn": 9.1},
     1180.0,
-    3,
     ["GPU: timing #230 flash_mma", "compiling #231, #232"],
 )
 

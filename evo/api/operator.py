@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from evo.api.arguments import dtype_of
 from evo.calls import dimensions_of
 from evo.dtype import dtype_named
 from evo.errors import UsageError
+from evo.launch.operators import alike, keep_inputs, pulled
 from evo.launch.traced import Means, offer, ready
 from evo.task import Task
 from evo.trial import Problem, Value
@@ -64,8 +66,11 @@ class _Operator:
             return getattr(torch.ops.evo, self._name).default
         _define(name, f"({reads}) -> {gives}", self._compute, self._fake)
         if not changed:
-            _define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", self._grads, _like)
-            torch.library.register_autograd(name, self._pull, setup_context=_keep, lib=_LIBRARY)
+            _define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", self._grads, alike)
+            gradient = getattr(torch.ops.evo, f"{self._name}_backward").default
+            torch.library.register_autograd(
+                name, partial(pulled, gradient), setup_context=keep_inputs, lib=_LIBRARY
+            )
         operator = getattr(torch.ops.evo, self._name).default
         if not changed and len(self._given) == 1:
             offer(operator, self._means.writer(self._flags), self._serves)
@@ -149,26 +154,11 @@ class _Operator:
     def _grads(self, grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:
         return self._means.backward(self._named(read), self._flags, grads)
 
-    def _pull(self, context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        read = context.saved_tensors
-        backward = getattr(torch.ops.evo, f"{self._name}_backward").default
-        found = backward([grad.contiguous() for grad in grads], list(read))
-        return tuple(one if x.is_floating_point() else None for one, x in zip(found, read, strict=True))
-
 
 def _define(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
     torch.library.define(name, schema, lib=_LIBRARY, tags=(torch.Tag.pt2_compliant_tag,))
     torch.library.impl(name, "CompositeExplicitAutograd", compute, lib=_LIBRARY)
     torch.library.register_fake(name, fake, lib=_LIBRARY)
-
-
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:  # noqa: ARG001
-    """Torch gives these by name."""
-    ctx.save_for_backward(*inputs)
-
-
-def _like(grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:  # noqa: ARG001
-    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in read]
 
 
 def _several(tensors: list[Tensor]) -> Any:

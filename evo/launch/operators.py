@@ -58,10 +58,10 @@ class Operators:
         operator = getattr(getattr(torch.ops, package), f"call_{number}").default
         if not set(form.read) & set(form.written):
             pull = partial(_gradients, form, self._means.backward)
-            self._define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", pull, _like)
+            self._define(f"{name}_backward", "(Tensor[] grads, Tensor[] read) -> Tensor[]", pull, alike)
             gradient = getattr(getattr(torch.ops, package), f"call_{number}_backward").default
             torch.library.register_autograd(
-                name, partial(_pull, gradient), setup_context=_keep, lib=self._library
+                name, partial(pulled, gradient), setup_context=keep_inputs, lib=self._library
             )
             if len(form.made) == 1:
                 offer(operator, self._means.writer(dict(form.flags)), partial(_serves, self._means, form))
@@ -113,16 +113,18 @@ def _gradients(
     return backward(read, dict(form.flags), grads)
 
 
-def _pull(gradient: Any, context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+def pulled(gradient: Any, context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """What autograd asks of an operator whose inputs were kept: `gradient` computes it."""
     read = context.saved_tensors
     found = gradient([grad.contiguous() for grad in grads], list(read))
     return tuple(one if x.is_floating_point() else None for one, x in zip(found, read, strict=True))
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:  # noqa: ARG001
+def keep_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:  # noqa: ARG001
     """Torch gives these by name."""
     ctx.save_for_backward(*inputs)
 
 
-def _like(grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:  # noqa: ARG001
+def alike(grads: Sequence[Tensor], read: Sequence[Tensor]) -> list[Tensor]:  # noqa: ARG001
+    """Gradients without a content: as what is read."""
     return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in read]

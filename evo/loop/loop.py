@@ -384,7 +384,6 @@ class _Loop:
             self._history.best,
             self._meter.baselines_us,
             self._meter.per_minute,
-            len(self._under_way),
             self._workers.activity(),
             usage=self._meter.usage(),
         )

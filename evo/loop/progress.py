@@ -43,7 +43,6 @@ class Progress:
     best: TrialRow | None
     baselines_us: Mapping[str, float]
     per_minute: float
-    in_flight: int
     activity: Sequence[str]
     latest: TrialRow | None = None
     step: str = ""

@@ -258,34 +258,35 @@ def expression_of(function: Function, number_text: Callable[[Number], str], what
         hint = 'one `return` with an expression, or a text: "block_size_x <= 512"'
         raise UsageError(f"{line}: {what} is a function with more than one statement", hint)
     copied = ast.parse(ast.unparse(body), mode="eval").body
-    return ast.unparse(_Bare(function, number_text, f"{line}: {what}").visit(copied))
+    return ast.unparse(_Bare(function, number_text, f"{line}: {what}").made(copied))
 
 
-class _Bare(ast.NodeTransformer):
+class _Bare:
     """Makes names of what a function reads of its arguments, and numbers of what the script knows."""
 
     def __init__(self, function: Function, number_text: Callable[[Number], str], place: str) -> None:
         self.arguments = {argument.arg for argument in function.node.args.args}
         self.names, self.number_text, self.place = function.names, number_text, place
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return ast.Name(node.attr) if self._is_argument(node.value) else self.generic_visit(node)
+    def made(self, node: Any) -> Any:
+        """A part of an expression, changed where it stands."""
+        owner = getattr(node, "value", None)
+        if isinstance(owner, ast.Name) and owner.id in self.arguments:
+            key = getattr(getattr(node, "slice", None), "value", None)
+            name = getattr(node, "attr", key)
+            return ast.Name(name) if isinstance(name, str) else node
+        if isinstance(node, ast.Name):
+            return self._known(node)
+        for field, value in ast.iter_fields(node) if isinstance(node, ast.AST) else ():
+            setattr(node, field, list(map(self.made, value)) if isinstance(value, list) else self.made(value))
+        return node
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if not self._is_argument(node.value):
-            return self.generic_visit(node)
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        return ast.Name(key) if isinstance(key, str) else node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        value = None if self._is_argument(node) else self.names.get(node.id)
+    def _known(self, node: ast.Name) -> ast.expr:
+        value = None if node.id in self.arguments else self.names.get(node.id)
         if isinstance(value, Unknown):
             hint = "write the number itself, or name it: --set NAME=VALUE"
             raise UsageError(f"{self.place} depends on {value.why}", hint)
         return ast.parse(self.number_text(value), mode="eval").body if isinstance(value, Number) else node
-
-    def _is_argument(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in self.arguments
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
