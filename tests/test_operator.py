@@ -3,6 +3,7 @@ imported where they are used: the processes that only collect these tests do wit
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,8 @@ def test_where_no_champion_serves_the_fallbacks_output_is_not_copied(attention: 
     q, k, v = qkv(1, 2, 16, 64)
     found, code = code_of(attention, q, k, v)
     assert torch.equal(found, SDPA(q, k, v))
-    assert "torch.ops.evo.attention.default(" in code
+    # a process that has registered a task of this name before gives the next one a number
+    assert re.search(r"torch\.ops\.evo\.attention(_\d+)?\.default\(", code)
     assert ".write(" not in code
 
 
