@@ -48,9 +48,12 @@ def test_a_recorded_leaderboard_is_written_as_a_table() -> None:
         "date": "2026-01-02",
     }
     block = shown.block({"commit": "0123456789abcdef", "results": {"rows": [row]}})
-    assert "| 8.53 µs | [8.51, 8.55] | 9.10 µs cudnn | 1.07x [1.06, 1.07] |" in block
-    assert "| 9.10 µs cudnn (1.07x) | flash_mma `bm=64` |" in block
-    assert "2026-01-02, warm L2" in block
+    assert "| 8.53 µs [8.51, 8.55] | 9.10 µs cudnn | 1.07x [1.06, 1.07] |" in block
+    assert "| 9.10 µs cudnn (1.07x) | flash_mma |" in block
+    assert "2026-01-02, warm L2." in block
+    folded = block[block.index("<details>") : block.index("</details>")]
+    assert "- flash_mma: `bm=64`" in folded
+    assert "- torch 2.11; commit 0123456789" in folded
     readme = (ROOT / "README.md").read_text()
     written = shown.with_block(readme, shown.LEADERS, block)
     assert block in written
@@ -82,7 +85,7 @@ def test_a_leaderboard_on_several_timing_inputs_says_so() -> None:
         "date": "2026-01-02",
     }
     block = shown.block({"commit": "0123456789abcdef", "results": {"rows": [row]}})
-    assert "| 5.46 µs (data-dependent 3.41 to 5.46) | [5.45, 5.47] | 9.05 µs cudnn | 1.66x" in block
+    assert "| 5.46 µs [5.45, 5.47] (data-dependent 3.41 to 5.46) | 9.05 µs cudnn | 1.66x" in block
     assert "A time is the worst of normal, sharp; a ratio is the smallest of theirs." in block
 
 
