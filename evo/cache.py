@@ -215,9 +215,11 @@ class Cache:
             return
         try:
             status = self.root.stat()
-        except OSError:  # it will be made, or is no folder, which is told then
+        except OSError:  # it will be made, or cannot be, which is told then
             return
         hint = "name a folder of your own: --cache DIR, or EVO_CACHE"
+        if not stat.S_ISDIR(status.st_mode):
+            raise MachineError(f"the cache {self.root} is no folder", hint)
         if status.st_uid not in (os.geteuid(), 0):
             owner = f"user {status.st_uid}, and you are user {os.geteuid()}"
             raise MachineError(f"the cache {self.root} is not yours: it belongs to {owner}", hint)

@@ -52,6 +52,21 @@ def without_passwords(text: str, known: Collection[str] = ()) -> str:
     return text
 
 
+_KINDS = {
+    "NoneType": "None", "str": "a text", "bytes": "bytes", "bool": "a truth value", "int": "a whole number",
+    "float": "a number", "list": "a list", "tuple": "a tuple", "dict": "a dict", "set": "a set",
+    "ndarray": "a NumPy array", "Tensor": "a torch tensor", "function": "a function", "type": "a class",
+}  # fmt: skip
+"""What a person calls the types that stand where they should not."""
+
+
+def kind_of(value: object) -> str:
+    """What `value` is, as a message says it: "a text", "a NumPy array"."""
+    name = type(value).__name__
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    return _KINDS.get(name, f"{article} {name}")
+
+
 class EvoError(Exception):
     """Base of every error that evo raises on purpose; `hint` says what to do about it."""
 

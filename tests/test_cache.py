@@ -121,6 +121,13 @@ def test_a_folder_that_others_may_write_to_is_refused(cache: Cache, mode: int) -
     assert cache.read(KEY) == b"x"
 
 
+def test_a_file_that_is_named_as_the_cache_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text("kernel")
+    with pytest.raises(MachineError, match=r"a\.cu is no folder"):
+        Cache(tmp_path / "a.cu").build_once("ab" * 16, lambda _: None)
+    assert (tmp_path / "a.cu").read_text() == "kernel"
+
+
 def test_a_folder_of_another_user_is_refused(cache: Cache, nobody: int) -> None:
     cache.root.mkdir()
     os.chown(cache.root, nobody, nobody)

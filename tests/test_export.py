@@ -94,4 +94,4 @@ def test_what_cannot_be_an_optuna_storage_is_told(
         assert "hint: " in error
     assert database.read_bytes() == before
     assert main(["export", "one", "x.db", *words]) == 2
-    assert "as what is it to be exported?" in capsys.readouterr().err
+    assert "nothing says where to write the export" in capsys.readouterr().err

@@ -261,7 +261,7 @@ def test_the_command_writes_a_folder_and_says_what_serves(evo: Any, tmp_path: Pa
     for words, why in (
         ((name, "--to", "made"), "made is not empty"),
         ((name, "--to", "other", "--format", "zip"), "unknown format: zip"),
-        ((name,), "as what is it to be exported?"),
+        ((name,), "nothing says where to write the export"),
         (("nothing", "--to", "other"), "there is no task, folder, champion or study nothing"),
         (("rmsnorm", "--to", "other"), "rmsnorm has no champion"),
         ((name, "--to", "other", "--times", "t.json"), "--times is for choosing"),

@@ -149,7 +149,7 @@ RULE = '"block_size_x * block_size_y <= 128"'
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (RULE, '"block_size_x * nothing <= 128"', "no nothing in"),
+        (RULE, '"block_size_x * nothing <= 128"', "unknown name nothing in"),
         (RULE, "lambda p: os.getpid() > p['UNROLL']", "tune.py:26.*may not have"),
         ("most = 128", "most = int(os.environ['MOST'])", "tune.py:27: a restriction depends on"),
         ("width = 200", "width = int(input())", "depends on .*tune.py:13"),
@@ -242,7 +242,7 @@ def test_numbers_that_no_length_has_and_no_sign_are_no_sizes(tmp_path: Path) -> 
         ({"Language": "OpenCL"}, r"t1.json:\d+: the kernel is OpenCL"),
         ({"KernelFile": "none.cu"}, "there is no file .*none.cu"),
         ({"Arguments": T1["KernelSpecification"]["Arguments"][:2]}, "2 arguments for a kernel that has 3"),
-        ({"LocalSize": {"X": "threads"}}, "there is no threads in: threads"),
+        ({"LocalSize": {"X": "threads"}}, "unknown name threads in: threads"),
         ({"LocalSize": {"X": "__import__('os').getpid()"}}, "may not have"),
     ],
 )  # fmt: skip

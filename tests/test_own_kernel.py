@@ -75,6 +75,10 @@ def test_a_source_says_its_arguments_tunables_and_formula(tmp_path: Path) -> Non
             "template <class T> __global__ void a(T* x) {}",
             "C\\+\\+ templates\nhint: write `using T = float;`",
         ),
+        (
+            "template <typename T, int N> __global__ void a(T* x) {}",
+            "typename T>`; make N a macro: #ifndef N, #define N 128",
+        ),
         ("template <int N> __global__ void a(int* x) {}", "C\\+\\+ templates\nhint: .* macros"),
         ("__global__ void a(const float* x, int n) {}", "a writes to no buffer"),
         ("struct S {}; __global__ void a(S s) {}", "argument 'S s' is not understood"),
@@ -303,7 +307,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
 def test_an_extension_of_torch_runs_without_its_host_code(evo: Evo, tmp_path: Path) -> None:
     made = evo("new", "twice", "--from", str(written(tmp_path, EXTENSION)))
     for name in ("<torch/extension.h>", "run", "PYBIND11_MODULE"):
-        assert f"note: {name} is of the host" in made.err
+        assert f"note: {name} is code of the host" in made.err
     words = ["BLOCK_X=32", "BLOCK_Y=4", "--shape", "19,70", "--device", "emulator", "--json"]
     tried = json.loads(evo("try", "twice", *words).out)
     assert (tried["outcome"], tried["candidate"]["launch"]["block"]) == ("GREEN", [32, 4, 1])

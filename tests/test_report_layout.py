@@ -149,6 +149,26 @@ def test_a_page_can_be_read_at_any_width(page_of: Any, pages: dict[str, Path], k
     assert (seen["hidden"] > 0) == (width == 400)
 
 
+@pytest.mark.parametrize("kind", ["measured", "emulated"])
+def test_a_page_follows_the_colours_of_the_reader(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    """Of text, lines and background: far apart on light pages and on dark ones."""
+    script = """
+    const light = parts => parts.slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765;
+    const of = (query, name) =>
+      light(getComputedStyle(document.querySelector(query))[name].match(/[0-9.]+/g));
+    return [of('body', 'backgroundColor'), of('body', 'color'), of('svg text', 'fill'),
+            of('.line', 'stroke')];
+    """
+    for theme, dark in (("light", False), ("dark", True)):
+        asked = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", asked)
+        browser.get(pages[kind].as_uri())
+        page, *drawn = browser.execute_script(script)
+        assert (page < 0.5) == dark
+        assert all(abs(page - one) > 0.4 for one in drawn), (theme, page, drawn)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def test_labels_of_crowded_charts_stay_apart(page_of: Any, tmp_path: Path) -> None:
     near = [(f"baseline_{i}", 9.0 + i / 100) for i in range(12)]
     charts = [

@@ -54,7 +54,7 @@ def test_an_expression_is_the_same_for_a_number_and_for_columns(text: str, value
 def test_an_expression_is_parsed_and_never_run(text: str) -> None:
     with pytest.raises(UsageError):
         Expression(text)
-    with pytest.raises(UsageError, match="there is no bz"):
+    with pytest.raises(UsageError, match="unknown name bz"):
         Expression("bx < bz")({"bx": 1})
 
 
@@ -179,6 +179,12 @@ def test_a_mistake_in_compute_is_said_of_compute_for_fp16_too(tmp_path: Path) ->
         check_tensors(task, tmp_path / "own" / "task.py")
 
 
+def test_a_broken_expression_is_told_in_words() -> None:
+    with pytest.raises(UsageError, match="malformed expression") as caught:
+        Expression("ceil(n")
+    assert caught.value.hint == "'(' was never closed"
+
+
 def test_truth_values_are_outputs_too(tmp_path: Path) -> None:
     tensors = 'tensors = {"x": In("n"), "y": Out("n", dtype="bool")}'
     task = made(tmp_path, 'sizes = {"n": 64}', tensors, "x['x'] > 0")
@@ -267,18 +273,18 @@ MISTAKES = {
     "def timing_tensors(self, problem, name, seed, device): return {}": "timing_tensors gives nothing",
     'families = Families(plain="")': "a family is named",
     'families = Families(plain="nice")': "unknown input family: nice",
-    "tolerance = 1e-3": "tolerance is a float",
-    'flags = {"fast": True}': "flag fast is a bool",
+    "tolerance = 1e-3": "tolerance is a number",
+    'flags = {"fast": True}': "flag fast is a truth value",
     'flags = {"n": Flag()}': "is a size and a flag",
     'flags = {"fast": Flag(default=3)}': "cannot be its default",
     'baseline_groups = {"torch": "eager"}': "group torch is a text",
     'fixed = ("m",)': "fixed names m",
     'problems = {"small": ()}': "has no problem",
-    'problems = {"small": ("64",)}': "small holds a str",
+    'problems = {"small": ("64",)}': "small holds a text",
     'problems = {"small": (Problem("own", {"m": 4}, "fp32"),)}': "has sizes m",
     'problems = {"small": (Problem("other", {"n": 4}, "fp32"),)}': "is of task other",
     'problems = {"small": (Problem("own", {"n": 4}, "fp16"),)}': "is in fp16",
-    'tensors = {"x": "n", "y": Out("n")}': "tensor x is a str",
+    'tensors = {"x": "n", "y": Out("n")}': "tensor x is a text",
     'tensors = {"x": In("m"), "y": Out("n")}': "has a dimension 'm'",
     'tensors = {"x": In("n", dtype="float"), "y": Out("n")}': "has a dtype 'float'",
     'tensors = {"x": In("n", between=(0, "m")), "y": Out("n")}': "has values up to 'm'",
@@ -288,7 +294,7 @@ MISTAKES = {
     'tensors = {"x y": In("n"), "y": Out("n")}': "a buffer is named",
     'tensors = {"x": In(), "y": Out("n")}': "has the shape ()",
     'tensors = {"x": In(0), "y": Out("n")}': "has the shape (0,)",
-    "def buffers(self, problem): return [1]": "a buffer is a int",
+    "def buffers(self, problem): return [1]": "a buffer is a whole number",
     "def buffers(self, problem): return 1 / 0": "buffers failed: ZeroDivisionError",
     "def flop(self, problem): return 1.5": "flop gives 1.5",
     "def flop(self, problem): return 0": "flop gives 0",
@@ -300,8 +306,8 @@ MISTAKES = {
     "def compute(self, problem, x): return x['x'][:-1]": "compute gives y the shape (32,)",
     "def compute(self, problem, x): return {'z': x['x']}": "compute gives z",
     "def compute(self, problem, x): return x['x'].sort()": "gives 2 outputs, the task has 1: y",
-    "def compute(self, problem, x): return 2.0": "gives y as a float",
-    "def compute(self, problem, x): return [2.0]": "gives y as a float",
+    "def compute(self, problem, x): return 2.0": "gives y as a number",
+    "def compute(self, problem, x): return [2.0]": "gives y as a number",
     "def compute(self, problem, x): return None": "compute gives nothing",
     "def compute(self, problem, x): return torch.rand_like(x['x'])": "another y when it is asked again",
     "def compute(self, x, y, n): return x['x']": "compute failed: TypeError",
@@ -316,7 +322,7 @@ MISTAKES = {
     "def compute(self, problem, x): return x['x'].float()": "in torch.float32, not in fp64",
     "def compute(self, problem, x): return x['x'].mul_(2)": "changes its inputs",
     "def compute(self, problem, x): return x['x'] / 0": "with NaN or infinity",
-    "def reference(self, problem, x): return x['x'].double()": "reference gives Tensor",
+    "def reference(self, problem, x): return x['x'].double()": "reference gives a torch tensor",
     "def reference(self, problem, x): return {}": "reference gives nothing",
     "def honest(self, problem, x): return {'y': x['x'].half()}": "honest gives y in torch.float16",
     "def inputs(self, problem, family, seed, on): return {}": "inputs gives nothing",

@@ -170,7 +170,7 @@ def test_what_no_champion_serves_is_the_fallbacks(caplog: pytest.LogCaptureFixtu
     ("changed", "said"),
     [
         ({"k": torch.ones(1, 2, 8, 64)}, "k is fp32, and attention takes fp16 or bf16"),
-        ({"q": None}, "q is a NoneType"),
+        ({"q": None}, "q is None"),
         ({"v": torch.ones(1, 2, 9, 64).half()}, "L is 8 by q and 9 by v"),
         ({"v": torch.ones(2, 8, 64).half()}, "v has 3 dimensions"),
         ({"v": torch.ones(1, 2, 8, 64, device="meta").half()}, "tensors lie on cpu, meta"),

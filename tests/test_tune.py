@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,7 +102,7 @@ X, H, AT = torch.ones(8), torch.ones(6, 6).half(), torch.ones(2).int()
         (ADD, {"a": X, "b": X}, lambda a, b: {"out": a + b}, "the reference gives out"),
         (ADD, {"a": X, "b": X}, lambda *_: None, "the reference gives nothing"),
         (ADD, {"a": X, "b": X}, lambda *_: 2.0, "the reference gives c as a float"),
-        (ADD, {"a": X, "b": X}, lambda a, b: (a + b).numpy(), "the reference gives c as a ndarray"),
+        (ADD, {"a": X, "b": X}, lambda a, b: (a + b).numpy(), "the reference gives c as a NumPy array"),
         (ADD, {"a": X, "b": X}, lambda one: one, "the reference takes one"),
         (ADD, {"a": public.In("n"), "b": public.In("n"), "c": public.Out("n")}, torch.add, "how large n is"),
         (ADD, {"a": public.In("n"), "b": public.In("n"), "n": 9}, torch.add, "the shape of c"),
@@ -189,6 +190,14 @@ def test_what_is_given_again_is_the_same_and_another_is_not() -> None:
     assert text({"x": torch.ones(3)}) == text({"x": torch.zeros(3)}) != text({"x": torch.ones(4)})
     assert text(torch.add) == text(torch.add) != text(torch.sub)
     assert "two, three = " in text_of(0, [two])
+
+
+def test_a_lambda_after_the_source_in_one_call_is_kept(tmp_path: Path) -> None:
+    """`inspect.getsource` cannot read what begins on the last line of a text in quotes."""
+    script = tmp_path / "script.py"
+    script.write_text('call = (lambda text, f: f)("""\nkernel\n""", lambda a: a + 1)\n')
+    names = runpy.run_path(str(script))
+    assert text_of(0, [names["call"]]).startswith("# ")
 
 
 def test_only_python_goes_on_with_what_is_in_no_file(tmp_path: Path, evo: Evo) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.calls import Entry, RecordedCall, problem_of
 from evo.dtype import DTYPES, dtype_named
-from evo.errors import UsageError
+from evo.errors import UsageError, kind_of
 from evo.task import BufferSpec, Task
 from evo.trial import Problem, Value
 
@@ -92,7 +92,7 @@ class Reader:
         found = {}
         for name, tensor in (*read.items(), *outputs.items()):
             if not isinstance(tensor, torch.Tensor):
-                raise UsageError(f"{name} is a {type(tensor).__name__}", "a torch tensor")
+                raise UsageError(f"{name} is {kind_of(tensor)}", "a torch tensor")
             if tensor.layout != torch.strided:
                 raise UsageError(f"{name} has the layout {tensor.layout}", f"{name}.to_dense()")
             found[str(tensor.device)] = name
@@ -118,7 +118,7 @@ class Reader:
                 hint = f"buffers: {', '.join(sorted(self._own))}; besides: {', '.join(known)}"
                 raise UsageError(f"{task.name} has no {name}", hint)
             if name not in task.flags and not isinstance(value, int):
-                raise UsageError(f"{name} is a {type(value).__name__}", "a size is a whole number")
+                raise UsageError(f"{name} is {kind_of(value)}", "a size is a whole number")
         said = {name: named[name] for name in task.flags if name in named and name not in buffers}
         for name in buffers:  # a tensor that depends on a flag sets it
             if name in task.tensors and (flag := task.tensors[name].when):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evo.api.arguments import dtype_of
 from evo.api.kernel_task import called
 from evo.dtype import dtype_named
-from evo.errors import UsageError
+from evo.errors import UsageError, kind_of
 from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source
 from evo.task.tensors import DeclaredTensor
 from evo.template import Cast
@@ -115,7 +115,7 @@ def _example(name: str, value: Any) -> Tensor:
         value = torch.from_numpy(value.copy())
     if not isinstance(value, torch.Tensor):
         hint = "a tensor, an array, a number, In(...), Out(...) or InOut(...)"
-        raise UsageError(f"input {name} is a {type(value).__name__}", hint)
+        raise UsageError(f"input {name} is {kind_of(value)}", hint)
     if not value.dim():
         raise UsageError(f"input {name} has no dimension", f"a number: {name}={value.item()}")
     return value.detach().cpu().contiguous()
@@ -174,7 +174,7 @@ def _results(
         raise UsageError(f"the reference gives {', '.join(map(str, found))}", hint)
     for name, one in found.items():
         if not isinstance(one, torch.Tensor):
-            what = "nothing" if one is None else f"{name} as a {type(one).__name__}"
+            what = "nothing" if one is None else f"{name} as {kind_of(one)}"
             raise UsageError(f"the reference gives {what}", f"a tensor for each of {', '.join(written)}")
     return {name: found[name] for name in written}
 

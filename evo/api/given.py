@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 import tempfile
+import tokenize
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -75,7 +76,8 @@ def text_of(told: object, sources: Sequence[Callable[..., Any]]) -> str:
     for one in sources:
         try:
             found.append(inspect.getsource(one))
-        except (OSError, TypeError):  # a class of a notebook, a builtin
+        except (OSError, TypeError, SyntaxError, tokenize.TokenError):
+            # a class of a notebook, a builtin, a lambda on the last line of a text in quotes
             found.append(repr(one))
     return "\n".join([f"# {digest_of(told)}", *found])
 

@@ -168,6 +168,9 @@ def _devices(
     if gpus is not None and device not in ("auto", "cuda", "emulator"):
         raise UsageError(f"--gpus says which GPUs, and so does --device {device}", "leave out one of them")
     chosen, stands_for = choose_device(device, gpu, target)
+    if gpus is not None and device == "auto" and not is_gpu(chosen):
+        hint = "leave out --gpus; or --device emulator --gpus 0,1 for several emulated ones"
+        raise UsageError("--gpus names GPUs of this machine, and it has none", hint)
     named = choose_gpus(gpus, chosen)
     require_one_model(named)
     if named and is_gpu(chosen):
@@ -192,7 +195,7 @@ def chosen(
 ) -> dict[str, Any]:
     """Fields of a study whose values have limits."""
     if until not in ("budget", "converged"):
-        raise UsageError(f"--until {until}: there is budget and converged", "evo search --help")
+        raise UsageError(f"unknown end of a search: {until}", "--until budget, or --until converged")
     return {
         "until": until,
         "strategy": strategy,

@@ -10,7 +10,7 @@ from evo.api.launching import Launcher, launcher_at
 from evo.device import Kernel
 from evo.device.open import is_gpu, real_gpu
 from evo.dtype import dtype_named
-from evo.errors import UsageError
+from evo.errors import UsageError, kind_of
 from evo.evaluate.program import Program
 from evo.study import Setup, recorded_gpu
 from evo.task import BufferSpec, Task
@@ -90,7 +90,7 @@ def _tensor(value: Any, name: str) -> Tensor:
         return value.detach()
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value if value.flags.writeable else value.copy())
-    raise UsageError(f"{name} is a {type(value).__name__}", "a torch tensor or a NumPy array")
+    raise UsageError(f"{name} is {kind_of(value)}", "a torch tensor or a NumPy array")
 
 
 def _checked(tensor: Tensor, spec: BufferSpec) -> Tensor:

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from evo.calls.file import Entry, RecordedCall, check_form, holds, write_calls
 from evo.calls.problem import problem_of
 from evo.dtype import DTYPES
-from evo.errors import BadTemplate, UsageError
+from evo.errors import BadTemplate, UsageError, kind_of
 from evo.task import Task, list_tasks, load_task
 from evo.trial import Problem
 
@@ -206,7 +206,7 @@ def _plain(name: str, tensor: Tensor) -> Tensor:
     """The tensor without its history, in the type that autocast gives it. UsageError where it has no memory
     of its own that could be read."""
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.is_meta:
-        raise UsageError(f"{name} is no plain tensor but a {type(tensor).__name__}")
+        raise UsageError(f"{name} is no plain tensor but {kind_of(tensor)}")
     tensor, where = tensor.detach(), tensor.device.type
     if torch.is_autocast_enabled(where) and tensor.dtype == torch.float32:
         return tensor.to(torch.get_autocast_dtype(where))

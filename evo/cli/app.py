@@ -67,7 +67,7 @@ _COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     ),
     "Your own kernel": (own.new, own.try_, importing.import_),
     "One kernel": (kernel.replay, kernel.emulate),
-    "Is all of it right": (checks.gate, checks.audit, checks.doctor),
+    "Checks of evo and of this machine": (checks.gate, checks.audit, checks.doctor),
 }
 """The commands of each panel of the help; each panel has a file."""
 for _panel, _functions in _COMMANDS.items():
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:  # what typer itself found wrong with the words
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "evo"
-        text = error.format_message()
+        text = error.format_message().replace("Value error, ", "").replace("Input should be", "it is not")
         hint = f"{path} --help says what there is"
         if text.startswith("Missing option '--budget'"):
             hint = "how long to search: --budget 2m"

@@ -56,8 +56,8 @@ def promote(
     replaces. Both go into the folder TASK/ARCHITECTURE below --kernels.
 
     \b
-      evo confirm mission && evo promote mission/224
-      evo promote mission/224 --markdown > change.md && git add kernels && git commit -F change.md
+      evo confirm attention-1 && evo promote attention-1/224
+      evo promote attention-1/224 --markdown > change.md && git add kernels && git commit -F change.md
     """
     from evo.confirm.champions import champion_at, path_of
     from evo.confirm.champions import promote as keep
@@ -124,7 +124,10 @@ def champion(
         task, kept, folders = _of_studies(study, database)
     if all:
         if shape or flag or dtype or explain:
-            raise UsageError("--all is about no problem", "leave out --shape, --flag, --dtype and --explain")
+            raise UsageError(
+                "--all lists the champions of all problems",
+                "leave out --shape, --flag, --dtype and --explain",
+            )
         named = load_task(task, folders).name if task else ""
         put([champions_table(one for one in kept if named in ("", one.problem.task))], form_of(json))
         return
@@ -214,16 +217,16 @@ def export(
     \b
       evo export attention --to build/attention && pip install build/attention
       evo export short long --most 3 --to build/three --format c
-      evo export --optuna mission-1 optuna.db && optuna-dashboard sqlite:///optuna.db
+      evo export --optuna attention-1 optuna.db && optuna-dashboard sqlite:///optuna.db
     """
     if optuna:
         _to_optuna(sources, name, database)
         return
     if to is None:
         hint = f"evo export {sources[0]} --to DIR, or evo export --optuna STUDY URL"
-        raise UsageError("as what is it to be exported?", hint)
+        raise UsageError("nothing says where to write the export", hint)
     if times is not None and most is None:
-        raise UsageError("--times is for choosing", "say --most N, too")
+        raise UsageError("--times is used with --most alone", "add --most N")
     from evo.api.exporting import export as write
 
     root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
@@ -235,11 +238,14 @@ def export(
 
 
 def _tell_exported(written: Exported) -> None:
+    lines = []
     for row in written.rows:
         regret = "" if row.regret is None else f", regret {row.regret:.3f}"
         left = written.left_out.get(row.problem.key)
         without = "" if left is None else f", {left:.3f} when it was chosen without this problem"
-        notice(f"{row.problem.key} on {row.gpu}: {row.champion.name}{regret}{without}")
+        lines.append(f"{row.problem.key} on {row.gpu}: {row.champion.name}{regret}{without}")
+    for line in dict.fromkeys(lines):  # several studies may have one problem
+        notice(line)
     print(written.folder)
 
 

@@ -115,7 +115,10 @@ def gate(
     from evo.task import load_task
 
     if self_test == (mutate is not None):
-        raise UsageError("what about the gate?", "evo gate --self-test, or evo gate --mutate TEMPLATE")
+        what = (
+            "--self-test and --mutate at once" if self_test else "neither --self-test nor --mutate is given"
+        )
+        raise UsageError(what, "choose one: evo gate --self-test, or evo gate --mutate TEMPLATE")
     folders, built, compiler = task_folders(templates), open_cache(cache).root, nvcc_or_environment(nvcc)
     loaded = load_task(task, folders)
     problem, calls = parse_own(loaded, inputs, shape, dtype, flag or ())

@@ -19,7 +19,7 @@ from evo.cli.options import (
     nvcc_or_environment,
     open_cache,
 )
-from evo.cli.parse import notice
+from evo.cli.parse import check_address, notice
 from evo.errors import MachineError
 
 
@@ -51,6 +51,7 @@ def worker(
       evo worker --scheduler tcp://first:8786 --gpus all
       evo worker --scheduler tls://first:8786 --device none
     """
+    check_address(scheduler)
     try:
         from evo.cluster.site import site_here
         from evo.cluster.worker import serve

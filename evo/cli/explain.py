@@ -137,7 +137,7 @@ def ablate(
 
     \b
       evo ablate attention-1/118
-      evo ablate mission-1/224 --markdown
+      evo ablate attention-1/224 --markdown
     """
     from evo.explain.ablation import ablate as switch_off
     from evo.explain.artifacts import write_artifact
@@ -175,8 +175,8 @@ def profile(
     bank conflicts by instruction.
 
     \b
-      evo profile mission-1/224
-      evo profile mission-1/224 --json | jq '.metrics'
+      evo profile attention-1/224
+      evo profile attention-1/224 --json | jq '.metrics'
     """
     from evo.explain.artifacts import folder_of, write_artifact
     from evo.explain.profiling import profile as look

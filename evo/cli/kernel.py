@@ -88,7 +88,9 @@ def emulate(
     if of_file and not path.is_file():
         raise UsageError(f"there is no file {path}", "give a .cu or .ptx file, or a trial: STUDY/NUMBER")
     if of_file and not launch:
-        raise UsageError("how is it launched?", "--launch grid=8x8,block=128,smem=48K")
+        raise UsageError(f"the launch of {what} is missing", "--launch grid=8x8,block=128,smem=48K")
+    if not of_file and path.suffix and "/" not in what.removeprefix("./"):
+        raise UsageError(f"{what} is neither a .cu nor a .ptx file", "a trial is STUDY/NUMBER")
     if not of_file and (launch or arg or entry):
         raise UsageError("a trial has its own launch and arguments", "name a .cu file, or leave them out")
     stored = None if of_file else _stored(what, database)

@@ -173,7 +173,13 @@ ProblemsOption = Annotated[
 ]
 PortfolioOption = Annotated[
     int,
-    typer.Option(min=1, max=64, metavar="N", rich_help_panel=WHAT, help="Of --shapes: kernels to choose."),
+    typer.Option(
+        min=1,
+        max=64,
+        metavar="N",
+        rich_help_panel=WHAT,
+        help="With --shapes: at most so many kernels for all of them.",
+    ),
 ]
 FlagOption = Annotated[
     list[str] | None,
@@ -235,7 +241,7 @@ SlurmOption = Annotated[
         "--slurm",
         metavar="FILE",
         rich_help_panel=WHERE,
-        help="Search on jobs of Slurm, which this TOML file describes.",
+        help="Search on jobs of Slurm; this TOML file describes them.",
     ),
 ]
 TargetOption = Annotated[
@@ -269,7 +275,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 SeedOption = Annotated[
     int,
     typer.Option(
-        "--seed", min=0, max=2**63 - 1, rich_help_panel=HOW, help="Equal seeds propose equal points."
+        "--seed", min=0, max=2**63 - 1, rich_help_panel=HOW, help="Equal seeds draw equal random numbers."
     ),
 ]
 BudgetOption = Annotated[
@@ -309,7 +315,7 @@ UntilOption = Annotated[
         "--until",
         metavar="budget|converged",
         rich_help_panel=HOW,
-        help="With time left when it has converged: start again elsewhere, or end.",
+        help="If it converges early: start again elsewhere until the budget is spent, or end.",
     ),
 ]
 StrategyOption = Annotated[
@@ -324,7 +330,7 @@ RankOption = Annotated[
         "--rank",
         metavar="worst|mean|NAME",
         rich_help_panel=HOW,
-        help="Which of a kernel's times on the timing inputs counts; NAME: that on this input.",
+        help="Which time of a kernel counts: the worst of all timing inputs, their mean, or that on one.",
     ),
 ]
 InputsOption = Annotated[
@@ -333,7 +339,7 @@ InputsOption = Annotated[
         "--inputs",
         metavar="FILE[:CALLS]",
         rich_help_panel=WHAT,
-        help="Your own tensors (.safetensors, .npz), to check and time on, too: all calls, or FILE:0,2.",
+        help="Also check and time kernels on your own tensors (.safetensors, .npz): all calls, or FILE:0,2.",
     ),
 ]
 PlaceOption = Annotated[
@@ -350,7 +356,7 @@ UnprovenOption = Annotated[
     typer.Option(
         "--accept-unproven",
         rich_help_panel=HOW,
-        help="Rank, and mark, kernels that are too slow for half of each class of cases.",
+        help="Also rank UNPROVEN kernels, which are too slow for half of the gate's cases; they are marked.",
     ),
 ]
 DeviceOption = Annotated[

@@ -59,7 +59,7 @@ def new(
     from evo.importers import make_task
 
     if kernel is not None and source is None:
-        raise UsageError("--kernel says which kernel of a file", "--from FILE.cu --kernel NAME")
+        raise UsageError("--kernel chooses a kernel of a file, and no file is named", "add --from FILE.cu")
     made = make_task(name, to, source, kernel)
     for file in made.files:
         say(str(file))
@@ -135,6 +135,9 @@ def _tried(
     chosen, gpu = choose_device(*where, None)
     limits = Limits.of(gpu)
     named = [word for word in words if "=" not in word]
+    keys = [word.partition("=")[0] for word in words if "=" in word]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise UsageError(f"parameter {twice} is given twice", f"evo try takes one value: {twice}=VALUE")
     if len(named) > 1:
         raise UsageError(f"two templates: {', '.join(named)}", "evo try TASK TEMPLATE name=value …")
     found = templates_of(task, named, folders, gpu)

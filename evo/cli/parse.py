@@ -37,6 +37,12 @@ def stdout() -> Console:
     return Console(highlight=False, width=160 if piped else None)
 
 
+def check_address(scheduler: str) -> None:
+    """UsageError unless it is an address as Dask writes it."""
+    if "://" not in scheduler:
+        raise UsageError(f"malformed address of a scheduler: {scheduler}", "as in tcp://host:8786")
+
+
 def form_of(json: bool, csv: bool = False, markdown: bool = False) -> Form:
     asked: dict[Form, bool] = {"json": json, "csv": csv, "markdown": markdown}
     chosen = [form for form, on in asked.items() if on]

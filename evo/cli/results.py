@@ -83,6 +83,7 @@ def leaderboard(
 
     form = form_of(json, csv, markdown)
     with open_store(database) as store:
+        _check_known(store, task, gpu)
         keys: list[str] | list[None] = [None] if shape is None else _problems_of_shape(store, shape)
         ranked = [
             row
@@ -98,6 +99,17 @@ def leaderboard(
         put(leaderboards(ranked, groups), form)
     else:
         notice("no correct trial matches; `evo studies` lists what there is")
+
+
+def _check_known(store: Store, task: str | None, gpu: str | None) -> None:
+    """UnknownName for a task or a GPU that no study has."""
+    found = store.studies()
+    tasks, gpus = {study.problem.task for study in found}, {study.gpu for study in found}
+    places = " ".join((*gpus, *(study.device for study in found))).casefold()
+    if task is not None and task not in tasks:
+        raise UnknownName.among("task", task, sorted(tasks))
+    if gpu is not None and gpu.casefold() not in places:
+        raise UnknownName.among("gpu", gpu, sorted(gpus))
 
 
 def _problems_of_shape(store: Store, shape: str) -> list[str]:
@@ -125,8 +137,8 @@ def show(
     """Show one trial: how it ended and why, its time, resources and point; or its code.
 
     \b
-      evo show mission-1/12
-      evo show mission-1/12 --source > kernel.cu && nvcc -arch=sm_89 -cubin kernel.cu
+      evo show attention-1/12
+      evo show attention-1/12 --source > kernel.cu && nvcc -arch=sm_89 -cubin kernel.cu
     """
     from evo.report import as_json
     from evo.report.trial import trial_page, trial_record
@@ -206,7 +218,7 @@ def bench(
 
     \b
       evo bench attention --shapes seeds
-      evo bench --shapes 1,8,512,64 --shapes 2,16,4096,128 --trial mission-1/224 --plot bench.svg
+      evo bench --shapes 1,8,512,64 --shapes 2,16,4096,128 --trial attention-1/224 --plot bench.svg
     """
     from evo.confirm.bench import bench as run
     from evo.confirm.champions import champions, kernels_folders

@@ -52,7 +52,7 @@ from evo.cli.options import (
     open_store,
     study_names,
 )
-from evo.cli.parse import form_of, notice, put
+from evo.cli.parse import check_address, form_of, notice, put
 from evo.errors import NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def search(
     told = {name: value for name, value in locals().items() if name not in ("context", "json", "slurm")}
     told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
     told["scheduler"] = _place(scheduler, slurm)
+    if not shapes and getattr(context.get_parameter_source("portfolio"), "name", "") == "COMMANDLINE":
+        raise UsageError("--portfolio is for several problems", "name them: --shapes; or leave it out")
     _search(told, json, context.obj)
 
 
@@ -177,8 +179,8 @@ def _place(scheduler: str | None, slurm: Path | None) -> str | None:
     """Where the workers are: a scheduler's address, or the path of a file."""
     if scheduler is not None and slurm is not None:
         raise UsageError("--slurm starts a scheduler of its own", "leave out --scheduler or --slurm")
-    if scheduler is not None and "://" not in scheduler:
-        raise UsageError(f"malformed address of a scheduler: {scheduler}", "as in tcp://host:8786")
+    if scheduler is not None:
+        check_address(scheduler)
     return str(slurm.absolute()) if slurm else scheduler
 
 
@@ -323,9 +325,7 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
         notice(f"interrupted; go on with the same command and --study {done.name}")
         raise typer.Exit(130)
     notice(f"the same command with --study {done.name} and more --budget goes on")
-    notice(
-        f"evo.kernel({done.name!r}) calls them; evo champion --study {done.name} --explain tells of a shape"
-    )
+    notice(f"evo.kernel({done.name!r}) calls them; why: evo champion --study {done.name} --explain")
 
 
 def _search_models(found: Mapping[str, Mapping[str, Any]], told: dict[str, Any], json: bool) -> None:

@@ -47,7 +47,8 @@ def read(file: Path) -> dict[str, Any]:
     try:
         said = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}", hint) from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {file}: {why}", hint) from error
     for name, value in said.items():
         if name not in KINDS:
             raise UsageError(f"{file}: {name} is not known", hint)

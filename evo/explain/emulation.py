@@ -15,7 +15,7 @@ from evo.device.emulator import EmulatorDevice, EmulatorKernel, verdict
 from evo.device.emulator.estimate import Estimate, estimate
 from evo.device.emulator.fitted import is_fitted
 from evo.device.emulator.interpreter import Execution, Fault
-from evo.errors import Uncompilable, Unlaunchable, UsageError
+from evo.errors import Uncompilable, UnknownName, Unlaunchable, UsageError
 from evo.explain.launch_arguments import Buffer, filled, parse_arguments, parse_launch
 from evo.task import Task
 from evo.trial import Binary, Candidate, LaunchConfig, Resources
@@ -82,14 +82,18 @@ def compiled(path: Path, entry: str | None, arch: str, compiler: Compiler | None
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}", str(error)) from error
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise UsageError(f"cannot read {path}: {why}", "name a .cu or .ptx file") from error
     ptx = path.suffix == ".ptx"
     known = re.findall(r"\.entry\s+([\w$]+)", text) if ptx else entries_in(text)
-    if entry is None and len(known) != 1:
+    mangled = (entry or "").startswith("_Z")
+    if (entry is None and len(known) != 1) or not (known or mangled):
         raise UsageError(
             f"{path.name} has {len(known) or 'no'} kernels" + ("" if ptx else ' declared extern "C"'),
             f"choose one with --entry: {', '.join(known)}" if known else 'write extern "C" __global__ void …',
         )
+    if entry is not None and entry not in known and not mangled:
+        raise UnknownName.among("kernel", entry, known)
     name = entry or known[0]
     if ptx:
         target = re.search(r"\.target\s+(sm_\w+)", text)

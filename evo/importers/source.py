@@ -132,11 +132,15 @@ def _entry(path: Path, text: str, kernel: str | None) -> str:
     code = without_comments(text)
     if found := re.search(r"template\s*<\s*(?:typename|class)\s+(\w+)[^>]*>\s*__global__", code):
         hint = f"write `using {found[1]} = float;` in place of `template <typename {found[1]}>`"
+        if number := re.search(r"\b(?:int|unsigned|bool|size_t)\s+(\w+)", found[0]):
+            hint += f"; make {number[1]} a macro: #ifndef {number[1]}, #define {number[1]} 128, #endif"
         raise UsageError(f"{path} has only kernels that are C++ templates", hint)
     if re.search(r"template\s*<[^>]*>\s*__global__", code):
         hint = "make the template's arguments macros: #ifndef N, #define N 128, #endif"
         raise UsageError(f"{path} has only kernels that are C++ templates", hint)
-    raise UsageError(f"{path} has no kernel", "a file with a function that is declared __global__ void")
+    raise UsageError(
+        f"{path} has no kernel", "a .cu file with a __global__ void function; of a script: evo import"
+    )
 
 
 def without_comments(text: str) -> str:
@@ -170,7 +174,7 @@ def _without_host_code(text: str) -> tuple[str, list[str]]:
     for first_at, last_at, _ in sorted(cuts, reverse=True):
         inner = text[first_at:last_at]
         text = f"{text[:first_at]}#ifndef __CUDACC_RTC__\n{inner}\n#endif{text[last_at:]}"
-    return text, [f"{name} is of the host: evo does not compile it" for *_, name in sorted(cuts)]
+    return text, [f"{name} is code of the host, which evo does not compile" for *_, name in sorted(cuts)]
 
 
 def function_of(code: str, entry: str) -> tuple[str, str] | None:

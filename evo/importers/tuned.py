@@ -283,7 +283,7 @@ def expression(node_or_text: ast.AST | str, names: Mapping[str, str], where: str
         raise UsageError(f"{where}: {error.message}", error.hint) from error
     if unknown := sorted(parsed.names - known):
         hint = f"known: {', '.join(sorted(known))}"
-        raise UsageError(f"{where}: there is no {unknown[0]} in: {text}", hint)
+        raise UsageError(f"{where}: unknown name {unknown[0]} in: {text}", hint)
     return parsed.text
 
 

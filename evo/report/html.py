@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from evo.report import Facts, Groups, Table, estimates, plain, point_text, score_text, spread_text
+from evo.report import Facts, Groups, Table, estimates, plain, point_text, score_text, several, spread_text
 from evo.report.ablation import ablation_table
 from evo.report.insights import parameters_table
 from evo.report.leaderboard import leaderboards
@@ -53,47 +53,55 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """A browser lets the page load nothing at all."""
 
 STYLE = """
-:root { color-scheme: light }
-body { font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; color: #111; background: #fff;
+:root { color-scheme: light dark; --text: #111; --page: #fff; --clear: #fff0; --dim: #444; --line: #999;
+  --grid: #ddd; --dot: #888; --thread: #bbb; --ours: #0b3d91; --code: #f6f6f6; --stripe: #0000000b;
+  --shade: #0006 }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --text: #e6e6e6; --page: #16181c; --clear: #16181c00; --dim: #b4b8be; --line: #6c727a;
+    --grid: #33373d; --dot: #868c94; --thread: #5a6068; --ours: #7db4ff; --code: #20242a; --stripe: #ffffff12;
+    --shade: #fff5 }
+}
+body { font: 15px/1.45 system-ui, "DejaVu Sans", sans-serif; color: var(--text); background: var(--page);
   max-width: 980px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem; margin-bottom: .2rem }
-h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; border-bottom: 1px solid #999; padding-bottom: .2rem }
+h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; border-bottom: 1px solid var(--line); padding-bottom: .2rem }
 p, dl { margin: .4rem 0 }
-.note { color: #444 }
+.note { color: var(--dim) }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem }
-dt { color: #555 }
+dt { color: var(--dim) }
 dd { margin: 0; overflow-wrap: anywhere }
 h1, p { overflow-wrap: anywhere }
 .scroll { overflow-x: auto; scrollbar-width: thin; background:
-  linear-gradient(to right, #fff 40%, #fff0) 0 0 / 3rem 100% no-repeat local,
-  linear-gradient(to left, #fff 40%, #fff0) 100% 0 / 3rem 100% no-repeat local,
-  linear-gradient(to right, #0006, #0000) 0 0 / .8rem 100% no-repeat scroll,
-  linear-gradient(to left, #0006, #0000) 100% 0 / .8rem 100% no-repeat scroll }
+  linear-gradient(to right, var(--page) 40%, var(--clear)) 0 0 / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--page) 40%, var(--clear)) 100% 0 / 3rem 100% no-repeat local,
+  linear-gradient(to right, var(--shade), #0000) 0 0 / .8rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), #0000) 100% 0 / .8rem 100% no-repeat scroll }
 table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabular-nums }
-th { text-align: left; font-weight: 600; border-bottom: 1px solid #555 }
+th { text-align: left; font-weight: 600; border-bottom: 1px solid var(--dim) }
 th, td { padding: .15rem .6rem .15rem 0; vertical-align: top; white-space: nowrap }
 td.r, th.r { text-align: right }
 td.f { white-space: normal; min-width: 8rem }
 @media (max-width: 700px) { td.f { min-width: 32rem } }
-tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: #0000000b }
+tr:nth-child(even) td, .two tbody:nth-of-type(even) td { background: var(--stripe) }
 .two tbody:nth-of-type(odd) td { background: none }
 svg { width: 100%; min-width: 760px; height: auto; display: block; margin: .5rem 0 }
-svg text { font-size: 12px; fill: #111 }
-svg .tick { font-size: 11px; fill: #333 }
-svg .halo { paint-order: stroke; stroke: #fff; stroke-width: 3px }
-.axis { stroke: #333; stroke-width: 1; fill: none }
-.grid { stroke: #ddd; stroke-width: 1 }
-.dot { fill: #888 }
-.line { fill: none; stroke: #0b3d91; stroke-width: 2 }
-.mark { stroke: #333; stroke-width: 1.2; stroke-dasharray: 6 4 }
-.bar { fill: #0b3d91 }
-.whisker { stroke: #111; stroke-width: 2 }
-.point { fill: #0b3d91 }
-.hollow { fill: #fff; stroke: #111; stroke-width: 1.5 }
-.roof { fill: none; stroke: #111; stroke-width: 2 }
-.thread { fill: none; stroke: #bbb; stroke-width: .6; stroke-opacity: .7 }
-.chosen { fill: none; stroke: #0b3d91; stroke-width: 1.8 }
-pre { font-size: 12px; background: #f6f6f6; border: 1px solid #ccc; padding: .7rem; overflow-x: auto }
+svg text { font-size: 12px; fill: var(--text) }
+svg .tick { font-size: 11px; fill: var(--dim) }
+svg .halo { paint-order: stroke; stroke: var(--page); stroke-width: 3px }
+.axis { stroke: var(--dim); stroke-width: 1; fill: none }
+.grid { stroke: var(--grid); stroke-width: 1 }
+.dot { fill: var(--dot) }
+.line { fill: none; stroke: var(--ours); stroke-width: 2 }
+.mark { stroke: var(--dim); stroke-width: 1.2; stroke-dasharray: 6 4 }
+.bar { fill: var(--ours) }
+.whisker { stroke: var(--text); stroke-width: 2 }
+.point { fill: var(--ours) }
+.hollow { fill: var(--page); stroke: var(--text); stroke-width: 1.5 }
+.roof { fill: none; stroke: var(--text); stroke-width: 2 }
+.thread { fill: none; stroke: var(--thread); stroke-width: .6; stroke-opacity: .7 }
+.chosen { fill: none; stroke: var(--ours); stroke-width: 1.8 }
+pre { font-size: 12px; background: var(--code); border: 1px solid var(--line); padding: .7rem;
+  overflow-x: auto }
 summary { cursor: pointer }
 @media print {
   body { margin: 0; max-width: none }
@@ -216,7 +224,8 @@ def _convergence(found: StudyReport) -> str:
     unit = f"µs, estimated for {found.study.gpu}" if found.insights.estimated else "µs"
     c = found.insights.convergence
     within = ", ".join(f"within {share} from trial {n} on" for share, n in c.within.items())
-    words = f"The best was {within}; {c.since} trials since brought nothing."
+    since = f" The last {several(c.since, 'trial')} found nothing faster." if c.since else ""
+    words = f"The best kernel so far was near the final one: {within}.{since}"
     chart = convergence_chart(shown, marks, unit, estimated=found.insights.estimated)
     return f"<p>{escape(words)}</p>{chart}"
 
@@ -239,11 +248,12 @@ def _importance(found: StudyReport, best: TemplateInsight) -> str:
     known = [(p.name, p.importance or 0.0) for p in best.parameters if p.importance is not None]
     bars = [(name, share, f"{100 * share:.0f} %") for name, share in known]
     words = (
-        "Bars: what sets the best tenth of the trials apart (PED-ANOVA). The table: what a parameter alone "
-        "explains of the variance of log time, its best value with the trials that this rests on, and what a "
-        "value does where nothing else differs (time with another / time with it, pairs won)."
+        "Bars: what sets the best tenth of the trials apart (PED-ANOVA). Table: how much of the variance of "
+        "log time a parameter alone explains; its best value, and the trials that this rests on; what a "
+        "value does in pairs of trials that differ in nothing else (time with another / time with it, pairs "
+        "won)."
     )
-    chart = bar_chart(bars, "Importance of each parameter") or "<p>Too few trials for importance.</p>"
+    chart = bar_chart(bars, "Importance of each parameter") or "<p>Importance needs 50 trials.</p>"
     return f'<p class="note">{words}</p>{chart}{_table(parameters_table(found.insights, best))}'
 
 

@@ -24,6 +24,7 @@ from evo.report import (
     dollars,
     duration,
     for_terminal,
+    memory_text,
     microseconds,
     point_text,
     ratio_text,
@@ -122,7 +123,7 @@ class LiveView:
 
 def study_line(study: Study) -> str:
     """What is searched, where and how: the line that a search opens with."""
-    limits = f", at most {study.smem_limit / 1024:g} KB of shared memory" if study.smem_limit else ""
+    limits = f", at most {memory_text(study.smem_limit)} of shared memory" if study.smem_limit else ""
     target = f" as {study.target}" if study.target else ""
     unproven = " · UNPROVEN kernels are ranked" if study.accept_unproven else ""
     own = f" and on {', '.join(study.calls.names)}" if study.calls else ""

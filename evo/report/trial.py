@@ -22,6 +22,7 @@ from evo.report import (
     point_text,
     ratio_text,
     score_text,
+    several,
     share_text,
     spread_text,
     three_digits,
@@ -116,7 +117,7 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         worst = max(trial.errors, key=lambda e: e.part_of_limit)
         where = f"{worst.problem}, {worst.family}, seed {worst.seed}"
         margin = f"row error {worst.row_error:.2e} of {worst.limit:.2e} allowed"
-        yield "gate", f"{len(trial.errors)} cases; the nearest to its limit: {where}: {margin}"
+        yield "gate", f"{several(len(trial.errors), 'case')}; the nearest to its limit: {where}: {margin}"
     if trial.extent:
         yield from _extent_facts(trial.extent)
     yield "marked", f"reads {' '.join(trial.reads)}: it makes no champion" if trial.reads else ""

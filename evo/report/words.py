@@ -46,6 +46,11 @@ def several(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def memory_text(nbytes: int) -> str:
+    """Shared memory, in bytes where it is no whole number of KB: "48 KB", "48 bytes"."""
+    return f"{nbytes} bytes" if nbytes % 1024 else f"{nbytes // 1024} KB"
+
+
 def dollars(seconds: float, rate: float) -> str:
     """What `seconds` cost at `rate` dollars an hour."""
     return f"${seconds / 3600 * rate:.2f}"

@@ -67,7 +67,9 @@ class Expression:
         try:
             tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise UsageError(f"malformed expression: {self.text}", str(error)) from error
+            raise UsageError(
+                f"malformed expression: {self.text}", getattr(error, "msg", "") or str(error)
+            ) from error
         self.names: set[str] = set()
         self._evaluate = self._built(tree)
 
@@ -77,7 +79,7 @@ class Expression:
             return self._evaluate(names)
         except KeyError as error:
             known = ", ".join(names) or "nothing"
-            raise UsageError(f"there is no {error.args[0]} in: {self.text}", f"known: {known}") from error
+            raise UsageError(f"unknown name {error.args[0]} in: {self.text}", f"known: {known}") from error
         except (TypeError, ArithmeticError) as error:
             given = {name: names[name] for name in sorted(self.names) if np.ndim(names[name]) == 0}
             hint = ", ".join(f"{name} is {value!r}" for name, value in given.items())

@@ -36,7 +36,11 @@ class Author:
         except EvoError:
             raise
         except NotImplementedError as error:
-            raise self.error(place, f"{place} is still to be written: {error}", "outputs by torch") from error
+            raise self.error(
+                place,
+                f"{place} is still to be written: {error}",
+                'compute the outputs with torch, from tensors["NAME"], and return them',
+            ) from error
         except Exception as error:
             what = f"{place} failed: {type(error).__name__}: {error}"
             raise self.error(place, what, hint, error) from error

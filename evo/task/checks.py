@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from evo.dtype import DTYPES, is_dtype
+from evo.errors import kind_of
 from evo.task.author import Author
 from evo.task.families import Families
 from evo.task.flags import Flag
@@ -62,14 +63,14 @@ def _check_kinds(author: Author) -> None:
             author.refuse("dtypes", f"there is no storage type {dtype!r}", f"one of {', '.join(DTYPES)}")
     if not isinstance(task.families, Families):
         hint = 'families = Families(plain="normal", sharp="peaky")'
-        author.refuse("families", f"families is a {type(task.families).__name__}", hint)
+        author.refuse("families", f"families is {kind_of(task.families)}", hint)
     for name in task.families.names:
         if not isinstance(name, str) or not name:
             author.refuse("families", f"a family is named {name!r}", "each is a name that `inputs` takes")
     _check_timing_inputs(author)
     if not isinstance(task.tolerance, Tolerance):
         hint = "tolerance = Tolerance(row_floor=2)"
-        author.refuse("tolerance", f"tolerance is a {type(task.tolerance).__name__}", hint)
+        author.refuse("tolerance", f"tolerance is {kind_of(task.tolerance)}", hint)
     _check_flags_and_groups(author)
     own = type(task)
     if own.compute is Task.compute and own.reference is Task.reference:
@@ -85,7 +86,7 @@ def _check_size_names(author: Author) -> None:
     task = author.task
     if not isinstance(task.tensors, Mapping):
         hint = 'tensors = {"x": In("rows"), "y": Out("rows")}'
-        author.refuse("tensors", f"tensors is a {type(task.tensors).__name__}", hint)
+        author.refuse("tensors", f"tensors is {kind_of(task.tensors)}", hint)
     for place, named in (("fixed", task.fixed), ("summed", task.summed)):
         if isinstance(named, str):
             author.refuse(place, f"{place} is a text", f'a tuple: {place} = ("{named}",)')
@@ -110,11 +111,11 @@ def _check_timing_inputs(author: Author) -> None:
 def _check_flags_and_groups(author: Author) -> None:
     task = author.task
     if not isinstance(task.flags, Mapping):
-        author.refuse("flags", f"flags is a {type(task.flags).__name__}", 'flags = {"fast": Flag()}')
+        author.refuse("flags", f"flags is {kind_of(task.flags)}", 'flags = {"fast": Flag()}')
     for name, flag in task.flags.items():
         if not isinstance(flag, Flag):
             hint = f'flags = {{"{name}": Flag(meaning="...")}}'
-            author.refuse("flags", f"flag {name} is a {type(flag).__name__}", hint)
+            author.refuse("flags", f"flag {name} is {kind_of(flag)}", hint)
         if flag.default not in flag.values:
             author.refuse("flags", f"flag {name} cannot be its default", f"one of {flag.values}")
     for group, names in task.baseline_groups.items():
@@ -133,7 +134,7 @@ def _check_problems(author: Author) -> None:
         for problem in problems:
             if not isinstance(problem, Problem):
                 hint = f'Problem("{task.name}", {{"n": 1024}}, "fp32")'
-                author.refuse("problems", f"{name} holds a {type(problem).__name__}", hint)
+                author.refuse("problems", f"{name} holds {kind_of(problem)}", hint)
             if tuple(problem.sizes) != tuple(task.sizes):
                 hint = f"sizes: {', '.join(task.sizes)}"
                 author.refuse("problems", f"a problem of {name} has sizes {', '.join(problem.sizes)}", hint)
@@ -155,7 +156,7 @@ def _check_tensors_declared(author: Author) -> None:
     for name, tensor in task.tensors.items():
         if not isinstance(tensor, DeclaredTensor):
             hint = f'"{name}": In("{next(iter(task.sizes))}")'
-            author.refuse("tensors", f"tensor {name} is a {type(tensor).__name__}", hint)
+            author.refuse("tensors", f"tensor {name} is {kind_of(tensor)}", hint)
         if tensor.dtype is not None and not is_dtype(tensor.dtype):
             hint = f"one of {', '.join(DTYPES)}"
             author.refuse("tensors", f"tensor {name} has a dtype {tensor.dtype!r}", hint)
@@ -184,7 +185,7 @@ def _check_buffers(author: Author) -> None:
     for buffer in buffers:
         if not isinstance(buffer, BufferSpec):
             hint = 'BufferSpec("x", (rows, columns), problem.dtype, "in")'
-            author.refuse(place, f"a buffer is a {type(buffer).__name__}", hint)
+            author.refuse(place, f"a buffer is {kind_of(buffer)}", hint)
         if not isinstance(buffer.name, str) or not buffer.name.isidentifier():
             author.refuse(place, f"a buffer is named {buffer.name!r}", 'a name as in Python: "x"')
         if buffer.role not in ("in", "out", "inout"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.dtype import dtype_named
-from evo.errors import UsageError
+from evo.errors import UsageError, kind_of
 from evo.task.author import Author
 from evo.task.task import Task
 from evo.task.tensors import BufferSpec, precise
@@ -89,7 +89,7 @@ def _check_computed(
     for name, buffer in written.items():
         tensor = found[name]
         if not isinstance(tensor, torch.Tensor):
-            what = "nothing" if tensor is None else f"{name} as a {type(tensor).__name__}"
+            what = "nothing" if tensor is None else f"{name} as {kind_of(tensor)}"
             author.refuse("compute", f"compute gives {what}", f"return {{{form}}}, each a torch.Tensor")
         if tensor.numel() != math.prod(buffer.shape):
             what = f"compute gives {name} the shape {tuple(tensor.shape)}"
@@ -133,7 +133,7 @@ def _inputs(author: Author, problem: Problem, family: str) -> dict[str, Tensor]:
     hint = f"inputs takes every family: {', '.join(author.task.families.names)}"
     found = author.ask("inputs", lambda: author.task.inputs(problem, family, 1, "cpu"), hint)
     if not isinstance(found, Mapping):
-        author.refuse("inputs", f"inputs gives a {type(found).__name__}", 'tensors by name: {"x": x}')
+        author.refuse("inputs", f"inputs gives {kind_of(found)}", 'tensors by name: {"x": x}')
     return dict(found)
 
 
@@ -149,12 +149,12 @@ def _check_named(
     import torch
 
     if not isinstance(found, Mapping) or set(found) != set(buffers):
-        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
+        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else kind_of(found)
         author.refuse(place, f"{place} gives {got or 'nothing'}", f"tensors by name: {', '.join(buffers)}")
     for name, buffer in buffers.items():
         tensor, kind = found[name], dtype_named(buffer.dtype)
         if not isinstance(tensor, torch.Tensor):
-            author.refuse(place, f"{place} gives {name} as a {type(tensor).__name__}", "a torch.Tensor")
+            author.refuse(place, f"{place} gives {name} as {kind_of(tensor)}", "a torch.Tensor")
         if tuple(tensor.shape) != buffer.shape:
             hint = f"the buffer's shape: {buffer.shape}"
             author.refuse(place, f"{place} gives {name} the shape {tuple(tensor.shape)}", hint)

@@ -19,7 +19,7 @@ def template_folders(extra: Sequence[Path] = ()) -> tuple[Path, ...]:
     """Where tasks and templates are looked for: `extra` first, then the ones that come with evo. UsageError
     where one of `extra` is not there."""
     if missing := [str(folder) for folder in extra if not Path(folder).is_dir()]:
-        hint = "tasks and templates are to be found there: name the folder as it is now, or put it back"
+        hint = "--templates names a folder of tasks, DIR/TASK/task.py; one that was moved: put it back"
         raise UsageError(f"there is no folder {missing[0]}", hint)
     package = Path(__file__).parents[1]
     own = [f for f in (package / "templates", package.parent / "templates") if f.is_dir()]

@@ -159,7 +159,7 @@ class Task:
             texts = [said.get(size, str(self.example.sizes[size])) for size in self.sizes]
         if len(texts) != len(self.sizes) or not all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts):
             named = [name for name in self.problems if name != EXAMPLE]
-            known = f"{hint}; or a named one: {', '.join(named)}" if named else hint
+            known = f"whole numbers: {hint}" + (f"; or a named one: {', '.join(named)}" if named else "")
             raise UsageError(f"malformed shape: {shape}", known)
         sizes = dict(zip(self.sizes, map(int, texts), strict=True))
         if min(sizes.values()) < 1:
@@ -168,7 +168,8 @@ class Task:
         if dtype not in self.dtypes:
             raise UsageError(f"unsupported dtype: {dtype}", f"one of {', '.join(self.dtypes)}")
         if unknown := set(flags) - set(self.flags):
-            known = f"{self.name} has {', '.join(self.flags) if self.flags else 'no flags'}"
+            declared = ", ".join(self.flags)
+            known = f"flags of {self.name}: {declared}" if declared else f"{self.name} has no flags"
             raise UsageError(f"unknown flag: {', '.join(sorted(unknown))}", known)
         chosen = {name: flag.parse(name, flags.get(name, flag.default)) for name, flag in self.flags.items()}
         made = Problem(self.name, sizes, dtype, chosen)

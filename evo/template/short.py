@@ -229,8 +229,8 @@ class _Numbers:
                 if text in words:
                     hint = f"buffers: {', '.join(buffers)}; numbers: {', '.join(sorted(known))}"
                     raise UsageError(f"args names a buffer {text} that is not there", hint)
-                hint = f"known: {', '.join(sorted(known))}"
-                raise UsageError(f"there is no {min(unknown)} in: {text}", hint)
+                hint = f"parameters and sizes: {', '.join(sorted(known))}"
+                raise UsageError(f"unknown name {min(unknown)} in: {text}", hint)
 
     def smem_bytes(self, p: Any, problem: Problem) -> Any:
         return _for_each(self.shared, p, problem)
@@ -307,7 +307,7 @@ def _parsed(text: str) -> Expression:
 
 
 def _sides(sides: Sides, p: Any, problem: Problem) -> list[Any]:
-    if isinstance(sides, (str, int)) or callable(sides):
+    if isinstance(sides, (str, int, float)) or callable(sides):
         said = _value(sides, p, problem)
         return list(said) if isinstance(said, (tuple, list)) else [said]
     return [_value(side, p, problem) for side in sides]
@@ -316,7 +316,9 @@ def _sides(sides: Sides, p: Any, problem: Problem) -> list[Any]:
 def _three(sides: Sides, p: Any, problem: Problem, what: str) -> tuple[int, int, int]:
     """Sides as x, y, z, the whole numbers that they must be."""
     said = _sides(sides, p, problem)
-    texts = [sides] * len(said) if isinstance(sides, (str, int)) or callable(sides) else sides
+    if len(said) > 3:
+        raise UsageError(f"{what} has {len(said)} sides", "one, two or three: x, y, z")
+    texts = [sides] * len(said) if isinstance(sides, (str, int, float)) or callable(sides) else sides
     x, y, z = (*(_whole_of(side, text, what) for side, text in zip(said, texts, strict=True)), 1, 1)[:3]
     return x, y, z
 

@@ -41,7 +41,10 @@ class Script:
             raise UsageError(f"cannot read {path}", str(error)) from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 1
-            raise UsageError(f"{path}:{line}: {getattr(error, 'msg', error)}", "a Python file") from error
+            raise UsageError(
+                f"{path}:{line}: {getattr(error, 'msg', error)}",
+                "a Python script; of a .cu file: evo new NAME --from FILE.cu",
+            ) from error
         self.path, self.wanted = path, wanted
         self.given = {k: v if isinstance(v, str) else Number(v, k) for k, v in given.items()}
         self.literals: dict[str, int] = {
