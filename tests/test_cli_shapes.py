@@ -33,7 +33,7 @@ def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp
     assert [row["problem"].split()[1] for row in problems] == ["N=33", "N=5", "N=200"]
     assert all(row["kernel"] == 1 and row["regret"] >= 1 and row["estimate_us"] > 0 for row in problems)
     assert "first round, 3 of 3" in said.err
-    assert "1 kernels serve 3 problems: they lose" in said.err
+    assert "1 kernel serves 3 problems: it loses" in said.err
 
     again = evo(*words, "--study", "row_sum-shapes-1")
     assert again.code == 0, again.err

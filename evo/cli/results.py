@@ -102,12 +102,12 @@ def leaderboard(
 
 
 def _check_known(store: Store, task: str | None, gpu: str | None) -> None:
-    """UnknownName for a task or a GPU that no study has."""
+    """UnknownName for a task or a GPU that neither a study has nor evo knows."""
     found = store.studies()
     tasks, gpus = {study.problem.task for study in found}, {study.gpu for study in found}
-    places = " ".join((*gpus, *(study.device for study in found))).casefold()
-    if task is not None and task not in tasks:
+    if task is not None and task not in {*tasks, *task_names("")}:
         raise UnknownName.among("task", task, sorted(tasks))
+    places = " ".join((*gpus, *(study.device for study in found), *gpu_names(""))).casefold()
     if gpu is not None and gpu.casefold() not in places:
         raise UnknownName.among("gpu", gpu, sorted(gpus))
 

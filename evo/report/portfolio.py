@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evo.report import Column, Record, Table, point_text, score_text
+from evo.report import Column, Record, Table, point_text, score_text, several
 
 if TYPE_CHECKING:
     from evo.loop.turns import Found
@@ -29,9 +29,11 @@ def portfolio_text(found: Found) -> str:
     if chosen is None:
         return ""
     worst = max(chosen.regrets, key=chosen.regrets.__getitem__)
-    served = f"{len(chosen.kernels)} kernels serve {len(chosen.serves)} problems"
+    few = len(chosen.kernels)
+    verb, loss = ("serves", "it loses") if few == 1 else ("serve", "they lose")
+    served = f"{several(few, 'kernel')} {verb} {several(len(chosen.serves), 'problem')}"
     mean, most = _percent(chosen.mean_regret), _percent(chosen.worst_regret)
-    return f"{served}: they lose {mean} in the mean, {most} at most ({worst})"
+    return f"{served}: {loss} {mean} in the mean, {most} at most ({worst})"
 
 
 def _kernels(found: Found) -> Table:
