@@ -101,7 +101,7 @@ X, H, AT = torch.ones(8), torch.ones(6, 6).half(), torch.ones(2).int()
         (ADD, {"a": X, "b": X}, lambda a, b: (a, b), "the reference gives 2 tensors"),
         (ADD, {"a": X, "b": X}, lambda a, b: {"out": a + b}, "the reference gives out"),
         (ADD, {"a": X, "b": X}, lambda *_: None, "the reference gives nothing"),
-        (ADD, {"a": X, "b": X}, lambda *_: 2.0, "the reference gives c as a float"),
+        (ADD, {"a": X, "b": X}, lambda *_: 2.0, "the reference gives c as a number"),
         (ADD, {"a": X, "b": X}, lambda a, b: (a + b).numpy(), "the reference gives c as a NumPy array"),
         (ADD, {"a": X, "b": X}, lambda one: one, "the reference takes one"),
         (ADD, {"a": public.In("n"), "b": public.In("n"), "c": public.Out("n")}, torch.add, "how large n is"),
