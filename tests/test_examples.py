@@ -40,7 +40,8 @@ TINY = {
 }
 """A problem of each example that takes a moment."""
 LIMITS = Limits.of(KNOWN_GPUS["L4"])
-FAULTS = [(name, path.stem) for name in TINY for path in sorted((EXAMPLES / name / "cheats").glob("*.cu"))]
+CHEATS = [(name, path.stem) for name in TINY for path in sorted((EXAMPLES / name / "cheats").glob("*.cu"))]
+FAULTS = [one for one in CHEATS if not one[1].startswith("honest_")]
 SEEDS = 50
 
 
@@ -115,6 +116,16 @@ def test_a_fault_planted_in_an_example_is_red(
     found = try_planted(planted(name, fault), emulator, compiler, load_task(name, FOLDERS), seed=3)
     assert found.outcome == "RED"
     assert found.reasoned, f"{found.reason} {found.where}"
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("name", "other"), sorted(set(CHEATS) - set(FAULTS)))
+def test_an_honest_kernel_beside_the_faults_is_green(
+    name: str, other: str, compiler: Compiler, emulator: EmulatorDevice
+) -> None:
+    for seed in range(4):
+        found = try_planted(planted(name, other), emulator, compiler, load_task(name, FOLDERS), seed)
+        assert found.outcome == "GREEN", f"{found.reason} {found.where} seed={seed}"
 
 
 def planted(name: str, fault: str) -> Planted:

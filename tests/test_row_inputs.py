@@ -21,7 +21,7 @@ def test_some_rows_are_tiny_whatever_the_seed(dtype: str) -> None:
     for seed in range(16):
         for family in set(task.families.names) - {"alike", "spike"}:
             row = task.inputs(problem, family, seed, "cpu")["x"].float().square().mean(-1).sqrt()
-            scale = 2.0**20 if family == "large" and dtype != "fp16" else 1.0
+            scale = 2.0**36 if family == "large" and dtype != "fp16" else 1.0
             assert ((row > 0) & (row < scale * 2.0**-6)).any(), (family, seed)
 
 

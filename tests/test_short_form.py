@@ -150,6 +150,57 @@ def test_huge_tiny_and_stepped_inputs_are_what_they_say(tmp_path: Path, dtype: s
     assert not all(below)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_numbers_are_as_far_from_1_as_a_task_reaches(tmp_path: Path, dtype: str) -> None:
+    """A task of squares loses what a copy keeps; a float that becomes an int32 is held within it."""
+    tensors = f'dtypes, tensors = ("{dtype}",), {{"x": In("n"), "y": Out("n", dtype="fp32")}}'
+    whole = f'dtypes, tensors = ("{dtype}",), {{"x": In("n"), "y": Out("n", dtype="i32")}}'
+    copied, squared, counted = (
+        made(tmp_path / str(at), 'sizes = {"n": 4000}', *one)
+        for at, one in enumerate(
+            [(tensors, "x['x']"), (tensors, "x['x'] ** 4"), (whole, "x['x'].clamp(-1e9, 1e9).int()")]
+        )
+    )
+    for seed in range(4):
+        huge, less, held = (
+            float(task.inputs(task.example, "huge", seed, "cpu")["x"].double().abs().max())
+            for task in (copied, squared, counted)
+        )
+        assert 2**60 < huge < 2**64
+        assert 2**20 < less < 2**24
+        assert 2**20 < held < 2**24
+        tiny, more = (
+            float(task.inputs(task.example, "tiny", seed, "cpu")["x"].double().abs().max())
+            for task in (copied, squared)
+        )
+        assert tiny < 2**-54
+        assert 2**-30 < more < 2**-24
+
+
+def test_whole_numbers_that_are_not_added_are_all_of_their_type(tmp_path: Path) -> None:
+    tensors = 'dtypes, tensors = ("i32",), {"a": In("n"), "b": In("n"), "y": Out("n")}'
+    compared = made(tmp_path, 'sizes = {"n": 4000}', tensors, "x['a'].maximum(x['b'])")
+    values = compared.inputs(compared.example, "huge", 0, "cpu")["a"].long()
+    assert values.min() == -(2**31)
+    assert values.max() == 2**31 - 1
+
+
+def test_a_gelu_is_off_by_what_an_error_function_is(tmp_path: Path) -> None:
+    """In fp32 1 + erf(x) loses what is left far below 0, and the erf of CUDA is off by two units; the tail
+    of a normal distribution has it. Both were RED."""
+    tensors = 'tensors = {"x": In("n", 1), "y": Out("n", 1)}'
+    task = made(tmp_path, 'sizes = {"n": 3}', tensors, "torch.nn.functional.gelu(x['x'])")
+    for lowest in (-2.3, -5.0, -10.0):
+        x = torch.tensor([[lowest], [lowest - 0.1], [lowest - 0.2]])
+        exact, honest = task.reference(task.example, {"x": x})["y"], task.honest(task.example, {"x": x})["y"]
+        of_erf = 0.5 * x * (1 + torch.erf(x / math.sqrt(2)) * (1 + 2.0**-24))
+        of_tail = (0.5 * x.double() * torch.erfc(-x.double() / math.sqrt(2))).float()
+        for y in (of_erf, of_tail):
+            compare("y", y, exact, honest, task.tolerance)
+        with pytest.raises(Red):
+            compare("y", honest + 1e-3 * x, exact, honest, task.tolerance)
+
+
 def test_whole_numbers_of_no_range_are_as_large_as_two_that_are_added_may_be(tmp_path: Path) -> None:
     tensors = 'dtypes, tensors = ("i32",), {"x": In("n"), "y": Out("n")}'
     task = made(tmp_path, 'sizes = {"n": 4000}', tensors, "x['x'] + 1")

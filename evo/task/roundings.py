@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evo.task.tensors import DeclaredTensor, Tensors
 
@@ -120,6 +121,57 @@ def _factors(x: Tensor, along: list[int], before: int, place: int, numbers: rang
             chains = [one.flip(at).cumsum(at).flip(at) if n % 2 else one.cumsum(at) for n, one in each]
             off = off + torch.stack(chains).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
     return 1 + (off + walk) * (torch.finfo(x.dtype).eps / 2)
+
+
+FUNCTIONS = frozenset(
+    "erf erfc exp exp2 expm1 gelu log log10 log1p log2 sigmoid sin cos tan tanh".split()  # noqa: SIM905
+)
+"""Functions of torch that a GPU's library rounds otherwise: CUDA's are off by up to two units in the last
+place, and what is computed of them may be small beside them, as 1 + erf is."""
+
+
+def functions_off(number: int) -> AbstractContextManager[object]:
+    """Under it FUNCTIONS give what they give on a GPU, in draw `number` of the honest computation: in draws 0
+    and 1 all are off to one side, in others each second element to the other one."""
+    found: AbstractContextManager[object] = _mode()(number)
+    return found
+
+
+@cache
+def _mode() -> type[Any]:
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def off(y: Tensor, number: int) -> Tensor:
+        most = UNITS_OFF * torch.finfo(y.dtype).eps / 2
+        if number < 2:
+            return y * (1 + most * (1 - 2 * number))
+        second = (torch.arange(y.numel(), device=y.device) + number) % 2 == 1
+        return y * (1 + most * (1 - 2 * second.to(y.dtype))).view(y.shape)
+
+    def gelu(x: Tensor, number: int, approximate: str = "none") -> Tensor:
+        if approximate == "tanh":
+            inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+            return 0.5 * x * (1 + off(inner.tanh(), number))
+        return 0.5 * x * (1 + off((x / math.sqrt(2)).erf(), number))
+
+    class FunctionsOff(TorchFunctionMode):  # type: ignore[misc]
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self._number = number
+
+        def __torch_function__(
+            self, function: Callable[..., Any], _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            name = getattr(function, "__name__", "").removeprefix("special_")
+            if name == "gelu":
+                return gelu(args[0], self._number, **(kwargs or {}))
+            found = function(*args, **(kwargs or {}))
+            if name not in FUNCTIONS or not found.is_floating_point():
+                return found
+            return off(found, self._number)
+
+    return FunctionsOff
 
 
 def farthest(exact: Tensor, outputs: list[Tensor]) -> Tensor:

@@ -7,6 +7,7 @@ rights of the person who starts evo, as templates do: use only those that you tr
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import re
@@ -19,21 +20,15 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.task.baselines import Baseline, Fallback
 from evo.task.families import Families
-from evo.task.fitting import fitted
+from evo.task.fitting import fitted, nearer, within_reach
 from evo.task.flags import Flag
 from evo.task.modules import module_beside
 from evo.task.packing import Packing
 from evo.task.pieces import Pieces, split
 from evo.task.problems import around_tiles, every_size, tile_range
 from evo.task.relations import Relation, rows_apart
-from evo.task.roundings import farthest, rounded_on_the_way, summed_sizes
-from evo.task.tensors import (
-    BufferSpec,
-    DeclaredTensor,
-    Tensors,
-    draw,
-    precise,
-)
+from evo.task.roundings import farthest, functions_off, rounded_on_the_way, summed_sizes
+from evo.task.tensors import FAR, BufferSpec, DeclaredTensor, Tensors, draw, precise
 from evo.trial import Problem
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
@@ -214,22 +209,26 @@ class Task:
         """Fresh contents of all buffers that a kernel may read. The same (problem, family, seed) gives the
         same values on one kind of device. By default those of evo.task.tensors, smaller by a power of two
         where `compute` would overflow fp16, or with inputs of the family `huge` any type."""
-        declared = self.declared(problem)
-        drawn = draw(declared, problem, family, seed, torch_device)
+        declared, computes = self.declared(problem), type(self).compute is not Task.compute
+        far = computes and family in FAR
+        drawn = draw(declared, problem, family, seed, torch_device, far=far)
         huge = family == "huge"
         written = {one.name: dtype_named(one.dtype) for one in self.buffers(problem) if one.written}
         bound = [n for n, kind in written.items() if kind.name == "fp16" or (huge and kind.floating)]
-        if bound and type(self).compute is not Task.compute:
+        free = [name for name in drawn if declared[name].between is None]
+        farther, drawn = drawn, nearer(drawn, free, family) if far else drawn
+        if computes and (far or bound):
             with contextlib.suppress(Exception):  # what is wrong with `compute` is said where it is checked
-                free = [name for name in drawn if declared[name].between is None]
+                if far:
+                    drawn = within_reach(farther, drawn, partial(self._parts, problem))
                 types = {name: written[name].torch for name in bound}
                 drawn = fitted(drawn, partial(self._parts, problem), types, free, huge)
         return self.packed(problem, drawn)
 
-    def _parts(self, problem: Problem, inputs: Tensors) -> Iterator[dict[str, Tensor]]:
-        """What `compute` gives in fp32, by parts."""
+    def _parts(self, problem: Problem, inputs: Tensors, dtype: str = "fp32") -> Iterator[dict[str, Tensor]]:
+        """What `compute` gives in `dtype`, by parts."""
         for at, some in split(self.pieces(problem), problem, inputs):
-            yield self._named(at, self.compute(at, precise(some, "fp32")))
+            yield self._named(at, self.compute(at, precise(some, dtype)))
 
     def reference(self, problem: Problem, inputs: Tensors) -> dict[str, Tensor]:
         """All outputs, on the device of the inputs: of floating-point buffers in fp64, of integer ones in
@@ -264,8 +263,12 @@ class Task:
         if not all(x.is_floating_point() for x in exact.values()):
             plain = self._named(problem, self.compute(problem, wide))
             found |= {name: x for name, x in plain.items() if not x.is_floating_point()}
+        number = itertools.count()
         for several in rounded_on_the_way(wide, declared, summed, ROUNDED_DRAWS[bool(summed)]):
-            outputs = [self._named(problem, self.compute(problem, seeming)) for seeming in several]
+            outputs = []
+            for seeming in several:
+                with functions_off(next(number)):
+                    outputs.append(self._named(problem, self.compute(problem, seeming)))
             for name, known in found.items():
                 if known.is_floating_point():
                     found[name] = farthest(exact[name], [known, *(one[name] for one in outputs)])
@@ -367,8 +370,8 @@ class Task:
     ) -> tuple[Problem, ...]:
         """Every small problem whose size may be special to the same kernel: the gate takes a few, others for
         each seed, and for finalists all. `far`: these and larger ones, for finalists alone. By default each
-        size in turn is everything up to two of the largest tile, with the others at 3; if `far`, up to eight
-        of them also what is whole tiles, or one less or more, if the problem's own size is no smaller."""
+        size in turn is everything up to two of the largest tile, with the others at 3 or 16; if `far`, up to
+        eight of them also what is whole tiles, or one less or more, and what is just below its own."""
         return every_size(problem, *self._small(problem, 3), tiles, far)
 
     def _small(self, problem: Problem, largest: int) -> tuple[Problem, list[str]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from evo.dtype import Dtype, dtype_named
@@ -48,6 +49,9 @@ HUGE, HUGE_FP16 = 2.0**20, 2.0**13
 """Factors that make elements larger than fp16 holds, or where they are of it nearly so."""
 VERY_TINY, VERY_TINY_FP16 = 2.0**-30, 2.0**-14
 """Factors that make them smaller than the normal numbers of fp16 are."""
+FAR = {"huge": 2.0**40, "tiny": 2.0**-30}
+"""What numbers of these families are multiplied by besides, but of fp16, where what a task computes of them
+reaches so far: a maximum may begin at -1e9, and a number pass through an int32."""
 FINEST = 5
 """Rows of the family `steps` have multiples of 1, 1/2 … 2^-FINEST, which bf16 holds."""
 DRAWN_AT_ONCE = 1 << 26
@@ -167,8 +171,8 @@ FAMILIES = {
     "large": "32 times as large: squares and long sums overflow fp16",
     "small": "2^-10 times as large, none above 0: an epsilon shows, and a maximum that begins at 0",
     "spike": "one element of each row, anywhere, is far above all others",
-    "huge": "2^20 times as large, at some seeds below 0, less where an output would overflow: clamps show",
-    "tiny": "2^-30 times as large: what is flushed to 0 shows",
+    "huge": "2^60 times as large, at some seeds below 0, less where a task would overflow: clamps show",
+    "tiny": "2^-60 times as large, less where a task would lose them: what is flushed to 0 shows",
     "steps": "multiples of 1, 1/2 … or 1/32 in a row: ties, and numbers that conditions compare with",
 }
 """Families of inputs for any task, and what each is for. Of integers they are: any; mostly one value; all
@@ -204,6 +208,7 @@ def draw(
     seed: int,
     torch_device: str,
     mixed: bool = True,
+    far: bool = False,
 ) -> dict[str, Tensor]:
     """Contents of all tensors that are read, of one family, drawn by the seed.
 
@@ -211,7 +216,7 @@ def draw(
     are normal; only it has large rows and outliers. Products of two would overflow the storage type.
     `mixed`: rows (of one dimension: runs of 32 elements) have traits of their own in turns, whatever the
     family is: zeros, small, large, shifted from 0, all equal, one outlier, tiny. So each case shows each
-    mistake.
+    mistake. `far`: numbers are as FAR says, and integers of all of their type.
     """
     import torch
 
@@ -225,8 +230,12 @@ def draw(
         kind, own = dtype_named(buffer.dtype), number == seed % len(read)
         tiny = WIDER_TINY if kind.name != "fp16" and seed // TRAITS % 2 else TINY
         traits = Traits(seed % TRAITS, own, tiny) if mixed else None
-        values = _floats if kind.floating else _whole_numbers
         kin = family if own or family in MILD else MILD[0]
+        values = (
+            partial(_floats, factor=_factor(kin, kind, far))
+            if kind.floating
+            else partial(_whole_numbers, far=far)
+        )
         if math.prod(buffer.shape) <= DRAWN_AT_ONCE:
             found[name] = values(buffer.shape, kin, kind, ends, rng, traits).to(kind.torch)
             continue
@@ -259,8 +268,10 @@ def _floats(
     ends: tuple[float, float] | None,
     rng: torch.Generator,
     traits: Traits | None,
+    factor: float,
 ) -> Tensor:
-    """Floating-point values; without `traits` no row has one."""
+    """Floating-point values, `factor` times as large as those of other families; without `traits` no row has
+    one."""
     import torch
 
     count, (rows, columns) = math.prod(shape), _rows_of(shape)
@@ -275,13 +286,7 @@ def _floats(
         x.scatter_(1, where, OUTLIER)
     elif family == "steps":
         x = _in_steps(x, rng)
-    half = kind.name == "fp16"
-    x *= {
-        "large": LARGE,
-        "small": SMALL,
-        "huge": HUGE_FP16 if half else HUGE,
-        "tiny": VERY_TINY_FP16 if half else VERY_TINY,
-    }.get(family, 1.0)
+    x *= factor
     if traits is not None:
         trait = traits.of(rows, rng.device)
         if family == "small" or (family == "huge" and traits.first % 3 == 0):
@@ -300,12 +305,24 @@ def _floats(
     return x
 
 
+def _factor(family: str, kind: Dtype, far: bool) -> float:
+    """What numbers of a family are multiplied by."""
+    half = kind.name == "fp16"
+    usual = {
+        "large": LARGE,
+        "small": SMALL,
+        "huge": HUGE_FP16 if half else HUGE,
+        "tiny": VERY_TINY_FP16 if half else VERY_TINY,
+    }
+    return usual.get(family, 1.0) * (FAR[family] if far and family in FAR and not half else 1.0)
+
+
 _WITHOUT: Mapping[str, Sequence[int]] = {
     "small": (1, 4, 6, 7),
     "alike": (7,),  # a library rounds x + residual: all of a tiny row would be off
     "spike": (7,),
     "huge": (1, 3, 5, 6, 7),  # of equal elements the rounding of their mean would be all that is left
-    "tiny": (2, 7),
+    "tiny": (2, 4, 6, 7),  # rows beside which tiny ones are none
     "steps": (4,),  # the largest of a row would be any
 }
 """Traits that no row has in a family."""
@@ -330,12 +347,13 @@ def _whole_numbers(
     ends: tuple[float, float] | None,
     rng: torch.Generator,
     traits: Traits | None,
+    far: bool,
 ) -> Tensor:
     """Whole numbers and truth values, as int64, from the lower end up to the one below the upper."""
     import torch
 
     count, (rows, columns) = math.prod(shape), _rows_of(shape)
-    low, high = (int(end) for end in ends or _natural_range(kind, family))
+    low, high = (int(end) for end in ends or _natural_range(kind, family, far))
     last = max(low, high - 1)
     x = torch.randint(low, last + 1, (rows, columns), generator=rng, device=rng.device)
     where = torch.randint(columns, (rows, 1), generator=rng, device=rng.device)
@@ -358,10 +376,10 @@ def _whole_numbers(
     return x.reshape(-1)[:count].reshape(shape)
 
 
-def _natural_range(kind: Dtype, family: str) -> tuple[int, int]:
+def _natural_range(kind: Dtype, family: str, far: bool) -> tuple[int, int]:
     """The range of a type, the upper end not in it; of one with more than 8 bits a part: in the family `huge`
-    half of it, so that two can be added."""
-    wide = 1 << (8 * kind.nbytes - 1) if family == "huge" else WIDE
+    half of it, so that two can be added; if `far` all, but of 64 bits."""
+    wide = 1 << (8 * kind.nbytes - (kind.nbytes == 8 or not far)) if family == "huge" else WIDE
     count = {"bool": 2}.get(kind.kind, 256 if kind.nbytes == 1 else wide)
     return (-count // 2, count // 2) if kind.kind == "int" else (0, count)
 

@@ -27,8 +27,9 @@ GAP = Flag(
 )
 SUM_UNITS = 16
 """Units of fp32 that a sum of positive terms may be off: chains of 32 additions, each to one side."""
-BEYOND_FP16 = 2.0**20
-"""What x of the family `large` is multiplied by where its type is not fp16."""
+BEYOND_FP16 = 2.0**36
+"""What x of the family `large` is multiplied by where its type is not fp16: a maximum may begin at -1e9. Its
+squares fit fp32."""
 EVERY = 512
 """Up to so many columns finalists are tried at each number; beyond it at each whole chunk, and around it."""
 MANY_ROWS = 1100
@@ -66,7 +67,7 @@ class RowTask(Task):
             if problem.dtype != "fp16":
                 # of a row of equal elements the rounding of its mean would be all that is left of a large one
                 unlike = x.amax(-1, keepdim=True) > x.amin(-1, keepdim=True)
-                x.mul_(unlike.to(x.dtype).mul_(BEYOND_FP16 - 1).add_(1))
+                x.mul_(unlike.to(x.dtype).mul_(BEYOND_FP16).clamp_min_(1))
         return found
 
     def problem_of(self, rows: int, columns: int, dtype: str = "bf16", **flags: bool | int) -> Problem:
