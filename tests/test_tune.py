@@ -61,6 +61,18 @@ def test_sizes_and_outputs_follow_from_tensors(tmp_path: Path) -> None:
     assert set(found.examples) == {"a", "b"}
 
 
+@pytest.mark.parametrize("ones", [torch.ones, lambda n: np.ones(n, np.float32)])
+def test_an_order_of_arguments_serves_where_the_signature_cannot_be_read(tmp_path: Path, ones: Any) -> None:
+    source = ADD.replace("const float* a, const float* b", "CONST_POINTERS(float, a, b)")
+    with pytest.raises(UsageError, match="not plain"):
+        facts(tmp_path, source, {"a": ones(50), "b": ones(50)}, lambda a, b: a + b)
+    inputs = {"a": ones(50), "b": ones(50), "c": public.Out(50, dtype="fp32")}
+    found = facts(tmp_path, source, inputs, lambda a, b: a + b, args=["a", "b", "c", 50])
+    assert {name: (t.role, t.dtype) for name, t in found.tensors.items()} == {
+        "a": ("in", "fp32"), "b": ("in", "fp32"), "c": ("out", "fp32"),
+    }  # fmt: skip
+
+
 def test_numbers_that_are_no_side_of_a_tensor_stay(tmp_path: Path) -> None:
     sides = {"rows": 6, "columns": 8}
     inputs = {"x": torch.ones(6, 8).half(), "at": torch.tensor([3, 9]).int(), "a": 2.5, **sides}

@@ -85,7 +85,7 @@ def _arguments(
         return tuple(
             KernelArgument(name, value.dtype or "", value.role)
             if isinstance(value, DeclaredTensor)
-            else KernelArgument(name, dtype_of(value), "in")
+            else KernelArgument(name, dtype_of(_example(name, value)), "in")
             for name, value in inputs.items()
             if not isinstance(value, (int, float))
         )
