@@ -205,7 +205,9 @@ def test_all_champions_are_a_table_and_each_tells_why(evo: Evo) -> None:
     assert [one["name"] for one in listed] == [one.name for one in tree()]
     assert "flash_wgmma_split" in evo("champion", "attention", "--all").out
     assert "there are no champions" in evo("champion", "rmsnorm", "--all").out
-    assert "--all is about no problem" in evo("champion", "--all", "--shape", "1,8,512,64").err
+    assert (
+        "--all lists the champions of all problems" in evo("champion", "--all", "--shape", "1,8,512,64").err
+    )
     told = json.loads(evo("champion", "--shape", "1,8,512,64", "--gpu", "L4", "--explain", "--json").out)
     assert len(told) == len(listed)
     assert told[0] | {"source": ""} == {

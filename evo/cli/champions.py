@@ -124,18 +124,14 @@ def champion(
         task, kept, folders = _of_studies(study, database)
     if all:
         if shape or flag or dtype or explain:
-            raise UsageError(
-                "--all lists the champions of all problems",
-                "leave out --shape, --flag, --dtype and --explain",
-            )
+            hint = "leave out --shape, --flag, --dtype and --explain"
+            raise UsageError("--all lists the champions of all problems", hint)
         named = load_task(task, folders).name if task else ""
-        put([champions_table(one for one in kept if named in ("", one.problem.task))], form_of(json))
-        return
+        return put([champions_table(one for one in kept if named in ("", one.problem.task))], form_of(json))
     problem = parse_problem(load_task(task or DEFAULT_TASK, folders), shape, dtype, flag or ())
     considered = consider(problem, limits, kept, folders)
     if explain:
-        _explain(problem, limits, considered, json)
-        return
+        return _explain(problem, limits, considered, json)
     choice = first_of(problem, limits, considered)
     if form_of(json) == "json":
         sys.stdout.write(as_json(_record(choice)))

@@ -115,9 +115,7 @@ def gate(
     from evo.task import load_task
 
     if self_test == (mutate is not None):
-        what = (
-            "--self-test and --mutate at once" if self_test else "neither --self-test nor --mutate is given"
-        )
+        what = "--self-test and --mutate at once" if self_test else "neither --self-test nor --mutate"
         raise UsageError(what, "choose one: evo gate --self-test, or evo gate --mutate TEMPLATE")
     folders, built, compiler = task_folders(templates), open_cache(cache).root, nvcc_or_environment(nvcc)
     loaded = load_task(task, folders)
