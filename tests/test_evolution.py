@@ -217,6 +217,17 @@ def test_values_of_a_ladder_that_begins_with_0_are_scaled_by_their_logarithms() 
     assert np.diff(scaled).max() < 1.8 * np.diff(scaled).min()
 
 
+def test_products_of_sizes_and_their_powers_of_two_are_features() -> None:
+    sizes = (Parameter("x", (32, 64, 96, 128), 32), Parameter("y", (1, 2, 4), 1))
+    feasible = Space((*sizes, Parameter("unroll", (0, 1, 2), 0))).feasible(LIMITS, PROBLEM)
+    features, rows = Features(feasible), feasible.indices.astype(np.intp)
+    powers, product = features(rows)[:, features.derived].T
+    x, y = (np.array(parameter.values)[rows[:, i]] for i, parameter in enumerate(sizes))
+    np.testing.assert_allclose(powers, np.log2(x & -x) / 2 - 2.5)
+    np.testing.assert_allclose(product, np.log(x * y / 32) / math.log(16), atol=1e-8)
+    assert len(np.unique(product)) == len(np.unique(x * y)), "equal products are equal numbers"
+
+
 def test_features_that_are_cached_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     feasible = load_template(load_task("attention"), "flash_mma").space.feasible(
         Limits.of(target("sm_90")), load_task("attention").example

@@ -71,7 +71,7 @@ class Evo(Strategy):
         features = Features(candidates.feasible)
         x, y = features(np.stack([earlier.tried[i] for i in used])), targets(scores[used])
         fitted = representative(scores[used], FITTED_TRIALS, FITTED_TRIALS // 2)
-        process = GaussianProcess(features.labels, features.levels, smooth=True)
+        process = GaussianProcess(features.labels, features.levels, True, features.derived)
         process.fit(x[fitted], y[fitted])
         mean = process.mean_function(x, (y - y.min()) / (float(np.ptp(y)) or 1.0))
         return (lambda rows: 2 * mean(features(rows)),)

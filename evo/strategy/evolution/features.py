@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ Points = npt.NDArray[np.signedinteger]
 """Points as positions in their parameters' values: (n, parameters)."""
 
 
+DIGITS = 9
+"""Of a product's column: sums of logarithms that are equal must be equal numbers."""
 CACHED_POINTS = 1000
 """Points whose features are kept for the next questions."""
 
@@ -22,9 +25,10 @@ class Features:
     """Columns of numbers for points given as positions (n, parameters).
 
     An ordered parameter is a column between 0 and 1, by the logarithm of its values where none is negative;
-    a parameter of more than two values, ordered or not, is also a label, of which only equality counts. Then
-    come what the template's models say (shared memory, threads, registers, waves of CTAs), and `extra`
-    columns, such as what an earlier study would expect.
+    a parameter of more than two values, ordered or not, is also a label, of which only equality counts. Two
+    kinds of columns are derived: the products of two sizes (a block's threads, a tile's width), and by what
+    power of two a size can be divided. Then come what the template's models say (shared memory, threads,
+    registers, waves of CTAs), and `extra` columns, such as what an earlier study would expect.
     """
 
     def __init__(self, feasible: FeasibleSet, extra: tuple[Callable[[Points], Floats], ...] = ()) -> None:
@@ -43,10 +47,24 @@ class Features:
                 self._tables.append((i, np.arange(count, dtype=float)))
                 labels.append(True)
                 plain.append(not parameter.ordered)
+        own = len(self._tables)
+        sizes = [(i, p) for i, p in enumerate(feasible.space.parameters) if _is_size(p)]
+        self._tables += [(i, scaled) for i, p in sizes if (scaled := _powers_of_two(p)) is not None]
+        self._products = [
+            (i, j, *_scaled_product(one, other)) for (i, one), (j, other) in itertools.combinations(sizes, 2)
+        ]
+        derived = len(self._tables) - own + len(self._products)
+        labels += [False] * derived
+        plain += [True] * derived
         others = len(self._others(feasible.indices[:1]))
-        self.extra = slice(len(self._tables), len(self._tables) + len(extra))
+        self.derived = np.array([*[False] * own, *[True] * derived, *[False] * others])
+        """Which columns follow from several or by a rule of thumb: each of them is expected to say little."""
+        self.extra = slice(len(labels), len(labels) + len(extra))
         """Which columns are the extra ones."""
         self.levels: list[Floats | None] = [np.unique(table) for _, table in self._tables]
+        self.levels += [
+            np.unique(np.add.outer(one, other).round(DIGITS)) for _, _, one, other in self._products
+        ]
         """The values that each column has, ascending; None: any."""
         self.levels += [None] * others
         self.labels = np.array([*labels, *[False] * others], bool)
@@ -76,6 +94,7 @@ class Features:
     def __call__(self, rows: Points) -> Floats:
         """(n, columns) for positions (n, parameters); in memory each column lies in one piece."""
         own = [table[rows[:, i]] for i, table in self._tables]
+        own += [(one[rows[:, i]] + other[rows[:, j]]).round(DIGITS) for i, j, one, other in self._products]
         return np.array([*own, *self._others(rows)]).reshape(-1, len(rows)).T
 
     def _others(self, rows: Points) -> list[Floats]:
@@ -115,6 +134,29 @@ def _asked(models: ResourceModels, feasible: FeasibleSet, rows: Points) -> list[
             ctas = ctas * np.asarray(side, float)
         columns.append(np.log2(ctas / gpu.sms) / 4)
     return [np.broadcast_to(column, len(rows)) for column in columns]
+
+
+def _is_size(parameter: Parameter) -> bool:
+    return parameter.ordered and len(parameter.values) > 2 and min(map(float, parameter.values)) > 0
+
+
+def _scaled_product(one: Parameter, other: Parameter) -> tuple[Floats, Floats]:
+    """Of the values of two sizes what each adds to the logarithm of the product, which is 0 to 1."""
+    logs = [np.log([float(v) for v in parameter.values]) for parameter in (one, other)]
+    width = sum(float(np.ptp(each)) for each in logs)
+    first, second = ((each - each.min()) / width for each in logs)
+    return first, second
+
+
+def _powers_of_two(parameter: Parameter) -> Floats | None:
+    """By what power of two each value can be divided, as 0 to 1; None where that says nothing more."""
+    values = [float(v) for v in parameter.values]
+    if not all(value.is_integer() for value in values):
+        return None
+    powers = np.array([(int(value) & -int(value)).bit_length() for value in values], float)
+    if np.ptp(powers) == 0 or all(value == 2 ** (p - 1) for value, p in zip(values, powers, strict=True)):
+        return None
+    return np.asarray((powers - powers.min()) / np.ptp(powers))
 
 
 def _scaled_values(parameter: Parameter) -> Floats:

@@ -35,15 +35,17 @@ class GaussianProcess:
     one. Of a label only equality counts.
     """
 
-    def __init__(self, labels: Bools, levels: Sequence[Floats | None], smooth: bool) -> None:
-        """`levels`: of each feature the values that it has, ascending; None: any."""
+    def __init__(
+        self, labels: Bools, levels: Sequence[Floats | None], smooth: bool, derived: Bools | None = None
+    ) -> None:
+        """`levels`: of each feature the values that it has, ascending; None: any. `derived`: which features
+        are expected to say little beside the others; None: none."""
         self._labels = labels
         self._smooth = smooth
         self._metric = Metric(labels, levels, smooth)
-        # halves of a range correlate by about 0.7; that a label differs says less
-        self._prior = np.append(
-            np.where(labels & smooth, math.log(0.2), math.log(0.7)), math.log(NOISE_PRIOR)
-        )
+        # halves of a range correlate by about 0.7; that a label differs says less, and so do derived features
+        minor = labels & smooth if derived is None else labels & smooth | derived
+        self._prior = np.append(np.where(minor, math.log(0.2), math.log(0.7)), math.log(NOISE_PRIOR))
         self._theta = self._prior
         self._metric.weigh(np.exp(self._theta[:-1]))
 
