@@ -153,6 +153,7 @@ def test_a_compiled_call_is_known_too(attention: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # torch's own, for its pool
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_compiled_calls_one_after_another_go_straight_to_their_launches(attention: Any, mode: str) -> None:
     def several(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,10 +26,12 @@ import psutil
 
 from evo.store import Store
 
-PROTOCOL = """evo search in a process of its own, each run with a database and all with one cache; trials a
-minute from the first trial to the last; within 1 % of the best time of all runs, by the wall clock from the
-command on; the killed search lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer"""
+PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
+no candidate is compiled for it; one GPU and two in turns; trials a minute from the first trial to the last;
+within 1 % of the best time of all runs, by the wall clock from the command on; the killed search lost an
+evaluator, then itself, by SIGKILL, and went on with one GPU fewer"""
 GPU = True
+WARM = "warm"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +49,16 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         folder = Path(name)
         runs: dict[str, list[dict[str, Any]]] = {"0": [], "0,1": []}
         found: dict[str, Any] = {}
-        searched(asked, folder, "warm", 0, ["--gpus", "0"], budget_s=15.0)  # the cache is filled
+        fill_cache(asked, folder)
         for seed in range(asked.seeds):
-            for gpus, done in runs.items():
+            # the first has a colder machine: in turns
+            for gpus, done in list(runs.items())[:: 1 if seed % 2 == 0 else -1]:
                 done.append(
                     searched(asked, folder, f"{gpus.replace(',', '-')}-{seed}", seed, ["--gpus", gpus])
                 )
-                found = compared(runs)
-                yield found
+                if all(runs.values()):
+                    found = compared(runs)
+                    yield found
         found["killed"] = killed(asked, folder)
         yield found
         if not asked.no_cluster:
@@ -61,10 +66,23 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield found
 
 
+def fill_cache(asked: argparse.Namespace, folder: Path) -> None:
+    """A cache with all that a search builds before its first trial, and with candidates of another seed."""
+    searched(asked, folder, WARM, 1000, ["--gpus", "0"], budget_s=8.0)
+
+
 def words(folder: Path, name: str, command: str) -> list[str]:
     """An `evo` command with its database and cache."""
     started = [sys.executable, "-m", "evo", command]
-    return [*started, "--database", str(folder / f"{name}.db"), "--cache", str(folder / "cache")]
+    return [*started, "--database", str(folder / f"{name}.db"), "--cache", str(cache_of(folder, name))]
+
+
+def cache_of(folder: Path, name: str) -> Path:
+    """The cache of a search: that of the first one, or a copy of it as the first one left it."""
+    cache = folder / f"cache-{name}"
+    if not cache.exists() and name != WARM:
+        shutil.copytree(cache_of(folder, WARM), cache)
+    return cache
 
 
 def search_words(
@@ -224,7 +242,7 @@ def scheduler_and_worker(asked: argparse.Namespace, folder: Path, device: Sequen
         "--scheduler",
         address,
         "--cache",
-        str(folder / "cache"),
+        str(cache_of(folder, "there")),
         *device,
         *workers,
     ]
