@@ -68,7 +68,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def fill_cache(asked: argparse.Namespace, folder: Path) -> None:
     """A cache with all that a search builds before its first trial, and with candidates of another seed."""
-    searched(asked, folder, WARM, 1000, ["--gpus", "0"], budget_s=8.0)
+    searched(asked, folder, WARM, 1000, ["--gpus", "0"], budget_s=15.0)
 
 
 def words(folder: Path, name: str, command: str) -> list[str]:
