@@ -1,7 +1,7 @@
 """The gate's test of itself: which planted kernel ended how, and why.
 
-The same as `evo gate --self-test --json`, with what it depends on. It takes about 90 s on an H200; the result
-is written anew after each kernel, so that what was seen is kept whatever ends it.
+The same as `evo gate --self-test --json`, with what it depends on. It takes about five minutes on an
+H200; the result is written anew after each kernel, so that what was seen is kept whatever ends it.
 """
 
 from __future__ import annotations

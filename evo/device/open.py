@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from evo.device.protocol import Device
 from evo.errors import MachineError, UnknownName, UsageError
-from evo.gpu import KNOWN_GPUS, Gpu, Limits, target
+from evo.gpu import KNOWN_GPUS, Gpu, Limits, known_gpu, target
 
 if TYPE_CHECKING:
     from evo.compile import Compiler, Part
@@ -46,8 +46,11 @@ def choose_device(asked: str, gpu: str | None, target_name: str | None) -> tuple
 
 
 def gpu_named(name: str) -> Gpu:
-    """The known GPU of that name, however it is capitalised; UnknownName if there is none."""
+    """The known GPU of that name, however it is capitalised, or of a driver's name for it ("NVIDIA H200");
+    UnknownName if there is none."""
     wanted = name.strip().lower()
+    if wanted.startswith("nvidia ") and (found := known_gpu(name)):
+        return found
     for known, gpu in KNOWN_GPUS.items():
         if wanted in (known.lower(), known.lower().removeprefix("rtx ")):
             return gpu
