@@ -124,6 +124,14 @@ def test_families_are_what_they_say() -> None:
     assert (spike[..., -1] - spike[..., -2]).min() > 100
     assert _scores(problem, "spike").argmax(-1).unique().numel() == 200
     assert -1100 < spike[:, :, away][..., -1].max() < -950
+    outgrown = _scores(problem, "outgrown")
+    growth = (outgrown.amax(-1) - outgrown[:, :, :, 0]) / math.log(2)  # key 0 is an anchor
+    most = torch.arange(200) % 16 == torch.arange(200) // 16 * 7 % 16
+    assert (growth[:, :, most] > 0).double().mean() > 0.9, "an anchor may be a query's own key"
+    assert torch.exp2(growth[:, :, most]).max() < 65536
+    assert torch.exp2(growth[:, :, most]).half().isinf().double().mean() > 0.9
+    weights = torch.exp2(growth[:, :, ~most & (torch.arange(200) % 2 == 1)])
+    assert ((weights - 128.12125).abs() < 0.01).double().mean() > 0.9, "128.125 less 0.03 units of rounding"
     equal = _scores(problem, "equal_keys")
     assert torch.equal(equal, equal[..., :1].expand_as(equal))
     assert TASK.inputs(problem, "offset_v", 0, "cpu")["v"].double().mean() == pytest.approx(4, abs=0.1)

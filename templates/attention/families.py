@@ -15,6 +15,7 @@ from evo.dtype import dtype_named
 from evo.trial import Problem
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Range = tuple[float, float]
@@ -30,6 +31,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "huge_end": {**_NOISE, "k": (4, 14), "q": (1, 14), "score": (1, 130)},
     "tiny": {"q": (1, 14), "k": (1, 14), "v": (2.0**-41, 2.0**-9), "score": (0, 60)},
     "large": {"q": (50, 3e3), "k": (2, 40), "v": (3e4, 1e31), "dot": (2e3, 9e4), "score": (200, 2e4)},
+    "outgrown": {"q": (20, 6e3), "k": (1, 8), "v": (2.0**-12, 1e4), "score": (0, 1400)},
     "spike": {**_NOISE, "q": (30, 800), "k": (1, 8), "margin": (100, math.inf), "score": (200, 2600)},
 }
 """Family -> what is measured of its inputs (see `measures`), and between what it lies, whatever the size, the
@@ -93,6 +95,44 @@ def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tenso
     share.mul_(0.8).add_(0.2).mul_(fixed.sign * LARGEST[dtype_named(problem.dtype).name])
 
 
+ANCHORS = 32
+"""Every so many keys of the family `outgrown` one is an anchor: the first of each tile is."""
+RESERVED = 4
+"""Dimensions in which only anchors and queries say what their products are: three for one number, in parts,
+for the storage type holds as few as 8 bits of it, and one that moves all scores of a query."""
+
+
+def outgrown(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Makes the family `outgrown` of standard normal Q, K and V, (B, H, L, D), in place.
+
+    All anchors have one score in a row, the query's own key has one that is `_growth` higher, all others are
+    far below. All scores are near 0 or lower, of a quarter of the rows near -40 or lower. V is almost nothing
+    for anchors, and otherwise such that the results of rows with the lesser growth are near 1 or -1, where
+    their own rounding is least."""
+    import torch
+
+    storage = dtype_named(problem.dtype).torch
+    length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
+    fixed = _outgrowing(length, d, storage, str(q.device))
+    places, visible, *_ = _fixed(heads, length, d, bool(problem["causal"]), str(q.device))
+    own = (places + seed) % visible
+    k[..., :RESERVED] = 0
+    k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
+    k[:, :, ::ANCHORS] = 0
+    k.copy_(k.to(storage))
+    own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
+    torch.mul(own_keys, lone_factor(d), out=q)
+    left = (q.to(storage).double() * own_keys).sum(-1) - fixed.growth
+    q[..., 3] = fixed.moved - left
+    for place, part in enumerate(fixed.parts):
+        k[:, :, ::ANCHORS, place] = part
+        q[..., place] = left / part
+        left -= q[..., place].to(storage).double() * part
+    k[..., 3] = 1
+    v.sign_().mul_(1 + math.ceil(length / ANCHORS) / 128)
+    v[:, :, ::ANCHORS] *= 2.0**-12
+
+
 def huge_end(q: Tensor, k: Tensor, u: Tensor, far: Tensor, seed: int) -> None:
     """The last key lies along the mean query direction, far out; in every second head the first one."""
     q.add_(u, alpha=2)
@@ -119,6 +159,35 @@ class _Fixed(NamedTuple):
     """(L, 1): whether a query has a key of its own."""
     sign: Tensor
     """(D,): 1 and -1 by turns."""
+
+
+class _Outgrowing(NamedTuple):
+    """What `outgrown` is made of besides noise."""
+
+    growth: Tensor
+    """(L,), fp64: by how much the product of a query with its own key is above that with an anchor. The
+    weight of one query in 16 is then 2^16, less what fp32 may add: beyond the numbers of fp16. Others of its
+    warp must not raise the maxima for it: their weights are near 2^7, just below a number of the storage or
+    just above one. Kernels that leave a maximum as it is until it has grown by 2^8 round such weights."""
+    moved: Tensor
+    """(L,), fp64: the products of a query with all anchors."""
+    parts: tuple[float, ...]
+    """An anchor in the reserved dimensions: steps by which the storage type holds ever smaller rests."""
+
+
+@lru_cache(maxsize=1024)
+def _outgrowing(length: int, d: int, storage: torch.dtype, torch_device: str) -> _Outgrowing:
+    import torch
+
+    rows = torch.arange(length, device=torch_device, dtype=torch.float64)
+    spacing = torch.finfo(storage).eps
+    nearly = torch.where(rows % 2 == 1, 0.97, 0.03)
+    most = rows % 16 == rows // 16 * 7 % 16
+    powers = torch.where(most, 16 - 1.5e-4, 7 + torch.log2(1 + nearly * spacing))
+    growth = powers * math.log(2) * math.sqrt(d)
+    moved = torch.where(rows % 8 >= 6, -40.0, 0.0) * math.sqrt(d)
+    step = spacing**0.75
+    return _Outgrowing(growth, moved, (4.0, 4 * step, 4 * step * step))
 
 
 @lru_cache(maxsize=1024)

@@ -50,7 +50,7 @@ class Attention(Task):
         tiny="tiny",
         growing="ascending",
         masked="large_logits",  # a padding key, whose score is 0, outweighs keys with scores of -80
-        others=("ascending", "large_logits", "equal_keys", "huge_end"),
+        others=("ascending", "large_logits", "equal_keys", "huge_end", "outgrown"),
     )
     ranges: Mapping[str, Mapping[str, tuple[float, float]]] = _families.RANGES
     timing_inputs: Mapping[str, str] = _timing.TIMING_INPUTS
@@ -86,6 +86,8 @@ class Attention(Task):
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
         huge_end      one key outweighs all the others, by little or by much: the last one, which decides the
                       row, or in every second head the first: what comes later still counts
+        outgrown      one key of a row outgrows the others by 2^7 or nearly 2^16: the most that a maximum
+                      which is not raised at once may leave to the storage type of the weights
         large         V up to 60000 (bf16: 1e30), of one sign in a column: sums in fp16 overflow, and results
                       that were clamped show. Every second query has a key of its own, and their product is
                       beyond 65504
@@ -119,6 +121,8 @@ class Attention(Task):
             _families.huge_end(q, k, fixed.u, fixed.far, seed)
         elif family == "spike":
             _spike(problem, seed, q, k, fixed)
+        elif family == "outgrown":
+            _families.outgrown(problem, seed, q, k, v)
         elif family == "large":
             _families.large(problem, seed, q, k, v, fixed.u, fixed.away)
         elif family in _SHAPED:
