@@ -119,12 +119,13 @@ class Cluster:
 
     def _started(self, words: list[str]) -> subprocess.Popen[bytes]:
         here = Path(__file__).parent
+        found = os.pathsep.join([str(here.parent), str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, *words],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": f"{here.parent}{os.pathsep}{here}"},
+                env={**os.environ, "PYTHONPATH": found},
                 cwd=self._folder,
             )
 
