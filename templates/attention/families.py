@@ -31,7 +31,7 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
     "huge_end": {**_NOISE, "k": (4, 14), "q": (1, 14), "score": (1, 130)},
     "tiny": {"q": (1, 14), "k": (1, 14), "v": (2.0**-41, 2.0**-9), "score": (0, 60)},
     "large": {"q": (50, 3e3), "k": (2, 40), "v": (3e4, 1e31), "dot": (2e3, 9e4), "score": (200, 2e4)},
-    "outgrown": {"q": (20, 6e3), "k": (1, 8), "v": (2.0**-12, 1e4), "score": (0, 1400)},
+    "outgrown": {"q": (20, 6e3), "k": (1, 8), "v": (2.0**-14, 8), "score": (0, 1400)},
     "spike": {**_NOISE, "q": (30, 800), "k": (1, 8), "margin": (100, math.inf), "score": (200, 2600)},
 }
 """Family -> what is measured of its inputs (see `measures`), and between what it lies, whatever the size, the
@@ -106,9 +106,8 @@ def outgrown(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor) -> No
     """Makes the family `outgrown` of standard normal Q, K and V, (B, H, L, D), in place.
 
     All anchors have one score in a row, the query's own key has one that is `_growth` higher, all others are
-    far below. All scores are near 0 or lower, of a quarter of the rows near -40 or lower. V is almost nothing
-    for anchors, and otherwise such that the results of rows with the lesser growth are near 1 or -1, where
-    their own rounding is least."""
+    far below. All scores are near 0 or lower, of a quarter of the rows near -40 or lower. Anchors have almost
+    nothing of V."""
     import torch
 
     storage = dtype_named(problem.dtype).torch
@@ -129,7 +128,6 @@ def outgrown(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor) -> No
         q[..., place] = left / part
         left -= q[..., place].to(storage).double() * part
     k[..., 3] = 1
-    v.sign_().mul_(1 + math.ceil(length / ANCHORS) / 128)
     v[:, :, ::ANCHORS] *= 2.0**-12
 
 
