@@ -266,6 +266,11 @@ class Task:
         if not isinstance(found, Mapping):
             several = found if isinstance(found, (tuple, list)) else (found,)
             found = dict(zip((buffer.name for buffer in written), several, strict=True))
+        for buffer in written:
+            if found[buffer.name].numel() != math.prod(buffer.shape):
+                given = tuple(found[buffer.name].shape)
+                said = f"compute gives {buffer.name} the shape {given} for {problem.shape}"
+                raise UsageError(said, f"what `tensors` says is {buffer.shape} there: one of both is wrong")
         return {buffer.name: found[buffer.name].reshape(buffer.shape) for buffer in written}
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:
