@@ -91,16 +91,10 @@ def template(
     those that are zero before the first launch, which each launch leaves zero again. `entry`: the kernel's
     name, where the source has several. `reads`: clocks and places ("%smid").
     """
-    check_sides("grid", grid)
-    if block is not None:
-        check_sides("block", block)
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     parameters = _parameters(tune_params, defaults or {}, meanings or {})
-    names = [name for name in BLOCK_SIZES if name in tune_params]
-    if block is None and not names:
-        raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
-    sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
+    check_sides("grid", grid)
     return ShortTemplate(
         Space(parameters, _rules(restrictions, caller)),
         needs,
@@ -111,7 +105,7 @@ def template(
         tiles,
         _Numbers(
             grid,
-            sides,
+            _block(block, tune_params),
             args,
             smem_bytes,
             cluster,
@@ -121,6 +115,16 @@ def template(
             cooperative,
         ),
     )
+
+
+def _block(block: Sides | None, tune_params: Mapping[str, Any]) -> Sides:
+    """The sides of the block: those that are given, else the parameters that are called so."""
+    names = [name for name in BLOCK_SIZES if name in tune_params]
+    if block is None and not names:
+        raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
+    sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
+    check_sides("block", sides)
+    return sides
 
 
 def _parameters(
