@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -116,18 +118,32 @@ ScalarType = Literal[
 """`SCALARS` for a type checker. "f32" is fp32, as launches of templates and databases spell it."""
 
 _ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+_ELSEWHERE = CXX_TYPES | {dtype.torch_name: dtype.name for dtype in DTYPES.values()} | _ALIASES
+_ELSEWHERE |= {"single": "fp32", "f8": "fp8", "e4m3": "fp8"}
+"""How others spell the types: C++, torch, numpy."""
 
 
 def dtype_named(name: str) -> Dtype:
     """The type of that name ("f32" is fp32); UnknownName if there is none."""
     if not is_dtype(name):
-        raise UnknownName.among("dtype", name, list(DTYPES))
+        raise UnknownName(f"unknown dtype: {name}", types_hint(name, sorted(DTYPES)))
     return DTYPES[_ALIASES.get(name, name)]
 
 
 def is_dtype(name: str) -> bool:
     """Whether there is a type of that name."""
     return _ALIASES.get(name, name) in DTYPES
+
+
+def types_hint(name: object, known: Iterable[str] = DTYPES) -> str:
+    """What to write instead of a `name` that is none of the `known`, also where others spell it so."""
+    listed = list(known)
+    plain = re.sub(r"^(torch|np|numpy)\.", "", str(name).strip().lower())
+    spelt = _ELSEWHERE.get(plain, plain)
+    near = listed if spelt in listed else [] if spelt in DTYPES else difflib.get_close_matches(spelt, listed)
+    meant = spelt if spelt in near else next(iter(near), "")
+    said = f"did you mean {meant}? " if meant else f"{name} is {spelt}; " if spelt != plain else ""
+    return f"{said}one of {', '.join(listed)}"
 
 
 def _bf16_bytes(value: float) -> bytes:

@@ -178,12 +178,16 @@ def target(name: str) -> Gpu:
     return TARGETS[name]
 
 
+_BESIDE_MODEL = re.compile(r"nvidia|geforce|tesla|rtx|gpu|sxm\d*|pcie|nvl|hbm\d+e?|\d+gb")
+"""Words of a device name that leave its model the same: "Ti", "Laptop", "MIG" and others do not."""
+
+
 def known_gpu(device_name: str) -> Gpu | None:
-    """The table's entry for a driver's device name ("NVIDIA H200" -> H200), or None."""
-    for name in sorted(KNOWN_GPUS, key=len, reverse=True):
-        if name.replace("RTX ", "") in device_name.split():
-            return KNOWN_GPUS[name]
-    return None
+    """The table's entry for a driver's device name ("NVIDIA A100-SXM4-80GB" -> A100), or None."""
+    words = re.split(r"[\s-]+", device_name.strip().lower())
+    models = [word for word in words if not _BESIDE_MODEL.fullmatch(word)]
+    found = (gpu for name, gpu in KNOWN_GPUS.items() if [name.lower().removeprefix("rtx ")] == models)
+    return next(found, None)
 
 
 @dataclass(frozen=True)

@@ -50,5 +50,17 @@ def test_the_spelling_of_stored_launches_is_kept() -> None:
     launch = LaunchConfig((1, 1, 1), (1, 1, 1), 0, (ScalarArg(0.125, "f32"),))
     assert '{"kind":"scalar","type":"f32","value":0.125}' in launch.to_json()
     assert LaunchConfig.from_json(launch.to_json()) == launch
-    with pytest.raises(UnknownName):
-        dtype_named("float")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("float", "fp32"), ("float32", "fp32"), ("torch.float64", "fp64"), ("np.double", "fp64"),
+        ("__half", "fp16"), ("Float16", "fp16"), ("bfloat16", "bf16"), ("__nv_bfloat16", "bf16"),
+        ("int", "i32"), ("int32", "i32"), ("int64_t", "i64"), ("uint8", "u8"), ("fp_16", "fp16"),
+    ],
+)  # fmt: skip
+def test_the_spelling_of_others_is_refused_with_evos(said: str, meant: str) -> None:
+    with pytest.raises(UnknownName, match=f"unknown dtype: {said}") as caught:
+        dtype_named(said)
+    assert caught.value.hint.startswith(f"did you mean {meant}? one of ")

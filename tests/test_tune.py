@@ -254,6 +254,47 @@ def test_the_kernel_of_the_page_on_python_is_tuned(
     assert len(same.trials()) == 3
 
 
+@pytest.mark.parametrize(
+    ("sides", "said", "hint"),
+    [
+        ({"grid": 1.5}, "grid is 1.5, no whole number", 'grid="ceil(n / block_size_x)"'),
+        ({"grid": (1.5,)}, "grid is 1.5, no whole number", 'grid="ceil(n / block_size_x)"'),
+        ({"grid": None}, "grid is None", 'grid="ceil(n / block_size_x)"'),
+        ({"grid": "64"}, 'grid is the text "64"', "without quotes: grid=64"),
+        ({"grid": [8, "64"]}, 'grid is the text "64"', "without quotes: grid=64"),
+        ({"grid": -1}, "grid is -1, no whole number from 1 on", "a whole number from 1 on"),
+        ({"grid": True}, "grid is a truth value", "a whole number from 1 on"),
+        ({"grid": ()}, "grid has 0 sides", "one, two or three"),
+        ({"grid": {"x": 1}}, "grid is a dict", "a whole number from 1 on"),
+        ({"grid": 2**40}, "grid is 1099511627776", "a whole number from 1 on"),
+        ({"grid": "n / block_size_x"}, "grid is n / block_size_x = 1.5625", "ceil(n / block_size_x)"),
+        ({"grid": "n // 1000"}, r"grid is (0, 1, 1) for 100", "every side is at least 1"),
+        ({"grid": "ceil(n / blok)"}, "unknown name blok", "parameters and sizes: block_size_x, n"),
+        ({"grid": lambda: 1}, "grid is a function that cannot take", "lambda p, problem"),
+        (
+            {"grid": lambda p, at: at["m"] // p.block_size_x},
+            "grid failed at {'block_size_x': 64}",
+            "lambda p, problem",
+        ),
+        ({"grid": lambda p, _: (p.block_size_x, None)}, "grid is None", "a whole number from 1 on"),
+        ({"block": 0}, "block is 0, no whole number from 1 on", 'block="block_size_x"'),
+        ({"block": [64, None]}, "block is None", 'block="block_size_x"'),
+        ({"block": float("nan")}, "block is nan", 'block="block_size_x"'),
+    ],
+)
+def test_a_grid_or_block_that_cannot_be_is_said_before_the_search(
+    tmp_path: Path, sides: dict[str, Any], said: str, hint: str
+) -> None:
+    inputs = {"a": torch.ones(100), "b": torch.ones(100)}
+    told: dict[str, Any] = {"tune_params": {"block_size_x": [64]}, "inputs": inputs}
+    told |= {"reference": torch.add, "grid": "ceil(n / block_size_x)", "device": "emulator"}
+    with pytest.raises(UsageError) as caught:
+        public.tune(ADD, **told | sides, database=tmp_path / "evo.db")
+    assert said in caught.value.message
+    assert hint in caught.value.hint
+    assert not (tmp_path / "evo.db").exists()
+
+
 def counted(n: int) -> torch.Tensor:
     return torch.arange(n)
 

@@ -18,10 +18,10 @@ from evo.api.kernel_task import KernelFacts
 from evo.api.search import search
 from evo.api.study import Study
 from evo.errors import UsageError
-from evo.task import Tolerance
+from evo.task import Task, Tolerance
 from evo.template import template
 from evo.template.macros import kernels_in
-from evo.template.short import Number, Sides
+from evo.template.sides import Number, Sides
 from evo.trial import Value
 
 _TEMPLATE = '''"""How {name}.cu is tuned and launched, as `evo.tune` was told."""
@@ -119,17 +119,27 @@ def tune(
     file.write_text(text)
     found = declared(file, inputs, told.pop("sizes", {}), reference, told.pop("args", None))
     of_task = {key: told.pop(key) for key in _OF_TASK if key in told}
-    facts = _facts(name, found, reference, place, of_task)
+    task = _facts(name, found, reference, place, of_task).task()
     of_template = {key: told.pop(key) for key in _OF_TEMPLATE if key in told}
     of_template |= {"tune_params": {key: list(values) for key, values in tune_params.items()}}
     of_template |= {"grid": grid, "block": block, "args": found.args}
+    _check_launch(of_template, task)
     (place / "template.pickle").write_bytes(cloudpickle.dumps(of_template, pickle.DEFAULT_PROTOCOL))
     (place / f"{name}.py").write_text(_TEMPLATE.format(name=name))
-    task = facts.task()
     put(task, folder)
     digest = identity([text, of_template, found.sizes, found.tensors, found.numbers, reference, of_task])
     given = Given(task, folder, text_of(digest, [reference]))
     return search(given, budget=budget, template=name, **told)
+
+
+def _check_launch(of_template: Mapping[str, Any], task: Task) -> None:
+    """UsageError where a grid or a block cannot be, before anything is compiled."""
+    for what in ("grid", "block"):
+        sides = of_template[what]
+        for side in sides if isinstance(sides, (list, tuple)) else [sides]:
+            if isinstance(side, str) and side.strip().isdigit():
+                raise UsageError(f'{what} is the text "{side}"', f"without quotes: {what}={side.strip()}")
+    template(**of_template).check_launch(task)
 
 
 def _facts(

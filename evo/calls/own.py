@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from evo.calls.file import RecordedCall, read_calls, read_tensors
 from evo.calls.problem import problem_of
+from evo.dtype import types_hint
 from evo.errors import UsageError
 from evo.task import Task
 from evo.trial import Problem
@@ -92,6 +93,8 @@ def chosen_calls(
     """The calls that "FILE" or "FILE:0,2" names, by the problems that they are of. Given any of these, only
     those of a shape of `wanted`, of the storage type `dtype`, and with these `flags` are taken; flags also
     say what the file does not. UsageError where there are none, or where one cannot be used."""
+    if dtype is not None and dtype not in task.dtypes:
+        raise UsageError(f"unsupported dtype: {dtype}", types_hint(dtype, task.dtypes))
     path, numbers = _parsed(text)
     calls = [call for call in read_calls(path) if call.said.get("task", task.name) == task.name]
     if not calls:

@@ -48,12 +48,8 @@ def choose_device(asked: str, gpu: str | None, target_name: str | None) -> tuple
 def gpu_named(name: str) -> Gpu:
     """The known GPU of that name, however it is capitalised, or of a driver's name for it ("NVIDIA H200");
     UnknownName if there is none."""
-    wanted = name.strip().lower()
-    if wanted.startswith("nvidia ") and (found := known_gpu(name)):
+    if found := known_gpu(name):
         return found
-    for known, gpu in KNOWN_GPUS.items():
-        if wanted in (known.lower(), known.lower().removeprefix("rtx ")):
-            return gpu
     raise UnknownName.among("gpu", name, list(KNOWN_GPUS))
 
 

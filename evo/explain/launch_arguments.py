@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from evo.dtype import DTYPES, SCALARS, dtype_named, is_dtype
+from evo.dtype import SCALARS, dtype_named, is_dtype, types_hint
 from evo.errors import UsageError
 from evo.trial import Argument, BufferArg, ScalarArg, TensorMapArg
 
@@ -124,7 +124,7 @@ def _buffer(name: str, role: str, fields: Sequence[str], text: str) -> Buffer:
         raise UsageError(f"malformed buffer: {text}", hint)
     dtype, shape, *fill = fields
     if not is_dtype(dtype):
-        raise UsageError(f"unknown type: {dtype}", f"one of {', '.join(DTYPES)}")
+        raise UsageError(f"unknown type: {dtype}", types_hint(dtype))
     if not re.fullmatch(r"\d+(x\d+)*", shape) or not math.prod(sizes := [int(s) for s in shape.split("x")]):
         raise UsageError(f"malformed shape: {text}", hint)
     how = fill[0] if fill else "normal" if role != "out" else "poison"

@@ -8,7 +8,6 @@ from pathlib import Path
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.importers.made import Made, check_place, writing
-from evo.importers.positions import grid_side
 from evo.importers.source import WHOLE, KernelArgument, KernelSource, read_source, scalar_values
 
 EXAMPLE = """// y = 2 x + y, each thread a few elements.
@@ -30,6 +29,8 @@ SIZE = 1_000_000
 """The example's number of elements, where a kernel has one size."""
 SIDES = (1000, 256)
 """The example's sizes, where it has two, and where it has more."""
+FEW = 8
+"""What a size of many that no argument says is in the example: batches."""
 BLOCKS = (256, 128, 64, 512)
 PLANE = ((32, 16, 64), (8, 4, 16))
 """Sides of blocks that have no default, the first of which is it: of one axis, and of x and y."""
@@ -56,9 +57,7 @@ def make_task(name: str, folder: Path, source: Path | None = None, entry: str | 
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             (place / file).write_text(text)
-    guessed = len(_sizes(kernel)) > 1 and any(
-        a.role and a.name not in kernel.shapes for a in kernel.arguments
-    )
+    guessed = len(kernel.sizes) > 1 and any(a.role and a.name not in kernel.shapes for a in kernel.arguments)
     what = (
         "which shape each buffer has, and in `compute` what is right"
         if guessed
@@ -68,14 +67,10 @@ def make_task(name: str, folder: Path, source: Path | None = None, entry: str | 
     return Made(name, tuple(place / file for file in files), missing, kernel.notes)
 
 
-def _sizes(kernel: KernelSource) -> list[str]:
-    whole = [a.name for a in kernel.arguments if not a.role and a.dtype in WHOLE]
-    return whole or ["n"]
-
-
 def _task_text(name: str, kernel: KernelSource) -> str:
-    sizes = _sizes(kernel)
+    sizes = kernel.sizes
     example = {size: SIZE if len(sizes) == 1 else SIDES[len(sizes) > 2] for size in sizes}
+    example |= dict.fromkeys(kernel.launch.made_up if len(sizes) > 3 else (), FEW)
     buffers = [argument for argument in (*kernel.arguments, *kernel.constants) if argument.role]
     kinds = {"in": "In", "out": "Out", "inout": "InOut"}
     dtypes = list(dict.fromkeys(b.dtype for b in buffers))
@@ -84,6 +79,7 @@ def _task_text(name: str, kernel: KernelSource) -> str:
         sides = [f'"{size}"' for size in kernel.shapes.get(buffer.name, sizes[:2])]
         sides += [str(buffer.lanes)] if buffer.lanes > 1 else []
         own = f', dtype="{buffer.dtype}"' if buffer.dtype != dtypes[0] else ""
+        own += f', between=(0, "{kernel.ranges[buffer.name]}")' if buffer.name in kernel.ranges else ""
         if buffer.constant:
             sides = [str(buffer.elements)] if buffer.elements else sides[:1]
             own += f', constant="{buffer.constant}"'
@@ -114,11 +110,12 @@ TASK = Kernel()
 
 
 def _compute_lines(kernel: KernelSource) -> str:
-    outputs = [argument.name for argument in kernel.arguments if argument.role in ("out", "inout")]
+    written = {a.name: dtype_named(a.dtype) for a in kernel.arguments if a.role in ("out", "inout")}
     if kernel.formula:
-        returned = ", ".join(f'"{name}": {_of_tensors(kernel.formula[name])}' for name in outputs)
+        returned = ", ".join(f'"{name}": {_of_tensors(kernel.formula[name])}' for name in written)
         return f"        return {{{returned}}}"
-    returned = ", ".join(f"'{name}': ..." for name in outputs)
+    kinds = {"int": "(...).long()", "uint": "(...).long()", "bool": "(...).bool()"}
+    returned = ", ".join(f"'{name}': {kinds.get(dtype.kind, '...')}" for name, dtype in written.items())
     return f'        raise NotImplementedError("say here what is right: return {{{returned}}}")'
 
 
@@ -131,18 +128,14 @@ def _of_tensors(formula: str) -> str:
 
 
 def _template_text(name: str, kernel: KernelSource) -> str:
-    sizes = _sizes(kernel)
     block, tunables = _block(kernel)
-    grid = []
-    for i, axis in enumerate(kernel.axes):
-        left = [size for size in reversed(sizes) if size not in {a.size for a in kernel.axes}] or sizes
-        grid.append(grid_side(axis, axis.size or left[min(i, len(left) - 1)]))
-    grid = grid or [f"ceil({sizes[-1]} / {block[0]})"]
     tuned = ",\n".join(f'        "{n}": {values}' for n, values in tunables.items())
     values = scalar_values(kernel.arguments)
     given = ", ".join(_given(argument, values) for argument in kernel.arguments)
     numbers = ", ".join(f"{name} is {value}" for name, value in values.items())
-    lines = [f"    grid={_sides(grid)},"]
+    stay = ", ".join(f"{constant} is {value}" for constant, value in kernel.numbers.items())
+    lines = [f"    # {stay} in {name}.cu: the launch depends on it, and it is not tuned."] if stay else []
+    lines.append(f"    grid={_sides(_grid(kernel))},")
     if block != ["block_size_x", "block_size_y", "block_size_z"][: len(block)]:
         lines.append(f"    block={_sides(block)},")
     if kernel.shared:
@@ -150,11 +143,13 @@ def _template_text(name: str, kernel: KernelSource) -> str:
     if numbers:
         lines.append(f"    # In the kernel's order. Numbers that are no sizes are made up: {numbers}.")
     lines += [f"    args=[{given}],", f'    entry="{kernel.entry}",']
-    rules = [f"{' * '.join(block if len(block) > 1 else list(tunables)[:2])} <= 1024"]
-    rules += [f"{axis.side} % {axis.rows} == 0" for axis in kernel.axes if axis.rows]
+    one = len(block) == 1 and block[0] in tunables
+    rules = [f"{' * '.join(list(tunables)[:2] if one else block)} <= 1024"]
+    rules += [f"{side} % {rows} == 0" for side, rows in kernel.launch.tiles]
+    rules += [f"{side.replace(' / ', ' % ')} == 0" for side in block if side.count(" / ") == 1]
     listed = ", ".join(f'"{rule}"' for rule in rules)
-    if len(block) > 1 or len(tunables) > 1:
-        lines.insert(0, f"    {'' if len(block) > 1 else '# '}restrictions=[{listed}],")
+    if not one or len(tunables) > 1:
+        lines.insert(0, f"    {'# ' if one else ''}restrictions=[{listed}],")
     return f'''"""How {name}.cu is tuned and launched."""
 
 from evo.template import {"Cast, " if "Cast(" in given else ""}template
@@ -169,13 +164,22 @@ TEMPLATE = template(
 '''
 
 
+def _grid(kernel: KernelSource) -> list[str]:
+    axes, sizes = kernel.launch.axes, kernel.sizes
+    left = [size for size in reversed(sizes) if size not in {axis.size for axis in axes}] or sizes
+    sides = [axis.ctas(axis.size or left[min(i, len(left) - 1)]) for i, axis in enumerate(axes)]
+    return sides or ["1"]
+
+
 def _block(kernel: KernelSource) -> tuple[list[str], dict[str, list[int]]]:
-    """The tunables that are the sides of the block, and the values of all tunables."""
-    axes = [axis for axis in kernel.axes if not axis.by_block or axis.name == "x"]
-    block = [axis.rows or axis.side or f"block_size_{axis.name}" for axis in axes] or ["block_size_x"]
+    """The sides of the block, and the values of all tunables. Without any the block has one value."""
+    block = list(kernel.launch.block)
+    if not kernel.tunables and all(side.isdigit() for side in block):
+        names = ["block_size_x", "block_size_y", "block_size_z"][: len(block)]
+        return names, {name: [int(side)] for name, side in zip(names, block, strict=True)}
     found: dict[str, list[int]] = {}
     for i, side in enumerate(block):
-        if side not in kernel.tunables:
+        if side not in kernel.tunables and re.fullmatch(r"block_size_[xyz]", side):
             found[side] = list(BLOCKS if len(block) == 1 else PLANE[i] if i < len(PLANE) else (1, 2, 4))
     for name, default in kernel.tunables.items():
         found[name] = _values(default, name in block, len(block) == 1)
@@ -183,7 +187,7 @@ def _block(kernel: KernelSource) -> tuple[list[str], dict[str, list[int]]]:
 
 
 def _sides(texts: list[str]) -> str:
-    quoted = ", ".join(f'"{text}"' for text in texts)
+    quoted = ", ".join(text if text.isdigit() else f'"{text}"' for text in texts)
     return quoted if len(texts) == 1 else f"[{quoted}]"
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from evo.dtype import CXX_TYPES, DTYPES, element_of
 from evo.errors import UnknownName, UsageError
-from evo.importers.positions import Axis, as_tunables, axes_of, constants_in, shape_of
+from evo.importers.positions import Launch, Positions
+from evo.importers.statements import as_tunables, constants_in, may_be_tuned, with_plain_pointers
 from evo.template.constants import Declared, unfilled
 from evo.template.macros import kernels_in
 
@@ -28,6 +29,8 @@ _OF_HOST = ("main", "PYBIND11_MODULE", "TORCH_LIBRARY", "TORCH_LIBRARY_IMPL")
 _HOST_INCLUDES = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*(<(?:torch|ATen|c10|pybind11)/[^>\n]*>)[^\n]*", re.MULTILINE
 )
+_HOST = re.compile(r"^[ \t]*#ifndef __CUDACC_RTC__$.*?^[ \t]*#endif", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"\(?(\d+)[uUlL]*\)?")
 _SHARED = re.compile(
     r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?([\w ]+?)\s+\w+\s*\[\s*\]"
 )
@@ -63,10 +66,13 @@ class KernelSource:
     arguments: tuple[KernelArgument, ...]
     tunables: dict[str, int]
     """Macros that have a default, with it."""
-    axes: tuple[Axis, ...]
-    """The axes of its grid, x first."""
+    launch: Launch
     shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The sides of buffers by sizes, of those whose indices say them."""
+    ranges: dict[str, str] = field(default_factory=dict)
+    """Buffers whose elements are rows of another one, each with the size that they are below."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Constants that grid and block depend on and that stay."""
     formula: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What `text` has otherwise than the file, and what is a guess."""
@@ -74,6 +80,16 @@ class KernelSource:
     """The type of the elements of its dynamic shared memory; "" where it has none."""
     constants: tuple[KernelArgument, ...] = ()
     """What it reads from constant memory that has no initialiser."""
+
+    @property
+    def sizes(self) -> list[str]:
+        """Its sizes, those that are no arguments first."""
+        made_up = [size for size in self.ranges.values() if size not in self._whole]
+        return [*self.launch.made_up, *dict.fromkeys(made_up), *self._whole] or ["n"]
+
+    @property
+    def _whole(self) -> list[str]:
+        return [a.name for a in self.arguments if not a.role and a.dtype in WHOLE]
 
 
 def read_source(path: Path, kernel: str | None = None) -> KernelSource:
@@ -87,35 +103,85 @@ def read_source(path: Path, kernel: str | None = None) -> KernelSource:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name a .cu file that is there") from error
     entry = _entry(path, text, kernel)
     text, notes = _without_host_code(text)
-    code = without_comments(text)
+    code = without_comments(_HOST.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text))
     if (function := function_of(code, entry)) is None:
         raise UsageError(f"{path}: the arguments of {entry} are not plain", "names and types, no defaults")
-    signature, body = _with_plain_types(function[0], code), function[1]
-    arguments = tuple(_argument(one.strip(), body, path) for one in signature.split(",") if one.strip())
+    signature = [one.strip() for one in _with_plain_types(function[0], code).split(",") if one.strip()]
+    named = [found[0] for one in signature if "*" in one and (found := re.search(r"\w+$", one))]
+    body = with_plain_pointers(function[1], named)
+    arguments = tuple(_argument(one, body, path) for one in signature)
     tunables = {one or other: int(value) for one, other, value in _MACRO.findall(code)}
-    constants = {name: n for name, n in constants_in(code).items() if name not in tunables}
-    sizes = [a.name for a in arguments if not a.role and a.dtype in WHOLE]
-    bounds = re.search(rf"__launch_bounds__\s*\(\s*(\w+)\s*(?:,[^)]*)?\)\s*(?:void\s+)?{entry}\b", code)
-    axes = axes_of(body, [*tunables, *constants], sizes, bounds[1] if bounds else "")
-    freed = {axis.side: constants[axis.side] for axis in axes if axis.side in constants}
+    bounds = re.search(rf"__launch_bounds__\s*\(([^(),]*)[^()]*\)\s*(?:void\s+)?{entry}\b", code)
+    places, freed, numbers = _places(text, code, body, arguments, tunables, bounds[1] if bounds else "")
     notes += [f"{name} is a macro with a default in the copy, so that it can be tuned" for name in freed]
     dynamic = _SHARED.search(body) or _SHARED.search(code)
     shared = CXX_TYPES.get(element_of(dynamic[1].strip())[0], "u8") if dynamic else ""
     notes += ["smem_bytes is a guess: an element of shared memory for each thread"] if shared else []
-    buffers = [argument.name for argument in arguments if argument.role]
-    shapes = {name: shape for name in buffers if (shape := shape_of(name, body, sizes, axes))}
+    shapes, ranges = _shapes(places, arguments)
     return KernelSource(
         as_tunables(text, freed),
         entry,
         arguments,
         tunables | freed,
-        axes,
+        places.launch,
         shapes,
+        ranges,
+        numbers,
         formula_of(body, arguments),
         tuple(notes),
         shared,
         tuple(_constant(one, path) for one in unfilled(code)),
     )
+
+
+def _places(
+    text: str,
+    code: str,
+    body: str,
+    arguments: tuple[KernelArgument, ...],
+    tunables: dict[str, int],
+    bounds: str,
+) -> tuple[Positions, dict[str, int], dict[str, int]]:
+    """What the body says of places; the constants that become tunables, as the launch depends on them; those
+    that it depends on, too, and that stay."""
+    taken = {*tunables, *(argument.name for argument in arguments)}
+    constants = {name: one for name, one in constants_in(code).items() if name not in taken}
+    plain = {name: int(found[1]) for name, one in constants.items() if (found := _NUMBER.fullmatch(one))}
+    known = {name: one for name, one in constants.items() if name not in plain}
+    free = {
+        name: value
+        for name, value in plain.items()
+        if may_be_tuned(name, code) and as_tunables(text, {name: value}) != text
+    }
+    stay = {name: value for name, value in plain.items() if name not in free}
+    sizes = [a.name for a in arguments if not a.role and a.dtype in WHOLE]
+    numbers = {name: str(value) for name, value in stay.items()}
+
+    def read(changed: dict[str, str]) -> Positions:
+        return Positions(body, [*tunables, *free], known | numbers | changed, sizes, bounds)
+
+    places = read({})
+    depends = [name for name, value in stay.items() if read({name: str(value + 1)}).launch != places.launch]
+    freed = {name: value for name, value in free.items() if name in places.launch.names}
+    return places, freed, {name: stay[name] for name in depends}
+
+
+def _shapes(
+    places: Positions, arguments: tuple[KernelArgument, ...]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """The shapes of buffers that their indices say, and what the elements of buffers of indices are below."""
+    kinds = {argument.name: argument.dtype for argument in arguments if argument.role}
+    said = {name: places.shape_of(name) for name in kinds}
+    plain = {name: shape for name, (shape, by) in said.items() if shape and not by}
+    used = {size for shape in plain.values() for size in shape} | {axis.size for axis in places.launch.axes}
+    indirect = {name: one for name, one in said.items() if kinds.get(one[1]) in WHOLE}
+    used |= {size for shape, _ in indirect.values() for size in shape}
+    ranges: dict[str, str] = {}
+    for name, (shape, by) in indirect.items():
+        size = next((size for size in places.sizes if size not in used), f"{name}_rows")
+        ranges[by] = ranges.get(by, size)
+        plain[name] = (ranges[by], *shape[1:])
+    return plain, ranges
 
 
 def _entry(path: Path, text: str, kernel: str | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from evo.dtype import DTYPES, is_dtype
+from evo.dtype import is_dtype, types_hint
 from evo.errors import kind_of
 from evo.task.author import Author
 from evo.task.families import Families
@@ -60,7 +60,7 @@ def _check_kinds(author: Author) -> None:
         author.refuse("dtypes", f"dtypes is {task.dtypes!r}", 'a tuple: dtypes = ("fp16", "bf16")')
     for dtype in task.dtypes:
         if not isinstance(dtype, str) or not is_dtype(dtype):
-            author.refuse("dtypes", f"there is no storage type {dtype!r}", f"one of {', '.join(DTYPES)}")
+            author.refuse("dtypes", f"there is no storage type {dtype!r}", types_hint(dtype))
     if not isinstance(task.families, Families):
         hint = 'families = Families(plain="normal", sharp="peaky")'
         author.refuse("families", f"families is {kind_of(task.families)}", hint)
@@ -158,8 +158,7 @@ def _check_tensors_declared(author: Author) -> None:
             hint = f'"{name}": In("{next(iter(task.sizes))}")'
             author.refuse("tensors", f"tensor {name} is {kind_of(tensor)}", hint)
         if tensor.dtype is not None and not is_dtype(tensor.dtype):
-            hint = f"one of {', '.join(DTYPES)}"
-            author.refuse("tensors", f"tensor {name} has a dtype {tensor.dtype!r}", hint)
+            author.refuse("tensors", f"tensor {name} has a dtype {tensor.dtype!r}", types_hint(tensor.dtype))
         for dimension in tensor.dimensions:
             if isinstance(dimension, str) and dimension not in task.sizes:
                 hint = f"a size ({', '.join(task.sizes)}), a whole number, or a function of the problem"
@@ -191,7 +190,7 @@ def _check_buffers(author: Author) -> None:
         if buffer.role not in ("in", "out", "inout"):
             author.refuse(place, f"buffer {buffer.name} is {buffer.role!r}", '"in", "out" or "inout"')
         if not is_dtype(buffer.dtype):
-            hint = f"one of {', '.join(DTYPES)}"
+            hint = types_hint(buffer.dtype)
             author.refuse(place, f"buffer {buffer.name} has a dtype {buffer.dtype!r}", hint)
         if not isinstance(buffer.shape, tuple) or not buffer.shape:
             author.refuse(place, f"buffer {buffer.name} has the shape {buffer.shape!r}", "a tuple: (rows,)")

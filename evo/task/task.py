@@ -10,13 +10,12 @@ import contextlib
 import itertools
 import math
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evo.dtype import dtype_named
+from evo.dtype import dtype_named, types_hint
 from evo.errors import UsageError
 from evo.task.baselines import Baseline, Fallback
 from evo.task.families import Families
@@ -28,6 +27,7 @@ from evo.task.pieces import Pieces, split
 from evo.task.problems import around_tiles, every_size, tile_range
 from evo.task.relations import Relation, rows_apart
 from evo.task.roundings import farthest, functions_off, rounded_on_the_way, summed_sizes
+from evo.task.shapes import sizes_of
 from evo.task.tensors import FAR, BufferSpec, DeclaredTensor, Tensors, draw, precise
 from evo.trial import Problem
 
@@ -143,25 +143,11 @@ class Task:
         """The problem of a shape text: one whole number for each of `sizes`, with commas between them, such
         as "1,8,512,64"; or some by name, such as "L=512,D=64", and the others as the example has them.
         UsageError if malformed or unsupported."""
-        hint = (
-            f"{','.join(self.sizes)} as in {self.example.shape}, or some by name: {next(iter(self.sizes))}=…"
-        )
-        texts = shape.replace(" ", "").split(",")
-        if all("=" in text for text in texts):
-            said = dict(text.split("=", 1) for text in texts)
-            if strange := sorted(set(said) - set(self.sizes)):
-                raise UsageError(f"unknown size: {strange[0]}", hint)
-            texts = [said.get(size, str(self.example.sizes[size])) for size in self.sizes]
-        if len(texts) != len(self.sizes) or not all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts):
-            named = [name for name in self.problems if name != EXAMPLE]
-            known = f"whole numbers: {hint}" + (f"; or a named one: {', '.join(named)}" if named else "")
-            raise UsageError(f"malformed shape: {shape}", known)
-        sizes = dict(zip(self.sizes, map(int, texts), strict=True))
-        if min(sizes.values()) < 1:
-            raise UsageError(f"empty shape: {shape}", f"every size is at least 1: {hint}")
+        example = {size: self.example.sizes[size] for size in self.sizes}
+        sizes = sizes_of(shape, example, [name for name in self.problems if name != EXAMPLE])
         dtype = dtype or self.dtypes[0]
         if dtype not in self.dtypes:
-            raise UsageError(f"unsupported dtype: {dtype}", f"one of {', '.join(self.dtypes)}")
+            raise UsageError(f"unsupported dtype: {dtype}", types_hint(dtype, self.dtypes))
         if unknown := set(flags) - set(self.flags):
             declared = ", ".join(self.flags)
             known = f"flags of {self.name}: {declared}" if declared else f"{self.name} has no flags"
@@ -280,6 +266,11 @@ class Task:
         if not isinstance(found, Mapping):
             several = found if isinstance(found, (tuple, list)) else (found,)
             found = dict(zip((buffer.name for buffer in written), several, strict=True))
+        for buffer in written:
+            if found[buffer.name].numel() != math.prod(buffer.shape):
+                given = tuple(found[buffer.name].shape)
+                said = f"compute gives {buffer.name} the shape {given} for {problem.shape}"
+                raise UsageError(said, f"what `tensors` says is {buffer.shape} there: one of both is wrong")
         return {buffer.name: found[buffer.name].reshape(buffer.shape) for buffer in written}
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:

@@ -20,25 +20,32 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from evo.dtype import dtype_named
-from evo.errors import BadTemplate, UsageError
-from evo.gpu import Gpu, Limits
+from evo.errors import BadTemplate, EvoError, UsageError
+from evo.gpu import Gpu, Limits, target
 from evo.space import Filling, Parameter, Rule, Space
 from evo.space.expression import Expression
 from evo.space.parameters import Columns
 from evo.task import Task
+from evo.template.sides import (
+    Number,
+    Sides,
+    check_sides,
+    parsed,
+    plain_of,
+    sides_of,
+    three_of,
+    value_of,
+    whole_of,
+)
 from evo.trial import Argument, BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value, Workspace
 
-Number = int | str | Callable[[Any, Problem], Any]
-"""A number, an expression, or a function `(p, problem)`."""
-Sides = Number | Sequence[Number]
-"""One to three sides of a grid or block: x, y, z; or a function that gives them."""
 BLOCK_SIZES = ("block_size_x", "block_size_y", "block_size_z")
 """Parameters that are the sides of the block, unless it is said otherwise."""
 LARGEST_TILE = 256
@@ -87,10 +94,7 @@ def template(
     frame = sys._getframe(1)
     caller = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     parameters = _parameters(tune_params, defaults or {}, meanings or {})
-    names = [name for name in BLOCK_SIZES if name in tune_params]
-    if block is None and not names:
-        raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
-    sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
+    check_sides("grid", grid)
     return ShortTemplate(
         Space(parameters, _rules(restrictions, caller)),
         needs,
@@ -101,7 +105,7 @@ def template(
         tiles,
         _Numbers(
             grid,
-            sides,
+            _block(block, tune_params),
             args,
             smem_bytes,
             cluster,
@@ -111,6 +115,16 @@ def template(
             cooperative,
         ),
     )
+
+
+def _block(block: Sides | None, tune_params: Mapping[str, Any]) -> Sides:
+    """The sides of the block: those that are given, else the parameters that are called so."""
+    names = [name for name in BLOCK_SIZES if name in tune_params]
+    if block is None and not names:
+        raise BadTemplate("there is no block", 'block="32 * warps", or a parameter block_size_x')
+    sides: Sides = block if block is not None else [n if n in names else 1 for n in BLOCK_SIZES]
+    check_sides("block", sides)
+    return sides
 
 
 def _parameters(
@@ -126,7 +140,7 @@ def _parameters(
     for name, values in tune_params.items():
         if isinstance(values, (str, int, float)):
             raise BadTemplate(f"parameter {name} has no list of values: {values!r}", f'"{name}": [1, 2, 4]')
-        listed = tuple(_plain(value) for value in values)
+        listed = tuple(plain_of(value) for value in values)
         if not listed:
             raise BadTemplate(f"parameter {name} has no values", "give at least one")
         default = defaults.get(name, listed[0])
@@ -151,9 +165,7 @@ class ShortTemplate:
 
     def names(self, task: Task, entry: str, holes: Iterable[str]) -> SimpleNamespace:
         """The names that the long form defines. Holes that are sizes of the task are filled with them."""
-        numbers = self._of(task)
-        known = {*task.sizes, *task.flags, *(one.name for one in self.space.parameters)}
-        numbers.check_names(known, [buffer.name for buffer in task.buffers(task.example)])
+        numbers = self._known(task)
         open_sizes = [size for size in task.sizes if size in set(holes)]
 
         def derived(p: Any, problem: Problem) -> dict[str, Value]:
@@ -172,6 +184,29 @@ class ShortTemplate:
             launch=self._located(numbers.launch),
             tiles=self._tiles or self._located(numbers.tiles),
         )
+
+    def check_launch(self, task: Task) -> None:
+        """UsageError where the grid or the block cannot be that at the default point of the example."""
+        numbers, default, problem = self._known(task), Filling(self.space.default), task.example
+        if self.space.why_not(default, Limits.of(target("sm_80")), problem) is not None:
+            return
+        for what, sides in (("grid", numbers.grid), ("block", numbers.block)):
+            try:
+                found = three_of(sides, default, problem, what)
+            except EvoError:
+                raise
+            except Exception as error:  # whatever a function raises is its author's
+                message = f"{what} failed at {dict(default)}: {type(error).__name__}: {error}"
+                raise UsageError(message, f"{what}=lambda p, problem: …, of numbers p.NAME") from error
+            if min(found) < 1:
+                raise UsageError(f"{what} is {found} for {problem.shape}", "every side is at least 1")
+
+    def _known(self, task: Task) -> _Numbers:
+        """Its numbers. UsageError if an expression has a name that neither it nor the task has."""
+        numbers = self._of(task)
+        known = {*task.sizes, *task.flags, *(one.name for one in self.space.parameters)}
+        numbers.check_names(known, [buffer.name for buffer in task.buffers(task.example)])
+        return numbers
 
     def _located(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same; what is wrong with an expression is said of the place where it is written."""
@@ -224,7 +259,7 @@ class _Numbers:
         ]
         for sides in (self.grid, self.block, self.cluster_sides, (self.shared, *more, *expressions)):
             for text in (sides,) if isinstance(sides, str) or not isinstance(sides, Sequence) else sides:
-                if not isinstance(text, str) or not (unknown := _parsed(text).names - set(known)):
+                if not isinstance(text, str) or not (unknown := parsed(text).names - set(known)):
                     continue
                 if text in words:
                     hint = f"buffers: {', '.join(buffers)}; numbers: {', '.join(sorted(known))}"
@@ -237,35 +272,35 @@ class _Numbers:
 
     def threads(self, p: Any, problem: Problem) -> Any:
         if callable(self.block):
-            return _for_each(lambda q, at: math.prod(_three(self.block, q, at, "block")), p, problem)
-        return reduce(operator.mul, _sides(self.block, p, problem))
+            return _for_each(lambda q, at: math.prod(three_of(self.block, q, at, "block")), p, problem)
+        return reduce(operator.mul, sides_of(self.block, p, problem))
 
     def derived(self, p: Any, problem: Problem) -> dict[str, Value]:
         if callable(self.more):
-            return {name: _plain(value) for name, value in self.more(p, problem).items()}
-        return {name: _plain(_value(number, p, problem)) for name, number in self.more.items()}
+            return {name: plain_of(value) for name, value in self.more(p, problem).items()}
+        return {name: plain_of(value_of(number, p, problem)) for name, number in self.more.items()}
 
     def tiles(self, p: Any, problem: Problem) -> tuple[int, ...]:
         """Every whole number that a boundary may lie at: the parameters, the sides of the block and all its
         threads, and how much of a size a CTA has."""
         found = {v for v in p.values() if isinstance(v, int) and not isinstance(v, bool)}
-        sides = [int(side) for side in _sides(self.block, p, problem)]
+        sides = [int(side) for side in sides_of(self.block, p, problem)]
         found |= {*sides, math.prod(sides)}
-        for side in _sides(self.grid, p, problem):
+        for side in sides_of(self.grid, p, problem):
             found |= {-(-size // int(side)) for size in problem.sizes.values() if int(side) > 1}
         return tuple(sorted(v for v in found if 1 < v <= LARGEST_TILE))
 
     def launch(self, p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
         spaces = tuple(
-            Workspace(name, _whole(size, p, problem, f"workspace {name}"), name in self.zeroed)
+            Workspace(name, whole_of(size, p, problem, f"workspace {name}"), name in self.zeroed)
             for name, size in self.workspaces.items()
         )
         return LaunchConfig(
-            grid=_three(self.grid, p, problem, "grid"),
-            block=_three(self.block, p, problem, "block"),
-            smem_bytes=_whole(self.shared, p, problem, "smem_bytes"),
+            grid=three_of(self.grid, p, problem, "grid"),
+            block=three_of(self.block, p, problem, "block"),
+            smem_bytes=whole_of(self.shared, p, problem, "smem_bytes"),
             args=tuple(_argument(arg, p, problem) for arg in self.args or ()),
-            cluster=_three(self.cluster_sides, p, problem, "cluster"),
+            cluster=three_of(self.cluster_sides, p, problem, "cluster"),
             workspaces=spaces,
             cooperative=self.cooperative,
         )
@@ -279,7 +314,7 @@ def _argument(arg: Any, p: Any, problem: Problem) -> Argument:
         arg, dtype = arg.value, arg.dtype
     if isinstance(arg, str) and arg.isidentifier() and arg not in problem.sizes and arg not in p:
         return BufferArg(arg)
-    value = _plain(_value(arg, p, problem))
+    value = plain_of(value_of(arg, p, problem))
     if isinstance(value, str):
         raise UsageError(
             f"an argument is {value!r}", "a buffer's name, a size, a number, Cast(number, dtype)"
@@ -287,66 +322,6 @@ def _argument(arg: Any, p: Any, problem: Problem) -> Argument:
     kind = dtype or ("bool" if isinstance(value, bool) else "i32" if isinstance(value, int) else "fp32")
     exact = value if dtype_named(kind).floating or isinstance(value, bool) else int(value)
     return ScalarArg(exact, dtype_named(kind).name)  # type: ignore[arg-type]
-
-
-def _value(number: Any, p: Any, problem: Problem) -> Any:
-    """What a number is at a point (or at columns of points) of a problem."""
-    if callable(number):
-        return number(p, problem)
-    if not isinstance(number, str):
-        return number
-    expression = _parsed(number)
-    known = p.names if isinstance(p, Columns) else p.keys()
-    point = {name: p[name] for name in known if name in expression.names}
-    return expression({**problem.sizes, **problem.flags, **point})
-
-
-@cache
-def _parsed(text: str) -> Expression:
-    return Expression(text)
-
-
-def _sides(sides: Sides, p: Any, problem: Problem) -> list[Any]:
-    if isinstance(sides, (str, int, float)) or callable(sides):
-        said = _value(sides, p, problem)
-        return list(said) if isinstance(said, (tuple, list)) else [said]
-    return [_value(side, p, problem) for side in sides]
-
-
-def _three(sides: Sides, p: Any, problem: Problem, what: str) -> tuple[int, int, int]:
-    """Sides as x, y, z, the whole numbers that they must be."""
-    said = _sides(sides, p, problem)
-    if len(said) > 3:
-        raise UsageError(f"{what} has {len(said)} sides", "one, two or three: x, y, z")
-    texts = [sides] * len(said) if isinstance(sides, (str, int, float)) or callable(sides) else sides
-    x, y, z = (*(_whole_of(side, text, what) for side, text in zip(said, texts, strict=True)), 1, 1)[:3]
-    return x, y, z
-
-
-def _whole(number: Number, p: Any, problem: Problem, what: str) -> int:
-    return _whole_of(_value(number, p, problem), number, what)
-
-
-def _whole_of(value: Any, text: Any, what: str) -> int:
-    """The whole number that a number must be, else UsageError; `text`: how it is written."""
-    plain = _plain(value)
-    if isinstance(plain, float) and plain.is_integer():
-        return int(plain)
-    if not isinstance(plain, int):
-        written = f"{text} = {plain!r}" if isinstance(text, str) else repr(plain)
-        inner = text if isinstance(text, str) else "n / block_size_x"
-        raise UsageError(f"{what} is {written}, no whole number", f'round up: {what}="ceil({inner})"')
-    return int(plain)
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as Python's own."""
-    plain = value.item() if isinstance(value, np.generic) or getattr(value, "shape", None) == () else value
-    return (
-        int(plain)
-        if isinstance(plain, float) and plain.is_integer() and isinstance(value, np.generic)
-        else plain
-    )
 
 
 def _points(p: Any) -> list[Filling]:
@@ -361,9 +336,9 @@ def _points(p: Any) -> list[Filling]:
 def _for_each(number: Number, p: Any, problem: Problem) -> Any:
     """What a number is at each point of columns; at a single point it is one. A function gets one point."""
     if not isinstance(p, Columns):
-        return int(_value(number, p, problem))
+        return int(value_of(number, p, problem))
     if not callable(number):
-        return _value(number, p, problem)
+        return value_of(number, p, problem)
     return np.array([int(number(point, problem)) for point in _points(p)])
 
 
