@@ -2,8 +2,9 @@
 by, what a kill costs, and what Dask costs a trial.
 
 It runs `evo` as a person does, in processes of its own, and reads the databases afterwards. On a machine with
-two GPUs and 32 cores it takes about (2 × seeds + 4) × (budget + 15 s): 14 minutes as it is by default. With
-`--device emulator` it shows on any machine that all of it runs; its times are estimates then.
+two GPUs and 32 cores it takes about (2 × seeds + 4) × (budget + 15 s): 14 minutes as it is by default.
+`--part` asks one of the questions alone. With `--device emulator` it shows on any machine that all of it
+runs; its times are estimates then.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ within 1 % of the best time of all runs, by the wall clock from the command on; 
 evaluator, then itself, by SIGKILL, and went on with one GPU fewer"""
 GPU = True
 WARM = "warm"
+PARTS = ("rates", "killed", "cluster")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -41,29 +43,34 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", help="of attention (default: the task's example)")
     parser.add_argument("--device", default="auto", help="auto or emulator")
     parser.add_argument("--workers", type=int, help="of each search (default: one a core)")
-    parser.add_argument("--no-cluster", action="store_true", help="leave out Dask")
+    parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated (default: all)")
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    parts = asked.part or PARTS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        runs: dict[str, list[dict[str, Any]]] = {"0": [], "0,1": []}
         found: dict[str, Any] = {}
         fill_cache(asked, folder)
-        for seed in range(asked.seeds):
-            # the first has a colder machine: in turns
-            for gpus, done in list(runs.items())[:: 1 if seed % 2 == 0 else -1]:
-                done.append(
-                    searched(asked, folder, f"{gpus.replace(',', '-')}-{seed}", seed, ["--gpus", gpus])
-                )
-                if all(runs.values()):
-                    found = compared(runs)
-                    yield found
-        found["killed"] = killed(asked, folder)
-        yield found
-        if not asked.no_cluster:
-            found["cluster"] = on_cluster(asked, folder)
+        if "rates" in parts:
+            for found in rates(asked, folder):
+                yield found
+        if "killed" in parts:
+            found = found | {"killed": killed(asked, folder)}
             yield found
+        if "cluster" in parts:
+            yield found | {"cluster": on_cluster(asked, folder)}
+
+
+def rates(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """The same searches on one GPU and on two."""
+    runs: dict[str, list[dict[str, Any]]] = {"0": [], "0,1": []}
+    for seed in range(asked.seeds):
+        # the first has a colder machine: in turns
+        for gpus, done in list(runs.items())[:: 1 if seed % 2 == 0 else -1]:
+            done.append(searched(asked, folder, f"{gpus.replace(',', '-')}-{seed}", seed, ["--gpus", gpus]))
+            if all(runs.values()):
+                yield compared(runs)
 
 
 def fill_cache(asked: argparse.Namespace, folder: Path) -> None:
@@ -171,6 +178,8 @@ def killed(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
             time.sleep(0.5)
         time.sleep(asked.budget / 6)
         counts.append(count(folder, name))
+        if search.poll() is not None:
+            raise SystemExit("error: the search ended before it was killed\nhint: a longer --budget")
         if len(counts) == 1:
             children = psutil.Process(search.pid).children()
             max(children, key=lambda child: child.memory_info().rss).kill()
