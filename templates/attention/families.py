@@ -105,7 +105,7 @@ for the storage type holds as few as 8 bits of it, and one that moves all scores
 def outgrown(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor) -> None:
     """Makes the family `outgrown` of standard normal Q, K and V, (B, H, L, D), in place.
 
-    All anchors have one score in a row, the query's own key has one that is `_growth` higher, all others are
+    All anchors have one score in a row, a query's own key one that is `growth` higher, all others are
     far below. All scores are near 0 or lower, of a quarter of the rows near -40 or lower. Anchors have almost
     nothing of V."""
     import torch
