@@ -107,16 +107,40 @@ def test_a_finalist_meets_a_lone_key_at_every_pair_of_a_row_and_a_key_of_a_tile(
     assert met.all()
 
 
+@pytest.mark.parametrize("tile", [32, 64, 128])
+def test_a_finalist_meets_a_maximum_that_moves_in_every_tile_while_older_keys_count(tile: int) -> None:
+    """Sums that are rescaled twice in one tile, for one query, show at one of the three seeds."""
+    problem = TASK.problem("1,2,512,64")
+    cases = [c for c in plan_own(TASK, problem, 12, HostDevice(), (64, 64), True) if c.family == "ascending"]
+    moved = torch.zeros(len(cases), 2, 512, 512 // tile - 1)
+    for shown, case in zip(moved, cases, strict=True):
+        x = {
+            name: tensor[0].double()
+            for name, tensor in TASK.inputs(problem, "ascending", case.seed, "cpu").items()
+        }
+        scores = x["q"] @ x["k"].transpose(-1, -2) / 8
+        weights, so_far = scores.softmax(-1), scores.unflatten(-1, (-1, tile)).amax(-1).cummax(-1).values
+        kept = (so_far[..., :-1] - so_far[..., 1:]).exp()
+        for before in range(512 // tile - 1):
+            older = slice(0, (before + 1) * tile)
+            lost = (1 - kept[..., before, None]) * (weights[..., older] @ x["v"][:, older])
+            shown[..., before] = lost.norm(dim=-1) / (weights @ x["v"]).norm(dim=-1)
+    assert moved.amax(0).min() > 3 * torch.finfo(torch.float16).eps / 2
+
+
 def test_families_are_what_they_say() -> None:
     problem = TASK.problem("1,4,200,64")
     assert _scores(problem, "normal").std() == pytest.approx(1, abs=0.1)
     assert _scores(problem, "peaky")[:, :, :3].std(-1).mean() == pytest.approx(4, abs=0.4)
     assert _scores(problem, "large_logits").abs().mean() == pytest.approx(80, abs=5)
     away = torch.arange(200) % 4 == 3
-    rising = _scores(problem, "ascending")
-    assert (rising[:, :, ~away].argmax(-1) > 150).double().mean() > 0.9
-    assert (rising[:, :, away].argmax(-1) < 50).double().mean() > 0.9
-    assert rising.amax() > 90
+    climbing = _scores(problem, "ascending")
+    up, slow, down = (climbing[:, :, (torch.arange(200) + 1) % 3 == turn] for turn in range(3))
+    assert (up.argmax(-1) > 150).double().mean() > 0.9
+    assert (slow.argmax(-1) > 150).double().mean() > 0.9
+    assert (down.argmax(-1) < 50).double().mean() > 0.9
+    assert up.amax() > 90
+    assert (slow.softmax(-1)[..., :100].sum(-1) - 0.5**2.5).abs().max() < 0.05, "half of the keys still count"
     ends = torch.tensor([0, 199, 0, 199])[:, None]  # of four heads, at seed 1
     assert (_scores(problem, "huge_end")[0, :, ~away].argmax(-1) == ends).double().mean() > 0.9
     assert 0 < TASK.inputs(problem, "tiny", 0, "cpu")["v"].abs().max() < 2**-9

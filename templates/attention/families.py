@@ -24,7 +24,7 @@ _NOISE: Mapping[str, Range] = {"q": (1, 8), "k": (1, 8), "v": (1, 8)}
 RANGES: Mapping[str, Mapping[str, Range]] = {
     "normal": {**_NOISE, "score": (0, 12)},
     "peaky": {**_NOISE, "q": (4, 30), "k": (1, 14), "score": (0.5, 80)},
-    "ascending": {**_NOISE, "q": (0.2, 4), "k": (0.1, 30), "score": (0, 130)},
+    "ascending": {**_NOISE, "q": (0.05, 4), "k": (0.1, 40), "score": (0, 130)},
     "large_logits": {**_NOISE, "q": (2, 8), "k": (2, 8), "score": (50, 130)},
     "offset_v": {**_NOISE, "k": (1, 14), "q": (1, 14), "v": (4, 12), "score": (0, 60)},
     "equal_keys": {**_NOISE, "k": (1, 14), "q": (1, 14), "score": (0, 60)},

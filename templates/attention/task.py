@@ -80,8 +80,10 @@ class Attention(Task):
 
         normal        N(0, 1): the plain case
         peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
-        ascending     scores grow from 0 to 96 along the keys: the running maximum moves in every tile, and
-                      one that keeps an older one overflows, even in fp32; of each fourth query they fall
+        ascending     scores grow along the keys, and the running maximum moves in every tile: from 0 to 96, so
+                      that one that keeps an older maximum overflows, even in fp32; for every third query
+                      slowly, so that what came before still counts; for every third they fall. Of three
+                      consecutive seeds each query meets each
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
@@ -120,6 +122,8 @@ class Attention(Task):
             k[:, :, 1:] = k[:, :, :1]
         elif family == "huge_end":
             _families.huge_end(q, k, fixed.u, fixed.far, seed)
+        elif family == "ascending":
+            _ascending(q, k, fixed, seed)
         elif family == "spike":
             _spike(problem, seed, q, k, fixed)
         elif family == "outgrown":
@@ -215,15 +219,17 @@ class _Constants(NamedTuple):
     rows: Tensor
     """0, 1 …, (L,)."""
     u: Tensor
-    """A unit direction, (D,); `four_u` and `far` are 4 and 6 √D of it."""
-    four_u: Tensor
+    """A unit direction, (D,); `far` is 6 √D of it."""
     far: Tensor
     away: Tensor
     """u for every fourth query, else 0: (L, D)."""
-    sign_of_away: Tensor
-    """-1 for those queries, else 1: (L, 1)."""
-    ramp: Tensor
-    """Keys along u whose scores with 4u grow from 0 to 96: (L, D)."""
+    climbs: Tensor
+    """Queries by turns: scores of `climbing` with them grow from 0 to 96, like weights that grow with the
+    power 1.5 of a key's number, and fall from 0 to -96: (L + 2, D)."""
+    noise: Tensor
+    """How much of noise is added to them: (L + 2, 1)."""
+    climbing: Tensor
+    """Keys: (L, D)."""
     sides: Tensor
     """±u by turns, so long that scores are ±80: (L, D); the first is +."""
 
@@ -235,22 +241,29 @@ def _constants(length: int, d: int, torch_device: str) -> _Constants:
     rows = torch.arange(length, device=torch_device)
     u = torch.full((d,), d**-0.5, device=torch_device)
     fourth = (rows[:, None] % 4 == 3).float()
-    ramp = (24 * math.sqrt(d) * (rows / length))[:, None] * u
+    across = u * (1 - 2 * (torch.arange(d, device=torch_device) % 2))
+    turns = torch.arange(length + 2, device=torch_device)[:, None] % 3
+    climbs = torch.where(turns == 0, 4 * u, torch.where(turns == 1, across, -4 * u))
+    noise = torch.where(turns == 1, 0.005, 0.25)
+    part = ((rows + 1) / length)[:, None]
+    climbing = math.sqrt(d) * (24 * (rows / length)[:, None] * u + 1.5 * part.log() * across)
     signs = 1 - 2 * (rows[:, None] % 2).float()
     sides = math.sqrt(80 * math.sqrt(d)) * signs * u
-    return _Constants(rows, u, 4 * u, 6 * math.sqrt(d) * u, fourth * u, 1 - 2 * fourth, ramp, sides)
+    return _Constants(rows, u, 6 * math.sqrt(d) * u, fourth * u, climbs, noise, climbing, sides)
 
 
 def _peaky(q: Tensor, _k: Tensor, _fixed: _Constants) -> None:
     q.mul_(4)
 
 
-def _ascending(q: Tensor, k: Tensor, fixed: _Constants) -> None:
-    """Along a unit direction u: q = ±4u + noise, k_j = (24 √D j/L) u + noise."""
+def _ascending(q: Tensor, k: Tensor, fixed: _Constants, seed: int) -> None:
+    """Each query climbs, with noise, in one of three ways."""
     import torch
 
-    torch.add(fixed.four_u, q, alpha=0.25, out=q).mul_(fixed.sign_of_away)
-    torch.add(fixed.ramp, k, alpha=0.25, out=k)
+    turn = seed % 3
+    here = slice(turn, turn + len(fixed.rows))
+    torch.addcmul(fixed.climbs[here], q, fixed.noise[here], out=q)
+    torch.add(fixed.climbing, k, alpha=0.25, out=k)
 
 
 def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
@@ -263,7 +276,6 @@ def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
 
 _SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants], None]] = {
     "peaky": _peaky,
-    "ascending": _ascending,
     "large_logits": _large_logits,
 }
 """A family -> what it makes of standard normal queries and keys, in place."""
