@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 from landscape import LandscapeWorkers, evaluate
@@ -152,6 +153,10 @@ class SimulatedSpec:
         return SimulatedWorker(self.seconds)
 
 
+class OneGpu(LandscapeWorkers):
+    gpus = ("a landscape",)
+
+
 def command(seconds: float, words: list[str]) -> int:
     """An evo command on a study of the landscape; its confirm worker is a process of its own, as always."""
     import evo.cli
@@ -163,9 +168,10 @@ def command(seconds: float, words: list[str]) -> int:
 
     evo.study._gpu_at_hand = lambda study: target("sm_89")  # noqa: ARG005
     evo.device.open.is_gpu = lambda device: True  # noqa: ARG005
-    evo.evaluate.EvaluatorSpec.of = lambda *_: None  # type: ignore[assignment,method-assign]
+    spec = SimpleNamespace(groups=lambda _: ())  # of which the pool below asks nothing
+    evo.evaluate.EvaluatorSpec.of = lambda *_: spec  # type: ignore[assignment,method-assign]
     evo.confirm.worker.WorkerSpec.of = lambda *_, **__: SimulatedSpec(seconds)  # type: ignore[assignment,method-assign]
-    evo.evaluate.pool.Pool = lambda _, count, **__: LandscapeWorkers(count)  # type: ignore[assignment,misc]
+    evo.evaluate.pool.Pool = lambda _, count, **__: OneGpu(count)  # type: ignore[assignment,misc]
     return evo.cli.main(words)
 
 

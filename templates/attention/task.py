@@ -80,10 +80,10 @@ class Attention(Task):
 
         normal        N(0, 1): the plain case
         peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
-        ascending     scores grow along the keys, and the running maximum moves in every tile: from 0 to 96, so
-                      that one that keeps an older maximum overflows, even in fp32; for every third query
-                      slowly, so that what came before still counts; for every third they fall. Of three
-                      consecutive seeds each query meets each
+        ascending     scores grow along the keys, and the running maximum moves in every tile: from 0 to 96,
+                      so that one that keeps an older maximum overflows, even in fp32; for every third
+                      query slowly, so that what came before still counts; for every third they fall. At
+                      three consecutive seeds each query is each of them once
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
