@@ -115,20 +115,20 @@ def outgrown(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor) -> No
     fixed = _outgrowing(length, d, storage, str(q.device))
     places, visible, *_ = _fixed(heads, length, d, bool(problem["causal"]), str(q.device))
     own = (places + seed) % visible
-    k[..., :RESERVED] = 0
+    k[..., :RESERVED].zero_()
     k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
-    k[:, :, ::ANCHORS] = 0
+    k[:, :, ::ANCHORS].zero_()
     k.copy_(k.to(storage))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
     torch.mul(own_keys, lone_factor(d), out=q)
     left = (q.to(storage).double() * own_keys).sum(-1) - fixed.growth
     q[..., 3] = fixed.moved - left
     for place, part in enumerate(fixed.parts):
-        k[:, :, ::ANCHORS, place] = part
-        q[..., place] = left / part
-        left -= q[..., place].to(storage).double() * part
-    k[..., 3] = 1
-    v[:, :, ::ANCHORS] *= 2.0**-12
+        held = (left / part).to(storage)
+        q[..., place] = held
+        left.sub_(held, alpha=part)
+    k[..., :RESERVED] = fixed.keys
+    v[:, :, ::ANCHORS].mul_(2.0**-12)
 
 
 def huge_end(q: Tensor, k: Tensor, u: Tensor, far: Tensor, seed: int) -> None:
@@ -171,6 +171,8 @@ class _Outgrowing(NamedTuple):
     """(L,), fp64: the products of a query with all anchors."""
     parts: tuple[float, ...]
     """An anchor in the reserved dimensions: steps by which the storage type holds ever smaller rests."""
+    keys: Tensor
+    """(L, RESERVED): all keys there."""
 
 
 @lru_cache(maxsize=1024)
@@ -185,7 +187,10 @@ def _outgrowing(length: int, d: int, storage: torch.dtype, torch_device: str) ->
     growth = powers * math.log(2) * math.sqrt(d)
     moved = torch.where(rows % 8 >= 6, -40.0, 0.0) * math.sqrt(d)
     step = spacing**0.75
-    return _Outgrowing(growth, moved, (4.0, 4 * step, 4 * step * step))
+    parts = (4.0, 4 * step, 4 * step * step)
+    keys = torch.tensor([0.0, 0.0, 0.0, 1.0], device=torch_device).repeat(length, 1)
+    keys[::ANCHORS, :3] = torch.tensor(parts, device=torch_device)
+    return _Outgrowing(growth, moved, parts, keys)
 
 
 @lru_cache(maxsize=1024)
