@@ -348,25 +348,20 @@ def watch(progress):
     if progress.trials >= 5000: raise Enough
 with Store(folder / "evo.db") as store:
     asked = replace(new_study(budget_s=1e6), device="cuda:0")  # one that starts again when it has converged
-    try: search(store.create(asked), store, spaces, LandscapeWorkers(), watch)
+    try: sys.exit(search(store.create(asked), store, spaces, LandscapeWorkers(), watch).stopped)
     except Enough: pass
     began = time.process_time(); store.leaderboard(study="land-1"); asked = time.process_time() - began
     began = time.process_time(); store.rows(store.study("land-1")); read = time.process_time() - began
 disk = sum(f.stat().st_size for f in folder.glob("evo.db*"))
 status = Path("/proc/self/status").read_text()  # ru_maxrss would begin with the memory of pytest's process
 memory = int(status.split("VmHWM:")[1].split()[0]) / 1024
-print(len(done), memory, disk / 5000, (done[-1] - done[-500]) / 500 * 1e3, asked, read)
+print(memory, disk / 5000, (done[-1] - done[-500]) / 500 * 1e3, asked, read)
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    calls, mib, bytes_a_trial, ms_a_trial, leaderboard_s, rows_s = map(float, done.stdout.split())
-    print(
-        f"{mib:.0f} MiB, {bytes_a_trial:.0f} bytes and {ms_a_trial:.1f} ms a trial, "
-        f"leaderboard {leaderboard_s:.3f} s, rows {rows_s:.3f} s"
-    )
-    assert calls >= 5000
+    mib, bytes_a_trial, ms_a_trial, leaderboard_s, rows_s = map(float, done.stdout.split())
     assert mib < 1024
     assert bytes_a_trial < 20_000
     assert ms_a_trial < 30

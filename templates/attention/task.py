@@ -80,10 +80,9 @@ class Attention(Task):
 
         normal        N(0, 1): the plain case
         peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
-        ascending     scores grow along the keys, and the running maximum moves in every tile: from 0 to 96,
-                      so that one that keeps an older maximum overflows, even in fp32; for every third
-                      query slowly, so that what came before still counts; for every third they fall. At
-                      three consecutive seeds each query is each of them once
+        ascending     scores grow along the keys, and the running maximum moves in every tile: to 96, where an
+                      older maximum overflows, even in fp32; or slowly, and what came before still counts; of
+                      a third of the queries they fall. At three consecutive seeds each query is each once
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
@@ -122,8 +121,6 @@ class Attention(Task):
             k[:, :, 1:] = k[:, :, :1]
         elif family == "huge_end":
             _families.huge_end(q, k, fixed.u, fixed.far, seed)
-        elif family == "ascending":
-            _ascending(q, k, fixed, seed)
         elif family == "spike":
             _spike(problem, seed, q, k, fixed)
         elif family == "outgrown":
@@ -131,7 +128,7 @@ class Attention(Task):
         elif family == "large":
             _families.large(problem, seed, q, k, v, fixed.u, fixed.away)
         elif family in _SHAPED:
-            _SHAPED[family](q, k, fixed)
+            _SHAPED[family](q, k, fixed, seed)
         elif family != "normal":
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families.names)}")
         if family in ("peaky", "offset_v", "equal_keys", "huge_end", "tiny"):
@@ -252,7 +249,7 @@ def _constants(length: int, d: int, torch_device: str) -> _Constants:
     return _Constants(rows, u, 6 * math.sqrt(d) * u, fourth * u, climbs, noise, climbing, sides)
 
 
-def _peaky(q: Tensor, _k: Tensor, _fixed: _Constants) -> None:
+def _peaky(q: Tensor, _k: Tensor, _fixed: _Constants, _seed: int) -> None:
     q.mul_(4)
 
 
@@ -266,7 +263,7 @@ def _ascending(q: Tensor, k: Tensor, fixed: _Constants, seed: int) -> None:
     torch.add(fixed.climbing, k, alpha=0.25, out=k)
 
 
-def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
+def _large_logits(q: Tensor, k: Tensor, fixed: _Constants, _seed: int) -> None:
     """Scores of 80 ± 4 or -80 ± 4, by the sign of the query."""
     import torch
 
@@ -274,8 +271,9 @@ def _large_logits(q: Tensor, k: Tensor, fixed: _Constants) -> None:
     torch.add(fixed.sides[0], k, alpha=0.5, out=k)
 
 
-_SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants], None]] = {
+_SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants, int], None]] = {
     "peaky": _peaky,
+    "ascending": _ascending,
     "large_logits": _large_logits,
 }
 """A family -> what it makes of standard normal queries and keys, in place."""
