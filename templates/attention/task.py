@@ -82,7 +82,7 @@ class Attention(Task):
         peaky         scores of deviation 4: a few keys carry a row, so a lost key or a wrong scale shows
         ascending     scores grow along the keys, and the running maximum moves in every tile: to 96, where an
                       older maximum overflows, even in fp32; or slowly, and what came before still counts; of
-                      a third of the queries they fall. At three consecutive seeds each query is each once
+                      a third of the queries they fall. Over three consecutive seeds each query does all three
         large_logits  scores near ±80, all of them far above 0 in some rows: exp without the maximum overflows
         offset_v      V around 4: outputs whose mean is not 0 show scale and normalisation errors
         equal_keys    all keys alike: every weight is exactly 1/n, the output the mean of the visible values
