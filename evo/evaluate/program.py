@@ -24,6 +24,8 @@ class Program:
         self.task = task
         self._limits = limits
         self._template = once(lambda name: load_template(self.task, name, folders, gpu))
+        self._why_not: dict[tuple[str, str], str | None] = {}
+        """Template and problem -> why it is not served, None where it is: all candidates ask for the same."""
 
     def template(self, name: str) -> Template:
         """The template of that name, loaded once."""
@@ -51,7 +53,10 @@ class Program:
             raise Unrenderable.of(error) from error
 
     def _require_served(self, template: Template, problem: Problem) -> None:
-        if reason := template.supports(problem, self._limits):
+        asked = template.name, problem.key
+        if asked not in self._why_not:
+            self._why_not[asked] = template.supports(problem, self._limits)
+        if reason := self._why_not[asked]:
             raise Infeasible(reason)
 
     def tiles(self, candidate: Candidate) -> tuple[int, ...]:

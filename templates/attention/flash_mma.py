@@ -47,11 +47,11 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     q = p.bm * row
     rings = p.kv_split * (p.k_stages + p.v_stages) * p.bn * row
     beside = where((p.q_path == "shared") | (p.q_path == "registers"), q, 0)
-    operands = where(p.q_path == "reuse", np.maximum(q, rings), rings + beside)
+    operands = where(p.q_path == "reuse", where(q > rings, q, rings), rings + beside)
     shares = parts(p)
     exchange = p.kv_split * (shares - 1) * p.bm * (problem["D"] // shares) * 4 + shares * p.bm * 8
     results = where(shares > 1, exchange, 0) + where(p.epilogue == "shared", q, 0)
-    return where(p.cta_split > 1, operands + results, np.maximum(operands, results))
+    return where(p.cta_split > 1, operands + results, where(operands > results, operands, results))
 
 
 def threads(p: Any, _problem: Problem) -> Any:
