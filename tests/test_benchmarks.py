@@ -30,6 +30,8 @@ from evo.task import load_task
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted([*ROOT.glob("benchmarks/results/*.json"), *ROOT.glob("lab/results/*.json")])
+GPUS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "none")
+"""What results were measured on."""
 UNKNOWN = "not recorded"
 NAMES = sorted(run.benchmarks())
 
@@ -115,7 +117,7 @@ MADE_FROM_A_STUDY = {"leaderboard.json"}
 def test_each_result_is_listed_with_what_measures_it() -> None:
     listed = measure.listed()
     names = {path.name for path in FILES if path.parent.parent.name == "benchmarks"} - MADE_FROM_A_STUDY
-    assert names <= {one.file(gpu) for one in listed for gpu in ("NVIDIA H200", "none")}
+    assert names <= {one.file(gpu) for one in listed for gpu in GPUS}
     for one in listed:
         name, *words = one.words("state", "out.json")
         parser = ArgumentParser(exit_on_error=False)

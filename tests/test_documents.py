@@ -70,7 +70,9 @@ def test_a_file_that_a_document_names_exists(page: Path) -> None:
         f"{page.parent.relative_to(ROOT)}/{path}" for path in re.findall(r'src(?:set)?="([^"]+)"', text)
     ]
     figures = page.parent.name == "benchmarks"
-    results = [name for name in re.findall(r"`([\w.-]+\.json)`", text) if figures or "-h200" in name]
+    results = [
+        name for name in re.findall(r"`([\w.-]+\.json)`", text) if figures or re.search("-h[12]00", name)
+    ]
     found = {path.name for folder in ("benchmarks", "lab") for path in (ROOT / folder / "results").iterdir()}
     assert [path for path in named + pictures if not (ROOT / path).exists()] == []
     assert set(results) <= found

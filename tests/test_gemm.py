@@ -38,6 +38,17 @@ def problem(shape: str, dtype: str = "bf16", **flags: object) -> Problem:
     return GEMM.problem(shape, dtype, **flags)
 
 
+@pytest.mark.parametrize("depth", [1, 3, 64, 2048, 7168, 57344, 262144])
+@pytest.mark.parametrize("epilogue", ["none", "scale"])
+def test_timing_inputs_of_fp16_are_of_any_depth_and_their_sums_fit(depth: int, epilogue: str) -> None:
+    """With 2^-8 to 2^8 every product of 8 terms overflowed, and no fp16 kernel was timed on `wide`."""
+    at = problem(f"32,64,{depth},1", "fp16", epilogue=epilogue)
+    for name in GEMM.timing_inputs:
+        inputs = GEMM.timing_tensors(at, name, 2, "cpu")
+        assert GEMM.honest(at, inputs)["c"].isfinite().all(), name
+        assert inputs["b"].abs().float().median() > 2**-6, "most elements are normal numbers"
+
+
 def part_of_limit(at: Problem, out: torch.Tensor, family: str) -> float:
     """The worst error as a part of its limit."""
     inputs = GEMM.inputs(at, family, 1, "cpu")

@@ -19,7 +19,7 @@ from evo.task import Tunable, load_task
 from evo.timing import Ready, TimingSession, TimingSettings, capture_baselines, time_variants
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Stopwatch
-from evo.trial import LaunchConfig
+from evo.trial import BufferArg, LaunchConfig, Workspace
 
 
 def needs_gpu(test: Any) -> Any:
@@ -121,6 +121,24 @@ def test_a_baseline_never_takes_more_than_half_of_the_free_memory(session: Timin
     assert set(replays) == {"modest"}
     assert re.fullmatch(r"it needs more than \d+\.\d GB, half of the free memory", skipped["greedy"])
     torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # the limit is gone
+
+
+@needs_gpu
+def test_a_workspace_is_zero_before_the_stream_of_the_samples_sees_it(session: TimingSession) -> None:
+    """That stream does not wait for the one on which zeros are written, and a busy GPU writes them late."""
+    import torch
+
+    sets = InputSets(session.device, load_task("attention"), session.problem, session.settings, 3)
+    nbytes, scratch = 8 << 20, Workspace("scratch", 8 << 20, zeroed=True)
+    launch = LaunchConfig((1, 1, 1), (32, 1, 1), 0, (BufferArg("scratch"),), workspaces=(scratch,))
+    dirty = torch.full((nbytes,), 255, dtype=torch.uint8, device="cuda")  # its place is given out next
+    del dirty
+    torch.cuda._sleep(100_000_000)
+    calls = sets.of_kernel(None, launch)  # type: ignore[arg-type]
+    with torch.cuda.stream(session.watch.stream):
+        seen = calls[0].read["scratch"].clone()  # type: ignore[attr-defined]
+    torch.cuda.synchronize()
+    assert not seen.any()
 
 
 @needs_gpu

@@ -124,6 +124,14 @@ class TaskTests:
                     assert tensor.dtype == dtype_named(read[buffer].dtype).torch
                     assert torch.equal(tensor, same[buffer]), f"{name} is not a function of the seed"
 
+    def test_outputs_of_timing_inputs_are_finite(self, loaded: Task) -> None:
+        """What timed launches leave is judged: a result that its type does not hold would be wrong."""
+        for problem in self.small_problems(loaded):
+            for name in loaded.timing_inputs:
+                inputs = loaded.timing_tensors(problem, name, 3, "cpu")
+                for output, tensor in loaded.honest(problem, inputs).items():
+                    assert bool(tensor.isfinite().all()), f"{output} of {name} at {problem.key}"
+
     def test_plain_inputs_differ_from_seed_to_seed(self, loaded: Task) -> None:
         import torch
 

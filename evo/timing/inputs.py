@@ -222,8 +222,9 @@ class InputSets:
         calls = [_Launch(kernel, launch, {**made.inputs, **shared}, made.outputs) for made in self._sets]
         if launch.constants:
             calls[0].write_constants()
-            self.device.finish()  # other streams do not wait for the copies
             self._constants.add(calls[0])
+        if launch.constants or shared:
+            self.device.finish()  # other streams do not wait for the copies, nor for the zeros
         return [*calls]
 
     def turned(self, calls: Sequence[Call], launches: int) -> tuple[list[Call], frozenset[int]]:

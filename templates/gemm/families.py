@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 HUGE = 300.0
 OFFSET = 2.0
 LARGEST_SUM = 8192.0
-"""What sums of the families `offset` and `growing` are about, where K is long."""
+"""What sums of the families `offset` and `growing` are about, where K is long, and in fp16 those of timing
+inputs."""
+WIDEST = {"fp16": 4, "bf16": 8}
+"""The largest exponent of the timing input `wide`: fp16 must hold each product and their sum."""
 PASSING_SUM = 1e5
 """What sums of the family `large` are about on their way."""
 LEFT = 1 / 32
@@ -78,8 +81,8 @@ RANGES: Mapping[str, Mapping[str, Range]] = {
 
 TIMING_INPUTS = {
     "normal": "N(0, 1), as other benchmarks have it",
-    "wide": "N(0, 1) times 2^-8 to 2^8, an exponent an element: more bits change from term to term, which "
-    "takes more power, and a GPU at its limit of power lowers its clock",
+    "wide": "N(0, 1) times 2^-8 to 2^8 (fp16: 2^-4 to 2^4), an exponent an element: more bits change from "
+    "term to term, which takes more power, and a GPU at its limit of power lowers its clock",
     "constant": "1 + N(0, 1) / 256: few bits change, the clock stays high; so do kernels that look better on "
     "friendly data",
 }
@@ -164,13 +167,22 @@ def timing_tensors(
         raise UsageError(f"unknown timing input: {name}", f"one of {', '.join(TIMING_INPUTS)}")
     found = tensors(problem, shapes, "normal", seed, torch_device)
     rng = torch.Generator(device=torch_device).manual_seed(seed + 1)
+    widest = WIDEST[problem.dtype]
     for matrix in (found["a"], found["b"]):
         if name == "wide":
-            exponents = torch.randint(-8, 9, matrix.shape, generator=rng, device=matrix.device)
-            matrix.copy_(torch.ldexp(matrix.float(), exponents).clamp(-2048, 2048))
+            exponents = torch.randint(-widest, widest + 1, matrix.shape, generator=rng, device=matrix.device)
+            matrix.copy_(torch.ldexp(matrix.float(), exponents).clamp(-(2**11), 2**11))
         elif name == "constant":
             matrix.mul_(1 / 256).add_(1)
+    if problem.dtype == "fp16":
+        found["b"].mul_(min(1.0, LARGEST_SUM / _sum_of(name, problem["K"])))
     return found
+
+
+def _sum_of(name: str, depth: int) -> float:
+    """What a sum of `depth` terms of a timing input of fp16 may be: four deviations, or the mean."""
+    terms = {"normal": 4.0, "wide": 160.0, "constant": math.sqrt(depth)}
+    return terms[name] * math.sqrt(depth)
 
 
 def along_k(problem: Problem, stored: Tensor, name: str) -> Tensor:
