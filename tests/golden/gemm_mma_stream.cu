@@ -295,31 +295,35 @@ public:
 
     // Starts copying the rows from `row` on. From `rows_left` on, nothing is read and zeros are written.
     __device__ __forceinline__ void start(u32 tile, int row, int rows_left) const {
-        const Element* from = from_ + static_cast<long long>(row) * kColumns;
-        if constexpr (kThreads % kChunks == 0) {  // a thread stays in its column: only the row advances
-            constexpr int kStep = kThreads / kChunks;
-            const int first = thread_ / kChunks, chunk = thread_ % kChunks, left = rows_left - first;
-            const u32 to = tile + Layout::offset(first, chunk);
-#pragma unroll
-            for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
-                const int down = pass * kStep;
-                const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
-                                                               : tile + Layout::offset(first + down, chunk);
-                if (down + kStep <= kRows || first + down < kRows)
-                    cp_async_16(there, from + down * kColumns, left > down);
-            }
-        } else {
-#pragma unroll
-            for (int pass = 0; pass < (kRows * kChunks + kThreads - 1) / kThreads; ++pass) {
-                const u32 index = thread_ + pass * kThreads;
-                const int down = index / kChunks, chunk = index % kChunks;
-                if ((pass + 1) * kThreads <= kRows * kChunks || down < kRows)
-                    cp_async_16(tile + Layout::offset(down, chunk), from + pass * kThreads * 8, down < rows_left);
-            }
-        }
+        start_columns<0, kChunks>(tile, from_ + static_cast<long long>(row) * kColumns, rows_left);
     }
 
 private:
+    // So many of `count` chunks of a row are copied at once that a thread stays in its column: only the row advances.
+    // Where it would not, each copy had an address of its own, which takes registers.
+    static constexpr __device__ int width(int count) {
+        int wide = 1;
+        while (2 * wide <= count) wide *= 2;
+        return kThreads % count == 0 ? count : wide;
+    }
+
+    template <int kFirst, int kCount>
+    __device__ __forceinline__ void start_columns(u32 tile, const Element* from, int rows_left) const {
+        constexpr int kWidth = width(kCount), kStep = kThreads / kWidth;
+        const int first = thread_ / kWidth, chunk = kFirst + thread_ % kWidth, left = rows_left - first;
+        const Element* own = from;
+        if constexpr (kWidth != kChunks) own += (first * kChunks + chunk - static_cast<int>(thread_)) * 8;
+        const u32 to = tile + Layout::offset(first, chunk);
+#pragma unroll
+        for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
+            const int down = pass * kStep;
+            const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
+                                                           : tile + Layout::offset(first + down, chunk);
+            if (down + kStep <= kRows || first + down < kRows) cp_async_16(there, own + down * kColumns, left > down);
+        }
+        if constexpr (kWidth < kCount) start_columns<kFirst + kWidth, kCount - kWidth>(tile, from, rows_left);
+    }
+
     u32 thread_;
     const Element* from_;
 };
