@@ -171,7 +171,7 @@ def timing_tensors(
     for matrix in (found["a"], found["b"]):
         if name == "wide":
             exponents = torch.randint(-widest, widest + 1, matrix.shape, generator=rng, device=matrix.device)
-            matrix.copy_(torch.ldexp(matrix.float(), exponents).clamp(-(2**11), 2**11))
+            matrix.copy_(torch.ldexp(matrix.float(), exponents).clamp(-2048, 2048))
         elif name == "constant":
             matrix.mul_(1 / 256).add_(1)
     if problem.dtype == "fp16":
