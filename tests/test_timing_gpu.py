@@ -131,7 +131,9 @@ def test_a_workspace_is_zero_before_the_stream_of_the_samples_sees_it(session: T
     sets = InputSets(session.device, load_task("attention"), session.problem, session.settings, 3)
     scratch = Workspace("scratch", 8 << 20, zeroed=True)
     launch = LaunchConfig((1, 1, 1), (32, 1, 1), 0, (BufferArg("scratch"),), workspaces=(scratch,))
-    dirty = torch.full((scratch.nbytes,), 255, dtype=torch.uint8, device="cuda")  # its place is given out next
+    dirty = torch.full(
+        (scratch.nbytes,), 255, dtype=torch.uint8, device="cuda"
+    )  # its place is given out next
     del dirty
     torch.cuda._sleep(100_000_000)
     calls = sets.of_kernel(None, launch)  # type: ignore[arg-type]
