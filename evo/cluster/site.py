@@ -88,7 +88,7 @@ def site_here(
     MachineError where it has no compiler, or not the GPUs that it is asked for."""
     cores = workers or os.cpu_count() or 1
     devices: dict[str, str] = {}
-    model, slots, compilers = None, 0, cores
+    model, slots = None, 0
     if device != "none":
         chosen, model = choose_device(device, gpu, None)
         named = choose_gpus(gpus, chosen) or (chosen,)
@@ -98,14 +98,13 @@ def site_here(
         slots = len(named) * (
             min(MOST_EVALUATORS, max(1, each // COMPILERS_EACH)) if is_gpu(chosen) else each
         )
-        compilers = max(1, cores - slots) if is_gpu(chosen) else cores
     versions = versions_here(cache, nvcc)
     if any(is_gpu(one) for one in devices.values()):
         from evo.device.driver import driver_version
 
         versions["driver"] = driver_version()
     about = asdict(model) if model else None
-    return Site(name, devices, about, slots, compilers, versions, str(cache), str(nvcc or ""))
+    return Site(name, devices, about, slots, cores, versions, str(cache), str(nvcc or ""))
 
 
 def versions_here(cache: Path, nvcc: Path | None) -> dict[str, str]:

@@ -102,9 +102,10 @@ class ClusterWorkers:
 
     @property
     def capacity(self) -> int:
-        """Enough for all that evaluate now, and a few that are being compiled."""
+        """As a pool with as many compilers and evaluators: a few more than they take, so that none waits."""
+        compilers = sum(site.compilers for site in self._sites.values())
         slots = sum(site.slots for site in self._sites.values())
-        return max(1, slots * AT_HAND + max(2, slots // 2))
+        return max(1, compilers + compilers // 4 + slots * AT_HAND)
 
     @property
     def idle(self) -> int:
