@@ -17,6 +17,7 @@ import typer
 from cluster import WANTED, Cluster, LandscapeConfirmation, LandscapeJob, Network, cluster, worker_of_evo
 from command import ROOT, Evo
 from landscape import BEST_US, LIMITS, PROBLEM, SIZE, SPACE, evaluate, new_study, write_template
+from obedient import ObedientSpec
 from test_cuda import needs_gpu
 
 from evo.api.scheduler import Scheduler
@@ -30,6 +31,7 @@ from evo.confirm import Step, confirm
 from evo.confirm.confirmation import gate_request
 from evo.confirm.remote_worker import RemoteWorker
 from evo.errors import MachineError, UsageError
+from evo.evaluate.pool import Pool
 from evo.gpu import KNOWN_GPUS
 from evo.loop import Progress, search, search_spaces
 from evo.store import Store
@@ -100,6 +102,16 @@ def test_one_worker_compiles_for_others_of_which_one_dies(tmp_path: Path) -> Non
         said = searched(tmp_path, made, 0.02, {30: lambda c: c.kill("two")}, small=True)
         assert caches(tmp_path, "one") <= {compiler}, "what evaluates did not compile"
     assert said == []
+
+
+def test_as_many_candidates_are_under_way_as_in_a_pool(tmp_path: Path) -> None:
+    with cluster(tmp_path) as made:
+        made.start("compiles", "compiles")
+        made.start("one")
+        made.await_workers(2)
+        there = ClusterWorkers(made.address, LandscapeJob(), replace(WANTED, driver=[]), print)
+        with there, Pool(ObedientSpec(most=1, compile_s=0.0), workers=2) as here:
+            assert there.capacity == here.capacity
 
 
 def test_a_worker_is_left_out_by_name_and_version() -> None:

@@ -105,7 +105,7 @@ class ClusterWorkers:
         """As a pool with as many compilers and evaluators: a few more than they take, so that none waits."""
         compilers = sum(site.compilers for site in self._sites.values())
         slots = sum(site.slots for site in self._sites.values())
-        return max(1, compilers + compilers // 4 + slots * AT_HAND)
+        return compilers + max(1, compilers // 4) + slots * AT_HAND
 
     @property
     def idle(self) -> int:
