@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -94,3 +94,8 @@ def evaluated(setup: Setup, candidates: Iterable[Candidate]) -> list[Trial]:
         while len(done) < count:
             done |= pool.wait(1.0)
     return [done[number] for number in sorted(done)]
+
+
+def a_minute(ends: Sequence[float]) -> float:
+    """Trials a minute from the first to the last of those that ended at `ends`, seconds, ascending."""
+    return round(60 * (len(ends) - 1) / max(1e-9, ends[-1] - ends[0]), 1)

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.searches import a_minute
 from evo.store import Store
 
 PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
@@ -159,10 +160,6 @@ def summary(folder: Path, name: str, began: float) -> dict[str, Any]:
     }
 
 
-def a_minute(times: Sequence[float]) -> float:
-    return round(60 * (len(times) - 1) / max(1e-9, times[-1] - times[0]), 1)
-
-
 def compared(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The runs side by side; seconds to within 1 % of the best of all of them, None where it was not met."""
     best = min(us for done in runs.values() for one in done for _, us in one["scores"])
@@ -223,7 +220,7 @@ def count(folder: Path, name: str) -> int:
 
 def on_cluster(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The same points, drawn at random, by the pool of this machine and by workers of a cluster on it, in
-    turns: where results decide on points, one search takes twice as long to compile as another."""
+    turns: where results decide on points, one search does twice as many trials a minute as another."""
     drawn = ["--strategy", "random"]
     rates: dict[str, list[float]] = {"local": [], "cluster": []}
     for seed in range(2):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults import planted
-from benchmarks.searches import add_search_options, searched, setup_of
+from benchmarks.searches import a_minute, add_search_options, searched, setup_of
 from evo.evaluate import EvaluatorSpec
 from evo.loop import Progress
 from evo.store import Store
@@ -197,7 +197,7 @@ def summary(store: Store, study: str) -> dict[str, Any]:
         "outcomes_by_template": dict(Counter(f"{t.candidate.template} {t.outcome}" for t in stored)),
         "reasons": dict(Counter(t.reason for t in by_outcome.get("RED", []))),
         "from_first_to_last_trial_s": round(ends[-1] - ends[0], 1),
-        "trials_a_minute": round(60 * (len(ends) - 1) / max(1e-9, ends[-1] - ends[0]), 1),
+        "trials_a_minute": a_minute(ends),
         "trials_in_each_whole_minute": whole,
         "seconds_by_outcome_and_stage": {o: seconds_by_stage(trials) for o, trials in by_outcome.items()},
         "timing_of_losers": seconds_by_stage(losers).get("timing"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,7 +24,7 @@ from distributed import Worker, get_worker
 from evo.cluster.job import Compiled, Compiling, Job, keep
 from evo.cluster.site import Site
 from evo.errors import EvoError, MachineError
-from evo.evaluate.pool import SWITCH_S, Pool
+from evo.evaluate.pool import Pool
 from evo.evaluate.supervised import AT_HAND
 from evo.trial import Candidate, Trial
 
@@ -296,7 +295,6 @@ def _benches() -> Benches:
 def serve(address: str, site: Site, notice: Callable[[str], None]) -> None:
     """Works for the scheduler at `address` until this process is ended."""
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    sys.setswitchinterval(SWITCH_S)
     benches = Benches(site)
     try:
         asyncio.run(_serve(address, benches, notice))

@@ -38,8 +38,7 @@ DEADLINE_S = 60.0
 """How long a candidate may take, compiling included; while it waits for others on its GPU, nothing counts."""
 SWITCH_S = 0.0002
 """How soon a thread that compiles ahead lets the strategy go on, which gives way at each of its many array
-operations: at Python's 5 ms a model's arithmetic took 1.4 times as long beside two such threads. In a worker
-of a cluster they are beside what hands out and sends."""
+operations: at Python's 5 ms a model's arithmetic took 1.4 times as long beside two such threads."""
 
 
 class Precompiles(Protocol):
