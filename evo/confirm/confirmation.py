@@ -177,6 +177,7 @@ class _Confirming:
         try:
             passed = self._worker.gate(*self._request(number), thorough=True)
         except CandidateError as error:
+            self._say_refused(number, error)
             self._of = confirmations.add_finalist(self._of, number, error)
         else:
             self._of = confirmations.add_finalist(self._of, number, passed)
@@ -189,7 +190,15 @@ class _Confirming:
             try:
                 self._worker.gate(finalist.name, candidate, self._seed("seat", finalist.number), False)
             except CandidateError as error:
-                self._of = self._store.confirmations.fell(self._of, finalist, error)
+                self._fell(finalist, error)
+
+    def _fell(self, finalist: Finalist, error: CandidateError) -> None:
+        """A finalist that was GREEN turned out wrong."""
+        self._say_refused(finalist.number, error)
+        self._of = self._store.confirmations.fell(self._of, finalist, error)
+
+    def _say_refused(self, number: int, error: CandidateError) -> None:
+        self._watch(Step(f"#{number} is refused: {error.outcome} {error.message}"))
 
     # ---- time
 
@@ -203,7 +212,7 @@ class _Confirming:
                 names = [f.name for f in self._of.green]
                 taken = self._worker.round(protocol, self._seed(protocol, done), names)
             except Fallen as fallen:
-                self._of = self._store.confirmations.fell(self._of, self._named(fallen.name), fallen.error)
+                self._fell(self._named(fallen.name), fallen.error)
             except (Hung, Crashed) as error:
                 lives -= 1
                 if not lives:
@@ -229,7 +238,7 @@ class _Confirming:
             try:
                 said = self._worker.sanitize(finalist.name)
             except CandidateError as error:
-                self._of = self._store.confirmations.fell(self._of, finalist, error)
+                self._fell(finalist, error)
             else:
                 self._of = self._store.confirmations.sanitized(self._of, finalist, said)
 

@@ -52,15 +52,20 @@ def unconfirmed_lines(found: Confirmation | None) -> list[str]:
     """What a search says if its confirmation is not finished, refused a finalist, or left baselines out."""
     if found is None:
         return []
-    lines = [
-        f"{f.name} was refused when it was confirmed: {f.outcome} {f.reason}"
-        for f in found.finalists
-        if f.outcome != "GREEN"
-    ]
+    lines = refused_lines(found)
     lines += [f"baselines not timed: {text}" for text in left_out(found)]
     if found.status != "finished":
         lines.append(f"CONFIRMED is not finished; go on with: evo confirm {found.study} --top {found.top}")
     return lines
+
+
+def refused_lines(found: Confirmation) -> list[str]:
+    """The finalists that were refused, and why."""
+    return [
+        f"{f.name} was refused when it was confirmed: {f.outcome} {f.reason}"
+        for f in found.finalists
+        if f.outcome != "GREEN"
+    ]
 
 
 def left_out(found: Confirmation) -> list[str]:
