@@ -26,7 +26,7 @@ from evo.confirm.rounds import IMPATIENT
 from evo.confirm.worker import WorkerProcess
 from evo.errors import MachineError
 from evo.loop import Progress, search
-from evo.report.confirmed import confirmation_tables, unconfirmed_lines
+from evo.report.confirmed import confirmation_tables, refused_lines, unconfirmed_lines
 from evo.report.trial import trial_page
 from evo.store import Confirmation, Store
 from evo.study import Study
@@ -51,9 +51,14 @@ def database(searched: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def confirmed(database: Path, worker: SimulatedWorker, top: int = 3, afresh: bool = False) -> Confirmation:
+def confirmed(
+    database: Path, worker: SimulatedWorker, top: int = 3, afresh: bool = False, said: list[str] | None = None
+) -> Confirmation:
+    lines = [] if said is None else said
     with Store(database) as store:
-        found = confirm(store.study("land-1"), store, worker, top=top, afresh=afresh)
+        found = confirm(
+            store.study("land-1"), store, worker, top=top, afresh=afresh, watch=lambda s: lines.append(s.text)
+        )
     assert found is not None
     return found
 
@@ -96,7 +101,7 @@ def test_finalists_are_distinct_programs(database: Path) -> None:
     assert len(set(codes)) == 12
 
 
-def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(database: Path) -> None:
+def test_one_that_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(database: Path) -> None:
     with Store(database) as store:
         best = store.leaderboard(limit=1)[0]
     name = f"{best.study}/{best.number}"
@@ -114,7 +119,7 @@ def test_who_fails_the_thorough_gate_is_replaced_and_leaves_the_leaderboard(data
     assert "Finalists that were refused" in [t.title for t in confirmation_tables(found)]
 
 
-def test_who_is_not_clean_under_the_sanitizer_is_out(database: Path) -> None:
+def test_one_that_is_not_clean_under_the_sanitizer_is_out(database: Path) -> None:
     with Store(database) as store:
         first = store.confirmations.contenders(store.study("land-1"), 1)[0]
     found = confirmed(database, SimulatedWorker(dirty=[f"land-1/{first}"]))
@@ -123,11 +128,18 @@ def test_who_is_not_clean_under_the_sanitizer_is_out(database: Path) -> None:
     assert "memcheck" in found.finalists[0].reason
 
 
-def test_who_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -> None:
+def test_one_that_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -> None:
     with Store(database) as store:
         second = store.confirmations.contenders(store.study("land-1"), 2)[1]
-    found = confirmed(database, SimulatedWorker(falls=(f"land-1/{second}", 4)))
+    said: list[str] = []
+    found = confirmed(database, SimulatedWorker(falls=(f"land-1/{second}", 4)), said=said)
     assert [f.outcome for f in found.finalists] == ["GREEN", "RED", "GREEN"]
+    assert [line for line in said if "refused" in line] == [
+        f"#{second} is refused: RED {found.finalists[1].reason}: {found.finalists[1].detail}".rstrip(": ")
+    ]
+    assert refused_lines(found) == [
+        f"land-1/{second} was refused when it was confirmed: RED {found.finalists[1].reason}"
+    ]
     assert all("warm" in f.standings for f in found.green)
 
 
