@@ -26,7 +26,7 @@ from evo.confirm.rounds import IMPATIENT
 from evo.confirm.worker import WorkerProcess
 from evo.errors import MachineError
 from evo.loop import Progress, search
-from evo.report.confirmed import confirmation_tables, refused_lines, unconfirmed_lines
+from evo.report.confirmed import confirmation_tables, unconfirmed_lines, why_none
 from evo.report.trial import trial_page
 from evo.store import Confirmation, Store
 from evo.study import Study
@@ -137,9 +137,9 @@ def test_one_that_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -
     assert [line for line in said if "refused" in line] == [
         f"#{second} is refused: RED {found.finalists[1].reason}: {found.finalists[1].detail}".rstrip(": ")
     ]
-    assert refused_lines(found) == [
+    assert why_none("land-1", [found]) == (
         f"land-1/{second} was refused when it was confirmed: RED {found.finalists[1].reason}"
-    ]
+    )
     assert all("warm" in f.standings for f in found.green)
 
 

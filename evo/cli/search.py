@@ -220,7 +220,7 @@ def confirm(
     from evo.confirm.on_gpus import confirm_on_each
     from evo.device.open import is_gpu
     from evo.report import as_json
-    from evo.report.confirmed import confirmation_record, confirmation_tables, refused_lines
+    from evo.report.confirmed import confirmation_record, confirmation_tables, why_none
 
     with open_store(database) as store:
         found = located(store.study(study), inputs)
@@ -233,9 +233,8 @@ def confirm(
         with _confirm_workers(store, place, open_cache(cache).root, nvcc_or_environment(nvcc)) as workers:
             results = confirm_on_each(found, store, workers, confirm_on, top, lambda s: notice(s.text))
     if not any(result.green for result in results.values()):
-        refused = [line for result in results.values() for line in refused_lines(result)]
         hint = f"give it more time: evo resume {study} --budget +10m"
-        raise NothingFound("; ".join(refused) or f"study {study} has no timed trial that is correct", hint)
+        raise NothingFound(why_none(study, results.values()), hint)
     if form_of(json) == "json":
         records = [confirmation_record(result) for result in results.values()]
         sys.stdout.write(as_json(records[0] if confirm_on is None else records))

@@ -3,7 +3,7 @@ baselines ran."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,12 @@ def refused_lines(found: Confirmation) -> list[str]:
         for f in found.finalists
         if f.outcome != "GREEN"
     ]
+
+
+def why_none(study: str, results: Iterable[Confirmation]) -> str:
+    """Why confirmations of a study, one a GPU, have no finalist that is correct."""
+    refused = [line for found in results for line in refused_lines(found)]
+    return "; ".join(refused) or f"study {study} has no timed trial that is correct"
 
 
 def left_out(found: Confirmation) -> list[str]:
