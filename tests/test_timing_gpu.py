@@ -124,6 +124,21 @@ def test_a_baseline_never_takes_more_than_half_of_the_free_memory(session: Timin
 
 
 @needs_gpu
+def test_inputs_are_there_before_the_stream_of_the_samples_sees_them(session: TimingSession) -> None:
+    """That stream does not wait for the one that draws them. A kernel whose inputs are places in memory
+    would crash, and be refused for it."""
+    import torch
+
+    torch.cuda._sleep(100_000_000)
+    sets = InputSets(session.device, load_task("attention"), session.problem, session.settings, 1009)
+    (call,) = sets.of_baseline(lambda inputs: inputs["q"].clone())[:1]
+    with torch.cuda.stream(session.watch.stream):
+        seen = call()
+    torch.cuda.synchronize()
+    assert torch.equal(seen, call()), "the contents of this seed, not what lay there"
+
+
+@needs_gpu
 def test_a_workspace_is_zero_before_the_stream_of_the_samples_sees_it(session: TimingSession) -> None:
     """That stream does not wait for the one on which zeros are written, and a busy GPU writes them late."""
     import torch

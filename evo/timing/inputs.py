@@ -158,6 +158,7 @@ class InputSets:
         self._left: list[_Left] = []
         self._constants: WeakSet[_Launch] = WeakSet()
         """One launch of each kernel that reads its constant memory."""
+        device.finish()  # another stream would not wait for the contents
 
     def __len__(self) -> int:
         return len(self._sets)
