@@ -228,8 +228,8 @@ sys.path.insert(0, {tests!r})
 from test_child import Obedient
 from evo.child import Child
 with Child(Obedient, {spec!r}) as child:
-    print(child.pid, flush=True)
     try:
+        print(child.pid, flush=True)
         child.ask("sleep", 600, deadline=600)
     except KeyboardInterrupt:
         print("interrupted", child.dead, flush=True)
