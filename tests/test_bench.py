@@ -91,7 +91,7 @@ def test_the_plot_is_an_svg_with_a_bar_for_each(entrants: dict[str, Entrant]) ->
     assert any(re.fullmatch(r"7\.[45]\d µs", str(word)) for word in words)
 
 
-def test_who_falls_leaves_the_others(entrants: dict[str, Entrant]) -> None:
+def test_an_entrant_that_falls_leaves_the_others(entrants: dict[str, Entrant]) -> None:
     (sheet,) = bench([PROBLEM], lambda _: entrants, lambda _: SimulatedWorker(falls=("s/0", 2)), rounds=10)
     assert sheet.entrants == ("s/1",)
     assert sheet.absent["s/0"] == "RED: row error"

@@ -136,6 +136,7 @@ def test_one_that_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -
     assert [f.outcome for f in found.finalists] == ["GREEN", "RED", "GREEN"]
     assert [line for line in said if "refused" in line] == [f"#{second} is refused: RED row error"]
     assert why_none("land-1", [found]) == f"land-1/{second} was refused when it was confirmed: RED row error"
+    assert why_none("land-1", [found, found]) == why_none("land-1", [found])  # on two GPUs alike
     assert all("warm" in f.standings for f in found.green)
 
 

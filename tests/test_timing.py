@@ -18,6 +18,7 @@ from evo.timing import (
     bootstrap_median,
     bootstrap_ratio,
     clear_loser,
+    drifted,
     launches_per_replay,
     median_interval,
     ranking_named,
@@ -111,6 +112,15 @@ def test_only_a_clear_loser_is_dropped() -> None:
     assert clear_loser(np.array([10.0, 9.8]), 9.1, 1.05)
     assert not clear_loser(np.array([10.0, 9.5]), 9.1, 1.05)
     assert not clear_loser(np.array([10.0]), None, 1.05)
+
+
+def test_a_time_has_drifted_where_its_median_has_moved() -> None:
+    rng = np.random.default_rng(10)
+    rested, steady = skewed(rng, 7.45, 30, spread=0.002), skewed(rng, 7.28, 5, spread=0.002)
+    assert drifted(rested, steady, 0.01)
+    assert drifted(steady, rested, 0.01)  # a clock may also fall
+    assert not drifted(steady, skewed(rng, 7.28, 30, spread=0.002), 0.01)
+    assert not drifted(np.array([7.3, 7.3, 7.3]), np.array([7.3, 7.3, 9.0]), 0.01)  # one odd sample
 
 
 def test_a_replay_takes_as_long_as_wanted() -> None:

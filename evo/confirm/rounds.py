@@ -1,8 +1,8 @@
 """Many contestants in turns: finalists of a search, and all that they must beat, in one process.
 
 They meet in rounds. Each round has inputs, buffers and graphs of its own, at other addresses than the
-round before, and another order of contestants: what is luck of one round is not luck of all. In a round all
-take turns on one timing input after the other.
+round before, and another order of contestants and of timing inputs: what is luck of one round is not luck of
+all. In a round all take turns on one timing input after the other.
 """
 
 from __future__ import annotations
@@ -92,9 +92,12 @@ class Rounds:
                 replays[name] = entered[name].replay
         order = list(replays)
         rng.shuffle(order)
-        taken: dict[str, dict[str, tuple[float, ...]]] = {name: {} for name in replays}
+        # no input is always the first: a GPU that has rested may be slower for a while
+        inputs = rng.sample(sets.names, len(sets.names))
+        taken: dict[str, dict[str, tuple[float, ...]]]
+        taken = {name: dict.fromkeys(sets.names, ()) for name in replays}
         throttled = 0
-        for on in sets.names:
+        for on in inputs:
             sets.fill(on)
             for name, one in entered.items():
                 with _blame(name):

@@ -70,7 +70,7 @@ def refused_lines(found: Confirmation) -> list[str]:
 
 def why_none(study: str, results: Iterable[Confirmation]) -> str:
     """Why confirmations of a study, one a GPU, have no finalist that is correct."""
-    refused = [line for found in results for line in refused_lines(found)]
+    refused = dict.fromkeys(line for found in results for line in refused_lines(found))
     return "; ".join(refused) or f"study {study} has no timed trial that is correct"
 
 

@@ -83,6 +83,11 @@ def clear_loser(samples: Samples, incumbent_us: float | None, margin: float) -> 
     return incumbent_us is not None and float(samples.min()) > margin * incumbent_us
 
 
+def drifted(earlier: Samples, later: Samples, within: float) -> bool:
+    """Whether the median of what was sampled `later` differs by more than `within`, relative."""
+    return abs(float(np.median(later) / np.median(earlier)) - 1) > within
+
+
 def joined(earlier: Timing, later: Timing) -> Timing:
     """One timing of the samples of two evaluations; beside it stands what stood beside the later one.
 

@@ -143,7 +143,7 @@ class Round:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The timing inputs, in the order in which they were timed."""
+        """The timing inputs."""
         return tuple(dict.fromkeys(name for own in self.samples_us.values() for name in own))
 
 
