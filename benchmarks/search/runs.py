@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.search.methodology import Floats, RandomBaseline, Trajectory
 from benchmarks.search.recorded import Recorded, key_of, load
-from evo.loop.proposals import UNINFORMED
+from evo.loop.proposals import UNINFORMED, most_under_way
 from evo.strategy import Observation, Proposal, make_strategy
 from evo.trial import Point
 
@@ -60,8 +60,8 @@ class Run:
 
 
 class Ask:
-    """What a replay asks of a strategy: the point that ends next, told what the earlier ones gave. After the
-    first ones there are no more points under way than are known, as in a search (`Proposals.may_propose`)."""
+    """What a replay asks of a strategy: the point that ends next, told what the earlier ones gave. As in a
+    search few points are under way at first (`Proposals.may_propose`)."""
 
     def __init__(self, name: str, space: Recorded, seed: int, earlier: Sequence[Observation] = ()) -> None:
         name, _, under_way = name.partition(UNDER_WAY)
@@ -80,7 +80,7 @@ class Ask:
         told, under_way = self._told, self._under_way
         while len(under_way) < self._hands:
             number = len(told) + len(under_way)
-            if len(under_way) >= max(1, len(told)) and number >= UNINFORMED:
+            if len(under_way) >= most_under_way(self._hands, len(told), 1) and number >= UNINFORMED:
                 break
             proposal = self._strategy.ask(told, tuple(under_way), number)
             if proposal is None:

@@ -22,6 +22,16 @@ from evo.study import Study
 
 UNINFORMED = 8
 """Of one template so many trials need no knowledge of each other: the design that fills its space."""
+AT_ONCE = 0.6
+"""Of one template this part of what the workers take is under way from the start, about one for each
+compiler: a proposal that knows less costs less than compilers that wait (lab/strategies.md)."""
+
+
+def most_under_way(capacity: int, known: int, templates: int) -> int:
+    """No more of the strategy's proposals are under way at the same time, for they know nothing of each
+    other's results: as many as trials are `known`, of one template more at first. `capacity`: what the
+    workers take."""
+    return max(1, int(AT_ONCE * capacity) if templates == 1 else 1, known)
 
 
 class Proposals:
@@ -95,9 +105,8 @@ class Proposals:
     def may_propose(self, number: int, under_way: int, capacity: int) -> bool:
         """Whether it is time for the proposal of trial `number`, while so many candidates are `under_way`.
 
-        Proposals that are under way at the same time know nothing of each other's results: there are no more
-        of them than trials are known. The first points need no knowledge, and with one template the first
-        `UNINFORMED` trials."""
+        The first points need no knowledge, and with one template the first `UNINFORMED` trials. For the
+        others see `most_under_way`."""
         if number in self._rows:
             return True
         if self.ordered:
@@ -106,7 +115,7 @@ class Proposals:
             return False
         if self._next_first_point() is not None or (len(self._spaces) == 1 and number < UNINFORMED):
             return True
-        return under_way < max(1, len(self._rows))
+        return under_way < most_under_way(capacity, len(self._rows), len(self._spaces))
 
     def propose(self, number: int, under_way: Mapping[int, Proposal]) -> Proposal | None:
         """What to try as trial `number`; None where every feasible point was tried."""
