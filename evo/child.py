@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from evo.errors import Crashed, EvoError, Hung
 
@@ -64,19 +64,17 @@ class ChildError(Exception):
     """The program raised what is no EvoError: a bug. The text is the child's traceback."""
 
 
-class Answer:
+class Answer(NamedTuple):
     """A question's answer. `last`: the program is used up, and the process ends after this answer."""
 
-    def __init__(self, value: Any, last: bool) -> None:
-        self.value = value
-        self.last = last
+    value: Any
+    last: bool
 
 
-class Said:
+class Said(NamedTuple):
     """What the program reported before its answer."""
 
-    def __init__(self, what: Any) -> None:
-        self.what = what
+    what: Any
 
 
 class Spare:
@@ -152,6 +150,7 @@ class Child:
         self.ready = False
         """Whether the program is made; known when `receive` or `ask` heard of it."""
         self._ended = False
+        self._telling: threading.Thread | None = None
         self._unheard = 0
         """Answers on their way to questions of `tell`."""
         spare = spare or Spare(alone=alone, file_bytes=file_bytes, env=env)
@@ -178,14 +177,21 @@ class Child:
         return self._connection.fileno()
 
     def send(self, method: str, *args: object) -> None:
-        """Asks without waiting. Questions are answered one after the other, in this order."""
-        with contextlib.suppress(OSError):  # as above
-            self._connection.send((method, args))
+        """Asks without waiting for the answer. Questions are answered one after the other, in this order."""
+        self._send_after(self._telling, method, args)
 
     def tell(self, method: str, *args: object) -> None:
-        """Asks without waiting; the next `ask` passes over the answer."""
-        self.send(method, *args)
+        """Asks without waiting, not even until it is read; the next `ask` passes over the answer."""
+        words = (self._telling, method, args)
+        self._telling = threading.Thread(target=self._send_after, args=words, daemon=True)
+        self._telling.start()
         self._unheard += 1
+
+    def _send_after(self, before: threading.Thread | None, method: str, args: tuple[object, ...]) -> None:
+        if before is not None:
+            before.join()
+        with contextlib.suppress(OSError):  # as above
+            self._connection.send((method, args))
 
     def receive(self) -> Iterator[Answer | Said]:
         """What has arrived. Raises what the program raised: an EvoError as it is, else ChildError."""
@@ -246,8 +252,7 @@ class Child:
         """The end of what it wrote since its last question."""
         if self._log.closed:
             return ""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - LAST_WORDS_BYTES))
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
         return self._log.read().decode(errors="replace").strip()
 
     def kill(self) -> None:
@@ -259,6 +264,8 @@ class Child:
         self._ended = True
         self.kill()
         self._process.wait()
+        if self._telling is not None:
+            self._telling.join()  # what nobody reads any more is an error there
         self._connection.close()
         self._log.close()
 

@@ -20,6 +20,8 @@ from evo.errors import Crashed, Hung, MachineError, Red
 
 LONG_S = 120.0
 """A limit that is met only where something waits for ever, however busy the machine is."""
+MUCH = b"m" * (8 << 20)
+"""More than a pipe holds."""
 
 
 class Obedient:
@@ -177,6 +179,22 @@ def test_nobody_waits_for_what_is_only_told(child: Child, tmp_path: Path) -> Non
     (tmp_path / "told").touch()
     assert child.ask("twice", 3, deadline=LONG_S) == 6
     assert child.ask("twice", 4, deadline=LONG_S) == 8
+
+
+def test_nobody_waits_until_much_that_is_told_is_read(child: Child, tmp_path: Path) -> None:
+    """The process reads it only when a file is there, which is made after it was told."""
+    child.tell("until", tmp_path / "told")
+    child.tell("twice", MUCH)
+    child.tell("twice", 1)
+    (tmp_path / "told").touch()
+    assert child.ask("twice", 3, deadline=LONG_S) == 6
+
+
+def test_what_is_told_and_not_read_yet_delays_no_end(tmp_path: Path) -> None:
+    with Child(Obedient, "") as child:
+        child.tell("until", tmp_path / "never")
+        child.tell("twice", MUCH)
+    assert child.dead
 
 
 def test_a_program_that_is_used_up_ends_after_its_answer(child: Child) -> None:

@@ -295,6 +295,18 @@ def test_where_time_is_short_fewer_finalists_are_gated_but_all_rounds_are_held(d
     assert found.green[0].sanitizer == ""
 
 
+def test_where_there_is_no_time_for_any_finalist_it_is_not_finished(database: Path) -> None:
+    with Store(database) as store:
+        study = store.study("land-1")
+        cut = confirm(study, store, SimulatedWorker(), top=3, over=lambda _: True)
+        assert cut is not None
+        assert (cut.status, cut.finalists) == ("running", ())
+        assert unconfirmed_lines(cut) == ["CONFIRMED is not finished; go on with: evo confirm land-1 --top 3"]
+        whole = confirm(study, store, SimulatedWorker(), top=3)
+        assert whole is not None
+        assert (whole.id, whole.status, len(whole.green)) == (cut.id, "finished", 3)
+
+
 def test_other_versions_begin_another_confirmation(database: Path) -> None:
     with Store(database) as store:
         study = store.study("land-1")

@@ -144,6 +144,8 @@ class _Confirming:
     ) -> None:
         self._of, self._store, self._worker, self._over, self._watch = of, store, worker, over, watch
         self._ranking = ranking
+        self._cut_short = False
+        """Whether there was no time for all contenders that are to be gated."""
 
     def run(self, contenders: list[int]) -> Confirmation:
         self._gate(contenders)
@@ -163,7 +165,10 @@ class _Confirming:
         self._worker.expect([self._request(number) for number in ahead])
         for number in contenders:
             green = len(self._of.green)
-            if green >= self._of.top or self._over(ROUNDS_S if green else 0.0):
+            if green >= self._of.top:
+                return
+            if self._over(ROUNDS_S if green else 0.0):
+                self._cut_short = True
                 return
             if number not in known:
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
@@ -245,11 +250,12 @@ class _Confirming:
     # ---- conclude
 
     def _conclude(self) -> Confirmation:
-        """The standings, if there are rounds enough; what is left out is left unfinished."""
+        """The standings, if there are rounds enough, or no finalist is correct; otherwise it stays
+        unfinished."""
         confirmations = self._store.confirmations
         taken = {protocol: confirmations.rounds(self._of, protocol) for protocol in ROUNDS}
         green = [f.name for f in self._of.green]
-        if green and len(taken["warm"]) < FEWEST_ROUNDS:
+        if len(taken["warm"]) < FEWEST_ROUNDS if green else self._cut_short:
             return self._of
         self._watch(Step("asking the profiler which kernels the baselines run"))
         skipped, kernels = (self._worker.skipped(), self._worker.kernels()) if green else ({}, {})
