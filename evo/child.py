@@ -265,7 +265,7 @@ class Child:
         self.kill()
         self._process.wait()
         if self._telling is not None:
-            self._telling.join()  # what nobody reads any more is an error there
+            self._telling.join()  # what is not read any more is an error there
         self._connection.close()
         self._log.close()
 
