@@ -167,6 +167,13 @@ def test_a_search_leaves_torch_to_its_evaluators() -> None:
     assert done.stdout == "False\n"
 
 
+def test_a_search_begins_without_what_its_insights_need() -> None:
+    """With it Optuna imports scikit-learn, where that is installed: more than a second."""
+    code = "import sys; import evo.api.search, evo.loop; print('optuna.importance' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_a_shell_completes_the_names_of_studies(database: Path) -> None:
     environment = {
         **os.environ,

@@ -17,7 +17,7 @@ from evo.explain.insights import Insights, insights
 from evo.gpu import KNOWN_GPUS, Limits
 from evo.report.insights import insights_text
 from evo.store import Store
-from evo.strategy import importances
+from evo.strategy.importance import importances
 from evo.study import Setup, Study
 from evo.task import load_task
 from evo.template import load_template

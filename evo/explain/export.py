@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evo.errors import UsageError
 from evo.store import Store
-from evo.strategy import ExportedTrial, export
+from evo.strategy.export import ExportedTrial, export
 from evo.study import Study
 from evo.trial import Value
 

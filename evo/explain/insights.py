@@ -26,7 +26,7 @@ from evo.gpu import Roof
 from evo.loop import DeadParameter, dead_parameters
 from evo.space import Parameter
 from evo.store import Failure, LeaderboardRow, TrialRow
-from evo.strategy import importances
+from evo.strategy.importance import importances
 from evo.study import Setup
 from evo.template import Template
 from evo.trial import Point, Value

@@ -10,21 +10,19 @@ suggestion is reported to the sampler as one that violates a constraint, and the
 the second suggestion is not open either, the nearest open point is taken. (If such a point were reported as
 FAIL, TPE would ignore it and suggest it for ever.)
 
+`importance` and `export` are imported by their own names, where they are needed: with them Optuna brings
+scikit-learn, where that is installed, and a search would begin a second later.
+
 With several templates the strategy chooses the template first. Each template has a history of its own.
 """
 
 from evo.strategy.base import Observation, Proposal, Strategy
-from evo.strategy.export import ExportedTrial, export
-from evo.strategy.importance import importances
 from evo.strategy.registry import STRATEGIES, make_strategy
 
 __all__ = [
     "STRATEGIES",
-    "ExportedTrial",
     "Observation",
     "Proposal",
     "Strategy",
-    "export",
-    "importances",
     "make_strategy",
 ]
