@@ -28,8 +28,8 @@ class Again:
 class HostRecorder:
     memory_bytes = 1 << 34
 
-    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Again, torch.Tensor]:
-        return Again(work), work()
+    def record(self, work: Callable[[], object]) -> Again:
+        return Again(work)
 
 
 DEVICE = HostDevice(launches_are_cheap=True, schedules=("default",))

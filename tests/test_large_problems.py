@@ -217,9 +217,8 @@ def test_memory_of_one_launch_holds_no_image_besides() -> None:
     of_case = CaseMemory(Judge(SOFTMAX, LARGE), guarded, 1, True, None)
     assert of_case.images[0].data_ptr() == guarded.content.data_ptr()
     assert of_case.nbytes == 2 * guarded.nbytes
-    room = of_case.room(5)
-    assert len(room) == 5
-    assert guarded.content.data_ptr() not in {image.data_ptr() for image in room}
+    assert of_case.befores_and_afters(5) is None
+    assert guarded.content.data_ptr() not in {image.data_ptr() for image in of_case.two_images()}
 
 
 # ---- inputs

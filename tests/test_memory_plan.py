@@ -224,5 +224,6 @@ def test_looks_at_a_row_kernel_are_captured(on_gpu: Callable[[str, str], Evaluat
     memories = memories_of(evaluator.task, evaluator.device)
     assert memories._recorder is not None
     assert memories._recorder._refusals == 0
-    assert sum(memory._graph is not None for memory in memories._kept.values()) > 10
+    captured = [look for memory in memories._kept.values() for look in memory._captured.values()]
+    assert sum(look._graph is not None for look in captured) > 10
     assert errors[0] == errors[1] == errors[2] == errors[3]

@@ -63,7 +63,7 @@ class Budget:
         self._own_elements = sum(math.prod(buffer.shape) for buffer in task.buffers(problem))
 
     def plan(self, cases: Sequence[Case]) -> None:
-        """All cases, those that ran before too. Only the first one may run before."""
+        """All cases, those that ran before too. Only the first one and the relations on it may run before."""
         self._planned.update(case.class_name for case in cases)
         self._own_cases = sum(case.kind == "own" for case in cases)
 

@@ -95,7 +95,8 @@ def plan(
 ) -> list[Case]:
     """All cases of a candidate for `problem`, in their order. `tiles` are its tile sizes, `seed` the trial's;
     `thorough`, for finalists: all ragged problems, and every family on the study's own problem."""
-    first, sharp, *others = plan_boundary(task, problem, tiles, seed, device)
+    opening = plan_first(task, problem, tiles, seed, device)
+    sharp, *others = plan_boundary(task, problem, tiles, seed, device)
     others += plan_pieces(task, problem, tiles, seed, device)
     others += plan_lone(task, problem, tiles, seed, device, thorough)
     others += plan_ragged(task, problem, tiles, seed, device, thorough)
@@ -109,9 +110,8 @@ def plan(
     *own, last = plan_own(task, problem, seed, device, tiles, thorough)
     # a finalist has passed small problems before, with other seeds
     late = [*own, *rest] if thorough else [*rest, *own]
-    relations = replace(first, kind="relations", class_name="relations")
-    cases = [first, relations, sharp, *early, *plan_far(task, problem, seed, device), *late, last]
-    return [replace(case, schedules=_drawn(case.schedules, seed)) for case in cases]
+    cases = [sharp, *early, *plan_far(task, problem, seed, device), *late, last]
+    return [*opening, *(_drawn(case, seed) for case in cases)]
 
 
 def out_of_order(schedules: Sequence[str]) -> tuple[str, ...]:
@@ -119,24 +119,32 @@ def out_of_order(schedules: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in schedules if name.startswith(("reversed", "seeded")))
 
 
-def _drawn(schedules: Sequence[str], seed: int) -> tuple[str, ...]:
+def _drawn(case: Case, seed: int) -> Case:
     """Schedules at random are others for each candidate; N of `seeded:N` stays odd or even."""
+    if not any(name.startswith("seeded:") for name in case.schedules):
+        return case
     draw = 2 * (seed % DRAWS)
-    return tuple(f"seeded:{int(s[7:]) + draw}" if s.startswith("seeded:") else s for s in schedules)
+    drawn = (f"seeded:{int(s[7:]) + draw}" if s.startswith("seeded:") else s for s in case.schedules)
+    return replace(case, schedules=tuple(drawn))
 
 
-def plan_first(task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device) -> Case:
-    """The first case, which takes no time to plan: most wrong kernels end at it."""
+def plan_first(
+    task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device
+) -> tuple[Case, Case]:
+    """The first case, and the relations on its inputs. They take no time to plan, and most wrong kernels end
+    at them."""
     at, plain = task.gate_problems(problem, tiles)[0], task.families.plain
     schedules = device.schedules[:1] * Effort.of(device).repeats
-    return Case(at, plain, case_seed(seed, at, plain), schedules, class_name="beyond a tile")
+    first = Case(at, plain, case_seed(seed, at, plain), schedules, class_name="beyond a tile")
+    first = _drawn(first, seed)
+    return first, replace(first, kind="relations", class_name="relations")
 
 
 def plan_boundary(
     task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device
 ) -> list[Case]:
-    """The boundary problems: `plan_first`, and that with sharp inputs; a piece of the longest one under
-    every schedule, for a pipeline must run full to go wrong, with inputs that add up roundings; all of them
+    """The boundary problems: that of `plan_first` with sharp inputs; a piece of the longest one under every
+    schedule, for a pipeline must run full to go wrong, with inputs that add up roundings; all of them
     with families and schedules in turn.
 
     Which problem meets which family turns with the seed: over many trials each meets each."""
@@ -163,11 +171,10 @@ def plan_boundary(
         family = turn[(number + seed) % len(turn)]
         placed.append((at, family, (schedule,), _class_of([at[name] for name in vary], tiles)))
     repeats = Effort.of(device).repeats
-    after_first = [
+    return [
         Case(at, f, case_seed(seed, at, f), schedules * repeats, class_name=name)
         for at, f, schedules, name in placed
     ]
-    return [plan_first(task, problem, tiles, seed, device), *after_first]
 
 
 def _class_of(sizes: Sequence[int], tiles: Sequence[int]) -> str:

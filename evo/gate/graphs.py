@@ -9,7 +9,7 @@ is the same code, and the reference is still computed after the launches, and wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -54,30 +54,25 @@ class CaseMemory:
         self.nbytes = guarded.nbytes * (2 + (launches if apart else 0))
         self._deterministic = deterministic
         self._recorder = recorder
-        self._looks = 0
-        self._graph: Any = None
-        self._found: Tensor | None = None
-        self._on_host: Tensor | None = None
-        """Where a GPU writes what is found by itself."""
+        self._captured: dict[object, Captured] = {}
 
     def look(self, count: int, again: bool = False) -> Tensor:
         """What `count` launches left in the images, begun but not waited for: whether something is suspect
         (0 or 1: damage, or other bits than the first launch), and four numbers, those of `errors_of`, for
         each output that is `judged`. They hold until the next look; in pinned memory they stand once the
         device is there. `again`: others of these inputs came before, and were looked at."""
-        if self._recorder is None or again or count < len(self.images):
+        if again or count < len(self.images):
             return self._look(count, again)
-        self._looks += 1
-        if self._looks == 1:
-            found = self._look(count, again)
-            self._on_host = pinned(found.numel())
-            return found
-        if self._looks == 2:
-            self._graph, self._found = self._recorder.record(lambda: self._look(count, again=False))
-        if self._graph is None or self._found is None:
-            return self._look(count, again)
-        self._graph.replay()
-        return self._found
+        return self.found_by("look", lambda: self._look(count, again=False))
+
+    def found_by(self, name: object, work: Callable[[], Tensor]) -> Tensor:
+        """What `work` finds in the images, (n,), fp64, begun but not waited for. Where looks are captured,
+        that of the second call of this name is replayed from then on."""
+        if self._recorder is None:
+            return work()
+        if name not in self._captured:
+            self._captured[name] = Captured(self._recorder)
+        return self._captured[name].found_by(work)
 
     def judged(self, count: int, again: bool = False) -> Sequence[Tensor]:
         """The images whose numbers are judged: of the first launch; of each, where bits may differ."""
@@ -85,14 +80,16 @@ class CaseMemory:
             return self.images[:count]
         return () if again else self.images[:1]
 
-    def room(self, count: int) -> list[Tensor]:
-        """Images of so many launches, none of which is the memory itself; of a large one all but the first
-        are one and the same."""
-        if len(self.images) >= count:
-            return self.images
-        fit = max(2, IMAGE_BYTES // self.guarded.nbytes)
-        images = list(self.guarded.room_for_images(min(count, fit)))
-        return images + images[-1:] * (count - len(images))
+    def befores_and_afters(self, count: int) -> tuple[Tensor, Tensor] | None:
+        """Images for before and after so many launches, (count, nbytes) each; None where there are fewer."""
+        if len(self.images) < 2 * count:
+            return None
+        return self._images[:count], self._images[count : 2 * count]
+
+    def two_images(self) -> tuple[Tensor, Tensor]:
+        """Images, none of which is the memory itself."""
+        first, other = self.images[:2] if len(self.images) > 1 else self.guarded.room_for_images(2)
+        return first, other
 
     def first_outputs(self) -> dict[str, Tensor]:
         """What the first launch wrote, once it was looked at; kept where all are to be equal."""
@@ -112,7 +109,34 @@ class CaseMemory:
         found = torch.cat([found, *self.judge.errors(self.guarded.inputs(), outputs)])
         if self._recorder:
             self.guarded.forget_outputs()
-        return found if self._on_host is None else self._on_host.copy_(found, non_blocking=True)
+        return found
+
+
+class Captured:
+    """A look that a graph is made of when it comes the second time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._count = 0
+        self._graph: Any = None
+        self._on_host: Tensor | None = None
+        """Where a GPU writes what is found by itself."""
+
+    def found_by(self, work: Callable[[], Tensor]) -> Tensor:
+        """What `work` finds, (n,), fp64; from the second time on it stands in pinned memory once the device
+        is there."""
+        self._count += 1
+        if self._on_host is None:
+            found = work()
+            self._on_host = pinned(found.numel())
+            return found
+        on_host = self._on_host
+        if self._count == 2:
+            self._graph = self._recorder.record(lambda: on_host.copy_(work(), non_blocking=True))
+        if self._graph is None:
+            return on_host.copy_(work(), non_blocking=True)
+        self._graph.replay()
+        return on_host
 
 
 PINNED_NUMBERS = 1 << 16
@@ -149,13 +173,13 @@ class Recorder:
         self._refusals = 0
         self._warm = False
 
-    def record(self, work: Any) -> tuple[Any, Tensor | None]:
-        """The graph of `work`, and what it gives; (None, None) if it cannot be captured: it waits on its way,
-        as the Python code of a task may, or draws numbers. After MOST_REFUSALS none is tried any more."""
+    def record(self, work: Callable[[], object]) -> Any:
+        """The graph of `work`; None if it cannot be captured: it waits on its way, as the Python code of a
+        task may, or draws numbers. After MOST_REFUSALS none is tried any more."""
         import torch
 
         if self._refusals == MOST_REFUSALS:
-            return None, None
+            return None
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
             if not self._warm:  # libraries set themselves up for the stream
@@ -168,14 +192,14 @@ class Recorder:
                 self._warm = True
             graph.capture_begin(pool=self._memory, capture_error_mode="relaxed")
             try:
-                found = work()
+                work()
             except RuntimeError:
                 self._refusals += 1
                 with suppress(RuntimeError):
                     graph.capture_end()
-                return None, None
+                return None
             graph.capture_end()
-        return graph, found
+        return graph
 
 
 class CaseMemories:

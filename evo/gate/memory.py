@@ -27,6 +27,8 @@ LARGE_BYTES = 64 << 20
 
 
 Role = Literal["in", "out", "inout", "scratch", "zeroed"]
+_ITS_OWN: tuple[Role, ...] = ("scratch", "out", "inout")
+"""Where a kernel may leave what it likes."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,11 @@ class GuardedMemory:
                 _fill(self._at(span, self._expected), _nan_field(self._device), 0)
         self._blank = True
 
+    @property
+    def expected(self) -> Tensor:
+        """(nbytes,), uint8: what a launch must leave where it may write nothing."""
+        return self._expected
+
     def expected_outputs(self) -> dict[str, Tensor]:
         return self.outputs(self._expected)
 
@@ -200,12 +207,33 @@ class GuardedMemory:
         false, for `images` (launches, nbytes) taken after launches; does not wait."""
         import torch
 
-        free: tuple[Role, ...] = ("scratch",) if same_outputs else ("scratch", "out", "inout")
+        free: tuple[Role, ...] = ("scratch",) if same_outputs else _ITS_OWN
         changed = [
             (_words(images[:, begin:end]) != _words(self._expected[begin:end])).any()
             for begin, end in self._ranges(free)
         ]
         return torch.stack(changed).any().reshape(1) if len(changed) > 1 else changed[0].reshape(1)
+
+    def damaged(self, before: Tensor, after: Tensor) -> Tensor:
+        """Of each launch whether it changed a guard or an input, or left a zeroed workspace unclean. `before`
+        and `after`: images of the memory then, (launches, nbytes). (launches,), true or false; does not
+        wait."""
+        import torch
+
+        changed = [
+            (_words(before[:, begin:end]) != _words(after[:, begin:end])).any(-1)
+            for begin, end in self._ranges(_ITS_OWN)
+        ]
+        return torch.stack(changed).any(0)
+
+    def other_outputs(self, first: Tensor, image: Tensor) -> Tensor:
+        """Whether some output of `image` has other bits than in the image `first`; of no dimension, does not
+        wait."""
+        import torch
+
+        spans = [span for span in self._spans.values() if span.judged]
+        differ = [(_words(self._at(s, first)) != _words(self._at(s, image))).any() for s in spans]
+        return torch.stack(differ).any()
 
     def _ranges(self, free: tuple[Role, ...]) -> list[tuple[int, int]]:
         """The bytes (from, to) that lie outside the spans of these roles."""
@@ -220,7 +248,7 @@ class GuardedMemory:
         import torch
 
         first, count = -1, 0
-        for begin, end in self._ranges(("scratch", "out", "inout")):
+        for begin, end in self._ranges(_ITS_OWN):
             changed = (image[begin:end] != self._expected[begin:end]).view(torch.uint8)
             here = int(changed.count_nonzero())
             if here and not count:

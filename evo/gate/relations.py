@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -43,21 +43,28 @@ def same_again(relation: Relation) -> bool:
 
 
 def unrelated(
-    guarded: GuardedMemory, relation: Relation | None, first: Tensor, image: Tensor, tolerance: Tolerance
+    guarded: GuardedMemory,
+    relations: Sequence[Relation | None],
+    first: Tensor,
+    before: Tensor,
+    after: Tensor,
+    tolerance: Tolerance,
 ) -> Tensor:
-    """Whether the launch before `image` did damage, or is not what the relation expects of the `first`
-    launch's image. (1,), true or false; does not wait."""
+    """Of each launch whether it did damage, or its outputs are not what its relation (None: no one) expects
+    of those in the `first` launch's image. `before` and `after`: images of the memory then, (launches,
+    nbytes). (launches,), true or false; does not wait."""
     import torch
 
-    same = relation is not None and same_again(relation)
-    if same:
-        guarded.expect_outputs(first)
-    damaged = guarded.unlike(image[None], same_outputs=same)
-    if relation is None or same:
-        return damaged
-    before, after = guarded.outputs(first), guarded.outputs(image)
-    wrong = [rows.any().reshape(1) for *_, rows in broken(relation, before, after, tolerance)]
-    return torch.cat((damaged, *wrong)).any().reshape(1) if wrong else damaged
+    found = []
+    for relation, damaged, image in zip(relations, guarded.damaged(before, after), after, strict=True):
+        wrong = [damaged]
+        if relation is not None and same_again(relation):
+            wrong.append(guarded.other_outputs(first, image))
+        elif relation is not None:
+            outputs = guarded.outputs(first), guarded.outputs(image)
+            wrong += [rows.any() for *_, rows in broken(relation, *outputs, tolerance)]
+        found.append(torch.stack(wrong).any())
+    return torch.stack(found)
 
 
 def titled(schedule: str, relation: Relation | None) -> str:

@@ -74,9 +74,9 @@ class Run:
     seed: int
     deterministic: bool
     thorough: bool
-    first: Case
+    first: Sequence[Case]
     plan: Callable[[], Sequence[Case]]
-    """All cases, the first one too: asked for when the device is at that."""
+    """All cases, the first ones too: asked for when the device is at those."""
     between: Between = at_once
     errors: list[CaseError] = field(default_factory=list)
     launches: int = 0
@@ -85,10 +85,8 @@ class Run:
     def all(self) -> tuple[LaunchReport, Extent]:
         """Runs all cases. The report of the last, scaled to the whole of the study's own problem; how much of
         the plan ran."""
-        report = self.run(self.first)
-        cases = self.plan()
-        self.budget.plan(cases)
-        for case in cases[1:]:
+        report: LaunchReport | None = None
+        for case in self._planned():
             if case.kind == "own":
                 report = self._run_own(case) or report
             elif case.kind == "case":
@@ -100,6 +98,12 @@ class Run:
         self.settle()
         assert report is not None, "the first case is never left out"
         return self.budget.scaled(report), self.budget.extent()
+
+    def _planned(self) -> Iterator[Case]:
+        yield from self.first
+        cases = self.plan()
+        self.budget.plan(cases)
+        yield from cases[len(self.first) :]
 
     @cached_property
     def budget(self) -> Budget:
@@ -263,32 +267,40 @@ class Run:
         """Checks relations on the inputs of `case`: one launch as they are, one for each relation. On a GPU
         all are launched before any is looked at; but first all is known that came before, for most wrong
         kernels end there."""
-        import torch
-
         self.settle()
         kernel, launch = self.kernel_for(case.problem)
         where = self.device.torch_device
         relations = (None, *relations_of(self.task, case, self.deterministic, where))
+        count = len(relations)
         with self._alive(case):
-            memory = self._memory(case, launch, len(relations), deterministic=False)
-            guarded = memory.guarded
-            images = memory.room(len(relations))
-            one_by_one = not self.device.launches_are_cheap or images[-1] is images[-2]
+            memory = self._memory(case, launch, 2 * count, deterministic=False)
+            guarded, both = memory.guarded, memory.befores_and_afters(count)
+            if both is None:
+                first, other = memory.two_images()
+                images: Sequence[Tensor] = [first, *[other] * (count - 1)]
+            else:
+                images = list(both[1])
             inputs = {name: tensor.clone() for name, tensor in guarded.inputs().items()}
-            schedule = self.device.schedules[0]
-            suspect: list[Tensor] = []
             examine = partial(self._refuse_unrelated, case, guarded, inputs, images, relations)
+            look = partial(unrelated, guarded, first=images[0], tolerance=self.task.tolerance)
             for turn, (relation, image) in enumerate(zip(relations, images, strict=True)):
-                with self._blame(case, titled(schedule, relation)):
+                with self._blame(case, titled(self.device.schedules[0], relation)):
                     if relation is not None:
                         guarded.load(relation.change(inputs))
-                    self.budget.pay(case, self._launch(kernel, launch, guarded, turn, schedule))
+                    if both is not None:
+                        guarded.take_image(both[0][turn])
+                    report = self._launch(kernel, launch, guarded, turn, self.device.schedules[0])
+                    self.budget.pay(case, report)
                 guarded.take_image(image)
-                suspect.append(unrelated(guarded, relation, images[0], image, self.task.tolerance))
-                if one_by_one:
-                    examine(torch.cat(suspect).tolist())
-            if not one_by_one:
-                self._read(case, memory, "relations, or just after", torch.cat(suspect).double(), examine)
+                if both is None:
+                    found = look([relation], before=guarded.expected[None], after=image[None])
+                    examine([0.0] * turn + found.tolist())
+            if both is not None:
+                found = memory.found_by(
+                    ("relations", self.deterministic),
+                    lambda: look(relations, before=both[0], after=both[1]).double(),
+                )
+                self._read(case, memory, "relations, or just after", found, examine)
         self.settle(PENDING)
         self.budget.ran(case)
 

@@ -75,8 +75,8 @@ def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tenso
 
     Every second query has a key of its own, whose product with it is LARGE_DOT. The others see all keys
     about alike, so that sums of V without their denominator grow with every key; of half of these queries
-    all scores are near -20. `u` is a unit direction, (D,); `away` is u for every fourth query, else 0,
-    (L, D)."""
+    all scores are near -20. `u` is the unit direction of all ones, (D,); `away` is u for every fourth query,
+    else 0, (L, D)."""
     import torch
 
     length, d, heads = problem["L"], problem["D"], problem["B"] * problem["H"]
@@ -84,8 +84,7 @@ def large(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor, u: Tenso
     own = (fixed.places + seed) % fixed.visible
     factor = lone_factor(d)
     gain = math.sqrt(LARGE_DOT / (factor * d)) if heads * length >= FEW_ROWS else 1.0
-    k.addcmul_((k @ u)[..., None], u, value=-1)
-    k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
+    as_long(across(k))
     # in place: what needs no new memory takes the host a third less
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape)).mul_(gain * factor)
     q.div_(gain).add_(away, alpha=-20)
@@ -116,7 +115,7 @@ def outgrown(problem: Problem, seed: int, q: Tensor, k: Tensor, v: Tensor) -> No
     places, visible, *_ = _fixed(heads, length, d, bool(problem["causal"]), str(q.device))
     own = (places + seed) % visible
     k[..., :RESERVED].zero_()
-    k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
+    as_long(k)
     k[:, :, ::ANCHORS].zero_()
     k.copy_(k.to(storage))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
@@ -142,8 +141,22 @@ def huge_end(q: Tensor, k: Tensor, u: Tensor, far: Tensor, seed: int) -> None:
 def show_padding(q: Tensor, k: Tensor, u: Tensor, away: Tensor) -> None:
     """Makes a padding key show in some queries, in place: adds 4 (q·u) to all scores of a query, where q·u is
     -5 for some."""
-    k.add_(u, alpha=4 * math.sqrt(q.shape[-1]))
-    q.addcmul_((q @ u).add_(5)[..., None], away, value=-1)
+    root = math.sqrt(q.shape[-1])
+    k.add_(u, alpha=4 * root)
+    # q·u is the sum of q by the root; a product of a matrix takes the host longer
+    q.addcmul_(q.sum(-1, keepdim=True).add_(5 * root), away, value=-1 / root)
+
+
+def across(x: Tensor) -> Tensor:
+    """`x`, (…, D), without what lies along the direction of all ones; in place."""
+    return x.sub_(x.mean(-1, keepdim=True))
+
+
+def as_long(x: Tensor) -> Tensor:
+    """`x`, (…, D), with vectors of length √D; in place."""
+    import torch
+
+    return x.div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True)).mul_(math.sqrt(x.shape[-1]))
 
 
 class _Fixed(NamedTuple):

@@ -216,7 +216,7 @@ class _Constants(NamedTuple):
     rows: Tensor
     """0, 1 …, (L,)."""
     u: Tensor
-    """A unit direction, (D,); `far` is 6 √D of it."""
+    """The unit direction of all ones, (D,); `far` is 6 √D of it."""
     far: Tensor
     away: Tensor
     """u for every fourth query, else 0: (L, D)."""
@@ -288,8 +288,7 @@ def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants)
     if problem["causal"]:
         own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
     # keys across u, which q, a multiple of k_own, does not see; what lies along u lowers all its scores
-    k.addcmul_((k @ fixed.u)[..., None], fixed.u, value=-1)
-    k.mul_(math.sqrt(d) / k.norm(dim=-1, keepdim=True))
+    _families.as_long(_families.across(k))
     own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
     factor = _families.lone_factor(d)
     torch.add(own_keys.mul_(factor), fixed.away, alpha=-factor * math.sqrt(d) - _families.LOWEST, out=q)
