@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import py_compile
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from command import ROOT, SMALL, Evo, altered, run_evo, trials
 
 SYSTEM = "/usr/bin:/bin"
@@ -129,6 +132,22 @@ def test_doctor_finds_what_is_there_and_what_is_not(
     for line in broken.out.splitlines():
         if re.search(r"^(host compiler|database) ", line):
             assert re.search(r"absent|broken", line)
+
+
+def test_doctor_says_that_torch_is_compiled_in_every_process(
+    tmp_path: Path, evo: Evo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "compiled"))
+
+    def finding() -> dict[str, str]:
+        said: list[dict[str, str]] = json.loads(evo("doctor", "--json").out)
+        return next(f for f in said if f["check"] == "byte code")
+
+    assert finding()["status"] == "absent"
+    py_compile.compile(str(torch.__file__))  # what the advice does, of one module
+    assert finding()["advice"] == ""
+    assert finding()["status"] == "works"
+    assert (tmp_path / "compiled").is_dir()
 
 
 @pytest.mark.slow

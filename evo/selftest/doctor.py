@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +52,7 @@ def examine(places: Places) -> list[Finding]:
         _host_compiler,
         _gpu,
         _torch,
+        _byte_code,
         _cluster,
         lambda: _tool(places, "ncu", "nsight-compute", "evo can then say what limits a kernel"),
         lambda: _tool(places, "compute-sanitizer", "it", "finalists can then be checked by it too"),
@@ -149,6 +151,18 @@ def _torch() -> Finding:
             "torch", "broken", f"torch {torch.__version__} sees no GPU, though a driver is here", advice
         )
     return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
+
+
+def _byte_code() -> Finding:
+    """Whether torch's modules are compiled. Some installers leave that to the first import, and where
+    PYTHONDONTWRITEBYTECODE is set, as in many containers, it is done again in every process."""
+    spec = find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    if Path(cache_from_source(spec.origin)).is_file():
+        return Finding("byte code", "works", "torch's modules are compiled")
+    found = "torch's modules are not compiled: each process takes seconds more to start"
+    return Finding("byte code", "absent", found, f"python -m compileall -q {Path(spec.origin).parent}")
 
 
 def _cluster() -> Finding:
