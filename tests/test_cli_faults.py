@@ -147,7 +147,6 @@ def test_doctor_says_that_torch_is_compiled_in_every_process(
     py_compile.compile(str(torch.__file__))  # what the advice does, of one module
     assert finding()["advice"] == ""
     assert finding()["status"] == "works"
-    assert (tmp_path / "compiled").is_dir()
 
 
 @pytest.mark.slow

@@ -143,6 +143,20 @@ def test_verdicts_are_the_same_whether_memory_was_met_before(memories: CaseMemor
     assert len(memories._kept) >= count > 20
 
 
+def _another_bit(memory: Memory, problem: Problem, before: int) -> None:
+    if before == 3:  # the same launch again
+        inside(memory["o"], problem).view(torch.int16)[0, 0, 0, 0] ^= 1
+
+
+@pytest.mark.usefixtures("memories")
+def test_whether_bits_may_differ_is_asked_of_each_candidate() -> None:
+    for _ in range(3):
+        assert verdict(after(_another_bit), seed=4, deterministic=False, device=DEVICE)
+    with pytest.raises(Red) as caught:
+        verdict(after(_another_bit), seed=4, device=DEVICE)
+    assert caught.value.reason == "runs differ"
+
+
 @needs_gpu
 def test_work_is_captured_after_all_graphs_before_it_were_dropped() -> None:
     recorder = graphs.Recorder("cuda:0")

@@ -1,4 +1,6 @@
-"""Which cases a candidate meets: problems, families of inputs, and schedules. Planned before anything runs.
+"""Which cases a candidate meets: problems, families of inputs, and schedules.
+
+What comes after the first case and its relations is planned when these have run.
 
 Every case is of a class, which says what only cases of its kind can show: one size, lengths below a tile,
 whole tiles, more independent pieces than a pair, a family on the study's own problem. The order of the plan:

@@ -36,8 +36,8 @@ LARGEST_FLOP = 1e10
 
 
 class CaseMemory:
-    """Guarded memory, and `images` of it after each of several launches; where there is one, and nothing is
-    recorded, it is the memory itself. `judge` compares the outputs."""
+    """Guarded memory, and `images` of it after each of several launches, or before and after each; where
+    there is one, and nothing is recorded, it is the memory itself. `judge` compares the outputs."""
 
     def __init__(
         self,

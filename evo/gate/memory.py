@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
@@ -208,10 +208,7 @@ class GuardedMemory:
         import torch
 
         free: tuple[Role, ...] = ("scratch",) if same_outputs else _ITS_OWN
-        changed = [
-            (_words(images[:, begin:end]) != _words(self._expected[begin:end])).any()
-            for begin, end in self._ranges(free)
-        ]
+        changed = [words.any() for words in self._differ(self._expected, images, free)]
         return torch.stack(changed).any().reshape(1) if len(changed) > 1 else changed[0].reshape(1)
 
     def damaged(self, before: Tensor, after: Tensor) -> Tensor:
@@ -220,11 +217,7 @@ class GuardedMemory:
         wait."""
         import torch
 
-        changed = [
-            (_words(before[:, begin:end]) != _words(after[:, begin:end])).any(-1)
-            for begin, end in self._ranges(_ITS_OWN)
-        ]
-        return torch.stack(changed).any(0)
+        return torch.stack([words.any(-1) for words in self._differ(before, after, _ITS_OWN)]).any(0)
 
     def other_outputs(self, first: Tensor, image: Tensor) -> Tensor:
         """Whether some output of `image` has other bits than in the image `first`; of no dimension, does not
@@ -234,6 +227,12 @@ class GuardedMemory:
         spans = [span for span in self._spans.values() if span.judged]
         differ = [(_words(self._at(s, first)) != _words(self._at(s, image))).any() for s in spans]
         return torch.stack(differ).any()
+
+    def _differ(self, one: Tensor, other: Tensor, free: tuple[Role, ...]) -> Iterator[Tensor]:
+        """Which words of images, (…, nbytes), differ, one range outside the spans of these roles after the
+        other."""
+        for begin, end in self._ranges(free):
+            yield _words(one[..., begin:end]) != _words(other[..., begin:end])
 
     def _ranges(self, free: tuple[Role, ...]) -> list[tuple[int, int]]:
         """The bytes (from, to) that lie outside the spans of these roles."""
