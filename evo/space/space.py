@@ -33,8 +33,6 @@ MOST_HALVES = 1024
 """Halves of many points that a rule is asked about to find these few."""
 CHUNK_POINTS = 1 << 16
 """Points evaluated at once: so few that their columns are not new memory of the system's each time."""
-MOST_THREADS = 4
-"""Threads that sieve chunks. Between their array operations one runs at a time, so more hinder each other."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,7 @@ class FeasibleSet:
         chunks: Sequence[Callable[[], Indices]],
         exact: bool,
     ) -> FeasibleSet:
-        """Sieves chunks of indices through the rules, some at once; `chunks` make them."""
+        """Sieves chunks of indices through the rules, one on each core; `chunks` make them."""
 
         def sieved(make: Callable[[], Indices]) -> tuple[int, Indices, dict[str, int], int]:
             chunk = make()
@@ -220,7 +218,7 @@ class FeasibleSet:
 
         kept, rejected = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0)
         asked = raised = 0
-        with ThreadPoolExecutor(min(len(chunks), os.cpu_count() or 1, MOST_THREADS)) as threads:
+        with ThreadPoolExecutor(min(len(chunks), os.cpu_count() or 1)) as threads:
             for seen, rows, refused, raising in threads.map(sieved, chunks):
                 kept.append(rows)
                 asked += seen
