@@ -13,7 +13,7 @@ from test_large_problems import LARGE, SOFTMAX, Damage, spoil
 
 from evo.api.shapes import _middle
 from evo.cache import default_folder
-from evo.device import LaunchReport
+from evo.device import LaunchReport, copier
 from evo.device.open import real_gpu
 from evo.errors import MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
@@ -117,7 +117,7 @@ def test_any_amount_of_memory_is_filled_with_the_pattern(
     monkeypatch.setattr(memory, "LARGE_BYTES", 8 << 20)
     field = memory._nan_field("cpu")
     target = torch.zeros(count, dtype=torch.uint8)
-    memory._fill(target, field, shift)
+    memory._fill(copier("cpu"), target.data_ptr(), count, field, shift)
     pattern = field[: 64 << 10].roll(-shift)
     whole = count // len(pattern) * len(pattern)
     assert bool((target[:whole].view(-1, len(pattern)) == pattern).all())

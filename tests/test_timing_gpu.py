@@ -85,8 +85,9 @@ def test_a_kernel_that_is_slower_on_one_input_is_ranked_by_that(
     sure, bet = (session.measure(green(session, compiler, "flash_mma", more)) for more in (SURE, BET))
     assert not sure.varies
     assert bet.varies
-    assert bet.times["normal"].median_us == pytest.approx(sure.times["normal"].median_us, rel=0.03)
     assert bet.median_us == bet.times["sharp"].median_us
+    extra_us = bet.median_us - bet.times["normal"].median_us
+    assert abs(bet.times["normal"].median_us - sure.times["normal"].median_us) < extra_us / 2
     assert 1.2 < bet.median_us / sure.median_us < 1.45
     assert bet.on == "sharp"
     assert session.incumbent_us == sure.median_us
@@ -97,7 +98,7 @@ def test_a_kernel_that_lost_on_one_input_is_not_timed_on_the_next(
     session: TimingSession, compiler: Compiler
 ) -> None:
     session.incumbent_us = None
-    session.measure(green(session, compiler, "flash_mma"))
+    session.measure(green(session, compiler, "flash_mma", SURE))  # the look at a query takes time too
     timing = session.measure(green(session, compiler, "flash_mma", BET))
     assert list(timing.times) == ["normal", "sharp"]
     assert not timing.complete

@@ -112,11 +112,10 @@ class CudaDevice(CudaContext):
 
         if self._busy is None:
             blocks = [torch.zeros(BUSY_BYTES, dtype=torch.uint8, device=self.torch_device) for _ in "ab"]
-            self._busy = torch.cuda.Stream(self.index), blocks
-        stream, (source, target) = self._busy
-        copy, on = self.driver.cuMemcpyDtoDAsync, self.driver.CUstream(stream.cuda_stream)
+            self._busy = torch.cuda.Stream(self.index), blocks, [block.data_ptr() for block in blocks]
+        stream, _, (source, target) = self._busy
         for _ in range(2):
-            copy(target.data_ptr(), source.data_ptr(), BUSY_BYTES, on)
+            self.driver.cuMemcpyDtoDAsync(target, source, BUSY_BYTES, stream.cuda_stream)
 
     def mark(self) -> CudaMark:
         """A point in the work of torch's current stream."""

@@ -30,6 +30,8 @@ class _Prepared:
     config: Any
     values: list[Any]
     pointers: Any
+    address: int
+    """Of the pointers, which point to the values."""
 
 
 _STARTED = LaunchReport("default", 0.0)
@@ -173,9 +175,7 @@ class CudaKernel:
         stream, last = self.device.stream, self._last
         if last is None or not (last.launch is launch and last.regions is regions and last.stream == stream):
             last = self._last = self._prepared(launch, regions, stream)
-        (status,) = self.device.driver.cuLaunchKernelEx(
-            last.config, self._function, ctypes.addressof(last.pointers), 0
-        )
+        (status,) = self.device.driver.cuLaunchKernelEx(last.config, self._function, last.address, 0)
         if int(status):
             raise self._refused(status, words_of(status))
         return _STARTED
@@ -207,7 +207,8 @@ class CudaKernel:
     def _prepared(self, launch: LaunchConfig, regions: Mapping[str, Region], stream: int) -> _Prepared:
         values = [self._argument(arg, regions) for arg in launch.args]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])
-        return _Prepared(launch, regions, stream, self._config(launch, stream), values, pointers)
+        config, address = self._config(launch, stream), ctypes.addressof(pointers)
+        return _Prepared(launch, regions, stream, config, values, pointers, address)
 
     def _argument(self, arg: Argument, regions: Mapping[str, Region]) -> Any:
         """A ctypes object with the bytes of a kernel argument."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
-from evo.device import Region
+from evo.device import Copy, Region, copier
 from evo.dtype import dtype_named
 from evo.errors import Red
 from evo.task import BufferSpec, Tensors
@@ -86,11 +86,13 @@ class GuardedMemory:
             end = start + nbytes + GUARD_BYTES
         end = -(-end // ALIGNMENT) * ALIGNMENT
         self._device = torch_device
+        self._copy = copier(torch_device)
         self.nbytes = end
         self._block = torch.empty(end + SHIFT + ALIGNMENT, dtype=torch.uint8, device=torch_device)
         self._places: dict[bool, _Place] = {}
         self.place(shifted)
         self._expected = torch.empty_like(self.content)
+        self._expected_at = self._expected.data_ptr()
         self._blank = False
         """Whether what is expected holds guards, zeros, and poison in the place of outputs."""
         self._phase = 0
@@ -118,7 +120,7 @@ class GuardedMemory:
         """Sets everything for the first launch: guards, inputs, zeroed workspaces, poison."""
         self._phase = 4 * seed
         if not self._blank:
-            _fill(self._expected, _nan_field(self._device), self._phase)
+            _fill(self._copy, self._expected_at, self.nbytes, _nan_field(self._device), self._phase)
             for span in self._spans.values():
                 if span.role == "zeroed":
                     self._at(span, self._expected).zero_()
@@ -136,7 +138,7 @@ class GuardedMemory:
                 self._inputs[name].copy_(tensor)
         for name in self._in_place.keys() & inputs.keys():
             self._in_place[name].copy_(self._at(self._spans[name], self._expected))
-        self.content.copy_(self._expected)
+        self._copy(self._place.address, self._expected_at, self.nbytes)
 
     def inputs(self) -> dict[str, Tensor]:
         """The inputs as they should be, where no kernel is told to look."""
@@ -156,11 +158,11 @@ class GuardedMemory:
         if turn == 0:
             return
         for name, original in self._in_place.items():
-            self._at(self._spans[name], self.content).copy_(original)
+            self._copy(self.regions[name].address, original.data_ptr(), original.numel())
         phase = self._phase + 4 * (turn // 2)
         for span, dtype in self._written:
             field = _nan_field(self._device) if turn % 2 == 0 else _number_field(self._device, dtype)
-            _fill(self._at(span, self.content), field, phase)
+            _fill(self._copy, self.regions[span.name].address, span.nbytes, field, phase)
 
     def room_for_images(self, count: int) -> Tensor:
         """(count, nbytes), uint8: rows that `take_image` can fill."""
@@ -176,8 +178,9 @@ class GuardedMemory:
 
     def take_image(self, image: Tensor) -> None:
         """Copies everything as it is now; does not wait."""
-        if image.data_ptr() != self.content.data_ptr():
-            image.copy_(self.content)
+        to = image.data_ptr()
+        if to != self._place.address:
+            self._copy(to, self._place.address, self.nbytes)
 
     def expect_outputs(self, image: Tensor) -> None:
         """From now on outputs are expected to be as in `image`: those of a first launch."""
@@ -190,7 +193,7 @@ class GuardedMemory:
         """Poison again where outputs were expected: nothing of them is left for the next `fill`."""
         for span in self._spans.values():
             if span.judged:
-                _fill(self._at(span, self._expected), _nan_field(self._device), 0)
+                _fill(self._copy, self._expected_at + span.start, span.nbytes, _nan_field(self._device), 0)
         self._blank = True
 
     @property
@@ -291,7 +294,7 @@ class _Place:
     def __init__(self, block: Tensor, skip: int, nbytes: int, spans: Iterable[_Span]) -> None:
         begin = -block.data_ptr() % ALIGNMENT + skip
         self.content = block[begin : begin + nbytes]
-        base = self.content.data_ptr()
+        self.address = base = self.content.data_ptr()
         self.regions: Mapping[str, Region] = {
             span.name: Region(
                 span.name,
@@ -308,17 +311,17 @@ def _typed(raw: Tensor, spec: BufferSpec) -> Tensor:
     return raw.view(dtype_named(spec.dtype).torch).reshape(spec.shape)
 
 
-def _fill(target: Tensor, field: Tensor, shift: int) -> None:
-    """Fills `target` with the field's pattern, from `shift` bytes on."""
-    at, begin, end = 0, shift % _PATTERN_BYTES, target.numel()
-    while at < end:
-        size = min(end - at, field.numel() - begin)
-        target[at : at + size].copy_(field[begin : begin + size])
+def _fill(copy: Copy, to: int, nbytes: int, field: Tensor, shift: int) -> None:
+    """Fills memory with the field's pattern, from `shift` bytes on."""
+    source, room, at, begin = field.data_ptr(), field.numel(), 0, shift % _PATTERN_BYTES
+    while at < nbytes:
+        size = min(nbytes - at, room - begin)
+        copy(to + at, source + begin, size)
         at, begin = at + size, 0
         # what is filled serves for more of it: the host takes 5 µs to start a copy
         whole = min(at // _PATTERN_BYTES * _PATTERN_BYTES, LARGE_BYTES)
-        if whole > field.numel():
-            field = target[at - whole : at]
+        if whole > room:
+            source, room = to + at - whole, whole
 
 
 def _words(raw: Tensor) -> Tensor:

@@ -7,10 +7,9 @@ keys 0..i. A row is one query of one head: D elements.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from evo.dtype import dtype_named
 from evo.errors import UsageError
@@ -26,6 +25,7 @@ _families = load_module(Path(__file__).with_name("families.py"))
 _recorded = load_module(Path(__file__).with_name("recorded.py"))
 _lengths = load_module(Path(__file__).with_name("lengths.py"))
 _problems = load_module(Path(__file__).with_name("problems.py"))
+_spike = load_module(Path(__file__).with_name("spike.py"))
 _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
 REFERENCE_BYTES = 1 << 28
@@ -112,7 +112,7 @@ class Attention(Task):
         # in place, and all three at once: on a GPU each operation takes the host 8 µs
         drawn = torch.randn((3, *shape), generator=rng, device=torch_device)
         q, k, v = drawn.unbind()
-        fixed = _constants(problem["L"], problem["D"], torch_device)
+        fixed = _families.constants(problem["L"], problem["D"], torch_device)
         if family == "offset_v":
             v.add_(4)
         elif family == "tiny":
@@ -122,18 +122,19 @@ class Attention(Task):
         elif family == "huge_end":
             _families.huge_end(q, k, fixed.u, fixed.far, seed)
         elif family == "spike":
-            _spike(problem, seed, q, k, fixed)
-        elif family == "outgrown":
-            _families.outgrown(problem, seed, q, k, v)
+            _spike.spike(problem, seed, q, k, fixed)
         elif family == "large":
-            _families.large(problem, seed, q, k, v, fixed.u, fixed.away)
-        elif family in _SHAPED:
-            _SHAPED[family](q, k, fixed, seed)
-        elif family != "normal":
+            _families.large(problem, seed, q, k, v, fixed.away)
+        elif family in _families.SHAPED:
+            _families.SHAPED[family](q, k, fixed, seed)
+        elif family not in ("normal", "outgrown"):
             raise UsageError(f"unknown input family: {family}", f"one of {', '.join(self.families.names)}")
         if family in ("peaky", "offset_v", "equal_keys", "huge_end", "tiny"):
             _families.show_padding(q, k, fixed.u, fixed.away)
-        return dict(zip("qkv", drawn.to(dtype_named(problem.dtype).torch).unbind(), strict=True))
+        q, k, v = drawn.to(dtype_named(problem.dtype).torch).unbind()
+        if family == "outgrown":
+            _families.outgrown(problem, seed, q, k, v)
+        return {"q": q, "k": k, "v": v}
 
     def measures(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, float]:
         found: dict[str, float] = _families.measures(problem, inputs)
@@ -208,130 +209,6 @@ class Attention(Task):
     ) -> tuple[Problem, ...]:
         found: tuple[Problem, ...] = _lengths.some_lengths(problem, tiles, count, seed, deep)
         return found
-
-
-class _Constants(NamedTuple):
-    """What inputs of a length are made of besides noise, fp32."""
-
-    rows: Tensor
-    """0, 1 …, (L,)."""
-    u: Tensor
-    """The unit direction of all ones, (D,); `far` is 6 √D of it."""
-    far: Tensor
-    away: Tensor
-    """u for every fourth query, else 0: (L, D)."""
-    climbs: Tensor
-    """Queries by turns: scores of `climbing` with them grow from 0 to 96, like weights that grow with the
-    power 1.5 of a key's number, and fall from 0 to -96: (L + 2, D)."""
-    noise: Tensor
-    """How much of noise is added to them: (L + 2, 1)."""
-    climbing: Tensor
-    """Keys: (L, D)."""
-    sides: Tensor
-    """±u by turns, so long that scores are ±80: (L, D); the first is +."""
-
-
-@lru_cache(maxsize=1024)
-def _constants(length: int, d: int, torch_device: str) -> _Constants:
-    import torch
-
-    rows = torch.arange(length, device=torch_device)
-    u = torch.full((d,), d**-0.5, device=torch_device)
-    fourth = (rows[:, None] % 4 == 3).float()
-    across = u * (1 - 2 * (torch.arange(d, device=torch_device) % 2))
-    turns = torch.arange(length + 2, device=torch_device)[:, None] % 3
-    climbs = torch.where(turns == 0, 4 * u, torch.where(turns == 1, across, -4 * u))
-    noise = torch.where(turns == 1, 0.005, 0.25)
-    part = ((rows + 1) / length)[:, None]
-    climbing = math.sqrt(d) * (24 * (rows / length)[:, None] * u + 1.5 * part.log() * across)
-    signs = 1 - 2 * (rows[:, None] % 2).float()
-    sides = math.sqrt(80 * math.sqrt(d)) * signs * u
-    return _Constants(rows, u, 6 * math.sqrt(d) * u, fourth * u, climbs, noise, climbing, sides)
-
-
-def _peaky(q: Tensor, _k: Tensor, _fixed: _Constants, _seed: int) -> None:
-    q.mul_(4)
-
-
-def _ascending(q: Tensor, k: Tensor, fixed: _Constants, seed: int) -> None:
-    """Each query climbs, with noise, in one of three ways."""
-    import torch
-
-    turn = seed % 3
-    here = slice(turn, turn + len(fixed.rows))
-    torch.addcmul(fixed.climbs[here], q, fixed.noise[here], out=q)
-    torch.add(fixed.climbing, k, alpha=0.25, out=k)
-
-
-def _large_logits(q: Tensor, k: Tensor, fixed: _Constants, _seed: int) -> None:
-    """Scores of 80 ± 4 or -80 ± 4, by the sign of the query."""
-    import torch
-
-    torch.add(fixed.sides, q, alpha=0.5, out=q)
-    torch.add(fixed.sides[0], k, alpha=0.5, out=k)
-
-
-_SHAPED: Mapping[str, Callable[[Tensor, Tensor, _Constants, int], None]] = {
-    "peaky": _peaky,
-    "ascending": _ascending,
-    "large_logits": _large_logits,
-}
-"""A family -> what it makes of standard normal queries and keys, in place."""
-
-
-def _spike(problem: Problem, seed: int, q: Tensor, k: Tensor, fixed: _Constants) -> None:
-    """For each query a key of its own, whose score is 100 above all others; in place."""
-    import torch
-
-    length, d, rows = problem["L"], problem["D"], fixed.rows
-    own = _own_keys(length, problem["B"] * problem["H"], seed, rows, bool(problem["causal"]))
-    if problem["causal"]:
-        own = torch.where((rows + seed) % 2 == 0, own, (rows + 1).clamp_max(length - 1))
-    # keys across u, which q, a multiple of k_own, does not see; what lies along u lowers all its scores
-    _families.as_long(_families.across(k))
-    own_keys = k.gather(2, own.view(*k.shape[:3], 1).expand(k.shape))
-    factor = _families.lone_factor(d)
-    torch.add(own_keys.mul_(factor), fixed.away, alpha=-factor * math.sqrt(d) - _families.LOWEST, out=q)
-    k.add_(fixed.u, alpha=math.sqrt(d))
-
-
-STRETCH = 128
-"""Keys of the longest tile that `_own_keys` was made for."""
-
-
-def _own_keys(length: int, heads: int, seed: int, rows: Tensor, causal: bool) -> Tensor:
-    """(heads, L): for each query, of `rows` (L,), of each head a key that it sees. Where all keys are
-    visible, those of a head are all keys. Over the heads, and over seeds from a multiple of 16 on, soon all
-    pairs of (row mod tile, key mod tile) are met, for every tile that is a power of two up to STRETCH: the
-    rows of one remainder have consecutive keys in each head, those of other heads and seeds lie between or
-    follow."""
-    by_heads = {8 << bit for bit in range((min(heads, 16) - 1).bit_length())}
-    steps = [
-        step for step in (4, 64, 32, 16, 8, 2, 1) if step not in by_heads and 2 * step > length // STRETCH
-    ]
-    turn = seed % 16 >> causal  # causal: a query has a key of its own at every second seed
-    onward = sum(step for bit, step in enumerate(steps) if turn >> bit & 1) + 165 * (seed // 16)
-    keys = (_turns(length, heads, str(rows.device)) + onward).remainder_(length)
-    if not causal:
-        return keys
-    visible, place = rows + 1, keys % STRETCH
-    stretches = ((visible - place + STRETCH - 1) // STRETCH).clamp_min(1)
-    return (place + STRETCH * (keys // STRETCH % stretches)) % visible
-
-
-@lru_cache(maxsize=1024)
-def _turns(length: int, heads: int, torch_device: str) -> Tensor:
-    """(heads, L) whole numbers, in each head all below L from some start on: those of rows that agree in
-    their last bits follow each other."""
-    import torch
-
-    rows, bits = torch.arange(length), (length - 1).bit_length()
-    backwards = sum(((rows >> bit & 1) << (bits - 1 - bit) for bit in range(bits)), torch.zeros_like(rows))
-    of_head = torch.arange(heads)[:, None]
-    between = (of_head // 16 & 1) * 4 + (of_head // 32 & 1) * 2 + (of_head // 64 & 1)
-    return (backwards.argsort().argsort() + 8 * (of_head % 16) + between + 5 * STRETCH * of_head).to(
-        torch_device
-    )
 
 
 def _other_last_head(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
