@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits, target
-from evo.space import MOST_ENUMERATED, Narrowing, Parameter, ResourceModels, Rule, Space, hardware_rules, rule
+from evo.space import MOST_POINTS, Parameter, ResourceModels, Rule, Space, hardware_rules, rule
 from evo.trial import Problem
 
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
@@ -260,9 +261,24 @@ def test_a_million_points_are_enumerated_in_two_seconds_of_a_processor() -> None
     assert feasible.points[feasible.count - 1]["x0"] in LADDER
 
 
-def test_larger_products_are_sampled_and_say_so() -> None:
+def test_a_large_product_of_which_rules_leave_few_points_is_known_whole() -> None:
+    ladder = tuple(range(16))
+
+    def equal(p: Any, _limits: Limits, _problem: Problem, number: int) -> Any:
+        return p[f"x{number}"] == p[f"x{number + 1}"]
+
+    rules = tuple(Rule(partial(equal, number=i), f"unlike {i}", written_at="here:1") for i in range(12))
+    space = Space(tuple(Parameter(f"x{i}", ladder, 0) for i in range(13)), rules)
+    feasible = space.feasible(L4, PROBLEM)
+    assert feasible.exact
+    assert feasible.indices.tolist() == [[value] * 13 for value in ladder]
+    assert feasible.rejected == {f"unlike {i}": 16 ** (12 - i) * 15 for i in range(12)}
+    assert feasible.count + sum(feasible.rejected.values()) == space.size == 16**13
+
+
+def test_larger_sets_are_sampled_and_say_so() -> None:
     space = _wide(10)
-    assert space.size > MOST_ENUMERATED
+    assert space.size > MOST_POINTS
     feasible = space.feasible(L4, PROBLEM)
     assert not feasible.exact
     exact = _wide(6).feasible(L4, PROBLEM)  # the rules see only the first six
@@ -310,37 +326,50 @@ def test_indices_and_points_are_inverse(data: st.DataObject) -> None:
     assert np.array_equal(space.indices_of(feasible.points[at]), feasible.indices[at])
 
 
-@rule("more rows than the {problem[L]} of the problem")
-def rows_of_problem(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return p.bm <= problem["L"]
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_built_up_points_are_those_that_rules_leave_of_the_whole_product(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
+    space = Space(tuple(Parameter(f"x{i}", tuple(range(n)), 0) for i, n in enumerate(sizes)))
+    rules = []
+    for number in range(data.draw(st.integers(0, 4))):
+        names = data.draw(st.lists(st.sampled_from([p.name for p in space.parameters]), max_size=3))
+        refused = data.draw(st.integers(0, 6))
+
+        def other_sum(
+            p: Any, _limits: Limits, _problem: Problem, names: list[str] = names, refused: int = refused
+        ) -> Any:
+            return np.int64(0) + sum(p[name] for name in names) != refused
+
+        rules.append(Rule(other_sum, f"rule {number}"))
+    space = replace(space, rules=tuple(rules))
+    feasible = space.feasible(L4, PROBLEM)
+    every = np.array(list(itertools.product(*(range(n) for n in sizes))), np.int16)
+    left, said = space.sieve(every, L4, PROBLEM)
+    assert np.array_equal(feasible.indices, left)
+    assert feasible.indices.dtype == np.int16
+    assert list(feasible.rejected.items()) == list(said.rejected.items())
+    assert feasible.count + sum(feasible.rejected.values()) == space.size == feasible.asked
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        (small_tile, padded, early),
-        (small_tile, rows_of_problem, early),
-        (rows_of_problem, small_tile),
-        (small_tile, Rule(lambda p, _limits, problem: p.bn != (problem.dtype == "fp16") * 64, "of fp16")),
-        (),
-    ],
-)
-def test_narrowed_for_many_problems_a_space_has_the_points_that_it_has_for_each(
-    rules: tuple[Rule, ...],
-) -> None:
-    space = Space((BM, BN, SWIZZLE, EARLY), rules)
-    many = Narrowing(space, L4)
-    for length in (16, 64, 512):
-        for dtype in ("fp16", "bf16"):
-            problem = Problem("attention", {"B": 1, "H": 8, "L": length, "D": 64}, dtype, {"causal": False})
-            one, other = space.feasible(L4, problem), many.feasible(problem)
-            assert one.indices.tolist() == other.indices.tolist()
-            assert list(one.rejected.items()) == list(other.rejected.items())
-            assert (one.asked, one.exact, one.raised) == (other.asked, other.exact, other.raised)
-            assert other.space == space
+def test_a_rule_may_look_at_a_parameter_only_where_another_has_some_value() -> None:
+    def looks(p: Any, _limits: Limits, _problem: Problem) -> Any:
+        return (p.bn <= 64) if (p.bm > 64).any() else p.early
+
+    space = Space((BM, BN, EARLY), (Rule(lambda p, _l, _p: p.bm < 64, "tall"), Rule(looks, "late")))
+    assert {p["early"] for p in space.feasible(L4, PROBLEM).points} == {True}
+    assert space.feasible(L4, PROBLEM).rejected == {"tall": 12, "late": 6}
 
 
-def test_a_rule_that_fails_for_many_problems_says_so_for_each() -> None:
-    broken = Rule(lambda p, _limits, problem: p.rows <= problem["L"], "broken")
-    with pytest.raises(BadTemplate, match="there is no parameter rows"):
-        Narrowing(Space((BM, BN), (broken,)), L4).feasible(PROBLEM)
+def test_a_rule_is_asked_of_no_more_points_than_it_can_tell_apart() -> None:
+    asked = []
+
+    def counted(p: Any, _limits: Limits, _problem: Problem) -> Any:
+        asked.append(len(p.bm))
+        return p.bm < 64
+
+    many = tuple(Parameter(f"x{i}", tuple(range(8)), 0) for i in range(6))
+    feasible = Space((*many, BM), (Rule(counted, "tall"),)).feasible(L4, PROBLEM)
+    assert asked == [4]
+    assert feasible.count == 2 * 8**6
+    assert feasible.rejected == {"tall": 2 * 8**6}

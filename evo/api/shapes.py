@@ -183,13 +183,11 @@ class _Opens:
     """Opens the studies of problems that differ in nothing else, with templates that were loaded once."""
 
     def __init__(self, store: Store, setup: Setup, warm_start: Sequence[str]) -> None:
-        from evo.loop.spaces import SpacesOfMany
-
         self._store, self._setup, self._warm_start = store, setup, warm_start
-        self._spaces = SpacesOfMany(setup.templates, setup.limits)
 
     def member(self, asked: Study, found: Study | None) -> Member:
         """A problem, and its study: the one that was `found`, or a new one with the problem's first turn."""
+        from evo.loop import search_spaces
         from evo.loop.member import Member
 
         if found is not None and found.problem.key != asked.problem.key:
@@ -200,7 +198,7 @@ class _Opens:
             nonlocal found
             if found is not None:
                 return found, self._spaces_of(found)
-            spaces = self._spaces(asked.problem)
+            spaces = search_spaces(self._setup.templates, self._setup.limits, asked.problem)
             left = {name: space for name, space in spaces.items() if name not in without}
             found = created(self._store, asked, left or spaces, self._warm_start)
             return found, left or spaces
@@ -215,8 +213,8 @@ class _Opens:
         told = [(one.gpu, one.target, one.smem_limit, one.folders) for one in (found, setup.study)]
         if told[0] != told[1] or not known.issuperset(found.templates):
             setup = Setup.of(found, setup.cache, setup.nvcc)
-            return search_spaces(setup.templates, setup.limits, found.problem)
-        spaces = self._spaces(found.problem)
+            known = set(found.templates)
+        spaces = search_spaces(setup.templates, setup.limits, found.problem)
         return {name: space for name, space in spaces.items() if name in found.templates}
 
 

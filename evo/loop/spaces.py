@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evo.errors import UsageError
 from evo.gpu import Limits
-from evo.space import FeasibleSet, Narrowing
+from evo.space import FeasibleSet
 from evo.template import Template
 from evo.trial import Problem
 
@@ -25,36 +25,13 @@ def search_spaces(templates: Sequence[Template], limits: Limits, problem: Proble
 
     UsageError, with the reasons, where no template does, or no point of any is feasible.
     """
-    return _spaces(templates, limits, problem, lambda template: template.space.feasible(limits, problem))
-
-
-class SpacesOfMany:
-    """`search_spaces` for many problems, by the same templates and within the same limits."""
-
-    def __init__(self, templates: Sequence[Template], limits: Limits) -> None:
-        self._templates, self._limits = templates, limits
-        self._narrowed = {template.name: Narrowing(template.space, limits) for template in templates}
-
-    def __call__(self, problem: Problem) -> dict[str, SearchSpace]:
-        """See `search_spaces`."""
-        return _spaces(
-            self._templates, self._limits, problem, lambda one: self._narrowed[one.name].feasible(problem)
-        )
-
-
-def _spaces(
-    templates: Sequence[Template],
-    limits: Limits,
-    problem: Problem,
-    feasible: Callable[[Template], FeasibleSet],
-) -> dict[str, SearchSpace]:
     supported: dict[str, SearchSpace] = {}
     refused: dict[str, str] = {}
     for template in templates:
         if reason := template.supports(problem, limits):
             refused[template.name] = reason
         else:
-            supported[template.name] = SearchSpace(template, feasible(template))
+            supported[template.name] = SearchSpace(template, template.space.feasible(limits, problem))
     if not supported:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise UsageError(f"no template serves {problem.key}", reasons)

@@ -104,7 +104,7 @@ def _refused(
     own = Space(space.parameters, tuple(r for r in space.rules if r.name not in _LATE))
     seen = set()
     for _ in range(DRAWS):
-        rows, *_ = own.sieve(space.draw(rng, _BATCH), limits, problem)
+        rows, _ = own.sieve(space.draw(rng, _BATCH), limits, problem)
         for row in rows:
             if (key := tuple(int(i) for i in row)) in seen:
                 continue

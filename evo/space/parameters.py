@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from evo.trial import Value
 
 Indices = npt.NDArray[np.signedinteger]
 """Positions in the tuples of values: (points, parameters)."""
+Positions = Callable[[int], npt.NDArray[np.signedinteger]]
+"""Those of points by the number of a parameter: (points,)."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TEXT = re.compile(r"[A-Za-z0-9_.+-]*")  # goes into a comment and into C++: no quotes, backslashes, line ends
@@ -135,19 +137,25 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
 
 
 class Columns(Filling):
-    """Columns of the points `rows` (n, parameters), built when they are first asked for."""
+    """Columns of `count` points, built when they are first asked for: `positions` says which of a parameter's
+    values the points have."""
 
-    def __init__(self, parameters: Sequence[Parameter], rows: Indices) -> None:
+    def __init__(self, parameters: Sequence[Parameter], count: int, positions: Positions) -> None:
         super().__init__()
         self._sources = {p.name: (p, i) for i, p in enumerate(parameters)}
-        self._rows = rows
+        self._count, self._positions = count, positions
+
+    @classmethod
+    def of(cls, parameters: Sequence[Parameter], rows: Indices) -> Columns:
+        """Of the points `rows` (n, parameters)."""
+        return cls(parameters, len(rows), lambda number: rows[:, number])
 
     def __missing__(self, name: str) -> npt.NDArray[Any]:
         if name not in self._sources:
             known = ", ".join(self._sources)
             raise BadTemplate(f"there is no parameter {name}", f"parameters: {known}")
-        parameter, i = self._sources[name]
-        column: npt.NDArray[Any] = parameter.column.take(self._rows[:, i])
+        parameter, number = self._sources[name]
+        column: npt.NDArray[Any] = parameter.column.take(self._positions(number))
         self[name] = column
         return column
 
@@ -161,4 +169,4 @@ class Columns(Filling):
 
     @property
     def points_asked(self) -> int:
-        return len(self._rows)
+        return self._count

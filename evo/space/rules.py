@@ -2,8 +2,7 @@
 
 A rule is one function, `rule(p, limits, problem)`, over *columns*: `p.bm` is an array with one value a point.
 So a rule is written with operators (`&`, `|`, `~`, `np.where`), and a million points take a fraction of a
-second: several threads ask it. A single point is a column of length one, so there is only one way to evaluate
-a rule."""
+second. A single point is a column of length one, so there is only one way to evaluate a rule."""
 
 from __future__ import annotations
 

@@ -6,33 +6,22 @@ the points that are left, and need not be meaningful for the others."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from evo.errors import BadTemplate, UsageError
 from evo.gpu import Limits
-from evo.space.parameters import Columns, Filling, Indices, Parameter
+from evo.space.parameters import Columns, Indices, Parameter
 from evo.space.rules import ResourceModels, Rule
+from evo.space.sieve import GivenPoints, PartialPoints, Sieved, TooManyPoints, sieve
 from evo.trial import Point, Problem
 
-MOST_ENUMERATED = 1 << 22
-"""Products up to this size are enumerated whole; larger ones are sampled."""
 SAMPLED_POINTS = 1 << 18
-"""So many points are drawn from a product that is too large to enumerate."""
-MOST_RAISING = 16
-"""A rule that raises at more points than this is broken; at fewer, these points are tried, and fail then."""
-MOST_HALVES = 1024
-"""Halves of many points that a rule is asked about to find these few."""
-CHUNK_POINTS = 1 << 16
-"""Points evaluated at once: so few that their columns are not new memory of the system's each time."""
+"""So many points are drawn from a product of which rules leave too many."""
 
 
 @dataclass(frozen=True)
@@ -93,20 +82,23 @@ class Space:
 
     def why_not(self, point: Point, limits: Limits, problem: Problem) -> str | None:
         """The reason of the first rule that rejects `point`, or None where it is feasible."""
-        columns = Columns(self.parameters, self.indices_of(point)[None, :])
+        columns = self.columns(self.indices_of(point)[None, :])
         for one in self.rules:
             if not one.mask(columns, limits, problem)[0]:
                 return one.why(limits, problem)
         return None
 
     def feasible(self, limits: Limits, problem: Problem) -> FeasibleSet:
-        """The points that the rules allow: all of them, or a sample where the product is too large."""
-        if self.size <= MOST_ENUMERATED:
-            begins = range(0, self.size, CHUNK_POINTS)
-            chunks = [partial(self.unranked, b, min(b + CHUNK_POINTS, self.size)) for b in begins]
-            return FeasibleSet.of(self, limits, problem, chunks, exact=True)
+        """The points that the rules allow: all of them, or a sample where they are too many."""
+        with suppress(TooManyPoints):
+            points = PartialPoints(self.parameters)
+            said = sieve(points, self.rules, limits, problem)
+            rows = points.rows()
+            return FeasibleSet(self, limits, problem, rows, said.rejected, True, self.size, said.raised)
         rng = np.random.default_rng(0)  # always the same sample: a resumed study sees the same set
-        return FeasibleSet.of(self, limits, problem, [lambda: self.draw(rng, SAMPLED_POINTS)], exact=False)
+        rows, said = self.sieve(self.draw(rng, SAMPLED_POINTS), limits, problem)
+        rejected = {why: round(n / SAMPLED_POINTS * self.size) for why, n in said.rejected.items()}
+        return FeasibleSet(self, limits, problem, rows, rejected, False, SAMPLED_POINTS, said.raised)
 
     def draw(self, rng: np.random.Generator, count: int) -> Indices:
         """`count` points of the plain product, as indices (count, parameters)."""
@@ -121,63 +113,15 @@ class Space:
         """The point of one row of indices."""
         return {p.name: p.values[int(i)] for p, i in zip(self.parameters, row, strict=True)}
 
-    def sieve(self, rows: Indices, limits: Limits, problem: Problem) -> tuple[Indices, dict[str, int], int]:
-        """The rows that all rules allow, how many each reason rejected (every reason, also with 0), and at
-        how many a rule raised: these are allowed, and what it raises is told where one of them is tried."""
-        rejected: dict[str, int] = {}
-        raised = 0
-        columns = Columns(self.parameters, rows)
-        for one in self.rules:
-            why = one.why(limits, problem)
-            mask, raising = self._mask(one, rows, columns, limits, problem)
-            raised += raising
-            rejected[why] = rejected.get(why, 0) + len(rows) - int(mask.sum())
-            if not mask.all():
-                rows = rows.take(np.flatnonzero(mask), axis=0)
-                columns = Columns(self.parameters, rows)
-        return rows, rejected, raised
+    def sieve(self, rows: Indices, limits: Limits, problem: Problem) -> tuple[Indices, Sieved]:
+        """The rows that all rules allow, and what was left out."""
+        points = GivenPoints(self.parameters, rows)
+        said = sieve(points, self.rules, limits, problem)
+        return points.rows, said
 
-    def _mask(
-        self, one: Rule, rows: Indices, columns: Columns, limits: Limits, problem: Problem
-    ) -> tuple[npt.NDArray[np.bool_], int]:
-        """The mask of a rule, True at the few points at which it raises, which are found by halving, and how
-        many they are.
-        BadTemplate where it does so everywhere, at more than MOST_RAISING, or only for many at once."""
-        try:
-            return one.mask(columns, limits, problem), 0
-        except BadTemplate as error:
-            mask, parts, raising, asked = np.ones(len(rows), bool), [(0, len(rows))], 0, 0
-            while parts and raising <= MOST_RAISING and asked < MOST_HALVES:
-                begin, end = parts.pop()
-                asked += 1
-                with suppress(BadTemplate):
-                    part = Columns(self.parameters, rows[begin:end])
-                    mask[begin:end] = one.mask(part, limits, problem)
-                    continue
-                if end - begin == 1:
-                    raising += 1
-                else:
-                    middle = (begin + end) // 2
-                    parts += [(middle, end), (begin, middle)]
-            if parts or raising in (0, len(rows)):
-                raise error from None
-            return mask, raising
-
-    def columns(self, rows: Indices) -> Filling:
+    def columns(self, rows: Indices) -> Columns:
         """The points of `rows` of indices as columns: what rules and models get."""
-        return Columns(self.parameters, rows)
-
-    def unranked(self, begin: int, end: int) -> Indices:
-        """Mixed-radix digits of the ranks from `begin` to before `end`, the last parameter fastest: (points,
-        parameters), a column in one piece, for rules look at columns; small numbers, for they are many."""
-        rows = np.empty((end - begin, len(self.parameters)), np.int16)
-        left = np.arange(begin, end, dtype=np.int32)  # divided by one number, as SIMD can
-        for i in reversed(range(len(self.parameters))):
-            count = len(self.parameters[i].values)
-            higher = left // count
-            rows[:, i] = left - higher * count
-            left = higher
-        return rows
+        return Columns.of(self.parameters, rows)
 
 
 @dataclass(frozen=True)
@@ -198,36 +142,6 @@ class FeasibleSet:
     """How many points the rules saw."""
     raised: bool = False
     """Whether a rule raised at a few of them."""
-
-    @classmethod
-    def of(
-        cls,
-        space: Space,
-        limits: Limits,
-        problem: Problem,
-        chunks: Sequence[Callable[[], Indices]],
-        exact: bool,
-    ) -> FeasibleSet:
-        """Sieves chunks of indices through the rules, one on each core; `chunks` make them."""
-
-        def sieved(make: Callable[[], Indices]) -> tuple[int, Indices, dict[str, int], int]:
-            chunk = make()
-            rows, refused, raising = space.sieve(chunk, limits, problem)
-            kept_as = np.int16 if exact else np.intp
-            return len(chunk), rows.astype(kept_as, order="C", copy=False), refused, raising
-
-        kept, rejected = [], dict.fromkeys((r.why(limits, problem) for r in space.rules), 0)
-        asked = raised = 0
-        with ThreadPoolExecutor(min(len(chunks), os.cpu_count() or 1)) as threads:
-            for seen, rows, refused, raising in threads.map(sieved, chunks):
-                kept.append(rows)
-                asked += seen
-                raised += raising
-                for why, count in refused.items():
-                    rejected[why] += count
-        if not exact:
-            rejected = {why: round(count / asked * space.size) for why, count in rejected.items()}
-        return cls(space, limits, problem, np.concatenate(kept), rejected, exact, asked, raised > 0)
 
     @property
     def size(self) -> int:
@@ -250,7 +164,7 @@ class FeasibleSet:
             self.require_some()
             return self.space.point_at(self.indices[int(rng.integers(len(self.indices)))])
         for _ in range(64):  # fresh draws, so that a search is not confined to the sample
-            rows, *_ = self.space.sieve(self.space.draw(rng, 256), self.limits, self.problem)
+            rows, _ = self.space.sieve(self.space.draw(rng, 256), self.limits, self.problem)
             if len(rows):
                 return self.space.point_at(rows[0])
         self.require_some()  # feasible points are rarer than 1 in 16,384: fall back on those that were seen
