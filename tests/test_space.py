@@ -276,6 +276,11 @@ def test_a_large_product_of_which_rules_leave_few_points_is_known_whole() -> Non
     assert feasible.count + sum(feasible.rejected.values()) == space.size == 16**13
 
 
+def test_a_parameter_may_have_more_values_than_16_bits_number() -> None:
+    feasible = Space((Parameter("n", tuple(range(40_000)), 0), EARLY)).feasible(L4, PROBLEM)
+    assert [feasible.points[i]["n"] for i in (0, 65_536, 79_999)] == [0, 32_768, 39_999]
+
+
 def test_larger_sets_are_sampled_and_say_so() -> None:
     space = _wide(10)
     assert space.size > MOST_POINTS

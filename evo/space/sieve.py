@@ -137,7 +137,8 @@ class PartialPoints:
         for number in set(range(len(self._parameters))) - self._assigned:
             self.assign(number)
         self._ranks.sort()
-        rows = np.empty((len(self), len(self._parameters)), np.int16)
+        small = max(self._counts, default=0) <= np.iinfo(np.int16).max
+        rows = np.empty((len(self), len(self._parameters)), np.int16 if small else np.int32)
         for number in range(len(self._parameters)):
             rows[:, number] = self._positions(self._ranks, number)
         return rows
