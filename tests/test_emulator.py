@@ -272,7 +272,7 @@ def test_checks_can_be_left_out() -> None:
     device = EmulatorDevice(KNOWN_GPUS["H200"], checks=0)
     launch(".shared .b32 s; st.shared.u32 [s], %t; st.global.u32 [%out], 1;", device=device)
     with pytest.raises(Red, match="out of bounds"):
-        launch("ld.global.u32 %v, [%in+4096]; st.global.u32 [%out], %v;", device=device)
+        launch("ld.global.u32 %v, [%in+1073741824]; st.global.u32 [%out], %v;", device=device)
 
 
 def python(code: str, **environment: str) -> str:
