@@ -1,13 +1,12 @@
-"""Whether the emulator and a GPU say the same of the same kernels: outputs and verdicts over all templates.
+"""Whether the emulator and a GPU say the same of the same kernels: verdicts and outputs over all templates.
 
-At each head dimension a template runs at every point of a pairwise-covering sample; fp16 and bf16, causal
-and not, and ragged lengths take turns, so that each type and mask has its share of at least --points.
-Emulator and GPU get the same inputs and the same program: the emulator runs its PTX under each of its
-schedules, the GPU runs once what ptxas made of it. A case is GREEN if it ran without a report and its
-worst row's relative error against the fp64 reference is below the line of its type. Told by template: how
-many verdicts agree, how many outputs agree bit for bit, and the largest difference of the others in units of
-the last place of the storage type. Ends with 1 where they disagree or, with one
-half alone (`--only emulator` needs no GPU), where a case is not GREEN.
+A template runs at points of a pairwise-covering sample at each of its task's ragged shapes; storage types and
+flags take turns. Emulator and GPU get the same inputs and the same program: the emulator runs its PTX under
+each of its schedules, the GPU runs once what ptxas made of it. A case is GREEN if it ran without a report,
+left all alone that it may not change, and the gate's line for outputs holds. Told by template: how many
+verdicts agree, how many outputs agree bit for bit, and the largest difference of the others in units of the
+last place of their type. Ends with 1 where they disagree or, with one half alone (`--only emulator` needs no
+GPU), where a case is not GREEN.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,24 +27,35 @@ import numpy as np
 
 from evo.cache import Cache, default_folder
 from evo.compile import Compiler, find_compiler
-from evo.device import Device, Region
+from evo.device import Device
 from evo.device.emulator import EmulatorDevice, built_interpreter
 from evo.errors import CandidateError, Hung
+from evo.gate.memory import GuardedMemory
+from evo.gate.tolerance import compare
 from evo.gpu import KNOWN_GPUS, Gpu, Limits
-from evo.task import Task, load_task
+from evo.space import FeasibleSet
+from evo.task import Task, list_tasks, load_task
 from evo.template import Template, list_templates, load_template
-from evo.trial import Candidate, Point, Problem
+from evo.trial import Candidate, Problem, Value
 
-PROTOCOL = """the same inputs and PTX; one launch on the GPU, one under each of the emulator's schedules; the
-worst row's relative error against fp64 below a line; units in the last place where a value is 2^-7 or more"""
+PROTOCOL = """the same inputs and PTX; one launch on the GPU, one under each of the emulator's schedules;
+outputs below the gate's line, guards and inputs unchanged; units in the last place where a value is 2^-7 or
+more"""
 GPU = True
-LENGTHS = (1, 63, 65, 129, 200, 257)
-HEAD_DIMS = (64, 128, 32, 96)
-KINDS = tuple(product(("fp16", "bf16"), (False, True)))
-NAMED_KINDS = {f"{dtype}{' causal' if causal else ''}": (dtype, causal) for dtype, causal in KINDS}
-LINE = {"fp16": 8e-4, "bf16": 6e-3}
-"""Worst-row relative error that an honest kernel stays below (it measures 4e-4 and 3.5e-3)."""
+ROWS = ("1,1", "3,63", "5,1000", "2,4100", "4,2049", "7,520")
+SHAPES = {
+    "attention": tuple(f"1,2,{L},{D}" for L, D in product((1, 63, 65, 129, 200, 257), (64, 128, 32, 96))),
+    "gemm": ("1,33,72,1", "7,100,136,2", "65,129,264,1", "130,72,520,1", "16,200,1032,1", "200,257,96,1"),
+    "gemm_w4a16": ("1,72,256", "5,136,512", "17,264,1024", "64,72,384"),
+    "rmsnorm": ROWS,
+    "layernorm": ROWS,
+    "softmax": ROWS,
+    "cross_entropy": ROWS,
+}
 CACHE = default_folder()
+MOST_PROBLEMS = 48
+"""Of a template: shapes with types and flags in turn."""
+SEED = 1
 PATIENCE_S = 120
 """Without any case done for so long, the GPU is taken to hang in one."""
 
@@ -52,61 +63,59 @@ PATIENCE_S = 120
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=["emulator", "cuda"], help="one half alone")
     parser.add_argument("--gpu", default="H200", choices=list(KNOWN_GPUS), help="whose limits and code")
-    parser.add_argument("--points", type=int, default=60, help="at least so many points a type and mask")
+    parser.add_argument("--task", action="append", choices=list_tasks(), help="only these")
     parser.add_argument("--template", action="append", help="only these")
+    parser.add_argument("--points", type=int, default=240, help="at least so many cases a template")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     begin = time.perf_counter()
-    gpu, task, halves = KNOWN_GPUS[asked.gpu], load_task("attention"), [asked.only or "emulator"]
+    gpu, halves = KNOWN_GPUS[asked.gpu], [asked.only or "emulator"]
     halves += ["cuda"] if not asked.only else []
-    limits = Limits.of(gpu)
-    every = asked.template or list_templates(task.name)
-    names = [name for name in every if limits.allows(load_template(task, name).needs)]
     with ThreadPoolExecutor(1) as builder:
         built = builder.submit(built_interpreter, CACHE)
-        todo = [c for n in names for c in cases(task, load_template(task, n), limits, asked.points)]
+        todo = {
+            f"{task}/{template.name}": list(cases(load_task(task), template, Limits.of(gpu), asked.points))
+            for task in asked.task or SHAPES
+            for template in templates_of(task, gpu, asked.template)
+        }
         built.result()
-    print(f"{len(todo)} cases, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-    done = list(compare_all(todo, gpu, halves, asked.jobs))
-    rows = {name: row_of(of_template(done, name), len(of_template(todo, name))) for name in names}
+    every = [case for some in todo.values() for case in some]
+    print(f"{len(every)} cases, {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+    done: dict[str, list[Compared]] = {name: [] for name in todo}
+    for one in compare_all(every, gpu, halves, asked.jobs):
+        done[f"{one.case.problem.task}/{one.case.template}"].append(one)
+    rows = {name: row_of(done[name], len(some)) for name, some in todo.items()}
     yield {
-        "line": LINE,
         "schedules": EmulatorDevice(gpu).schedules,
-        "lengths": LENGTHS,
-        "head_dims": HEAD_DIMS,
+        "shapes": {task: SHAPES[task] for task in asked.task or SHAPES},
         "seconds": round(time.perf_counter() - begin),
+        "cases": len(every),
+        "same_verdict": sum(row["same_verdict"] for row in rows.values()),
         "templates": rows,
     }
     bad = sum(len(row["not_green"]) + row["not_run"] for row in rows.values())
     if bad:
-        raise SystemExit(f"{bad} of {len(todo)} cases are not GREEN or were not run")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One candidate to run."""
-
-    name: str
-    candidate: Candidate
+        raise SystemExit(f"{bad} of {len(every)} cases are not GREEN or were not run")
 
 
 @dataclass(frozen=True)
 class Half:
-    """What one device made of a case: its verdict, and the output if it came to one."""
+    """What one device made of a case: its verdict; its worst row's error over that row's line; and its
+    outputs if it came to some."""
 
     outcome: str
     why: str = ""
-    row_error: float = 0.0
-    output: np.ndarray[Any, Any] | None = None
+    of_line: float = 0.0
+    outputs: tuple[np.ndarray[Any, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Compared:
     """One case, done. `ulp` is the largest difference in units of the last place, -1 with one half alone."""
 
-    case: Case
+    case: Candidate
     halves: Mapping[str, Half]
     ulp: int = -1
 
@@ -124,31 +133,34 @@ class Compared:
 # ------------------------------------------------------------------------------------------ what is run
 
 
-def cases(task: Task, template: Template, limits: Limits, least: int) -> Iterator[Case]:
-    """A covering sample at each head dimension that the template serves; types, masks, lengths in turn."""
+def templates_of(task: str, gpu: Gpu, only: Sequence[str] | None) -> list[Template]:
+    """The task's templates that the GPU can run."""
+    names = [name for name in list_templates(task) if only is None or name in only]
+    found = [load_template(load_task(task), name, gpu=gpu) for name in names]
+    return [template for template in found if Limits.of(gpu).allows(template.needs)]
+
+
+def cases(task: Task, template: Template, limits: Limits, least: int) -> Iterator[Candidate]:
+    """Points of a covering sample at each shape that the template serves; types and flags in turn."""
     rng = np.random.default_rng(7)
-    dims = [d for d in HEAD_DIMS if template.supports(task.example.replace(D=d), limits) is None]
-    for d in dims:
-        example = task.example.replace(B=1, H=2, D=d)
-        points = template.space.feasible(limits, example).covering(rng, -(-least * len(KINDS) // len(dims)))
-        for number, at in enumerate(rng.permutation(len(points))):
-            problem = fitting(template, points[at], limits, example, number)
-            yield Case(f"{template.name} {number} {problem.key}", template.candidate(points[at], problem))
-
-
-def fitting(template: Template, point: Point, limits: Limits, example: Problem, number: int) -> Problem:
-    """`example` with the next type and mask, and the next ragged length that the rules allow, else its own;
-    all of `example`'s own where they allow nothing else."""
-    for turn in range(len(KINDS)):
-        dtype, causal = KINDS[(number + turn) % len(KINDS)]
-        kind = example.replace(dtype=dtype, causal=causal)
-        for step in range(len(LENGTHS)):
-            ragged = kind.replace(L=LENGTHS[(number // len(KINDS) + step) % len(LENGTHS)])
-            if template.space.why_not(point, limits, ragged) is None:
-                return ragged
-        if template.space.why_not(point, limits, kind) is None:
-            return kind
-    return example
+    flags: list[dict[str, Value]] = [
+        dict(zip(task.flags, values, strict=True))
+        for values in product(*(flag.values for flag in task.flags.values()))
+    ]
+    kinds = list(product(task.dtypes, flags))
+    order = rng.permutation(len(kinds))
+    found: list[tuple[Problem, FeasibleSet]] = []
+    for number in range(min(MOST_PROBLEMS, max(len(kinds), len(SHAPES[task.name])))):
+        dtype, flagged = kinds[order[number % len(kinds)]]
+        problem = task.problem(SHAPES[task.name][number % len(SHAPES[task.name])], dtype, **flagged)
+        if template.supports(problem, limits) is None:
+            feasible = template.space.feasible(limits, problem)
+            found += [(problem, feasible)] if len(feasible.indices) else []
+    each = -(-least // max(1, len(found)))
+    for problem, feasible in found:
+        points = feasible.covering(rng, each)
+        for at in rng.permutation(len(points))[:each]:
+            yield template.candidate(points[at], problem)
 
 
 # ------------------------------------------------------------------------------------------ running one
@@ -161,7 +173,7 @@ class Bench:
         import torch
 
         torch.set_num_threads(1)
-        self.gpu, self.task = gpu, load_task("attention")
+        self.gpu = gpu
         self.compiler: Compiler = find_compiler(None, Cache(CACHE))
         self.devices: dict[str, Device] = {}
         if "emulator" in halves:
@@ -171,63 +183,60 @@ class Bench:
 
             self.devices["cuda"] = CudaDevice(0, self.compiler)
 
-    def compare(self, case: Case) -> Compared:
+    def compare(self, case: Candidate) -> Compared:
         """Run `case` on every device. What the emulator sees hang is not tried on the GPU, which would."""
         halves: dict[str, Half] = {}
         for name, device in self.devices.items():
             halves[name] = self.half(case, device)
             if halves[name].outcome == Hung.outcome or "deadlock" in halves[name].why:
                 break
-        outputs = [half.output for half in halves.values() if half.output is not None]
-        ulp = units_apart(outputs, case.candidate.problem.dtype) if len(outputs) == 2 else -1
-        return Compared(case, {n: Half(h.outcome, h.why, h.row_error) for n, h in halves.items()}, ulp)
+        both = [half.outputs for half in halves.values() if half.outputs]
+        dtypes = [one.dtype for one in load_task(case.problem.task).buffers(case.problem) if one.written]
+        ulp = max(map(units_apart, *both, dtypes)) if len(both) == 2 else -1
+        return Compared(case, {n: Half(h.outcome, h.why, h.of_line) for n, h in halves.items()}, ulp)
 
-    def half(self, case: Case, device: Device) -> Half:
-        """The verdict of one device, and the output as 16-bit words."""
-        import torch
-
-        problem, launch = case.candidate.problem, case.candidate.launch
-        inputs = self.task.inputs(problem, "normal", 1, "cpu")
-        expected = self.task.reference(problem, inputs)["o"]
-        where = device.torch_device
-        held = {name: t.to(where) for name, t in inputs.items()}
-        held["o"] = torch.full(expected.shape, float("nan"), dtype=inputs["q"].dtype, device=where)
-        for space in launch.workspaces:
-            held[space.name] = torch.zeros(space.nbytes, dtype=torch.uint8, device=where)
-        regions = {
-            name: Region(name, t.data_ptr(), t.numel() * t.element_size(), name not in "qkv", name != "o")
-            for name, t in held.items()
-        }
+    def half(self, case: Candidate, device: Device) -> Half:
+        """The verdict of one device, and the outputs."""
+        task, problem, launch = load_task(case.problem.task), case.problem, case.launch
+        inputs = task.inputs(problem, task.families.plain, SEED, "cpu")
+        memory = GuardedMemory(task.buffers(problem), launch.workspaces, torch_device=device.torch_device)
+        memory.fill({name: tensor.to(device.torch_device) for name, tensor in inputs.items()}, SEED)
         try:
-            binary = self.compiler.compile(case.candidate.source, case.candidate.entry, self.gpu.arch)
+            binary = self.compiler.compile(case.source, case.entry, self.gpu.arch)
             kernel = device.load(binary, launch)
-            for schedule in device.schedules:
-                kernel.launch(launch, regions, schedule)
+            for turn, schedule in enumerate(device.schedules):
+                memory.poison(turn)
+                kernel.launch(launch, memory.regions, schedule)
+                memory.refuse_damage(memory.content)
+            outputs = {name: out.cpu() for name, out in memory.outputs(memory.content).items()}
+            reference, honest = task.reference(problem, inputs), task.honest(problem, inputs)
+            found = [compare(n, out, reference[n], honest[n], task.tolerance) for n, out in outputs.items()]
         except CandidateError as error:
             return Half(error.outcome, f"{error} {error.where}".strip())
-        out = held["o"].cpu()
-        row_error = float(((out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
-        right = row_error < LINE[problem.dtype]
-        return Half(
-            "GREEN" if right else "RED",
-            "" if right else "wrong result",
-            row_error,
-            out.view(torch.int16).numpy().ravel(),
-        )
+        of_line = max(one.row_error / one.row_limit for one in found)
+        return Half("GREEN", "", of_line, tuple(map(words, outputs.values())))
 
 
-def units_apart(outputs: Sequence[np.ndarray[Any, Any]], dtype: str) -> int:
+def words(output: Any) -> np.ndarray[Any, Any]:
+    """The bits of a tensor of floating-point numbers, as integers of their size."""
+    import torch
+
+    size = {2: torch.int16, 4: torch.int32}[output.element_size()]
+    return np.asarray(output.contiguous().view(size).numpy().ravel())
+
+
+def units_apart(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], dtype: str) -> int:
     """The largest difference of two outputs in units of the last place, where the first is at least 2^-7;
     below, where cancellation rules, any difference counts as one."""
-    hundredth = 0x2000 if dtype == "fp16" else 0x3C00
-    a, b = (ordered(words) for words in outputs)
-    return int(np.where(np.abs(a) < hundredth, a != b, np.abs(a - b)).max())
+    hundredth = {"fp16": 0x2000, "bf16": 0x3C00, "fp32": 0x3C000000}[dtype]
+    a, b = ordered(one), ordered(other)
+    return int(np.where(np.abs(a) < hundredth, a != b, np.abs(a - b)).max(initial=0))
 
 
-def ordered(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """16-bit floats as integers whose differences count units in the last place."""
-    wide = words.astype(np.int32)
-    return np.where(wide < 0, -(wide & 0x7FFF), wide)
+def ordered(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floating-point numbers, by their bits, as integers whose differences count units in the last place."""
+    wide = bits.astype(np.int64)
+    return np.where(wide < 0, -(wide & np.iinfo(bits.dtype).max), wide)
 
 
 # ------------------------------------------------------------------------------------------ running all
@@ -240,14 +249,14 @@ def open_bench(gpu: Gpu, halves: Sequence[str]) -> None:
     _bench.append(Bench(gpu, halves))
 
 
-def compare(case: Case) -> Compared:
+def compared(case: Candidate) -> Compared:
     return _bench[0].compare(case)
 
 
-def compare_all(todo: Sequence[Case], gpu: Gpu, halves: Sequence[str], jobs: int) -> Iterator[Compared]:
+def compare_all(todo: Sequence[Candidate], gpu: Gpu, halves: Sequence[str], jobs: int) -> Iterator[Compared]:
     """Every case, in the order in which they are done. Stops early, and says so, where nothing more comes."""
     with get_context("spawn").Pool(jobs, open_bench, (gpu, halves)) as pool:
-        results = pool.imap_unordered(compare, todo)
+        results = pool.imap_unordered(compared, todo)
         for _ in todo:
             try:
                 yield results.next(PATIENCE_S)
@@ -256,37 +265,27 @@ def compare_all(todo: Sequence[Case], gpu: Gpu, halves: Sequence[str], jobs: int
                 return
 
 
-def of_template(some: Sequence[Any], name: str) -> list[Any]:
-    """The cases, done or not, of one template."""
-    return [one for one in some if getattr(one, "case", one).candidate.template == name]
-
-
 def row_of(done: Sequence[Compared], asked: int) -> dict[str, Any]:
     """One template's row."""
-    halves = {half for c in done for half in c.halves}
-    problems = [c.case.candidate.problem for c in done]
-    kinds = [(problem.dtype, bool(problem["causal"])) for problem in problems]
+    halves = sorted({half for one in done for half in one.halves})
     return {
         "cases": asked,
         "not_run": asked - len(done),
-        "same_verdict": sum(c.agree for c in done),
-        "green": sum(c.green for c in done),
-        "same_bits": sum(c.ulp == 0 for c in done),
-        "largest_ulp": max((c.ulp for c in done), default=-1),
-        "worst_row_error": {half: worst_errors(done, half) for half in sorted(halves)},
-        "kinds": {name: kinds.count(kind) for name, kind in NAMED_KINDS.items()},
-        "not_green": [not_green(c) for c in done if not c.green],
+        "same_verdict": sum(one.agree for one in done),
+        "green": sum(one.green for one in done),
+        "same_bits": sum(one.ulp == 0 for one in done),
+        "largest_ulp": max((one.ulp for one in done), default=-1),
+        "worst_row_of_its_line": {
+            half: round(max(one.halves[half].of_line for one in done if half in one.halves), 3)
+            for half in halves
+        },
+        "dtypes": dict(Counter(one.case.problem.dtype for one in done)),
+        "problems": len({one.case.problem.key for one in done}),
+        "not_green": [not_green(one) for one in done if not one.green],
     }
 
 
-def worst_errors(done: Sequence[Compared], half: str) -> dict[str, float]:
-    """The largest row error of one half, by storage type."""
-    seen = [(c.case.candidate.problem.dtype, c.halves[half].row_error) for c in done if half in c.halves]
-    return {dtype: max((error for kind, error in seen if kind == dtype), default=0.0) for dtype in LINE}
-
-
-def not_green(compared: Compared) -> dict[str, Any]:
+def not_green(one: Compared) -> dict[str, Any]:
     """A case that is not GREEN, and what each half says of it."""
-    case = compared.case
-    said = {name: f"{half.outcome} {half.why}"[:600] for name, half in compared.halves.items()}
-    return {"case": case.name, "point": dict(case.candidate.point), **said}
+    said = {name: f"{half.outcome} {half.why}"[:600] for name, half in one.halves.items()}
+    return {"problem": one.case.problem.key, "point": dict(one.case.point), **said}
