@@ -1,8 +1,9 @@
 """What a call of evo.kernel costs the host, beside SDPA and torch's own ways to add an operator.
 
 On a GPU (about a minute): attention of five lengths, by evo.kernel with and without `out=`, by what code of
-inductor calls, by its operator of torch.library, by a custom_op around the same call, and by SDPA. Without a
-GPU: all but the driver's launch, which a function that does nothing stands in for.
+inductor calls, by its operator of torch.library, by a custom_op around the same call, and by SDPA; what is
+left of a call whose launch the driver does not see; and what the driver takes for a kernel that does nothing.
+Without a GPU: all but the driver's launch, which a function that does nothing stands in for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ TOGETHER = 100
 SCHEMA = "(Tensor q, Tensor k, Tensor v) -> Tensor"
 STILL = 'extern "C" int still(void*, void*, void*, void*) { return 0; }'
 """A driver that launches nothing."""
+EMPTY = 'extern "C" __global__ void empty() {}'
+LAUNCHES = """
+typedef int Launch(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                   void**);
+extern "C" int launches(Launch* driver, void* function, void* stream, int count) {
+  for (int i = 0; i < count; ++i)
+    if (int status = driver(function, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr)) return status;
+  return 0;
+}"""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +52,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for length in LENGTHS:
             calls, served = on_the_gpu(length)
             samples = host_us(calls, asked.rounds, TOGETHER, torch.cuda.synchronize)
+            samples |= driver_alone(asked.rounds)
             found[f"L={length}"] = {"served by": served, **told(samples, "SDPA")}
             yield found
 
@@ -51,6 +62,7 @@ def on_the_gpu(length: int) -> tuple[dict[str, Work], str]:
     import torch
 
     import evo
+    from evo.launch.fast import driver_addresses
 
     q, k, v = torch.randn(3, 1, 8, length, 64, device="cuda", dtype=torch.float16).unbind()
     attention, out = evo.kernel("attention"), torch.empty_like(q)
@@ -62,15 +74,43 @@ def on_the_gpu(length: int) -> tuple[dict[str, Work], str]:
     name = f"evo_bench::attention_{length}"
     custom = torch.library.custom_op(name, through, mutates_args=(), schema=SCHEMA)
     sdpa = torch.nn.functional.scaled_dot_product_attention
+    quiet = evo.kernel("attention")
+    quiet(q, k, v, out=out)
+    quiet._known._table.drive(_built("still", STILL), *driver_addresses()[1:])
     calls: dict[str, Work] = {
         "evo.kernel": lambda: attention(q, k, v),
         "evo.kernel, out=": lambda: attention(q, k, v, out=out),
+        "evo.kernel, out=, not launched": lambda: quiet(q, k, v, out=out),
         "as inductor calls it, out=": lambda: operator.overloadpacket.write(q, k, v, out=out),
         "torch.library define/impl": lambda: operator(q, k, v),
         "torch.library.custom_op": lambda: custom(q, k, v),
         "SDPA": lambda: sdpa(q, k, v),
     }
     return calls, str(attention.explain(q, k, v).decision)
+
+
+def driver_alone(rounds: int) -> dict[str, list[float]]:
+    """What the driver takes to launch a kernel that does nothing and takes nothing, called from C."""
+    import torch
+
+    from evo.cache import Cache, default_folder
+    from evo.compile import find_compiler
+    from evo.device.open import real_gpu
+    from evo.launch.driver import library, load
+
+    with find_compiler(None, Cache(default_folder())) as compiler:
+        cubin = compiler.compile(EMPTY, "empty", real_gpu("cuda:0").arch).cubin
+    loaded, driver = load(0, cubin, "empty", 0), ctypes.cast(library().cuLaunchKernel, ctypes.c_void_p)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_int)
+    launches = kind(_built("launches", LAUNCHES))
+    stream = torch.cuda.current_stream().cuda_stream
+
+    def work() -> None:
+        if status := launches(driver, loaded.function, stream, TOGETHER):
+            raise SystemExit(f"error: the driver says {status}")
+
+    (samples,) = host_us({"": work}, rounds, 1, torch.cuda.synchronize).values()
+    return {"an empty kernel, by the driver alone": [one / TOGETHER for one in samples]}
 
 
 def on_the_host() -> dict[str, Work]:
@@ -88,7 +128,8 @@ def on_the_host() -> dict[str, Work]:
     launch = attention.champions[0].record["launch"]
     sources = {"q": 0, "k": 1, "v": 2, "o": -1}
     table = table_of(build_table_library(default_folder()), attention._reader.names)
-    table.drive(_still(), *[0] * 4, _still(), 0)
+    still = _built("still", STILL)
+    table.drive(still, *[0] * 4, still, 0)
     empty = {"size": q.shape, "dtype": q.dtype, "device": q.device}
     for given, where in ((None, -1), (out, 3)):
         plan = plan_of(launch, Loaded(None, 0, 0), sources, [Output(where, empty)], [("o", -1)])
@@ -110,12 +151,13 @@ def on_the_host() -> dict[str, Work]:
     }
 
 
-def _still() -> int:
+def _built(name: str, source: str) -> int:
+    """The address of the function `name` of C++ code."""
     from evo.cache import Cache, default_folder
     from evo.compile import build_shared_library
 
     cache = Cache(default_folder())
-    source = cache.root / "still.cpp"
-    source.write_text(STILL)
-    library: Path = build_shared_library("still", [source], ["-O1"], cache)
-    return ctypes.cast(ctypes.CDLL(str(library)).still, ctypes.c_void_p).value or 0
+    file = cache.root / f"{name}.cpp"
+    file.write_text(source)
+    library: Path = build_shared_library(name, [file], ["-O1"], cache)
+    return ctypes.cast(getattr(ctypes.CDLL(str(library)), name), ctypes.c_void_p).value or 0
