@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import IO, Any
 
 from benchmarks.record import ROOT
 
@@ -27,6 +29,19 @@ def evo(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
 def evo_json(*words: str, accepted: tuple[int, ...] = (0,)) -> Any:
     """What `evo WORDS --json` says."""
     return json.loads(evo(*words, "--json", accepted=accepted))
+
+
+def evo_for(seconds: float, *words: str, out: IO[bytes] | None = None) -> None:
+    """`evo WORDS`, interrupted after so many seconds as a person would; what it prints goes to `out`.
+    SystemExit where it fails."""
+    child = subprocess.Popen([*EVO, *words], env=environment(), stdout=out)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(seconds)
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+    code = child.wait(120.0)
+    if code not in (0, 130):
+        raise SystemExit(f"error: evo {' '.join(words)} ended with {code}")
 
 
 def environment() -> dict[str, str]:

@@ -68,6 +68,13 @@ GOLDENS: dict[str, tuple[str, str, str, dict[str, Any], Point]] = {
         "gemm", "gemm_skinny", "16,2112,7168,1", {"epilogue": "residual"},
         {"split": 4, "strips": 2, "a_path": "ring"},
     ),
+    "gemm_skinny_rows": (
+        "gemm", "gemm_skinny", "2,7168,57344,1", {"dtype": "fp16"},
+        {
+            "strips": 2, "depth_warps": 4, "tiles_a_stage": 4, "stages": 2, "copies": "rows",
+            "hint": "evict_first",
+        },
+    ),
     "gemv_default": ("gemm", "gemv", "1,2112,7168,1", {}, {}),
     "gemv_odd": ("gemm", "gemv", "3,100,1021,1", {"epilogue": "bias_silu"}, {"loads": "usual"}),
 }  # fmt: skip

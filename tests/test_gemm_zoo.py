@@ -74,7 +74,7 @@ def test_the_gate_sees_through_it(task: str, name: str, compiler: Compiler, emul
 def test_every_file_says_what_is_wrong_and_alters_its_template() -> None:
     cheats = [planted(*one) for one in NAMES if not one[1].startswith("honest_")]
     counts = Counter(one.entry for one in cheats)
-    least = {"gemm_wgmma": 40, "gemm_mma": 25, "gemm_skinny": 7, "gemv": 4, "w4a16": 20}
+    least = {"gemm_wgmma": 40, "gemm_mma": 25, "gemm_skinny": 12, "gemv": 4, "w4a16": 20}
     assert all(counts[entry] >= count for entry, count in least.items()), counts
     for entry in least:
         said = [one.says for one in cheats if one.entry == entry]

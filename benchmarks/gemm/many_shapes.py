@@ -14,16 +14,14 @@ import json
 import lzma
 import math
 import random
-import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import EVO, environment
+from benchmarks.command import evo_for
 from benchmarks.gemm.shapes import WithPatient, summary
 from evo.api.shapes import texts_of
 from evo.cache import default_folder
@@ -108,14 +106,7 @@ def search(asked: argparse.Namespace, end: float) -> None:
     words += ["--budget", f"{asked.budget:g}s", "--portfolio", str(asked.portfolio), "--device", asked.device]
     words += ["--database", str(asked.folder / "evo.db"), "--json"]
     with (asked.folder / "search.json.part").open("wb") as out:
-        child = subprocess.Popen([*EVO, *words], env=environment(), stdout=out)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(end - time.monotonic())
-        if child.poll() is None:
-            child.send_signal(signal.SIGINT)
-        code = child.wait(120.0)
-    if code not in (0, 130):
-        raise SystemExit(f"error: evo {' '.join(words)} ended with {code}")
+        evo_for(end - time.monotonic(), *words, out=out)
     part = asked.folder / "search.json.part"
     if part.stat().st_size:  # else it had hardly begun
         part.replace(asked.folder / "search.json")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.gpu import Gpu, Limits
+from evo.gpu import Gpu, Limits, arch_number
 from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import LaunchConfig, Point, Problem, Value
@@ -52,16 +52,21 @@ def threads(p: Any, _problem: Problem) -> Any:
 
 def smem_bytes(p: Any, _problem: Problem) -> Any:
     """sizeof(SharedStorage): the rings, or the sums that take their place; and a flag."""
-    stage = p.tiles_a_stage * (2048 * p.strips + where(p.a_path == "ring", 1024 * p.blocks, 0))
-    rings = p.side_warps * p.depth_warps * p.stages * stage
+    rows = 16 * p.strips + where(p.a_path == "ring", 8 * p.blocks, 0)
+    by_rows = p.copies == "rows"
+    stages = p.side_warps * p.depth_warps * p.stages
+    rings = stages * rows * (128 * p.tiles_a_stage + where(by_rows, 64, 0))
+    barriers = where(by_rows, -(-8 * stages // 16) * 16, 0)
     sums = p.depth_warps * 8 * p.blocks * (columns(p) + 4) * 4
-    return np.maximum(rings, sums) + 16
+    return np.maximum(rings, sums) + barriers + 16
 
 
 def registers(p: Any, _problem: Problem) -> Any:
     """Registers a thread: sums, pieces of A and B, and what addresses take."""
     held = 4 * p.strips * p.blocks + 8 * p.strips
-    return held + p.blocks * where(p.a_path == "cached", 12, 6) + 40
+    by_lanes = held + p.blocks * where(p.a_path == "cached", 12, 6) + 40
+    ahead = where(p.a_path == "cached", np.minimum(32, 8 * p.blocks * p.tiles_a_stage), 0)
+    return where(p.copies == "rows", held + ahead + 52, by_lanes)
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
@@ -116,6 +121,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
         "tiles_a_stage": 1,
         "stages": min(room, 4 if steps >= 3 * depth * split else 3),
         "a_path": "cached",
+        "copies": "lanes",
+        "hint": "none",
         "min_ctas": 1,
     }
 
@@ -153,8 +160,19 @@ def warps_fit(p: Any, _limits: Limits, _problem: Problem) -> Any:
 
 @rule("more stages than a share of K has steps")
 def useful_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
-    steps = call.ceil_div(problem["K"], step(p))
-    return (p.stages - 2) * parts(p) < np.maximum(2 * parts(p), steps)
+    """Bulk copies fill all stages at first, copies of lanes all but one."""
+    steps, beyond = call.ceil_div(problem["K"], step(p)), where(p.copies == "rows", 1, 2)
+    return (p.stages - beyond) * parts(p) < np.maximum(2 * parts(p), steps)
+
+
+@rule("bulk copies of rows need sm_90, {limits.instructions} allowed")
+def bulk_copies(p: Any, limits: Limits, _problem: Problem) -> Any:
+    return (p.copies == "lanes") | (arch_number(limits.instructions) >= arch_number("sm_90"))
+
+
+@rule("8 tiles a stage, or a hint, where lanes copy")
+def only_by_rows(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.copies == "rows") | ((p.tiles_a_stage < 8) & (p.hint == "none"))
 
 
 @rule("min_ctas CTAs exceed an SM's threads or shared memory")
@@ -185,17 +203,25 @@ SPACE = Space(
         Parameter("split", (1, 2, 3, 4, 6, 8, 12, 16), 1, layer="macro", off=1,
                   meaning="CTAs that share K and join through a workspace, the last one in a fixed order",
                   expected="fills a GPU where N has too few strips, or evens out the last wave"),
-        Parameter("tiles_a_stage", (1, 2, 4), 1, layer="macro",
-                  meaning="times 64 elements of K a stage of the ring"),
+        Parameter("tiles_a_stage", (1, 2, 4, 8), 1, layer="macro",
+                  meaning="times 64 elements of K a stage of the ring",
+                  expected="with bulk copies of rows: times 128 bytes that are read at once"),
         Parameter("stages", (2, 3, 4, 6, 8), 4, off=2, meaning="stages of a warp's ring",
                   expected="as many bytes in flight as latency times bandwidth"),
         Parameter("a_path", ("cached", "ring"), "cached", off="cached",
                   meaning="A from L1 when it is multiplied, or copied ahead as B is"),
+        Parameter("copies", ("lanes", "rows"), "lanes", off="lanes",
+                  meaning="each lane copies 16 bytes at a time (cp.async), or one lane of a warp starts a "
+                          "bulk copy of each row's part of a stage (sm_90)",
+                  expected="rows: memory is read in long pieces, of 128 bytes times tiles_a_stage"),
+        Parameter("hint", ("none", "evict_first"), "none", off="none",
+                  meaning="what bulk copies of B tell the L2 cache: nothing, or that B leaves it first",
+                  expected="A stays in L2 where B is much larger; costs where all of B would stay there"),
         Parameter("min_ctas", (1, 2, 3, 4), 1, off=1, meaning="CTAs an SM that registers are capped for"),
     ),
     rules=(
-        few_rows, blocks_of_rows, steps_for_all, columns_for_all, warps_fit, useful_stages, ctas_fit, capping,
-        registers_fit,
+        few_rows, blocks_of_rows, bulk_copies, only_by_rows, steps_for_all, columns_for_all, warps_fit,
+        useful_stages, ctas_fit, capping, registers_fit,
     ),
     suited=suited,
 )  # fmt: skip

@@ -1,7 +1,7 @@
 // C = A B for few rows of A, K along both in memory: a stream of B that passes through each warp's registers once.
 // Columns of C, rows of B in memory, are the 16 rows of mma.sync's m16n8k16, rows of A its 8 columns. A warp takes
-// kStrips strips of 16 columns over its share of K. Its ring in shared memory is private to each lane: a lane
-// copies what it will read itself. kDepthWarps warps and kSplit CTAs share K and join at the end.
+// kStrips strips of 16 columns over its share of K. Its ring in shared memory is its own: each lane copies what it will
+// read itself, or one lane starts bulk copies of rows. kDepthWarps warps and kSplit CTAs share K and join at the end.
 // finish.cuh
 // What becomes of a sum of the product before it is rounded, and the type that it is rounded to.
 // element.cuh
@@ -323,7 +323,6 @@ __device__ __forceinline__ void join(const PartialSums<kParts, kRows, kColumns>&
 
 }  // namespace evo
 
-
 namespace evo {
 
 // ---- knobs ----
@@ -338,6 +337,7 @@ constexpr int kSplit = 4;            // CTAs that share K
 constexpr int kTiles = 1;    // times 64 elements of K a stage
 constexpr int kStages = 4;
 constexpr bool kRingOfA = 1;  // A comes through the ring, too
+constexpr bool kEvictFirst = 0;  // B leaves the L2 cache before anything else
 constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
 constexpr int kSmemBytes = 196624;
 // ---- end of knobs ----
@@ -347,14 +347,13 @@ constexpr int kRows = 8 * kBlocks;
 constexpr int kWarps = kSideWarps * kDepthWarps;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kColumns = 16 * kStrips * kSideWarps;
-
 template <bool kWide> struct OutOf { using type = Element; };
 template <> struct OutOf<true> { using type = float; };
 using Out = OutOf<kWideOut>::type;
 using Other = OperandOf<Element, kFinish>::type;
 
-// What the lanes of a warp copy of one step. A lane has of each 64 elements two pieces of 8: neighbouring lanes
-// read neighbouring pieces.
+// What a warp copies of one step. A lane has of each 64 elements two pieces of 8: neighbouring lanes read neighbouring
+// pieces.
 struct Stage {
     uint4 b[kStrips][2][kTiles][2][32];  // of rows lane / 4 and lane / 4 + 8 of a strip
     uint4 a[kBlocks][kTiles][2][32];
@@ -428,9 +427,18 @@ struct Lane {
         }
         cp_async_commit();
     }
+    __device__ __forceinline__ uint4 piece_of_a(int block, int piece) const {
+        const int along = 32 * piece;
+        if (multiplied + along >= depth) return make_uint4(0u, 0u, 0u, 0u);
+        return __ldg(reinterpret_cast<const uint4*>(a[block] + along));
+    }
 
-    __device__ __forceinline__ uint4 eight_of_a(const Stage& stage, int block, int tile, int half) const {
+    __device__ __forceinline__ uint4 eight_of_a(const Stage& stage, int block, int tile, int half) {
         return stage.a[block][tile][half][lane];
+    }
+
+    __device__ __forceinline__ uint4 eight_of_b(const Stage& stage, int strip, int lower, int tile, int half) const {
+        return stage.b[strip][lower][tile][half][lane];
     }
 
     // Adds the products of the next step, which has come.
@@ -445,7 +453,8 @@ struct Lane {
                 for (int block = 0; block < kBlocks; ++block) a8[block] = eight_of_a(stage, block, tile, half);
 #pragma unroll
                 for (int strip = 0; strip < kStrips; ++strip) {
-                    const uint4 upper = stage.b[strip][0][tile][half][lane], lower = stage.b[strip][1][tile][half][lane];
+                    const uint4 upper = eight_of_b(stage, strip, 0, tile, half);
+                    const uint4 lower = eight_of_b(stage, strip, 1, tile, half);
                     const u32 early[4] = {upper.x, lower.x, upper.y, lower.y}, late[4] = {upper.z, lower.z, upper.w, lower.w};
 #pragma unroll
                     for (int block = 0; block < kBlocks; ++block) {
@@ -454,6 +463,7 @@ struct Lane {
                     }
                 }
             }
+        multiplied += kStep;
         read = read + 1 == kStages ? 0 : read + 1;
     }
 };
