@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from evo.cores import usable_cores
 from evo.device.open import choose_device
 from evo.errors import NothingFound
 from evo.evaluate import EvaluatorSpec
@@ -53,7 +53,7 @@ def setup_of(
         budget_s,
         asked.strategy,
         seed,
-        workers=asked.workers or os.cpu_count() or 1,
+        workers=asked.workers or usable_cores(),
         folders=tuple(map(str, folders)),
     )
     return Setup.of(study, cache)

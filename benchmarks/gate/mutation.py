@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 import time
 from collections import Counter
@@ -34,6 +33,7 @@ import evo
 from benchmarks.gate.mutation_judged import judged
 from benchmarks.record import ROOT, commit_and_clean
 from evo.cache import default_folder
+from evo.cores import usable_cores
 from evo.device.open import gpu_that_runs
 from evo.selftest.mutant_results import MutantResult, MutationTarget, in_order, record
 from evo.selftest.mutants import Attempt, MutationRun, Workers
@@ -154,7 +154,7 @@ def targets(names: Iterable[str], cache: Path) -> list[MutationTarget]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mutants", type=int, help="of each kernel (default: all)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=usable_cores())
     parser.add_argument("--template", action="append", help=f"may be repeated (default: {', '.join(FAST)})")
     parser.add_argument("--seeds", type=int, default=12, help="of the check for finalists")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later than that")

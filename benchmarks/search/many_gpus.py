@@ -10,7 +10,6 @@ runs; its times are estimates then.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 import psutil
 
 from benchmarks.searches import a_minute
+from evo.cores import usable_cores
 from evo.store import Store
 
 PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
@@ -252,7 +252,7 @@ def scheduler_and_workers(asked: argparse.Namespace, folder: Path) -> Iterator[s
     commands = [[*scheduler, "--no-dashboard"]]
     for gpu in ("0", "1"):
         device = ["--device", "emulator"] if asked.device == "emulator" else ["--gpus", gpu]
-        cores = ["--workers", str(max(1, (asked.workers or os.cpu_count() or 1) // 2))]
+        cores = ["--workers", str(max(1, (asked.workers or usable_cores()) // 2))]
         cache = ["--cache", str(cache_of(folder, f"worker-{gpu}"))]
         commands.append(["-m", "evo", "worker", "--scheduler", address, *device, *cores, *cache])
     with (folder / "cluster.log").open("a") as log:

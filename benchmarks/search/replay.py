@@ -38,6 +38,7 @@ from benchmarks.search.budgets import best_after, places, slowdowns
 from benchmarks.search.methodology import Trajectory
 from benchmarks.search.run_log import RunLog
 from benchmarks.search.runs import PLAIN, THEIRS, UNDER_WAY, Run, opened
+from evo.cores import usable_cores
 from evo.strategy import STRATEGIES
 
 PROTOCOL = "searches over recorded spaces; score P of Willemsen et al., FGCS 159 (2024), see methodology.py"
@@ -69,7 +70,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spaces", nargs="+", type=Path)
     parser.add_argument("--strategies", default=",".join([*STRATEGIES, PLAIN]))
     parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=int, default=usable_cores())
     parser.add_argument("--kernel-tuner", metavar="PYTHON", help="an interpreter that has kernel-tuner")
     parser.add_argument("--kernel-tuner-strategies", default=",".join(KERNEL_TUNER))
     parser.add_argument("--runs", type=Path, help="where to keep every run, a line each")

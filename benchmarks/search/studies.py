@@ -8,7 +8,6 @@ different names.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import tempfile
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import evo
+from evo.cores import usable_cores
 from evo.evaluate import EvaluatorSpec
 from evo.gpu import Limits, known_gpu
 from evo.store import Store
@@ -126,7 +126,7 @@ def bytes_in_cache(store: Store, name: str, count: int) -> float:
         raise SystemExit(f"error: {study.gpu} is not in evo's table of GPUs")
     with tempfile.TemporaryDirectory() as folder:
         spec = EvaluatorSpec(study.problem.task, "cuda:0", gpu, Limits.of(gpu), Path(folder))
-        with spec.compiler() as compiler, ThreadPoolExecutor(os.cpu_count()) as threads:
+        with spec.compiler() as compiler, ThreadPoolExecutor(usable_cores()) as threads:
             before = _allocated(Path(folder))
 
             def compile_again(candidate: Candidate) -> None:

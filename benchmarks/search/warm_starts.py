@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks.search.budgets import best_after, slowdowns
 from benchmarks.search.methodology import Floats
 from benchmarks.search.runs import Ask, opened
+from evo.cores import usable_cores
 from evo.strategy import Observation
 
 PROTOCOL = """searches of `evo` over recorded spaces of one kernel on another GPU: cold, warm-started with 200
@@ -41,7 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairs", nargs="+", metavar="FROM:TO")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--evaluations", type=int, default=EVALUATIONS, help="of a search on the second GPU")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=int, default=usable_cores())
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,6 @@ another: each study tries the best kernels of the others as these find them (evo
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from evo.api.running import open_store
+from evo.cores import usable_cores
 from evo.device.open import choose_device, choose_gpus, gpu_named, is_emulator, is_gpu, real_gpu
 from evo.report.screen import screen
 from evo.report.terminal import for_terminal
@@ -80,7 +80,7 @@ def parts_of(
         stem = f"{Path(task).name}-{number}"
         base = "" if any(name == stem or name.startswith(f"{stem}-") for name in taken) else stem
         number += 1
-    each = max(1, (workers or os.cpu_count() or 1) // len(found))
+    each = max(1, (workers or usable_cores()) // len(found))
     return [
         Part(model, f"{base}-{_slug(model)}", {**where, "workers": each}) for model, where in found.items()
     ]

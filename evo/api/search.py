@@ -26,6 +26,7 @@ from evo.api.scheduler import Scheduler
 from evo.api.study import Study
 from evo.cache import default_folder
 from evo.calls import with_calls
+from evo.cores import usable_cores
 from evo.device.open import choose_device, choose_gpus, is_gpu, require_one_model
 from evo.errors import UsageError
 from evo.report.screen import screen
@@ -201,7 +202,7 @@ def chosen(
         "strategy": strategy,
         "rate": rate,
         "seed": whole("seed", seed, 0, LARGEST_SEED),
-        "workers": whole("workers", workers or os.cpu_count() or 1, 1, MOST_WORKERS),
+        "workers": whole("workers", workers or usable_cores(), 1, MOST_WORKERS),
         "smem_limit": parse_bytes(smem_limit) if smem_limit else None,
     }
 

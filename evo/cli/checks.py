@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
@@ -38,6 +37,7 @@ from evo.cli.options import (
     template_names,
 )
 from evo.cli.parse import form_of, notice, put, say, stdout
+from evo.cores import usable_cores
 from evo.errors import MachineError, NothingFound, UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def gate(
         raise UsageError("mutants run on the emulator", "leave out --device; --gpu says what it stands for")
     stands_for = _gpu_of_mutants(loaded, mutate, folders, gpu)
     target = MutationTarget(mutate, problem, stands_for, built, compiler, folders, seed=seed, calls=calls)
-    return _tell_mutants(target, mutants, jobs or os.cpu_count() or 1, json)
+    return _tell_mutants(target, mutants, jobs or usable_cores(), json)
 
 
 def _gpu_of_mutants(task: Task, template: str, folders: Sequence[Path], gpu: str | None) -> Gpu:
@@ -231,7 +231,7 @@ def audit(
         nvcc_or_environment(nvcc),
         points=points,
         seed=seed,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs or usable_cores(),
     )
     about = {"device": chosen, "gpu": stands_for.name, "problem": problem.key, "seed": seed}
     result = {**about, **summary(list(found))}

@@ -25,6 +25,7 @@ from evo.cli.options import (
     study_names,
 )
 from evo.cli.parse import form_of, notice, stdout
+from evo.cores import usable_cores
 from evo.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def ablate(
 
     form = form_of(json, markdown=markdown)
     stored, spec = _candidate(trial, device, database, cache, nvcc)
-    found = switch_off(stored, spec, workers or os.cpu_count() or 1, notice)
+    found = switch_off(stored, spec, workers or usable_cores(), notice)
     path = write_artifact(out, stored.study, stored.number, "ablation", found.to_record())
     sys.stdout.write(ablation_text(found, form, stdout()))
     notice(f"kept in {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from evo.cache import Cache
 from evo.compile import find_compiler
+from evo.cores import usable_cores
 from evo.device.open import choose_device, choose_gpus, gpu_id, is_gpu, require_one_model
 from evo.errors import MachineError
 from evo.evaluate.evaluator import COMPILERS_EACH, MOST_EVALUATORS
@@ -86,7 +86,7 @@ def site_here(
 ) -> Site:
     """This machine as a worker. `device`: "auto", "cuda", "emulator", or "none": it compiles for others.
     MachineError where it has no compiler, or not the GPUs that it is asked for."""
-    cores = workers or os.cpu_count() or 1
+    cores = workers or usable_cores()
     devices: dict[str, str] = {}
     model, slots = None, 0
     if device != "none":

@@ -16,6 +16,7 @@ from pathlib import Path
 from evo.cache import Build, Cache, tell_build
 from evo.compile.ptxas import first_errors
 from evo.compile.toolkit import host_compiler
+from evo.cores import usable_cores
 from evo.errors import MachineError
 from evo.trial import digest_of
 
@@ -50,7 +51,7 @@ def build_shared_library(
     key = digest_of(name, version, list(flags), texts)
 
     def build(folder: Path) -> None:
-        cores = jobs or os.cpu_count() or 1
+        cores = jobs or usable_cores()
         parsed = folder / "shared.hpp.gch"
         first = shared if cores <= MOST_CORES_THAT_SHARE else None
         if first:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 from evo.calls import OwnCalls
 from evo.child import Child, Report
 from evo.confirm.rounds import Fallen, Rounds
+from evo.cores import usable_cores
 from evo.device.emulator import built_interpreter
 from evo.device.open import gpu_id
 from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
@@ -177,7 +178,7 @@ class Emulators:
     def __init__(self, spec: EvaluatorSpec) -> None:
         # a GPU has run the whole plan: what is too slow for all of it here is judged by what runs
         self._spec = replace(spec, device="emulator", problem=None, accept_unproven=True)
-        self._threads = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), initializer=_give_way)
+        self._threads = ThreadPoolExecutor(max(1, usable_cores() // 2), initializer=_give_way)
         self._said: dict[tuple[str, int], Future[str]] = {}
         self._idle: SimpleQueue[Evaluator] = SimpleQueue()
 

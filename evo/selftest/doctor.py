@@ -19,6 +19,7 @@ from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Literal
 
+from evo.cores import usable_cores
 from evo.errors import EvoError
 
 Status = Literal["works", "absent", "broken"]
@@ -69,7 +70,7 @@ def can_search(findings: Iterable[Finding]) -> bool:
 
 
 def _python() -> Finding:
-    found = f"Python {sys.version.split()[0]} on {os.cpu_count()} cores"
+    found = f"Python {sys.version.split()[0]} on {usable_cores()} cores"
     return Finding("python", "works", found)
 
 
