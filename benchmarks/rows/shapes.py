@@ -1,14 +1,16 @@
 """Row kernels over shapes: the best of a short search from nothing, beside the baselines and a copy.
 
 For each shape a search of its own database; then its best kernel and the baselines in turns in one process,
-by `evo bench`; then both with a cold L2; then `copy_` of so many bytes that it moves as many as the operator
-must. `default_us` is what the search took of the point that the best one's template begins with.
+by `evo bench` (all that are installed; with --quick those that need no compilation); then both with a cold
+L2; then `copy_` of so many bytes that it moves as many as the operator must. `default_us` is what the search
+took of the point that the best one's template begins with.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", default="60s", help="of each search")
     parser.add_argument("--rounds", type=rounds, default=FEWEST_ROUNDS, help="of evo bench")
     parser.add_argument("--quick", action="store_true", help="without baselines that are compiled first")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="shapes that it has are not measured again")
     parser.add_argument(
         "--only", action="append", default=[], metavar="SHAPE", help=f"of: {'; '.join(SHAPES)}"
     )
@@ -63,13 +66,29 @@ def rounds(text: str) -> int:
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    found: dict[str, Any] = {}
-    for shape in asked.only or SHAPES:
-        with tempfile.TemporaryDirectory() as folder:
-            found[shape] = {}
-            for part in measured(shape, asked, Path(folder) / "evo.db"):
-                found[shape] |= part
-                yield {"shapes": found}
+    with tempfile.TemporaryDirectory() as name:
+        state = asked.state or Path(name)
+        state.mkdir(parents=True, exist_ok=True)
+        for shape in asked.only or SHAPES:
+            file, found = file_of(state, shape), {"quick": asked.quick}
+            if not file.exists():
+                with tempfile.TemporaryDirectory() as folder:
+                    for part in measured(shape, asked, Path(folder) / "evo.db"):
+                        found |= part
+                        file.write_text(json.dumps(found), encoding="utf-8")
+                        yield {"shapes": known(state)}
+        yield {"shapes": known(state)}
+
+
+def file_of(state: Path, shape: str) -> Path:
+    """What is known of a shape."""
+    return state / f"{shape.replace(' ', '-')}.json"
+
+
+def known(state: Path) -> dict[str, Any]:
+    """All that the folder has, by shape."""
+    files = {shape: file_of(state, shape) for shape in SHAPES}
+    return {shape: json.loads(file.read_text()) for shape, file in files.items() if file.exists()}
 
 
 def measured(shape: str, asked: argparse.Namespace, database: Path) -> Iterator[dict[str, Any]]:
