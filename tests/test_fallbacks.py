@@ -11,6 +11,8 @@ import pytest
 import torch
 from command import ROOT
 
+import evo
+from evo.errors import UsageError
 from evo.gate.tolerance import limits_of
 from evo.task import Task, load_task
 from evo.task.modules import module_beside
@@ -104,3 +106,38 @@ def test_a_task_without_that_file_has_its_compute(tmp_path: Path) -> None:
     assert own is not None
     assert own.name == "mine"
     assert own.run({}) == task.example.flags
+
+
+def test_a_call_that_fell_back_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But one of another form is: another flag, shape or type, or an output that is given."""
+    norm = evo.kernel("rmsnorm")
+    x, weight, residual = torch.randn(3, 64), torch.ones(64), torch.randn(3, 64)
+    first = norm(x, weight)
+    read: list[object] = []
+    reader = norm._reader.read
+
+    def counted(*given: Any) -> Any:
+        read.append(given)
+        return reader(*given)
+
+    monkeypatch.setattr(norm._reader, "read", counted)
+    assert torch.equal(norm(x, weight), first)
+    assert torch.equal(norm(2 * x, weight), torch.nn.functional.rms_norm(2 * x, (64,), weight, 1e-6))
+    assert not read
+    for others in ((x[:2], weight), (x.half(), weight.half())):
+        norm(*others)
+    norm(x, weight, out=torch.empty_like(x))
+    norm(x, weight=weight, residual=residual.clone())
+    assert len(read) == 4
+    with pytest.raises(UsageError, match="weight is"):
+        norm(x, "weight")
+
+
+def test_a_call_that_fell_back_keeps_its_gradient_the_next_time() -> None:
+    norm = evo.kernel("rmsnorm")
+    x, weight = torch.randn(3, 64), torch.ones(64)
+    norm(x, weight)
+    x.requires_grad_()
+    norm(x, weight).sum().backward()
+    assert x.grad is not None
+    assert float(x.grad.abs().sum()) > 0

@@ -70,7 +70,7 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         state = asked.state or Path(name)
         state.mkdir(parents=True, exist_ok=True)
         for shape in asked.only or SHAPES:
-            file, found = file_of(state, shape), {"quick": asked.quick}
+            file, found = file_of(state, shape), {"shape": shape, "quick": asked.quick}
             if not file.exists():
                 with tempfile.TemporaryDirectory() as folder:
                     for part in measured(shape, asked, Path(folder) / "evo.db"):
@@ -87,8 +87,8 @@ def file_of(state: Path, shape: str) -> Path:
 
 def known(state: Path) -> dict[str, Any]:
     """All that the folder has, by shape."""
-    files = {shape: file_of(state, shape) for shape in SHAPES}
-    return {shape: json.loads(file.read_text()) for shape, file in files.items() if file.exists()}
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(state.glob("*.json"))]
+    return {one.pop("shape"): one for one in found}
 
 
 def measured(shape: str, asked: argparse.Namespace, database: Path) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from evo.api.arguments import Call, Outputs, Reader, check_outputs, problem_of_tensors
+from evo.api.fallen_calls import FallenCalls
 from evo.api.known_calls import KnownCalls
 from evo.api.launching import Launcher, launcher_at
 from evo.api.operator import operators
@@ -102,6 +103,7 @@ class TaskKernel:
         self._reader = Reader(task)
         self._known = KnownCalls(self._reader.names, cache)
         self._served: dict[tuple[object, ...], _Served] = {}
+        self._fallen = FallenCalls[_Served](MOST_DECISIONS)
         self._lock = threading.RLock()
         self._said: set[str] = set()
         own = None if self.champions else module_beside(task, "fallback.py")
@@ -133,6 +135,9 @@ class TaskKernel:
             known = self._known.call(tensors, out, named)
             if known is not None:
                 return known
+            if out is None and not is_compiling() and (fallen := self._fallen.find(tensors, named)):
+                call, served = fallen
+                return _one_or_all(self._fall_back(call, served, served.decision.why))
         call = self._reader.read(tensors, out, named)
         if is_compiling():
             return _one_or_all(self._traced(call))
@@ -282,9 +287,11 @@ class TaskKernel:
         return written
 
     def _learn(self, call: Call, tensors: tuple[Any, ...], out: Any, named: dict[str, Any]) -> None:
-        """The next such call is known, if a champion served this one on a GPU."""
+        """The next such call is known, if a champion served this one on a GPU, or if none ever does."""
         served = self._serve(call)
-        if served.loaded and not call.obstacle:
+        if served.loaded is None:
+            self._fallen.add(call, tensors, named, served)
+        elif not call.obstacle:
             _, kernel, choice = served.loaded
             self._known.add(kernel, choice.launch, served.specs, call, (tensors, out, named))
 
