@@ -108,12 +108,26 @@ def test_it_runs_where_there_is_no_evo(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_pip_installs_it_into_an_environment_without_evo(folder: Path, tmp_path: Path) -> None:
-    """torch and pytest are borrowed from this environment, by a .pth file: what evo itself is installed by
-    does not come along."""
+    assert " passed" in run_in_an_environment_without_evo(folder, tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU here")
+def test_on_a_gpu_it_keeps_the_contract_in_an_environment_without_evo(folder: Path, tmp_path: Path) -> None:
+    said = run_in_an_environment_without_evo(folder, tmp_path)
+    assert " passed" in said
+    assert "skipped" not in said or torch.cuda.get_device_capability() != (9, 0)
+
+
+def run_in_an_environment_without_evo(folder: Path, tmp_path: Path) -> str:
+    """What the tests of the package say there, where there is no nvcc on the path either. torch and pytest
+    are borrowed from this environment, by a .pth file: what evo itself is installed by does not come along.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
-    (site / "borrowed.pth").write_text(str(Path(torch.__file__).parents[1]))
+    borrowed = {str(Path(torch.__file__).parents[1]), str(Path(pytest.__file__).parents[1])}
+    (site / "borrowed.pth").write_text("\n".join(borrowed))
     copy = shutil.copytree(folder, tmp_path / "copy")
     path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "nvcc").exists())
     clean = {"PATH": path, "HOME": str(tmp_path), **{n: v for n, v in os.environ.items() if n in GPU_NAMES}}
@@ -131,7 +145,7 @@ def test_pip_installs_it_into_an_environment_without_evo(folder: Path, tmp_path:
     assert told("-c", "import evo_attention as a; print(a.__file__)").startswith(str(site))
     with pytest.raises(subprocess.CalledProcessError):
         told("-c", "import evo.version")
-    assert " passed" in told("-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy / "tests"))
+    return told("-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy / "tests"))
 
 
 def test_a_call_is_the_fallbacks_without_a_gpu(package: Any, caplog: pytest.LogCaptureFixture) -> None:
