@@ -19,6 +19,7 @@ def _row(
 ):  # fmt: skip  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     total = tl.zeros((BLOCK,), tl.float32)
+    h = total  # Triton forgets what only a loop defines
     for begin in range(0, columns, BLOCK):
         at = begin + tl.arange(0, BLOCK)
         h = tl.load(x + row * pitch + at, at < columns, 0.0).to(tl.float32)
