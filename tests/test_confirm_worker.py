@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,8 +82,16 @@ class LuckyEvaluator:
     spec: EvaluatorSpec
     device: SynchronousDevice
     task: Task = TASK
+    usable: bool = True
+    gated: list[tuple[int, bool]] = field(default_factory=list)
+    """Seed, and whether thoroughly."""
+    wrong: tuple[int, ...] = ()
+    """Seeds with which a candidate is not GREEN."""
 
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Any:  # noqa: ARG002
+        self.gated.append((seed, thorough))
+        if seed in self.wrong:
+            raise Red("row error")
         return SimpleNamespace(errors=())
 
     def close(self) -> None: ...
@@ -91,7 +99,7 @@ class LuckyEvaluator:
 
 @pytest.fixture
 def worker(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuWorker]:
-    monkeypatch.setattr("evo.confirm.worker.Rounds", lambda *_: None)
+    monkeypatch.setattr("evo.confirm.worker.Rounds", lambda *_: SimpleNamespace(round=lambda *_: None))
     monkeypatch.setattr(GpuWorker, "_sanitize", lambda *_: "not asked: no compute-sanitizer")
     device = SynchronousDevice()
     evaluator = LuckyEvaluator(replace(emulator.spec, device="cuda:0"), device)
@@ -122,6 +130,28 @@ def test_the_emulator_begins_with_all_that_is_coming(worker: GpuWorker) -> None:
     with pytest.raises(Red, match="emulator: race"):
         worker.gate(*coming[0], True)
     assert list(worker.loaded) == ["study/2", "study/3"]
+
+
+def test_those_that_are_expected_are_gated_while_nothing_is_asked(worker: GpuWorker) -> None:
+    """A leader that comes later is the next one; each is gated once; between rounds nothing runs."""
+    evaluator: Any = worker._evaluator
+    evaluator.wrong = (5,)
+    large = finalist("1,8,65536,64")  # the emulator is not asked
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)])
+    assert worker.meanwhile()
+    worker.expect([("study/3", large, 5)])
+    assert worker.meanwhile()
+    worker.expect([("study/1", large, 3)])  # the confirmation says once more what it will ask for
+    assert evaluator.gated == [(3, True), (5, True)]
+    worker.gate("study/1", large, 3, True)
+    with pytest.raises(Red, match="row error"):
+        worker.gate("study/3", large, 5, True)
+    assert evaluator.gated == [(3, True), (5, True)]
+    worker.gate("study/1", large, 3, False)
+    assert evaluator.gated[-1] == (3, False), "loaded anew: what was said of it before is no answer"
+    worker.round("warm", 1, ["study/1"])
+    assert not worker.meanwhile()
+    assert len(evaluator.gated) == 3
 
 
 @pytest.mark.nvcc

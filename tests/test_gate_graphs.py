@@ -21,15 +21,20 @@ from evo.trial import Problem
 class Again:
     """Stands for a graph where there is no GPU: the same operations over the same memory."""
 
-    def __init__(self, work: Callable[[], torch.Tensor]) -> None:
+    def __init__(self, work: Callable[[], object]) -> None:
         self.replay = work
 
 
 class HostRecorder:
     memory_bytes = 1 << 34
 
-    def record(self, work: Callable[[], object]) -> Again:
-        return Again(work)
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def record(self, work: Callable[[], object], last: bool) -> Again | None:
+        """What comes first is refused now and then, as what draws numbers is on a GPU."""
+        self.asked += 1
+        return Again(work) if last or self.asked % 3 else None
 
 
 DEVICE = HostDevice(launches_are_cheap=True, schedules=("default",))
@@ -66,7 +71,7 @@ def launched(memory: CaseMemory, shifted: bool, seed: int, wrong: bool = False) 
 
 def test_a_kept_memory_finds_the_same_at_either_place_and_each_time(memories: CaseMemories) -> None:
     met: set[int] = set()
-    for turn in range(6):  # looked at; recorded; replayed
+    for turn in range(6):
         shifted = bool(turn % 2)
         memory = memories.of(SMALL, (), shifted, 2, True, Judge(TASK, SMALL))
         met.add(id(memory))

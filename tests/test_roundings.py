@@ -23,13 +23,17 @@ TASKS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 def alone(x: torch.Tensor, along: list[int], number: int, place: int) -> torch.Tensor:
-    """What one input seems to be in one draw."""
+    """What one input seems to be in one draw, which is a part of that for the next larger shape whose sizes
+    are powers of two: the last part of a dimension along which is added from the last term on."""
     rng = torch.Generator().manual_seed(number * 1009 + place)
-    drawn = torch.rand(x.shape, generator=rng, dtype=x.dtype) * 2 - 1
+    larger = [2 ** math.ceil(math.log2(size)) for size in x.shape]
+    drawn = torch.rand(larger, generator=rng, dtype=x.dtype) * 2 - 1
     off, step = 2.0 * drawn, torch.full_like(drawn, 0.5 - number) if number < 2 else drawn
     for at in along:
         chain = step.flip(at).cumsum(at).flip(at) if number % 2 else step.cumsum(at)
         off = off + chain.clamp(-512, 512)
+    for at, size in enumerate(x.shape):
+        off = off.narrow(at, larger[at] - size if at in along and number % 2 else 0, size)
     return x * (1 + off * (torch.finfo(x.dtype).eps / 2))
 
 

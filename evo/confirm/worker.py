@@ -100,6 +100,9 @@ class GpuWorker:
         self._rounds = Rounds(evaluator.device, evaluator.task, problem, patient, ranking)
         self._loaded: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
+        self._coming: list[GateRequest] = []
+        self._ahead: dict[tuple[str, int], Green | CandidateError] = {}
+        """What the gate said of finalists that have not been asked for, by name and seed."""
         self._emulators = Emulators(evaluator.spec) if on_emulator else None
 
     @property
@@ -114,11 +117,32 @@ class GpuWorker:
     def expect(self, coming: Sequence[GateRequest]) -> None:
         for asked in coming:
             self._emulation(*asked)
+        self._coming = [*coming, *self._coming]
+
+    def meanwhile(self) -> bool:
+        """While nothing is asked: gates one of those that are expected. Whether more of them are."""
+        if self._coming:
+            name, candidate, seed = self._coming.pop(0)
+            if name not in self._loaded and (name, seed) not in self._ahead:
+                self._ahead[name, seed] = self._said_of(candidate, seed)
+            if not self._evaluator.usable:
+                os._exit(1)  # a new process asks again, and says what it was
+        return bool(self._coming)
+
+    def _said_of(self, candidate: Candidate, seed: int) -> Green | CandidateError:
+        try:
+            return self._evaluator.gate(candidate, seed, thorough=True)
+        except CandidateError as error:
+            return error
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         """On the GPU; if `thorough` and `on_emulator`, beside it there too."""
         emulation = self._emulation(name, candidate, seed) if thorough else None
-        green = self._evaluator.gate(candidate, seed, thorough)
+        self._coming = [asked for asked in self._coming if asked[0] != name]
+        green = self._ahead.pop((name, seed), None) if thorough else None
+        if isinstance(green, CandidateError):
+            raise green
+        green = green or self._evaluator.gate(candidate, seed, thorough)
         if emulation is not None:
             emulation.result()
         self._loaded[name] = green
@@ -156,6 +180,7 @@ class GpuWorker:
         return binary if binary.machine_code == timed.machine_code else timed
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
+        self._coming.clear()  # nothing runs between rounds
         finalists = {name: self._loaded[name] for name in names}
         return self._rounds.round("cold" if protocol == "cold" else "warm", seed, finalists)
 

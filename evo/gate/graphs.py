@@ -2,9 +2,10 @@
 
 What is looked at after a small problem's launches (reference, honest computation, limits, errors, damage) is
 some 80 GPU kernels of a few microseconds each, which take the host longer to start (0.7 ms) than the GPU to
-run. They depend on the problem alone, not on the candidate: so on a GPU a problem's memory is kept, the
-second time its look is captured as a graph, and from then on replayed over whatever inputs the case has. It
-is the same code, and the reference is still computed after the launches, and wiped before the next.
+run. They depend on the problem alone, not on the candidate: so on a GPU a problem's memory is kept, its look
+is captured as a graph, and replayed over whatever inputs a case has. It is the same code, and the reference
+is still computed after the launches, and wiped before the next. To capture it takes the host no longer than
+to run it, so that is done the first time; where it cannot be, as numbers are drawn, it is tried once more.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ IMAGE_BYTES = 256 << 20
 KEPT_BYTES, KEPT_PART = 1 << 30, 32
 """Memory that kept memories may take, or one part in so many of the GPU's if that is more; then the oldest
 give way, and a look that is captured anew takes 2 ms."""
+TRIES = 2
+"""How often a look is tried to be captured: the first time may draw what is kept for the second."""
 MOST_REFUSALS = 8
 """Looks of a task that could not be captured, after which none is tried."""
 LARGEST_FLOP = 1e10
@@ -67,7 +70,7 @@ class CaseMemory:
 
     def found_by(self, name: object, work: Callable[[], Tensor]) -> Tensor:
         """What `work` finds in the images, (n,), fp64, begun but not waited for. Where looks are captured,
-        that of the second call of this name is replayed from then on."""
+        that of the first call of this name is replayed from then on."""
         if self._recorder is None:
             return work()
         if name not in self._captured:
@@ -113,34 +116,36 @@ class CaseMemory:
 
 
 class Captured:
-    """A look that a graph is made of when it comes the second time."""
+    """A look that a graph is made of when it comes first, or else when it comes again."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._count = 0
+        self._tries = 0
         self._graph: Any = None
         self._on_host: Tensor | None = None
         """Where a GPU writes what is found by itself."""
 
     def found_by(self, work: Callable[[], Tensor]) -> Tensor:
-        """What `work` finds, (n,), fp64; from the second time on it stands in pinned memory once the device
-        is there."""
-        self._count += 1
-        if self._on_host is None:
-            found = work()
-            self._on_host = pinned(found.numel())
-            return found
-        on_host = self._on_host
-        if self._count == 2:
-            self._graph = self._recorder.record(lambda: on_host.copy_(work(), non_blocking=True))
+        """What `work` finds, (n,), fp64; where it is captured it stands in pinned memory once the device is
+        there."""
+        if self._graph is None and self._tries < TRIES:
+            self._tries += 1
+            self._graph = self._recorder.record(lambda: self._write(work()), last=self._tries == TRIES)
         if self._graph is None:
-            return on_host.copy_(work(), non_blocking=True)
+            return work()
         self._graph.replay()
-        return on_host
+        assert self._on_host is not None
+        return self._on_host
+
+    def _write(self, found: Tensor) -> None:
+        if self._on_host is None:
+            self._on_host = pinned(found.numel())
+        self._on_host.copy_(found, non_blocking=True)
 
 
-PINNED_NUMBERS = 1 << 16
-"""Numbers of the host's memory that are asked for at once."""
+PINNED_NUMBERS, SPARE_NUMBERS = 1 << 16, 1 << 12
+"""Numbers of the host's memory that are asked for at once; so many are left before work is captured, which
+had better ask for none."""
 _PINNED: list[Tensor] = []
 """What is left of them. It is never given back: where a context is dead, torch cannot free it and ends the
 process."""
@@ -150,7 +155,7 @@ def pinned(count: int) -> Tensor:
     """(count,), fp64: memory of the host that a GPU writes to by itself."""
     import torch
 
-    if not _PINNED or _PINNED[-1].numel() < count:
+    if not _PINNED or _PINNED[-1].numel() < (count or SPARE_NUMBERS):
         _PINNED.append(torch.empty(max(count, PINNED_NUMBERS), dtype=torch.float64, pin_memory=True))
     room, _PINNED[-1] = _PINNED[-1][:count], _PINNED[-1][count:]
     return room
@@ -173,13 +178,15 @@ class Recorder:
         self._refusals = 0
         self._warm = False
 
-    def record(self, work: Callable[[], object]) -> Any:
+    def record(self, work: Callable[[], object], last: bool = True) -> Any:
         """The graph of `work`; None if it cannot be captured: it waits on its way, as the Python code of a
-        task may, or draws numbers. After MOST_REFUSALS none is tried any more."""
+        task may, or draws numbers. After MOST_REFUSALS none is tried any more; if this is not the `last` try,
+        it does not count."""
         import torch
 
         if self._refusals == MOST_REFUSALS:
             return None
+        pinned(0)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
             if not self._warm:  # libraries set themselves up for the stream
@@ -194,7 +201,7 @@ class Recorder:
             try:
                 work()
             except RuntimeError:
-                self._refusals += 1
+                self._refusals += last
                 with suppress(RuntimeError):
                     graph.capture_end()
                 return None

@@ -65,24 +65,47 @@ def _dimensions(declared: Mapping[str, DeclaredTensor], name: str) -> Sequence[o
     return declared[name].dimensions if name in declared else ()
 
 
-def _seeming(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
-    """(draws, *shape of x): what `x` seems to be in each draw, where its elements are terms that are added up
-    `along` some dimensions, or come `before` so many terms. What it is multiplied by follows from its
-    shape, and is kept for a small one: a CUDA graph, in which no number can be drawn, may read it ever after.
-    A kernel that finds it there gains nothing: it counts for no more than it may be."""
+def _seeming(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> list[Tensor]:
+    """What `x` seems to be in each draw, where its elements are terms that are added up `along` some
+    dimensions, or come `before` so many terms. What it is multiplied by is cut out of what is drawn for the
+    next larger shape whose sizes are powers of two, and is kept: so nothing is drawn for most of the thousand
+    lengths that a finalist is tried at, and a CUDA graph, in which no number can be drawn, may read it ever
+    after. A kernel that finds it there gains nothing: it counts for no more than it may be."""
     import torch
 
-    key = (x.device, x.dtype, x.shape, tuple(along), before, place, numbers)
-    factors = _KEPT.get(key)
+    factors = _kept_factors(x, along, before, place, numbers)
     if factors is None:
-        factors = _factors(x, along, before, place, numbers)
-        nbytes = factors.numel() * factors.element_size()
-        room = _kept_bytes(x.device) - _SPENT.get(x.device, 0)
-        if nbytes <= LARGEST_KEPT and nbytes <= room:
-            _KEPT[key] = factors
-            _SPENT[x.device] = _SPENT.get(x.device, 0) + nbytes
+        factors = _factors(x.new_empty((len(numbers), *x.shape)), along, before, place, numbers)
     most = (UNITS_OFF + max(len(along), before > 0) * LONGEST_CHAIN / 2) * torch.finfo(x.dtype).eps / 2
-    return x * factors.clamp(1 - most, 1 + most)
+    found: dict[int, Tensor] = {}
+    for odd in (False, True):
+        these = [i for i, number in enumerate(numbers) if bool(along and number % 2) == odd]
+        if these:
+            some = _cut(factors[these[0] :: 2 if along else 1], x.shape, along if odd else ())
+            found |= zip(these, (x * some.clamp(1 - most, 1 + most)).unbind(), strict=True)
+    return [found[i] for i in range(len(numbers))]
+
+
+def _kept_factors(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor | None:
+    """Those of the shape whose sizes are the next powers of two; None where they take too much memory."""
+    shape = (len(numbers), *(1 << max(0, size - 1).bit_length() for size in x.shape))
+    key = (x.device, x.dtype, shape, tuple(along), before, place, numbers)
+    if key not in _KEPT:
+        nbytes, spent = math.prod(shape) * x.element_size(), _SPENT.get(x.device, 0)
+        if nbytes > min(LARGEST_KEPT, _kept_bytes(x.device) - spent):
+            return None
+        _KEPT[key] = _factors(x.new_empty(shape), along, before, place, numbers)
+        _SPENT[x.device] = spent + nbytes
+    return _KEPT[key]
+
+
+def _cut(factors: Tensor, shape: Sequence[int], from_last: Sequence[int]) -> Tensor:
+    """(draws, *shape) of the larger (draws, …): the last elements of the dimensions `from_last`, along which
+    is added from the last term on, the first ones of others."""
+    for at, size in enumerate(shape):
+        first = factors.shape[at + 1] - size if at in from_last else 0
+        factors = factors.narrow(at + 1, first, size)
+    return factors
 
 
 _KEPT: dict[tuple[object, ...], Tensor] = {}
@@ -100,12 +123,11 @@ def _kept_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory) // KEPT_PART
 
 
-def _factors(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
-    """(draws, *shape of x): by what it is off in each draw."""
+def _factors(drawn: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
+    """By what an input is off in each draw, of the shape of `drawn`, (draws, *shape), which is written."""
     import torch
 
-    rng = torch.Generator(device=x.device)
-    drawn = torch.empty((len(numbers), *x.shape), device=x.device, dtype=x.dtype)
+    rng = torch.Generator(device=drawn.device)
     for one, number in zip(drawn, numbers, strict=True):
         one.uniform_(generator=rng.manual_seed(number * 1009 + place))
     drawn = drawn * 2 - 1
@@ -120,7 +142,7 @@ def _factors(x: Tensor, along: list[int], before: int, place: int, numbers: rang
         for at in along:
             chains = [one.flip(at).cumsum(at).flip(at) if n % 2 else one.cumsum(at) for n, one in each]
             off = off + torch.stack(chains).clamp(-LONGEST_CHAIN / 2, LONGEST_CHAIN / 2)
-    return 1 + (off + walk) * (torch.finfo(x.dtype).eps / 2)
+    return 1 + (off + walk) * (torch.finfo(drawn.dtype).eps / 2)
 
 
 FUNCTIONS = frozenset(

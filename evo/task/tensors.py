@@ -14,13 +14,14 @@ the problem's storage type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from evo.dtype import Dtype, dtype_named
 from evo.errors import UsageError
+from evo.task.traits import OUTLIER, SMALL, TRAITS, Traits
 from evo.trial import Problem
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
@@ -35,16 +36,12 @@ Dimension = str | int | Callable[[Problem], int]
 
 SEGMENT = 32
 """Elements of a tensor of one dimension that have one trait, as a row of others has."""
-OUTLIER = 300.0
-"""An element far above all others: its square is beyond fp16, itself and its sum with others are not."""
-LARGE, SMALL = 32.0, 2.0**-10
-"""Factors that make sums of 64 squares overflow fp16, and an epsilon of 1e-5 matter."""
+LARGE = 32.0
+"""A factor that makes sums of 64 squares overflow fp16."""
 TINY = 2.0**-13
 """A factor at which x / √(mean of x² + 1e-6) hardly depends on x. WIDER_TINY: in turns, where the type is not
 fp16, which hardly holds it."""
 WIDER_TINY = 2.0**-17
-TRAITS = 8
-"""Of so many rows each has another trait; one has none."""
 HUGE, HUGE_FP16 = 2.0**20, 2.0**13
 """Factors that make elements larger than fp16 holds, or where they are of it nearly so."""
 VERY_TINY, VERY_TINY_FP16 = 2.0**-30, 2.0**-14
@@ -180,23 +177,6 @@ equal; only the two ends of the range; near the lower end; one at the upper end,
 of the type, where no range is said; near 0; any."""
 
 
-@dataclass(frozen=True)
-class Traits:
-    """Which trait each row has: the first has number `first`. Only where `strong` are there rows that are
-    large or have an outlier. `tiny`: the factor of rows that are very small."""
-
-    first: int
-    strong: bool
-    tiny: float
-
-    def of(self, rows: int, device: torch.device) -> Tensor:
-        """(rows, 1): the number of each row's trait."""
-        import torch
-
-        trait = (torch.arange(rows, device=device) + self.first).remainder(TRAITS).unsqueeze(1)
-        return trait if self.strong else torch.where((trait == 3) | (trait == 6), 0, trait)
-
-
 MILD = ("normal", "alike", "small", "huge", "tiny", "steps")
 """Families that every tensor of a problem is of at once."""
 
@@ -288,16 +268,9 @@ def _floats(
         x = _in_steps(x, rng)
     x *= factor
     if traits is not None:
-        trait = traits.of(rows, rng.device)
         if family == "small" or (family == "huge" and traits.first % 3 == 0):
             x = -x.abs()
-        for without in _WITHOUT.get(family, ()):
-            trait = torch.where(trait == without, 0, trait)
-        x *= torch.where(trait == 7, traits.tiny, 1.0)
-        x *= torch.where(trait == 1, 0.0, torch.where(trait == 2, SMALL, torch.where(trait == 3, 8.0, 1.0)))
-        x += torch.where(trait == 4, 4.0, 0.0)
-        x = torch.where(trait == 5, x[:, :1], x)
-        x = torch.where(trait == 6, x.scatter(1, where, OUTLIER), x)
+        x = traits.give(x, family, where)
     x = x.reshape(-1)[:count].reshape(shape)
     if ends is not None:
         low, high = ends
@@ -315,17 +288,6 @@ def _factor(family: str, kind: Dtype, far: bool) -> float:
         "tiny": VERY_TINY_FP16 if half else VERY_TINY,
     }
     return usual.get(family, 1.0) * (FAR[family] if far and family in FAR and not half else 1.0)
-
-
-_WITHOUT: Mapping[str, Sequence[int]] = {
-    "small": (1, 4, 6, 7),
-    "alike": (7,),  # a library rounds x + residual: all of a tiny row would be off
-    "spike": (7,),
-    "huge": (1, 3, 5, 6, 7),  # of equal elements the rounding of their mean would be all that is left
-    "tiny": (2, 4, 6, 7),  # rows beside which tiny ones are none
-    "steps": (4,),  # the largest of a row would be any
-}
-"""Traits that no row has in a family."""
 
 
 def _in_steps(x: Tensor, rng: torch.Generator) -> Tensor:
@@ -370,9 +332,7 @@ def _whole_numbers(
     elif family == "spike":
         x = torch.full_like(x, low).scatter(1, where, last)
     if traits is not None:
-        trait = traits.of(rows, rng.device)
-        x = torch.where(trait == 1, low, torch.where(trait == 3, last, x))
-        x = torch.where(trait == 5, x[:, :1], x)
+        x = traits.give_whole(x, low, last)
     return x.reshape(-1)[:count].reshape(shape)
 
 
