@@ -100,14 +100,28 @@ def test_roundings_take_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(roundings, "_KEPT", {})
     monkeypatch.setattr(roundings, "_SPENT", {})
     monkeypatch.setattr(roundings, "_kept_bytes", lambda _: 1 << 20)
-    for rows in range(1, 30):
+    for rows in range(1, 40):
         list(rounded_on_the_way({"x": torch.ones(rows, 300)}, {}, set(), 8))
-    (spent,) = roundings._SPENT.values()
-    assert spent == sum(kept.numel() * 4 for kept in roundings._KEPT.values())
-    assert (7 << 20) // 8 < spent <= 1 << 20
+        (spent,) = roundings._SPENT.values()
+        assert spent == sum(kept.nbytes for kept in roundings._KEPT.values()) <= 1 << 20
+    assert [kept.shape[1] for kept in roundings._KEPT.values()] == [64], "the oldest have given way"
     large = {"x": torch.ones(1000, 300)}
     list(rounded_on_the_way(large, {}, set(), 8))
-    assert all(kept.shape[1] != 1000 for kept in roundings._KEPT.values())
+    assert [kept.shape[1] for kept in roundings._KEPT.values()] == [64]
+
+
+@pytest.mark.parametrize("rows", [5, 1000])
+def test_draws_do_not_follow_from_what_was_kept_before(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a trial's verdict would follow from what its process had checked before."""
+    found = []
+    for room in (0, 1 << 30):
+        monkeypatch.setattr(roundings, "_KEPT", {})
+        monkeypatch.setattr(roundings, "_SPENT", {})
+        monkeypatch.setattr(roundings, "_kept_bytes", lambda _, room=room: room)
+        found.append(
+            [one["x"] for one in next(rounded_on_the_way({"x": torch.ones(rows, 300)}, {}, set(), 8))]
+        )
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_what_is_no_number_is_not_far() -> None:

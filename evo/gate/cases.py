@@ -35,6 +35,8 @@ from evo.trial import Problem
 
 ONE_AFTER = "one term after tiles"
 """The class of sizes that are one more than two whole tiles, or more of them."""
+BOTH = 512
+"""Ragged problems that finalists meet with two families of inputs."""
 DRAWS = 1000
 """Of each schedule at random there are so many, drawn by the trial's seed."""
 FINALIST_SEEDS = 3
@@ -79,15 +81,18 @@ class Effort:
     more where a tile is long."""
     pieces: bool
     """One piece of each boundary problem in every check, with one term far above all others."""
+    draws: int
+    """Of the ragged problems there are so many draws: with few of them what is kept of a problem's memory
+    serves many candidates of a study."""
 
     @classmethod
     def of(cls, device: Device) -> Effort:
         return MANY_LAUNCHES if device.launches_are_cheap else FEW_LAUNCHES
 
 
-MANY_LAUNCHES = Effort(repeats=2, own_launches=10, ragged=12, pieces=False)
+MANY_LAUNCHES = Effort(repeats=2, own_launches=10, ragged=12, pieces=False, draws=16)
 """On a GPU, which has one schedule, its own: the same launch again may end otherwise."""
-FEW_LAUNCHES = Effort(repeats=1, own_launches=1, ragged=24, pieces=True)
+FEW_LAUNCHES = Effort(repeats=1, own_launches=1, ragged=24, pieces=True, draws=1 << 31)
 """On the emulator. There all ragged problems took half of the gate's time, and a search found half as many
 kernels."""
 
@@ -214,10 +219,11 @@ def plan_ragged(
 ) -> list[Case]:
     """Ragged problems, schedules in turn: a few, drawn by the seed; for finalists all. Half of them, the
     smaller or the larger ones, have inputs in which a mask that is wrong anywhere shows, the others families
-    in turn; for finalists all have both, and longer ones the first."""
+    in turn; for finalists the first BOTH have both, and longer ones the first."""
     every = task.ragged_problems(problem, tiles) if thorough else ()
     effort = Effort.of(device)
-    chosen = every if thorough else task.some_ragged(problem, tiles, effort.ragged, seed, effort.pieces)
+    draw = seed % effort.draws
+    chosen = every if thorough else task.some_ragged(problem, tiles, effort.ragged, draw, effort.pieces)
     placed: list[tuple[Problem, str, int, str]] = []
     """Problem, family, number of the schedule, class."""
     mask = task.families.masked or task.families.plain
@@ -226,7 +232,7 @@ def plan_ragged(
     for number, at in enumerate(chosen):
         masked = (2 * number < len(chosen)) == bool(seed % 2)
         turn = task.families.names[(number + seed) % len(task.families.names)]
-        families = (mask, turn) if thorough else (mask if masked else turn,)
+        families = (mask, turn)[: 1 + (number < BOTH)] if thorough else (mask if masked else turn,)
         placed += [(at, f, number + seed, classes.of(at)) for f in dict.fromkeys(families)]
     placed += [(at, mask, index, classes.of(at)) for index, at in enumerate(far, seed)]
     return [

@@ -73,9 +73,7 @@ def _seeming(x: Tensor, along: list[int], before: int, place: int, numbers: rang
     after. A kernel that finds it there gains nothing: it counts for no more than it may be."""
     import torch
 
-    factors = _kept_factors(x, along, before, place, numbers)
-    if factors is None:
-        factors = _factors(x.new_empty((len(numbers), *x.shape)), along, before, place, numbers)
+    factors = _factors_of(x, along, before, place, numbers)
     most = (UNITS_OFF + max(len(along), before > 0) * LONGEST_CHAIN / 2) * torch.finfo(x.dtype).eps / 2
     found: dict[int, Tensor] = {}
     for odd in (False, True):
@@ -86,17 +84,31 @@ def _seeming(x: Tensor, along: list[int], before: int, place: int, numbers: rang
     return [found[i] for i in range(len(numbers))]
 
 
-def _kept_factors(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor | None:
-    """Those of the shape whose sizes are the next powers of two; None where they take too much memory."""
+def _factors_of(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
+    """(draws, …): those of the shape whose sizes are the next powers of two; of `x` itself where they would
+    not be kept. So they follow from the shape of `x` alone."""
     shape = (len(numbers), *(1 << max(0, size - 1).bit_length() for size in x.shape))
+    if math.prod(shape) * x.element_size() > LARGEST_KEPT:
+        shape = (len(numbers), *x.shape)
     key = (x.device, x.dtype, shape, tuple(along), before, place, numbers)
-    if key not in _KEPT:
-        nbytes, spent = math.prod(shape) * x.element_size(), _SPENT.get(x.device, 0)
-        if nbytes > min(LARGEST_KEPT, _kept_bytes(x.device) - spent):
-            return None
-        _KEPT[key] = _factors(x.new_empty(shape), along, before, place, numbers)
-        _SPENT[x.device] = spent + nbytes
-    return _KEPT[key]
+    factors = _KEPT.get(key)
+    if factors is None:
+        factors = _factors(x.new_empty(shape), along, before, place, numbers)
+        if factors.nbytes <= LARGEST_KEPT and _has_room(x.device, factors.nbytes):
+            _KEPT[key] = factors
+            _SPENT[x.device] = _SPENT.get(x.device, 0) + factors.nbytes
+    return factors
+
+
+def _has_room(device: torch.device, nbytes: int) -> bool:
+    """Whether so many bytes more may be kept. On the host the oldest give way; graphs of a GPU read theirs
+    ever after."""
+    most = _kept_bytes(device)
+    if device.type == "cpu" and nbytes <= most:
+        while _SPENT.get(device, 0) + nbytes > most:
+            oldest = next(key for key in _KEPT if key[0] == device)
+            _SPENT[device] -= _KEPT.pop(oldest).nbytes
+    return _SPENT.get(device, 0) + nbytes <= most
 
 
 def _cut(factors: Tensor, shape: Sequence[int], from_last: Sequence[int]) -> Tensor:
@@ -109,7 +121,7 @@ def _cut(factors: Tensor, shape: Sequence[int], from_last: Sequence[int]) -> Ten
 
 
 _KEPT: dict[tuple[object, ...], Tensor] = {}
-"""Never given back."""
+"""The newest come last."""
 _SPENT: dict[object, int] = {}
 """Bytes of what is kept, by device."""
 
@@ -201,7 +213,9 @@ def farthest(exact: Tensor, outputs: list[Tensor]) -> Tensor:
     number, it is not far."""
     import torch
 
-    every = torch.stack([exact, *(output.to(exact.dtype) for output in outputs)])
+    alike = all(output.dtype == outputs[0].dtype for output in outputs)  # then one conversion does
+    every = torch.stack(outputs if alike else [output.to(exact.dtype) for output in outputs])
+    every = torch.cat([exact[None], every.to(exact.dtype)])
     apart = (every - exact).abs().nan_to_num(-1.0, math.inf)
     apart[0].masked_fill_(apart[0] < 0, math.inf)  # nothing is farther from what is no number itself
     return every.gather(0, apart.argmax(0, keepdim=True))[0]

@@ -7,7 +7,6 @@ rights of the person who starts evo, as templates do: use only those that you tr
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -249,15 +248,23 @@ class Task:
         if not all(x.is_floating_point() for x in exact.values()):
             plain = self._named(problem, self.compute(problem, wide))
             found |= {name: x for name, x in plain.items() if not x.is_floating_point()}
-        number = itertools.count()
+        first = 0
         for several in rounded_on_the_way(wide, declared, summed, ROUNDED_DRAWS[bool(summed)]):
-            outputs = []
-            for seeming in several:
-                with functions_off(next(number)):
-                    outputs.append(self._named(problem, self.compute(problem, seeming)))
+            outputs = self.draws(problem, several, first)
+            first += len(several)
             for name, known in found.items():
                 if known.is_floating_point():
-                    found[name] = farthest(exact[name], [known, *(one[name] for one in outputs)])
+                    apart = farthest(exact[name], [one[name] for one in outputs])
+                    found[name] = apart if known is exact[name] else farthest(exact[name], [known, apart])
+        return found
+
+    def draws(self, problem: Problem, several: Sequence[Tensors], first: int) -> list[dict[str, Tensor]]:
+        """What `compute` gives of each of `several` inputs with roundings, in draw `first` and those after;
+        functions are off there as a GPU's are. A task may compute them at once."""
+        found = []
+        for number, inputs in enumerate(several, first):
+            with functions_off(number):
+                found.append(self._named(problem, self.compute(problem, inputs)))
         return found
 
     def _named(self, problem: Problem, found: Any) -> dict[str, Tensor]:

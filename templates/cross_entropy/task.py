@@ -71,7 +71,7 @@ class CrossEntropy(_row.RowTask):  # type: ignore[name-defined, misc]
     def compute(self, problem: Problem, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         x, labels = self.x(problem, inputs), inputs["labels"]
         lse = x.logsumexp(-1)
-        own = x.gather(1, labels.clamp_min(0)[:, None])[:, 0]
+        own = x.gather(-1, labels.clamp_min(0)[..., None])[..., 0]
         loss = (lse - own).where(labels != IGNORED, 0)
         return {"loss": loss, "lse": lse} if problem["lse"] else {"loss": loss}
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from heapq import nsmallest
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from evo.task import Families, Flag, Relation, Task
 from evo.task.tensors import draw
@@ -32,6 +34,9 @@ BEYOND_FP16 = 2.0**36
 squares fit fp32."""
 EVERY = 512
 """Up to so many columns finalists are tried at each number; beyond it at each whole chunk, and around it."""
+LONG = 4096
+"""Beyond so many columns at each third whole chunk: of a power of two of threads each has the last one of
+some."""
 MANY_ROWS = 1100
 """More rows than a GPU has SMs, eight times: a persistent grid of rows takes a second turn."""
 
@@ -55,7 +60,27 @@ class RowTask(Task):
 
     def x(self, problem: Problem, inputs: Mapping[str, Tensor]) -> Tensor:
         """The matrix without the gaps between its rows."""
-        return inputs["x"][:, : problem["columns"]]
+        return inputs["x"][..., : problem["columns"]]
+
+    def draws(
+        self, problem: Problem, several: Sequence[Mapping[str, Tensor]], first: int
+    ) -> list[dict[str, Tensor]]:
+        """All at once, by a `compute` that does not mind another dimension in front. It calls none of the
+        functions that a GPU rounds otherwise (evo.task.roundings.FUNCTIONS)."""
+        import torch
+
+        if len(several) == 1:
+            alone: list[dict[str, Tensor]] = super().draws(problem, several, first)
+            return alone
+        stacked = {name: torch.stack([one[name] for one in several]) for name in several[0]}
+        for name, tensor in self.declared(problem).items():
+            if name in stacked and tensor.dimensions == ("columns",):
+                stacked[name] = stacked[name].unsqueeze(1)
+        found = self.compute(problem, stacked)
+        if not isinstance(found, Mapping):
+            return [self._named(problem, one) for one in found]
+        each = zip(*found.values(), strict=True)
+        return [self._named(problem, dict(zip(found, one, strict=True))) for one in each]
 
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Those of any task; but in the family `large` each third row of x is below 0, and all of x is beyond
@@ -117,12 +142,9 @@ class RowTask(Task):
         self, problem: Problem, tiles: Sequence[int], far: bool = False
     ) -> tuple[Problem, ...]:
         """Two rows of every number of columns up to two steps of the CTA; beyond EVERY those that are whole
-        chunks, and those around each eighth one."""
+        chunks, beyond LONG each third of these, and those around each eighth one."""
         own, chunk, high = problem["columns"], *_low_and_high(problem, tiles)
-        most = min(own, 2 * high)
-        columns = set(range(1, min(EVERY, most) + 1))
-        columns |= set(range(chunk, most + 1, chunk))
-        columns |= {c + off for c in range(8 * chunk, most, 8 * chunk) for off in (-1, 1)}
+        columns = {*_ragged_columns(own, chunk, high)}
         if far:
             columns |= {own - 1, own - chunk, own // 2 + 1, own} - {0}
         return tuple(problem.replace(rows=2, columns=c) for c in sorted(columns))
@@ -136,12 +158,8 @@ class RowTask(Task):
         deep: bool,  # noqa: ARG002
     ) -> tuple[Problem, ...]:
         """Half of them whole chunks, half of them not: a kernel has other code for those."""
-        every, (chunk, _) = self.ragged_problems(problem, tiles), _low_and_high(problem, tiles)
-        rng = random.Random(seed)
-        whole = [at for at in every if at["columns"] % chunk == 0]
-        broken = [at for at in every if at["columns"] % chunk]
-        chosen = [at for kind in (whole, broken) for at in rng.sample(kind, min(len(kind), count // 2))]
-        return tuple(sorted(chosen, key=lambda at: int(at["columns"])))
+        chosen = _some_columns(problem["columns"], *_low_and_high(problem, tiles), count // 2, seed)
+        return tuple(problem.replace(rows=2, columns=c) for c in chosen)
 
 
 def one_row(value: float, names: Sequence[str]) -> Relation:
@@ -164,6 +182,25 @@ def one_row(value: float, names: Sequence[str]) -> Relation:
 def drawn(task: Task, problem: Problem, name: str, seed: int, torch_device: str) -> dict[str, Tensor]:
     """A timing input: a family without rows that have traits of their own."""
     return draw(task.declared(problem), problem, name, seed, torch_device, mixed=False)
+
+
+@lru_cache(maxsize=64)
+def _ragged_columns(own: int, chunk: int, high: int) -> tuple[int, ...]:
+    most = min(own, 2 * high)
+    columns = {*range(1, min(EVERY, most) + 1), *range(chunk, min(LONG, most) + 1, chunk)}
+    columns |= {c for c in range(3 * chunk, most + 1, 3 * chunk) if c > LONG}
+    columns |= {c + off for c in range(8 * chunk, most, 8 * chunk) for off in (-1, 1)}
+    return tuple(sorted(columns))
+
+
+@lru_cache(maxsize=1024)
+def _some_columns(own: int, chunk: int, high: int, count: int, seed: int) -> tuple[int, ...]:
+    """So many whole chunks and so many others, drawn by ranks that a number of columns has whatever the tiles
+    are: candidates with other tiles meet many of the same problems, whose memories are kept."""
+    every = _ragged_columns(own, chunk, high)
+    kinds = [c for c in every if c % chunk == 0], [c for c in every if c % chunk]
+    drawn = [nsmallest(count, kind, key=lambda c: crc32(f"{seed} {c}".encode())) for kind in kinds]
+    return tuple(sorted(c for kind in drawn for c in kind))
 
 
 def _low_and_high(problem: Problem, tiles: Sequence[int]) -> tuple[int, int]:
