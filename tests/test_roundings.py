@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -108,6 +111,30 @@ def test_roundings_take_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyP
     large = {"x": torch.ones(1000, 300)}
     list(rounded_on_the_way(large, {}, set(), 8))
     assert [kept.shape[1] for kept in roundings._KEPT.values()] == [64]
+
+
+def test_roundings_are_kept_by_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roundings, "_KEPT", {})
+    monkeypatch.setattr(roundings, "_SPENT", {})
+    monkeypatch.setattr(roundings, "_kept_bytes", lambda _: 1 << 16)
+    make = roundings._factors
+
+    def slowly(*asked: Any) -> torch.Tensor:
+        time.sleep(0.001)
+        return make(*asked)
+
+    def drawn(_: int) -> list[torch.Tensor]:
+        shapes = [(rows, columns) for rows in (1, 3, 9) for columns in (1, 5, 30, 100, 250)]
+        each = [next(rounded_on_the_way({"x": torch.ones(shape)}, {}, set(), 8)) for shape in 2 * shapes]
+        return [draws[3]["x"] for draws in each]
+
+    monkeypatch.setattr(roundings, "_factors", slowly)
+    wanted = drawn(0)
+    with ThreadPoolExecutor(8) as threads:
+        for found in threads.map(drawn, range(8)):
+            assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    (spent,) = roundings._SPENT.values()
+    assert spent == sum(kept.nbytes for kept in roundings._KEPT.values()) <= 1 << 16
 
 
 @pytest.mark.parametrize("rows", [5, 1000])

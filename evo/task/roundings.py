@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -94,21 +95,25 @@ def _factors_of(x: Tensor, along: list[int], before: int, place: int, numbers: r
     factors = _KEPT.get(key)
     if factors is None:
         factors = _factors(x.new_empty(shape), along, before, place, numbers)
-        if factors.nbytes <= LARGEST_KEPT and _has_room(x.device, factors.nbytes):
-            _KEPT[key] = factors
-            _SPENT[x.device] = _SPENT.get(x.device, 0) + factors.nbytes
+        if factors.nbytes <= LARGEST_KEPT:
+            _keep(key, x.device, factors)
     return factors
 
 
-def _has_room(device: torch.device, nbytes: int) -> bool:
-    """Whether so many bytes more may be kept. On the host the oldest give way; graphs of a GPU read theirs
-    ever after."""
+def _keep(key: tuple[object, ...], device: torch.device, factors: Tensor) -> None:
+    """Keeps them where there is room. On the host the oldest give way; graphs of a GPU read theirs ever
+    after."""
     most = _kept_bytes(device)
-    if device.type == "cpu" and nbytes <= most:
-        while _SPENT.get(device, 0) + nbytes > most:
-            oldest = next(key for key in _KEPT if key[0] == device)
-            _SPENT[device] -= _KEPT.pop(oldest).nbytes
-    return _SPENT.get(device, 0) + nbytes <= most
+    with _KEEPING:
+        if key in _KEPT:
+            return
+        if device.type == "cpu" and factors.nbytes <= most:
+            while _SPENT.get(device, 0) + factors.nbytes > most:
+                oldest = next(other for other in _KEPT if other[0] == device)
+                _SPENT[device] -= _KEPT.pop(oldest).nbytes
+        if _SPENT.get(device, 0) + factors.nbytes <= most:
+            _KEPT[key] = factors
+            _SPENT[device] = _SPENT.get(device, 0) + factors.nbytes
 
 
 def _cut(factors: Tensor, shape: Sequence[int], from_last: Sequence[int]) -> Tensor:
@@ -124,6 +129,8 @@ _KEPT: dict[tuple[object, ...], Tensor] = {}
 """The newest come last."""
 _SPENT: dict[object, int] = {}
 """Bytes of what is kept, by device."""
+_KEEPING = threading.Lock()
+"""Several emulators check finalists in threads of one process."""
 
 
 @cache

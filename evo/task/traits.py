@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports i
 TRAITS = 8
 """Of so many rows each has another trait; one has none."""
 ZEROS, REDUCED, ENLARGED, SHIFTED, EQUAL, OUTLYING, VERY_SMALL = range(1, TRAITS)
+MOST_KEPT = 512
+"""Turns of the traits, of so many rows, up to which a table is kept."""
 LARGER, SHIFT = 8.0, 4.0
 """What rows are multiplied by that are ENLARGED, and what is added to those that are SHIFTED."""
 SMALL = 2.0**-10
@@ -85,13 +87,17 @@ def rows_with(trait: int, of: Sequence[int], x: Tensor) -> Tensor:
 
 def by_row(values: Sequence[float], rows: int, device: torch.device) -> Tensor:
     """(rows, 1), fp32 or truth values: of each row its value, these in turns. Not to be changed."""
-    table = _table(tuple(values), isinstance(values[0], bool), device)
-    return table if rows <= len(values) else table.repeat(-(-rows // len(values)), 1)[:rows]
+    turns = -(-rows // len(values))
+    make = _table if turns <= MOST_KEPT else _made
+    turns = 1 << (turns - 1).bit_length()
+    return make(tuple(values), isinstance(values[0], bool), turns, device)[:rows]
 
 
-@lru_cache(maxsize=4096)
-def _table(values: tuple[float, ...], truth: bool, device: torch.device) -> Tensor:  # noqa: ARG001
-    """`truth`: whether they are truth values, which are equal to numbers."""
+def _made(values: tuple[float, ...], truth: bool, turns: int, device: torch.device) -> Tensor:  # noqa: ARG001
+    """All of them, so many times. `truth`: whether they are truth values, which are equal to numbers."""
     import torch
 
-    return torch.tensor(values, device=device).unsqueeze(1)
+    return torch.tensor(values, device=device).unsqueeze(1).repeat(turns, 1)
+
+
+_table = lru_cache(maxsize=4096)(_made)
