@@ -18,7 +18,7 @@ from evo.study import Study
 if TYPE_CHECKING:
     from evo.confirm.worker import ConfirmWorker
 
-LEAD_S = 15.0
+LEAD_S = 20.0
 """So long before its search ends the worker starts."""
 LOOK_S = 1.0
 """The least time between two looks at the best trials."""

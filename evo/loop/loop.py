@@ -255,10 +255,9 @@ class _Loop:
 
     def _finish(self, stopped: Stopped) -> Stopped:
         """Waits a while for what is under way, and stores its results."""
-        began, turn = time.monotonic(), self._turn
+        began = time.monotonic()
         while self._under_way:
-            grace_s = turn.grace_s if self._history.correct else max(turn.grace_s, turn.first_s)
-            if time.monotonic() >= began + grace_s:
+            if time.monotonic() >= began + self._clock.grace_s(self._turn, self._history.correct > 0):
                 break
             self._gather(TICK_S, "finishing")
         if self._meter.baselines_us:

@@ -15,8 +15,9 @@ from evo.study import Study
 
 Stopped = Literal["budget", "exhausted", "converged", "interrupted", "tried", "hopeless", "unrenderable"]
 
-GRACE_S = 5.0
-"""Candidates under way get so long to finish when a search ends."""
+GRACE_S, GRACE_SHARE = 5.0, 0.1
+"""Candidates under way get so long to finish when a search ends, and no more than that share of what is kept
+for CONFIRMED."""
 LEAST_GAIN = 1e-3
 """An expected improvement below this part of the best time is less than the noise of the measurement."""
 STOPPING_PATIENCE = 100
@@ -89,6 +90,12 @@ class Clock:
     @property
     def search_is_over(self) -> bool:
         return self.left_s <= self.reserve_s
+
+    def grace_s(self, turn: Turn, found: bool) -> float:
+        """How long candidates under way may take at the end. `found`: whether some kernel is correct."""
+        if not found:
+            return max(turn.grace_s, turn.first_s)
+        return min(turn.grace_s, GRACE_SHARE * self.reserve_s) if self.reserve_s else turn.grace_s
 
 
 Result = TypeVar("Result")
