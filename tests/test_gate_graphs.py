@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from evo.gate import run as gate_run
 from evo.gate.graphs import CaseMemories, CaseMemory
 from evo.gate.judge import Judge
 from evo.gate.tolerance import Errors
+from evo.task import load_task
 from evo.trial import Problem
 
 
@@ -31,10 +34,10 @@ class HostRecorder:
     def __init__(self) -> None:
         self.asked = 0
 
-    def record(self, work: Callable[[], object], last: bool) -> Again | None:
+    def record(self, work: Callable[[], object], counts: bool) -> Again | None:
         """What comes first is refused now and then, as what draws numbers is on a GPU."""
         self.asked += 1
-        return Again(work) if last or self.asked % 3 else None
+        return Again(work) if counts or self.asked % 3 else None
 
 
 DEVICE = HostDevice(launches_are_cheap=True, schedules=("default",))
@@ -83,6 +86,59 @@ def test_a_kept_memory_finds_the_same_at_either_place_and_each_time(memories: Ca
         memory.guarded.fill(TASK.inputs(SMALL, "normal", turn, "cpu"), turn)
         assert torch.equal(memory.look(2)[1:], fresh[0]), "the same numbers as of a memory that is not kept"
     assert len(met) == 1
+
+
+def test_a_task_that_may_keep_tensors_makes_them_before_its_look_is_captured(
+    memories: CaseMemories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for keeps, met in ((True, [0, 1, 1]), (False, [1, 1, 1])):
+        monkeypatch.setattr(TASK, "keeps_tensors", keeps)
+        memories._kept.clear()
+        memory = memories.of(SMALL, (), False, 2, True, Judge(TASK, SMALL))
+        recorder: Any = memories._recorder
+        recorder.asked = 0
+        found = []
+        for seed in range(3):
+            launched(memory, False, seed)
+            found.append(recorder.asked)
+        assert found == met
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("attention", [f"1,2,{length},64" for length in (33, 34, 35, 90, 33)]),
+        ("rmsnorm", [f"3,{columns}" for columns in (33, 34, 35, 90, 33)]),
+        ("cross_entropy", [f"3,{columns}" for columns in (33, 34, 35, 90, 33)]),
+    ],
+)
+def test_on_a_gpu_each_look_finds_what_a_fresh_one_does(name: str, shapes: list[str]) -> None:
+    task = load_task(name)
+    device: Any = SimpleNamespace(torch_device="cuda:0", measures=True, launches_are_cheap=True)
+    memories = CaseMemories(task, device)
+    for seed in range(4):  # looked at, captured, replayed
+        for shape in shapes:
+            problem = task.problem(shape)
+            memory = memories.of(problem, (), bool(seed % 2), 2, True, Judge(task, problem))
+            inputs = task.inputs(problem, "normal", seed, "cuda:0")
+            memory.guarded.fill(inputs, seed)
+            for image in memory.images:
+                for output, right in task.honest(problem, inputs).items():
+                    memory.guarded.outputs(memory.guarded.content)[output].copy_(right)
+                memory.guarded.take_image(image)
+            outputs = {output: x.clone() for output, x in memory.guarded.outputs(memory.images[0]).items()}
+            suspect, *found = _now(memory.look(2))
+            assert not suspect
+            fresh = torch.cat(Judge(task, problem).errors(inputs, [outputs])).tolist()
+            assert found == pytest.approx(fresh, rel=1e-6)
+            assert Errors(*found[:4]).within
+
+
+def _now(found: torch.Tensor) -> list[float]:
+    """What was found, when the GPU is there."""
+    torch.cuda.synchronize()
+    return [float(number) for number in found.tolist()]
 
 
 def test_of_what_was_expected_nothing_is_left(memories: CaseMemories) -> None:

@@ -33,7 +33,6 @@ from evo.cache import default_folder
 from evo.errors import NothingFound, StoreError, UnknownName, UsageError
 from evo.evaluate.pool import Pool
 from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
-from evo.loop.stopping import Clock
 from evo.store import Store
 from evo.strategy import make_strategy
 from evo.study import Study
@@ -205,16 +204,6 @@ def test_a_search_does_not_wait_for_what_never_ends(tmp_path: Path, spaces: dict
         with pytest.raises(NothingFound, match=r"no candidate was finished in .*\nhint: evo resume land-1"):
             search(study, store, spaces, workers, turn=Turn(grace_s=0.3))
         assert time.monotonic() - began < 100, "a worker takes 1000 s"
-
-
-@pytest.mark.parametrize(
-    ("reserve_s", "found", "grace_s"),
-    [(0.0, True, 5.0), (15.0, True, 1.5), (120.0, True, 5.0), (15.0, False, 8.0)],
-)
-def test_what_is_kept_for_a_confirmation_is_not_spent_on_waiting(
-    reserve_s: float, found: bool, grace_s: float
-) -> None:
-    assert Clock(new_study(), reserve_s).grace_s(Turn(first_s=8.0), found) == grace_s
 
 
 # ---- what can go wrong

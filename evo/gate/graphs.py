@@ -2,10 +2,13 @@
 
 What is looked at after a small problem's launches (reference, honest computation, limits, errors, damage) is
 some 80 GPU kernels of a few microseconds each, which take the host longer to start (0.7 ms) than the GPU to
-run. They depend on the problem alone, not on the candidate: so on a GPU a problem's memory is kept, its look
-is captured as a graph, and replayed over whatever inputs a case has. It is the same code, and the reference
-is still computed after the launches, and wiped before the next. To capture it takes the host no longer than
-to run it, so that is done the first time; where it cannot be, as numbers are drawn, it is tried once more.
+run. They depend on the problem alone, not on the candidate: so on a GPU a problem's memory is kept, the
+second time its look is captured as a graph, and from then on replayed over whatever inputs the case has. It
+is the same code, and the reference is still computed after the launches, and wiped before the next.
+
+The first time a task may make constants that it keeps; made while work is captured, they would hold nothing
+until that graph runs. Where a task keeps none (`Task.keeps_tensors`) its look is captured the first time,
+which takes the host no longer than to run it.
 """
 
 from __future__ import annotations
@@ -30,8 +33,6 @@ IMAGE_BYTES = 256 << 20
 KEPT_BYTES, KEPT_PART = 1 << 30, 32
 """Memory that kept memories may take, or one part in so many of the GPU's if that is more; then the oldest
 give way, and a look that is captured anew takes 2 ms."""
-TRIES = 2
-"""How often a look is tried to be captured: the first time may draw what is kept for the second."""
 MOST_REFUSALS = 8
 """Looks of a task that could not be captured, after which none is tried."""
 LARGEST_FLOP = 1e10
@@ -70,11 +71,11 @@ class CaseMemory:
 
     def found_by(self, name: object, work: Callable[[], Tensor]) -> Tensor:
         """What `work` finds in the images, (n,), fp64, begun but not waited for. Where looks are captured,
-        that of the first call of this name is replayed from then on."""
+        that of the first or the second call of this name is replayed from then on."""
         if self._recorder is None:
             return work()
         if name not in self._captured:
-            self._captured[name] = Captured(self._recorder)
+            self._captured[name] = Captured(self._recorder, at_once=not self.judge.task.keeps_tensors)
         return self._captured[name].found_by(work)
 
     def judged(self, count: int, again: bool = False) -> Sequence[Tensor]:
@@ -116,11 +117,12 @@ class CaseMemory:
 
 
 class Captured:
-    """A look that a graph is made of when it comes first, or else when it comes again."""
+    """A look that a graph is made of when it comes the second time; `at_once`: the first time, if it can be
+    captured then."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._tries = 0
+    def __init__(self, recorder: Recorder, at_once: bool) -> None:
+        self._recorder, self._at_once = recorder, at_once
+        self._count = 0
         self._graph: Any = None
         self._on_host: Tensor | None = None
         """Where a GPU writes what is found by itself."""
@@ -128,9 +130,9 @@ class Captured:
     def found_by(self, work: Callable[[], Tensor]) -> Tensor:
         """What `work` finds, (n,), fp64; where it is captured it stands in pinned memory once the device is
         there."""
-        if self._graph is None and self._tries < TRIES:
-            self._tries += 1
-            self._graph = self._recorder.record(lambda: self._write(work()), last=self._tries == TRIES)
+        self._count += 1
+        if self._graph is None and (self._count == 2 or (self._count == 1 and self._at_once)):
+            self._graph = self._recorder.record(lambda: self._write(work()), counts=self._count == 2)
         if self._graph is None:
             return work()
         self._graph.replay()
@@ -178,10 +180,9 @@ class Recorder:
         self._refusals = 0
         self._warm = False
 
-    def record(self, work: Callable[[], object], last: bool = True) -> Any:
+    def record(self, work: Callable[[], object], counts: bool = True) -> Any:
         """The graph of `work`; None if it cannot be captured: it waits on its way, as the Python code of a
-        task may, or draws numbers. After MOST_REFUSALS none is tried any more; if this is not the `last` try,
-        it does not count."""
+        task may, or draws numbers. After MOST_REFUSALS that count none is tried any more."""
         import torch
 
         if self._refusals == MOST_REFUSALS:
@@ -201,7 +202,7 @@ class Recorder:
             try:
                 work()
             except RuntimeError:
-                self._refusals += last
+                self._refusals += counts
                 with suppress(RuntimeError):
                     graph.capture_end()
                 return None

@@ -88,12 +88,16 @@ def _seeming(x: Tensor, along: list[int], before: int, place: int, numbers: rang
 def _factors_of(x: Tensor, along: list[int], before: int, place: int, numbers: range) -> Tensor:
     """(draws, …): those of the shape whose sizes are the next powers of two; of `x` itself where they would
     not be kept. So they follow from the shape of `x` alone."""
+    import torch
+
     shape = (len(numbers), *(1 << max(0, size - 1).bit_length() for size in x.shape))
     if math.prod(shape) * x.element_size() > LARGEST_KEPT:
         shape = (len(numbers), *x.shape)
     key = (x.device, x.dtype, shape, tuple(along), before, place, numbers)
     factors = _KEPT.get(key)
     if factors is None:
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("no number is drawn while work is captured")
         factors = _factors(x.new_empty(shape), along, before, place, numbers)
         if factors.nbytes <= LARGEST_KEPT:
             _keep(key, x.device, factors)

@@ -98,6 +98,8 @@ class Task:
     independent_rows: ClassVar[bool] = False
     """Whether the first dimension of every output is made of pieces that do not depend on each other: the
     gate then checks that none moves when another's inputs change."""
+    keeps_tensors: ClassVar[bool] = True
+    """Whether what it computes may keep tensors from call to call, such as constants of a size."""
     families: Families = Families(
         plain="normal",
         sharp="peaky",

@@ -48,6 +48,7 @@ class RowTask(Task):
     dtypes = ("bf16", "fp16", "fp32")
     summed = ("columns",)
     independent_rows = True
+    keeps_tensors = False
     families = Families(  # x of `large` is huge besides, and some rows of the others are tiny
         plain="normal", sharp="peaky", even="alike", lone="spike", masked="large", others=("small",)
     )
