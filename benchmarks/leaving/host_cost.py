@@ -3,7 +3,7 @@
 On a GPU (about a minute): attention of five lengths, by evo.kernel with and without `out=`, by what code of
 inductor calls, by its operator of torch.library, by a custom_op around the same call, and by SDPA; what is
 left of a call whose launch the driver does not see; and what the driver takes for a kernel that does nothing.
-The first length is measured twice and told once: all that is measured first takes half as long again.
+A GPU and a host that have rested take half as long again in their first seconds: they are warmed up before.
 Without a GPU: all but the driver's launch, which a function that does nothing stands in for.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ nothing."""
 GPU = True
 LENGTHS = (128, 256, 512, 1024, 2048)
 TOGETHER = 100
+WARM_UP_S = 6.0
 SCHEMA = "(Tensor q, Tensor k, Tensor v) -> Tensor"
 STILL = 'extern "C" int still(void*, void*, void*, void*) { return 0; }'
 """A driver that launches nothing."""
@@ -50,12 +52,25 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if not torch.cuda.is_available():
             yield {"without a GPU": told(host_us(on_the_host(), asked.rounds, TOGETHER, lambda: None))}
             return
-        for length in (LENGTHS[0], *LENGTHS):  # at first the host is not warm
+        warm_up()
+        for length in LENGTHS:
             calls, served = on_the_gpu(length)
             samples = host_us(calls, asked.rounds, TOGETHER, torch.cuda.synchronize)
             samples |= driver_alone(asked.rounds)
             found[f"L={length}"] = {"served by": served, **told(samples, "SDPA")}
             yield found
+
+
+def warm_up() -> None:
+    """The calls, until the clocks of a machine that has rested have risen."""
+    import torch
+
+    calls, _ = on_the_gpu(LENGTHS[0])
+    end = time.monotonic() + WARM_UP_S
+    while time.monotonic() < end:
+        for work in calls.values():
+            work()
+        torch.cuda.synchronize()
 
 
 def on_the_gpu(length: int) -> tuple[dict[str, Work], str]:
