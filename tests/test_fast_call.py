@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import resource
 import subprocess
 from collections.abc import Callable
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 import torch
 from command import ROOT
+from test_fallbacks import TASKS
 
 from evo.cache import Cache, default_folder
 from evo.compile import build_shared_library, build_table_library, host_compiler, toolkits
 from evo.errors import MachineError
 from evo.launch import SOURCES, Loaded, Output, plan_of, table_of
+from evo.task import load_task
 
 SHAPE = (3, 8)
 CONTEXT = 77
@@ -48,8 +51,8 @@ def driver(tmp_path: Path) -> ctypes.CDLL:
 class Known:
     """A table, called as Python calls functions."""
 
-    def __init__(self, library: Path, driver: ctypes.CDLL) -> None:
-        self._table = table_of(library, ("x", "causal"))
+    def __init__(self, library: Path, driver: ctypes.CDLL, names: tuple[str, ...] = ("x", "causal")) -> None:
+        self._table = table_of(library, names)
         verbs = ("launch", "current", "make_current", "push", "pop", "encode", "capture")
         self._table.drive(*(address(getattr(driver, verb)) for verb in verbs))
         self.size: Callable[[], int] = self._table.size
@@ -94,6 +97,33 @@ def like(x: torch.Tensor) -> dict[str, Any]:
 
 def x_of(*shape: int) -> torch.Tensor:
     return torch.randn(shape or SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_call_with_all_flags_of_a_task_is_known(name: str, library: Path, driver: ctypes.CDLL) -> None:
+    """As code of inductor gives them. A call that is not known takes ten times as long."""
+    flags = load_task(name).flags
+    table, x = Known(library, driver, tuple(flags)), x_of()
+    for values in itertools.product(*(flag.values for flag in flags.values())):
+        named = dict(zip(flags, values, strict=True))
+        assert table.call(x, **named) is None
+        assert table.add(scaled(driver), x, **named)
+        assert torch.equal(table.call(x, **named), 2.5 * x)
+
+
+def test_calls_are_told_apart_by_the_values_of_flags(table: Known, driver: ctypes.CDLL) -> None:
+    x = x_of()
+    texts = ["", "N", "NT", "NTNTNTNT", "NTNTNTNTN", "ä" * 40]
+    known: list[Any] = [0, 1, -1, 64, 2**62, True, False, None, *texts]
+    for count, value in enumerate(known):
+        assert table.call(x, causal=value) is None
+        assert table.add(scaled(driver), x, causal=value)
+        assert table.size() == count + 1
+    strange: list[Any] = [2**64, 0.5, "x" * 4000, b"NT", (1,)]
+    for value in (2, "NTNTNTNTNT", "n", *strange):
+        assert table.call(x, causal=value) is None
+    for value in strange:
+        assert not table.add(scaled(driver), x, causal=value)
 
 
 def test_a_known_call_is_launched_and_gives_its_output(table: Known, driver: ctypes.CDLL) -> None:

@@ -55,8 +55,7 @@ int read_value(const Table* table, PyObject* value, Seen* seen) {
   ++seen->count;
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   if (type == table->tensor_type || type == table->parameter_type) return read_tensor(table, value, seen, at);
-  if (value != Py_None && value != Py_True && value != Py_False) return 0;
-  return seen->add(int64_t{2} << 56 | (value == Py_None ? 2 : value == Py_True));
+  return add_flag(seen, value);
 }
 
 // As read_tensor, of a call: a tuple of arguments by place, what `out` is, and a dictionary of others by

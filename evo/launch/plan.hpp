@@ -41,6 +41,28 @@ struct Seen {
   }
 };
 
+// Adds a flag's value: whether it is one that a call may be known by.
+inline bool add_flag(Seen* seen, PyObject* value) {
+  enum : int64_t { kConstant = 2, kNumber = 5, kText = 6 };
+  if (value == Py_None || value == Py_True || value == Py_False)
+    return seen->add(kConstant << 56 | (value == Py_None ? 2 : value == Py_True));
+  if (PyLong_CheckExact(value)) {
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return !overflow && seen->add(kNumber << 56) && seen->add(number);
+  }
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_CheckExact(value) ? PyUnicode_AsUTF8AndSize(value, &size) : nullptr;
+  if (!text) return PyErr_Clear(), false;
+  bool fits = seen->add(kText << 56 | size);
+  for (Py_ssize_t at = 0; at < size && fits; at += 8) {
+    int64_t word = 0;
+    std::memcpy(&word, text + at, size - at < 8 ? size - at : 8);
+    fits = seen->add(word);
+  }
+  return fits;
+}
+
 inline char* address_of(const DLTensor& tensor) {
   return static_cast<char*>(tensor.data) + tensor.byte_offset;
 }
