@@ -285,10 +285,17 @@ def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: P
 
 
 def test_where_time_is_short_fewer_finalists_are_gated_but_all_rounds_are_held(database: Path) -> None:
+    needed: list[float] = []
+
+    def over(needs_s: float) -> bool:
+        needed.append(needs_s)
+        return needs_s > 0
+
     with Store(database) as store:
         study = store.study("land-1")
-        found = confirm(study, store, SimulatedWorker(), top=3, over=lambda needs_s: needs_s > 0)
+        found = confirm(study, store, SimulatedWorker(seconds=0.01), top=3, over=over)
         assert found is not None
+        assert 6.01 <= needed[1] < 11, "for rounds, and for as long a gate as the first one"
         assert len(found.finalists) == 1
         assert len(store.confirmations.rounds(found, "warm")) == evo.confirm.ROUNDS["warm"]
     assert found.green[0].standings["warm"].verdict == "faster"

@@ -15,6 +15,7 @@ Each step is in the database before the next: a confirmation that was killed goe
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -157,22 +158,26 @@ class _Confirming:
     # ---- gate
 
     def _gate(self, contenders: list[int]) -> None:
-        """The first `top` contenders that pass become finalists; once rounds are held, none joins."""
+        """The first `top` contenders that pass become finalists, if there is time for a gate that takes as
+        long as the longest one so far, and for rounds; once rounds are held, none joins."""
         if self._store.confirmations.rounds(self._of, "warm"):
             return
         known = {f.number for f in self._of.finalists}
         ahead = [number for number in contenders[: self._of.top] if number not in known]
         self._worker.expect([self._request(number) for number in ahead])
+        longest_s = 0.0
         for number in contenders:
             green = len(self._of.green)
             if green >= self._of.top:
                 return
-            if self._over(ROUNDS_S if green else 0.0):
+            if self._over(ROUNDS_S + longest_s if green else 0.0):
                 self._cut_short = True
                 return
             if number not in known:
+                began = time.monotonic()
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
                 self._add(number)
+                longest_s = max(longest_s, time.monotonic() - began)
 
     def _request(self, number: int) -> GateRequest:
         return gate_request(self._store, self._of.study, number, self._of.seed)
