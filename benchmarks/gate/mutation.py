@@ -1,8 +1,9 @@
 """Mutation testing of the gate: what it refuses of the mutants of correct kernels.
 
-Each template's default kernel at the mission's shape, causal and not, on the emulator; it stands for an L4,
-or for an H200 where the template needs one. A sample of `--mutants` of executed statements has every kind, as
-evenly as there are mutants of it. The steps, over all cores:
+Each template's default kernel of each `--task`, on the emulator; it stands for an L4, or for an H200 where
+the template needs one. Attention is tried at the mission's shape, causal and not; row kernels at a small one,
+for the gate tries their tails on problems of its own. A sample of `--mutants` of executed statements has
+every kind, as evenly as there are mutants of it. The steps, over all cores:
 
 1. each through the check for candidates, at one seed; of those that pass, ptxas tells what is the same
    machine code, which is not counted;
@@ -11,7 +12,7 @@ evenly as there are mutants of it. The steps, over all cores:
    `--seeds`; then the others, one seed after the other, until `--seconds` have passed since the start.
 
 What has been tried is kept in the folder `--state`, so that a run that was ended goes on where it was; a
-kernel whose PTX or whose checks have changed begins anew. Written: the scores, and each survivor with its
+kernel whose PTX, problem or checks have changed begins anew. Written: the scores, and each survivor with its
 line, how the check for finalists ended at each seed, and why it is no other kernel. What no argument covers,
 or what does not do as the argument says, counts as wrong.
 """
@@ -38,15 +39,24 @@ from evo.device.open import gpu_that_runs
 from evo.selftest.mutant_results import MutantResult, MutationTarget, in_order, record
 from evo.selftest.mutants import Attempt, MutationRun, Workers
 from evo.selftest.mutation import Mutant
-from evo.task import load_task
+from evo.task import Task, load_task
 from evo.template import load_template
-from evo.trial import Outcome
+from evo.trial import Outcome, Problem
 
 PROTOCOL = """PTX mutants of each template's default kernel through the check for candidates at seed 0, the
 survivors through the check for finalists, on the emulator; each row names the commit of the sources that it
 is of"""
 GPU = False
 FAST = ("flash_mma", "flash_wgmma", "flash_wgmma_split")
+ROWS = ("row_registers", "row_twice", "row_cluster")
+SHAPES = {
+    "attention": "1,8,512,64",
+    "row_registers": "64,2048",
+    "row_twice": "64,2048",
+    "row_cluster": "64,4096",
+}
+"""The shape that a template is tried at, or any of a task. Of row_registers four warps then share a row, of
+row_twice a CTA has two rows, of row_cluster two CTAs share one."""
 KEPT = ("kind", "line", "before", "after", "place", "text", "differs", "compared", "finalists")
 """What is kept of a survivor."""
 Key = tuple[str, int, str]
@@ -105,26 +115,29 @@ def _equal(tried: MutantResult, target: MutationTarget) -> bool:
 
 def row_of(target: MutationTarget, count: int | None, commit: str, folder: Path) -> Row:
     """What is to be tried of a kernel, and what has been, as far as kernel and checks are the same."""
-    name = f"{target.template}{'-causal' if target.problem['causal'] else ''}"
-    file = folder / f"{name}.jsonl"
+    task, problem = target.problem.task, target.problem
+    causal = "-causal" if problem.flags.get("causal") else ""
+    file = folder / f"{task}-{target.template}{causal}.jsonl"
     run = MutationRun(target)
     about = {
         "commit": commit,
+        "problem": problem.key,
         "ptx": hashlib.sha256(run.binary.ptx.encode()).hexdigest(),
-        "checks": checks_digest(),
+        "checks": checks_digest(task),
     }
     lines = [json.loads(line) for line in whole_lines(file)]
-    if not lines or any(lines[0][name] != about[name] for name in ("ptx", "checks")):
+    if not lines or any(lines[0].get(name) != about[name] for name in ("problem", "ptx", "checks")):
         lines = [about]
         file.write_text(json.dumps(about) + "\n")
     tried = [MutantResult(**line) for line in lines[1:]]
     return Row(target, file, lines[0], run.some(count), {t.key: t for t in tried})
 
 
-def checks_digest() -> str:
-    """What verdicts depend on besides the kernel: the gate, the emulator, the tasks."""
+def checks_digest(task: str) -> str:
+    """What verdicts depend on besides the kernel: the gate, the emulator, the task and what tasks share."""
     package = Path(evo.__file__).parent
-    folders = (package / "gate", package / "device", ROOT / "templates" / "attention")
+    folders = [package / name for name in ("gate", "device", "task")]
+    folders += [ROOT / "templates" / name for name in (task, "include")]
     files = [path for folder in folders for path in sorted(folder.rglob("*.[chp]*p*"))]
     sources = [
         path for path in files if path.suffix in (".py", ".cpp", ".hpp") and "cheats" not in path.parts
@@ -138,24 +151,30 @@ def whole_lines(file: Path) -> list[str]:
     return [line for line in text.splitlines() if line.endswith("}")]
 
 
-def targets(names: Iterable[str], cache: Path) -> list[MutationTarget]:
-    task = load_task("attention")
+def targets(task: Task, names: Iterable[str], shape: str | None, cache: Path) -> list[MutationTarget]:
     return [
-        MutationTarget(
-            name,
-            task.problem("1,8,512,64", causal=causal),
-            gpu_that_runs(load_template(task, name).needs),
-            cache,
-        )
+        MutationTarget(name, problem, gpu_that_runs(load_template(task, name).needs), cache)
         for name in names
-        for causal in (False, True)
+        for problem in problems(task, shape or SHAPES.get(name) or SHAPES.get(task.name))
     ]
 
 
+def problems(task: Task, shape: str | None) -> list[Problem]:
+    """Those of a shape, causal and not where the task has both; the task's example without a shape."""
+    if shape is None:
+        return [task.example]
+    if "causal" not in task.flags:
+        return [task.problem(shape)]
+    return [task.problem(shape, causal=causal) for causal in (False, True)]
+
+
 def options(parser: argparse.ArgumentParser) -> None:
+    names = f"{', '.join(FAST)}; {', '.join(ROWS)}"
+    parser.add_argument("--task", action="append", help="may be repeated (default: attention)")
+    parser.add_argument("--template", action="append", help=f"of each task, likewise (default: {names})")
+    parser.add_argument("--shape", help="of all kernels (default: by task and template)")
     parser.add_argument("--mutants", type=int, help="of each kernel (default: all)")
     parser.add_argument("--workers", type=int, default=usable_cores())
-    parser.add_argument("--template", action="append", help=f"may be repeated (default: {', '.join(FAST)})")
     parser.add_argument("--seeds", type=int, default=12, help="of the check for finalists")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing later than that")
     parser.add_argument("--state", type=Path, default=Path("build/mutation"), help="what has been tried")
@@ -165,7 +184,11 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     begin = time.monotonic()
     asked.state.mkdir(parents=True, exist_ok=True)
     commit, _ = commit_and_clean(ROOT)
-    chosen = targets(asked.template or FAST, default_folder())
+    chosen = [
+        target
+        for task in map(load_task, asked.task or ("attention",))
+        for target in targets(task, asked.template or templates(task), asked.shape, default_folder())
+    ]
     rows = [row_of(target, asked.mutants, commit, asked.state) for target in chosen]
     of = {repr(row.target): row for row in rows}
     with Workers(asked.workers) as workers:
@@ -179,6 +202,11 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     results = [row.result() for row in rows]
     print(table(results), file=sys.stderr)
     yield {"kernels": results}
+
+
+def templates(task: Task) -> tuple[str, ...]:
+    """What is tried of a task by default."""
+    return FAST if task.name == "attention" else ROWS
 
 
 def steps(rows: Sequence[Row], seeds: int) -> Iterator[list[Attempt]]:
@@ -220,10 +248,11 @@ def summed(found: dict[str, Any]) -> dict[str, Any]:
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """What the check for candidates refused, as Markdown: of all mutants that ran and differ as programs, of
     those that are not equal by argument; and what the check for finalists let through of these."""
-    head = "| template | executed | refused | equal | wrong | refused of not equal | wrong for finalists |"
+    head = "| kernel | executed | refused | equal | wrong | refused of not equal | wrong for finalists |"
     lines = [head, "|---" * 7 + "|"]
     for r in results:
-        name = r["template"] + (", causal" if "causal=1" in r["problem"] else "")
+        causal = ", causal" if "causal=1" in r["problem"] else ""
+        name = f"{r['problem'].split()[0]} {r['template']}{causal}"
         equal = r["executed"] - r["refused"] - r["wrong"]
         cells = [name, r["executed"], r["refused"], equal, r["wrong"], f"{r['score_of_not_equal']:.1%}"]
         lines.append("| " + " | ".join(map(str, [*cells, r["wrong_finalists"]])) + " |")
