@@ -6,10 +6,13 @@ import math
 
 import pytest
 import torch
+from host_kernels import HostDevice
 
 from evo.errors import Red
+from evo.gate.cases import plan
 from evo.gate.tolerance import compare, refuse_broken
 from evo.task import load_task
+from evo.task.traits import OUTLIER
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
@@ -40,6 +43,37 @@ def test_elements_of_minus_infinity_have_no_weight(dtype: str, log: bool) -> Non
         wrong[row, column] = value
         with pytest.raises(Red, match="masked"):
             refuse_broken(masked, before, {"y": wrong}, task.tolerance)
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm", "softmax", "cross_entropy"])
+def test_finalists_meet_an_outlier_in_each_column(name: str) -> None:
+    """A kernel whose sum overlooked one column of a long ragged row was GREEN at most seeds."""
+    task = load_task(name)
+    for shape, tiles in (("64,2048", (8, 512)), ("3,1001", (1, 128)), ("1,4", (4, 32))):
+        boundary, problem = len(task.gate_problems(task.problem(shape), tiles)), task.problem(shape)
+        long = task.lone_problems(problem, tiles)[boundary:]
+        assert {at["columns"] % 2 for at in long} == {0, 1}
+        for at in long:
+            first, count = 48 * 16, at["columns"]
+            drawn = [task.inputs(at, "spike", first + n, "cpu")["x"] for n in range(8)]
+            found = torch.cat([x[:, :count] == OUTLIER for x in drawn])
+            assert found.any(0).all(), (at.key, count)
+            few = found.sum(1) <= min(17, max(1, count // 3))
+            assert (few | found.all(1)).all(), "else all elements of a row are equal"
+
+
+@pytest.mark.parametrize(("name", "tiles"), [("softmax", (8, 512)), ("cross_entropy", (1, 32))])
+def test_relations_are_checked_on_whole_chunks_too(name: str, tiles: tuple[int, ...]) -> None:
+    """A kernel that made a row NaN where whole chunks of it are -inf was GREEN."""
+    task, problem = load_task(name), load_task(name).problem("64,2048")
+    assert task.gate_problems(problem, tiles)[0]["columns"] % 8
+    (related,) = task.related_problems(problem, tiles)
+    assert related["columns"] == min(2048, 8 * tiles[-1])
+    cases = plan(task, problem, tiles, HostDevice(), seed=3)
+    assert [case.problem["columns"] for case in cases if case.kind == "relations"] == [
+        task.gate_problems(problem, tiles)[0]["columns"],
+        related["columns"],
+    ]
 
 
 def test_one_pass_over_shifted_rows_gives_no_variance() -> None:

@@ -32,8 +32,8 @@ QUICK = {
                 "order_lock_is_no_order", "honest_halves_in_turn", "math_mean_at_least"),
     "layernorm": ("math_variance_unbiased", "math_variance_in_one_pass"),
     "softmax": ("math_no_maximum", "math_minus_infinity", "math_thread_of_minus_infinity",
-                "log_warp_of_minus_infinity"),
-    "cross_entropy": ("ignored_rows_have_a_loss",),
+                "math_whole_chunks_of_minus_infinity", "log_warp_of_minus_infinity"),
+    "cross_entropy": ("ignored_rows_have_a_loss", "math_whole_chunks_of_minus_infinity"),
 }  # fmt: skip
 """Some of each kind; the others, half a second each, are slow tests."""
 TRIED = [

@@ -17,31 +17,14 @@ tried. The first rule that fits counts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.gate.mutation_judged_rows import ROW_RULES
+from benchmarks.gate.mutation_rule import Rule
 from evo.trial import Outcome
 
 INEXACT = ("free choice", "rounding")
-
-
-class Rule(NamedTuple):
-    """Regular expressions, searched for in the survivor's fields of these names."""
-
-    equal: str
-    why: str
-    kind: str = ""
-    before: str = ""
-    text: str = ""
-    after: str = ""
-    template: str = ""
-
-    def fits(self, survivor: Mapping[str, Any]) -> bool:
-        """Whether it covers this survivor."""
-        fields = ("kind", "before", "text", "after", "template")
-        return all(re.search(getattr(self, name), survivor[name]) for name in fields)
-
 
 RULES = (
     Rule(
@@ -338,13 +321,14 @@ RULES = (
         text=r"at\.tiles\) source\.start",
     ),
 )
-"""Written over the list of survivors; new ones are read and added."""
+"""Of templates of attention. Written over the list of survivors; new ones are read and added."""
 
 
 def judged(survivor: Mapping[str, Any]) -> tuple[str, str] | None:
     """How a survivor is equal to the original, and why; None if no argument covers it, or if what ran does
     not agree with the argument. `survivor`: a MutantResult's fields, and `template`."""
-    rule = next((rule for rule in RULES if rule.fits(survivor)), None)
+    rules = ROW_RULES if survivor["template"].startswith("row_") else RULES
+    rule = next((rule for rule in rules if rule.fits(survivor)), None)
     if rule is None or (survivor["differs"] and rule.equal not in INEXACT):
         return None
     green = all(verdict == Outcome.GREEN for verdict in survivor["finalists"].values())

@@ -7,7 +7,8 @@ whole tiles, more independent pieces than a pair, a family on the study's own pr
 
 1. a small problem just beyond the candidate's tiles with plain inputs, where a wrong candidate most likely
    fails; on it what must hold between two runs whatever the reference says (`Task.relations`), and the same
-   launch again, at once and after other inputs; then sharp inputs;
+   launch again, at once and after other inputs; then sharp inputs. A task may name more problems for
+   relations (`Task.related_problems`);
 2. the cheapest case of every class: what runs of a kernel that is slow on purpose must not be what its maker
    chose;
 3. the other cases of small problems, cheap ones first: boundary problems (one below, at and above the tiles;
@@ -104,6 +105,7 @@ def plan(
     `thorough`, for finalists: all ragged problems, and every family on the study's own problem."""
     opening = plan_first(task, problem, tiles, seed, device)
     sharp, *others = plan_boundary(task, problem, tiles, seed, device)
+    others += plan_related(task, problem, tiles, seed, device)
     others += plan_pieces(task, problem, tiles, seed, device)
     others += plan_lone(task, problem, tiles, seed, device, thorough)
     others += plan_ragged(task, problem, tiles, seed, device, thorough)
@@ -184,6 +186,16 @@ def plan_boundary(
     ]
 
 
+def plan_related(task: Task, problem: Problem, tiles: Sequence[int], seed: int, device: Device) -> list[Case]:
+    """The relations where a kernel may have other code than for the first case. Mutation testing asked for
+    this: whole chunks of -inf made a row NaN."""
+    plain, at_first = task.families.plain, device.schedules[:1]
+    return [
+        Case(at, plain, case_seed(seed, at, plain), at_first, kind="relations", class_name="relations")
+        for at in task.related_problems(problem, tiles)
+    ]
+
+
 def _class_of(sizes: Sequence[int], tiles: Sequence[int]) -> str:
     """The class of a boundary problem by the sizes in which such problems differ."""
     low = min((t for t in tiles if t > 1), default=DEFAULT_TILE)
@@ -260,7 +272,7 @@ def plan_lone(
     pieces = [task.share(at, 0.0) for at in problems]
     placed = [(at, case_seed(seed, at, lone)) for at in pieces]
     if thorough:
-        counts = [(at, _lone_seeds(task, at, tiles)) for at in problems]
+        counts = [(at, _lone_seeds(task, at, tiles)) for at in task.lone_problems(problem, tiles)]
         placed = [(at, own_seed(seed, at, lone, n)) for at, count in counts for n in range(count)]
     return [Case(at, lone, one, at_first, class_name="lone term") for at, one in placed]
 

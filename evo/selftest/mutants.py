@@ -253,7 +253,7 @@ class MutationRun:
         pieces = self.task.flop(problem) / self.task.flop(piece)
         cases = [(at, self.task.families.plain, 1.0) for at in self.task.gate_problems(problem, self.tiles)]
         cases += [(piece, family, pieces) for family in self.task.families.names]
-        many = self.task.piece_problems(problem, self.tiles)
+        many = (*self.task.piece_problems(problem, self.tiles), *self.task.lone_problems(problem, self.tiles))
         cases += [(at, self.task.families.plain, 1.0) for at in many]
         for at, family, scale in cases:
             try:
@@ -279,12 +279,14 @@ class MutationRun:
 
 
 def _arithmetic(task: Task) -> list[str]:
-    """What bits depend on besides a kernel and seeds: the emulator, the task, where torch draws."""
+    """What bits depend on besides a kernel and seeds: the emulator, the task and what it is made of, where
+    torch draws."""
     import torch
 
     folder = Path(interpreter.__file__).with_name("ptx")
     files = [
-        Path(inspect.getfile(type(task))),
+        *(Path(inspect.getfile(part)) for part in type(task).__mro__ if issubclass(part, Task)),
+        *sorted(Path(inspect.getfile(Task)).parent.glob("*.py")),
         *(path for path in sorted(folder.iterdir()) if path.is_file()),
     ]
     sources = b"".join(path.read_bytes() for path in files)

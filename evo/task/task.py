@@ -352,11 +352,15 @@ class Task:
         small, free = self._small(problem, tile_range(tiles)[1] + 1)
         return around_tiles(small, free, tiles)
 
-    def piece_problems(
-        self,
-        problem: Problem,  # noqa: ARG002
-        tiles: Sequence[int],  # noqa: ARG002
-    ) -> tuple[Problem, ...]:
+    def related_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:  # noqa: ARG002
+        """More small problems that relations are checked on: the first of `gate_problems` is one anyway."""
+        return ()
+
+    def lone_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """What finalists meet with one term far above all others: by default all of `gate_problems`."""
+        return self.gate_problems(problem, tiles)
+
+    def piece_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:  # noqa: ARG002
         """Small problems of more independent pieces than `gate_problems` have, along each size that counts
         pieces (three heads, two batches): what goes wrong from the third piece on goes wrong there. None
         where there are no such sizes."""

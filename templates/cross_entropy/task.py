@@ -28,6 +28,7 @@ class CrossEntropy(_row.RowTask):  # type: ignore[name-defined, misc]
     """The families of evo.task.tensors suit it, as they suit softmax. In each, every fifth row is ignored."""
 
     name = "cross_entropy"
+    outliers = 1
     far_below = 100.0  # all exponentials are 0 there, but of what is relative to the maximum
     summed = ()
     flags: Mapping[str, Flag] = {

@@ -29,6 +29,7 @@ class Softmax(_row.RowTask):  # type: ignore[name-defined, misc]
     tail."""
 
     name = "softmax"
+    outliers = 1
     far_below = 100.0  # all exponentials are 0 there, but of what is relative to the maximum
     summed = ()
     flags: Mapping[str, Flag] = {

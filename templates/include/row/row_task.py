@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from evo.task import Families, Flag, Relation, Task
-from evo.task.tensors import draw
+from evo.task.tensors import DRAWN_AT_ONCE, draw
+from evo.task.traits import OUTLIER
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ EVERY = 512
 LONG = 4096
 """Beyond so many columns at each third whole chunk: of a power of two of threads each has the last one of
 some."""
+AT_ONCE = 8
+"""Chunks of a row that a thread loads at once, at most, where it does not hold all of them."""
+LONE_SEEDS, LONE_ELEMENTS = 8, 1 << 19
+"""Seeds of a lone term that a finalist meets, at least, and elements of each that are drawn, at most."""
 MANY_ROWS = 1100
 """More rows than a GPU has SMs, eight times: a persistent grid of rows takes a second turn."""
 
@@ -52,6 +57,8 @@ class RowTask(Task):
     families = Families(  # x of `large` is huge besides, and some rows of the others are tiny
         plain="normal", sharp="peaky", even="alike", lone="spike", masked="large", others=("small",)
     )
+    outliers = 16
+    """Of a row of the family `spike`: of so many a sum shows each. A maximum shows one."""
     far_below = 0.0
     """How far below 0 the elements of some rows of the family `large` are at least."""
     timing_inputs: Mapping[str, str] = {
@@ -85,8 +92,13 @@ class RowTask(Task):
 
     def inputs(self, problem: Problem, family: str, seed: int, torch_device: str) -> dict[str, Tensor]:
         """Those of any task; but in the family `large` each third row of x is below 0, and all of x is beyond
-        fp16 where its type is wider."""
+        fp16 where its type is wider. In the family `spike` the outliers of x are in one column after the
+        other, from row to row and from each of its seeds to the next."""
         found: dict[str, Tensor] = super().inputs(problem, family, seed, torch_device)
+        turns = self._turns(problem)
+        if family == self.families.lone and turns[seed % len(turns)] == "x":
+            apart = self._apart(problem["columns"])
+            _outliers_in_turns(found["x"], problem["columns"], apart, seed // len(turns))
         if family == "large":
             x = found["x"]
             x[-seed % 3 :: 3].abs_().add_(self.far_below).neg_()
@@ -95,6 +107,16 @@ class RowTask(Task):
                 unlike = x.amax(-1, keepdim=True) > x.amin(-1, keepdim=True)
                 x.mul_(unlike.to(x.dtype).mul_(BEYOND_FP16).clamp_min_(1))
         return found
+
+    def _turns(self, problem: Problem) -> list[str]:
+        """The tensors that are read, but integers: with the seed another one has the outliers."""
+        declared = self.declared(problem).items()
+        return [name for name, tensor in declared if tensor.role != "out" and tensor.dtype is None]
+
+    def _apart(self, columns: int) -> int:
+        """From one outlier of a row to the next; no power of two, as what a kernel exchanges by mistake may
+        be apart."""
+        return columns // max(1, min(self.outliers, columns // 4)) | 1
 
     def problem_of(self, rows: int, columns: int, dtype: str = "bf16", **flags: bool | int) -> Problem:
         chosen = {name: flags.get(name, flag.default) for name, flag in self.flags.items()}
@@ -131,6 +153,25 @@ class RowTask(Task):
         found = [problem.replace(rows=3, columns=c) for c in columns]
         last = next(iter(columns))
         return (*found, *(problem.replace(rows=rows, columns=last) for rows in (1, 2, 5)))
+
+    def related_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """Whole chunks, as many as all threads load at once: a kernel has other code for those than for what
+        `gate_problems` begin with."""
+        own, _, high = problem["columns"], *_low_and_high(problem, tiles)
+        return (problem.replace(rows=3, columns=min(own, AT_ONCE * high)),)
+
+    def lone_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
+        """Besides all of `gate_problems` two long ones, of whole chunks and not, with so many rows that each
+        column is the lone one of some: a sum that overlooks one column is right wherever that is small."""
+        own, _, high = problem["columns"], *_low_and_high(problem, tiles)
+        most, turns = min(own, 4 * high), len(self._turns(problem))
+        found = [*self.gate_problems(problem, tiles)]
+        for columns in (most, most - 1):
+            if columns:
+                needed = -(-self._apart(columns) * turns // LONE_SEEDS)
+                rows = max(2, min(needed, LONE_ELEMENTS // columns))
+                found.append(problem.replace(rows=rows | 1, columns=columns))
+        return tuple(found)
 
     def piece_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
         """More rows than CTAs of a persistent grid, of a few columns, and rows for several teams of a CTA."""
@@ -202,6 +243,20 @@ def _some_columns(own: int, chunk: int, high: int, count: int, seed: int) -> tup
     kinds = [c for c in every if c % chunk == 0], [c for c in every if c % chunk]
     drawn = [nsmallest(count, kind, key=lambda c: crc32(f"{seed} {c}".encode())) for kind in kinds]
     return tuple(sorted(c for kind in drawn for c in kind))
+
+
+def _outliers_in_turns(x: Tensor, columns: int, apart: int, turn: int) -> None:
+    """Puts outliers into each row of x instead of the one that it has, or not: from a column on, which is the
+    next one in the next row, and after all rows in the next turn. One more, where rows are even: else a row
+    of a CTA would meet every other column only."""
+    import torch
+
+    rows = len(x)
+    first = (turn * (rows | 1) + torch.arange(rows, device=x.device)[:, None]) % columns
+    there = (first + torch.arange(0, columns, apart, device=x.device)) % columns
+    parts = x.split(max(1, DRAWN_AT_ONCE // x.shape[1]))
+    here = torch.cat([part.abs().argmax(-1, keepdim=True) for part in parts])
+    x.scatter_(1, here, x.gather(1, first)).scatter_(1, there, OUTLIER)
 
 
 def _low_and_high(problem: Problem, tiles: Sequence[int]) -> tuple[int, int]:
