@@ -50,11 +50,12 @@ ROW_RULES = (
         "one of a thread's elements is up to half a unit of its type off in a sum",
         kind="^(constant|mask)",
         before=r"^and\.b32 .*, -65536$",
+        after=r", -(65535|32768)$",
         text="high\\(u32 pair\\)",
     ),
     Rule(
         "unseen",
-        "of a sum in a warp only the first lane's is read; or the other lane has the same number",
+        "only what the first lanes of a warp have of a sum is read; or another lane has the same number",
         kind="^(shuffle of another kind|mask narrowed)$",
         before=r"^shfl\.sync\.bfly",
     ),
