@@ -99,7 +99,7 @@ class Task:
     """Whether the first dimension of every output is made of pieces that do not depend on each other: the
     gate then checks that none moves when another's inputs change."""
     keeps_tensors: ClassVar[bool] = True
-    """Whether what it computes may keep tensors from call to call, such as constants of a size."""
+    """Whether what it computes may keep tensors from call to call, as constants of a size are."""
     families: Families = Families(
         plain="normal",
         sharp="peaky",
@@ -261,8 +261,7 @@ class Task:
         return found
 
     def draws(self, problem: Problem, several: Sequence[Tensors], first: int) -> list[dict[str, Tensor]]:
-        """What `compute` gives of each of `several` inputs with roundings, in draw `first` and those after;
-        functions are off there as a GPU's are. A task may compute them at once."""
+        """What `compute` gives of each of `several` inputs with roundings. A task may do it at once."""
         found = []
         for number, inputs in enumerate(several, first):
             with functions_off(number):
@@ -357,13 +356,12 @@ class Task:
         return ()
 
     def lone_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:
-        """What finalists meet with one term far above all others: by default all of `gate_problems`."""
+        """What finalists meet with one term far above all others."""
         return self.gate_problems(problem, tiles)
 
     def piece_problems(self, problem: Problem, tiles: Sequence[int]) -> tuple[Problem, ...]:  # noqa: ARG002
         """Small problems of more independent pieces than `gate_problems` have, along each size that counts
-        pieces (three heads, two batches): what goes wrong from the third piece on goes wrong there. None
-        where there are no such sizes."""
+        pieces (three heads, two batches), if there is one: what goes wrong from the third on shows there."""
         return ()
 
     def ragged_problems(
