@@ -98,12 +98,13 @@ def test_of_the_mutants_of_row_kernels_only_what_is_known_passes_as_a_finalist()
     wrong = [survivor for survivor in survivors if not survivor["equal"]]
     assert len(wrong) <= 0.02 * executed
     assert all(len(survivor["finalists"]) == 12 for survivor in wrong)
-    passed = [survivor["text"] for survivor in wrong if "GREEN" in survivor["finalists"].values()]
+    passed = {(s["template"], s["kind"]) for s in wrong if "GREEN" in s["finalists"].values()}
     assert passed == KNOWN_TO_PASS
 
 
-KNOWN_TO_PASS = ["const float total = state.value[0] + logf(state.value[1]);"]
-"""What a mutant changes that the check for finalists lets through at some seeds: a logarithm is 3e-6 off."""
+KNOWN_TO_PASS = {("row_cluster", "factor twice"), ("row_registers", "constant doubled")}
+"""Mutants that are within what numbers may be off: a logarithm by 2.5e-6; one element in 16 of a bias by its
+last bit."""
 
 
 @pytest.mark.parametrize("name", NAMES)
