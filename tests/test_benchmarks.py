@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from benchmarks import measure, record, run
+from benchmarks.gate.mutation import checking, checks_digest
 from benchmarks.gate.mutation_judged import judged
 from benchmarks.gemm.many_shapes import SHAPES, drawn, pack, spent, unpack
 from benchmarks.picture import GROUPS, slowdowns
@@ -105,6 +106,16 @@ def test_of_the_mutants_of_row_kernels_only_what_is_known_passes_as_a_finalist()
 KNOWN_TO_PASS = {("row_cluster", "factor twice"), ("row_registers", "constant doubled")}
 """Mutants that are within what numbers may be off: a logarithm by 2.5e-6; one element in 16 of a bias by its
 last bit."""
+
+
+def test_verdicts_on_mutants_are_kept_no_longer_than_the_gate_and_the_task() -> None:
+    """The pattern of file names fitted no Python: what had been tried outlived changes of the gate."""
+    found = {path.relative_to(ROOT).as_posix() for path in checking("softmax")}
+    assert found >= {"evo/gate/cases.py", "evo/task/traits.py", "templates/softmax/task.py"}
+    assert found >= {"templates/include/row/row_task.py"}
+    assert any(name.startswith("evo/device/") and name.endswith(".cpp") for name in found)
+    assert not any("cheats" in name or "attention" in name for name in found)
+    assert checks_digest("softmax") != checks_digest("rmsnorm")
 
 
 @pytest.mark.parametrize("name", NAMES)

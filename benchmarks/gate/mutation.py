@@ -134,15 +134,17 @@ def row_of(target: MutationTarget, count: int | None, commit: str, folder: Path)
 
 
 def checks_digest(task: str) -> str:
-    """What verdicts depend on besides the kernel: the gate, the emulator, the task and what tasks share."""
+    """What verdicts depend on besides the kernel."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in checking(task))).hexdigest()
+
+
+def checking(task: str) -> list[Path]:
+    """The sources of the gate, the emulator, the task and what tasks share."""
     package = Path(evo.__file__).parent
     folders = [package / name for name in ("gate", "device", "task")]
     folders += [ROOT / "templates" / name for name in (task, "include")]
-    files = [path for folder in folders for path in sorted(folder.rglob("*.[chp]*p*"))]
-    sources = [
-        path for path in files if path.suffix in (".py", ".cpp", ".hpp") and "cheats" not in path.parts
-    ]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    every = (path for folder in folders for path in sorted(folder.rglob("*")))
+    return [path for path in every if path.suffix in (".py", ".cpp", ".hpp") and "cheats" not in path.parts]
 
 
 def whole_lines(file: Path) -> list[str]:
