@@ -46,7 +46,7 @@ def by_draws(task: Task, problem: Problem, inputs: Tensors) -> dict[str, torch.T
     summed = summed_sizes(declared) | set(task.summed)
     exact = task.reference(problem, inputs)
     found = dict(exact)
-    for number in range(ROUNDED_DRAWS[bool(summed)]):
+    for number in range(ROUNDED_DRAWS):
         seeming = {
             name: alone(x, [i for i, d in enumerate(declared[name].dimensions) if d in summed], number, place)
             if x.is_floating_point()
