@@ -23,6 +23,7 @@ namespace evo {
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using u64 = unsigned long long;
 
 // cvta.to.shared: the 32-bit address that shared-memory instructions take.
 __device__ __forceinline__ u32 shared_address(const void* pointer) {

@@ -18,6 +18,7 @@ namespace evo {
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using u64 = unsigned long long;
 
 // cvta.to.shared: the 32-bit address that shared-memory instructions take.
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
@@ -167,8 +168,6 @@ __device__ __forceinline__ float cvt_f32_f16(u16 bits) {
 
 
 namespace evo {
-
-using u64 = unsigned long long;
 
 // mbarrier.init: a phase completes after `arrivals` arrivals and all bytes that were expected.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {

@@ -12,6 +12,7 @@ namespace evo {
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using u64 = unsigned long long;
 
 // cvta.to.shared: the 32-bit address that shared-memory instructions take.
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
@@ -185,6 +186,55 @@ struct Bf16 {
 
 }  // namespace evo
 
+// evict.cuh
+// What the L2 cache is told to keep, and loads that tell it (sm_80): one function per PTX instruction.
+
+
+namespace evo {
+
+// createpolicy.fractional: what is read by it leaves the L2 cache first.
+__device__ __forceinline__ u64 evict_first_policy() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// createpolicy.fractional: what is read by it leaves the L2 cache last.
+__device__ __forceinline__ u64 evict_last_policy() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// ld.global with a policy: 2, 4, 8 or 16 bytes.
+__device__ __forceinline__ u16 load_global(const u16* from, u64 policy) {
+    u16 found;
+    asm volatile("ld.global.L2::cache_hint.u16 %0, [%1], %2;"
+                 : "=h"(found) : "l"(__cvta_generic_to_global(from)), "l"(policy));
+    return found;
+}
+__device__ __forceinline__ u32 load_global(const u32* from, u64 policy) {
+    u32 found;
+    asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
+                 : "=r"(found) : "l"(__cvta_generic_to_global(from)), "l"(policy));
+    return found;
+}
+__device__ __forceinline__ uint2 load_global(const uint2* from, u64 policy) {
+    uint2 found;
+    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+                 : "=r"(found.x), "=r"(found.y) : "l"(__cvta_generic_to_global(from)), "l"(policy));
+    return found;
+}
+__device__ __forceinline__ uint4 load_global(const uint4* from, u64 policy) {
+    uint4 found;
+    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
+                 : "l"(__cvta_generic_to_global(from)), "l"(policy));
+    return found;
+}
+
+}  // namespace evo
+
 
 namespace evo {
 
@@ -192,8 +242,9 @@ struct Fp32 {
     float value;
 };
 
-// Where a load or a store leaves its bytes: as usual, only in L2, or first in line to make room for others.
-enum class Caching { usual_, l2_, streaming_ };
+// Where a load or a store leaves its bytes: as usual, only in L2, or first in line to make room for others; a load also
+// where the L2 cache drops them last.
+enum class Caching { usual_, l2_, streaming_, evict_last_ };
 
 template <int kBytes> struct Bits;  // what kBytes travel in
 template <> struct Bits<2> { using type = u16; };
@@ -205,11 +256,13 @@ template <Caching kCaching, class T>
 __device__ __forceinline__ T load_bits(const T* from) {
     if constexpr (kCaching == Caching::l2_) return __ldcg(from);
     else if constexpr (kCaching == Caching::streaming_) return __ldcs(from);
+    else if constexpr (kCaching == Caching::evict_last_) return load_global(from, evict_last_policy());
     else return *from;
 }
 
 template <Caching kCaching, class T>
 __device__ __forceinline__ void store_bits(T* to, T bits) {
+    static_assert(kCaching != Caching::evict_last_);
     if constexpr (kCaching == Caching::l2_) __stcg(to, bits);
     else if constexpr (kCaching == Caching::streaming_) __stcs(to, bits);
     else *to = bits;

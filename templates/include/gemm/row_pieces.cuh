@@ -1,5 +1,6 @@
 // Pieces of a matrix's rows in shared memory that bulk copies bring there (sm_90).
 #pragma once
+#include "ptx/bulk.cuh"
 #include "ptx/evict.cuh"
 
 namespace evo {

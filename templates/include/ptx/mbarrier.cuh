@@ -5,8 +5,6 @@
 
 namespace evo {
 
-using u64 = unsigned long long;
-
 // mbarrier.init: a phase completes after `arrivals` arrivals and all bytes that were expected.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");

@@ -1,6 +1,7 @@
 // Up to 16 bytes of a row, moved by one instruction, and their elements as floats.
 #pragma once
 #include "memory/element.cuh"
+#include "ptx/evict.cuh"
 
 namespace evo {
 
@@ -8,8 +9,9 @@ struct Fp32 {
     float value;
 };
 
-// Where a load or a store leaves its bytes: as usual, only in L2, or first in line to make room for others.
-enum class Caching { usual_, l2_, streaming_ };
+// Where a load or a store leaves its bytes: as usual, only in L2, or first in line to make room for others; a load also
+// where the L2 cache drops them last.
+enum class Caching { usual_, l2_, streaming_, evict_last_ };
 
 template <int kBytes> struct Bits;  // what kBytes travel in
 template <> struct Bits<2> { using type = u16; };
@@ -21,11 +23,13 @@ template <Caching kCaching, class T>
 __device__ __forceinline__ T load_bits(const T* from) {
     if constexpr (kCaching == Caching::l2_) return __ldcg(from);
     else if constexpr (kCaching == Caching::streaming_) return __ldcs(from);
+    else if constexpr (kCaching == Caching::evict_last_) return load_global(from, evict_last_policy());
     else return *from;
 }
 
 template <Caching kCaching, class T>
 __device__ __forceinline__ void store_bits(T* to, T bits) {
+    static_assert(kCaching != Caching::evict_last_);
     if constexpr (kCaching == Caching::l2_) __stcg(to, bits);
     else if constexpr (kCaching == Caching::streaming_) __stcs(to, bits);
     else *to = bits;
