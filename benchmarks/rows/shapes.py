@@ -51,7 +51,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", default="60s", help="of each search")
     parser.add_argument("--rounds", type=rounds, default=FEWEST_ROUNDS, help="of evo bench")
     parser.add_argument("--quick", action="store_true", help="without baselines that are compiled first")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="shapes that it has are not measured again")
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="keeps the studies; what it has is not measured again"
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="SHAPE", help=f"of: {'; '.join(SHAPES)}"
     )
@@ -72,11 +74,13 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for shape in asked.only or SHAPES:
             file, found = file_of(state, shape), {"shape": shape, "quick": asked.quick}
             if not known(state).get(shape, {}).get("whole"):
-                with tempfile.TemporaryDirectory() as folder:
-                    for part in measured(shape, asked, Path(folder) / "evo.db"):
-                        found |= part
-                        file.write_text(json.dumps(found), encoding="utf-8")
-                        yield {"shapes": known(state)}
+                database = file.with_suffix(".db")
+                for left in state.glob(f"{database.name}*"):  # of a call that was cut off
+                    left.unlink()
+                for part in measured(shape, asked, database):
+                    found |= part
+                    file.write_text(json.dumps(found), encoding="utf-8")
+                    yield {"shapes": known(state)}
                 file.write_text(json.dumps(found | {"whole": True}), encoding="utf-8")
         yield {"shapes": known(state)}
 
