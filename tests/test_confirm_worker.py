@@ -100,7 +100,7 @@ class LuckyEvaluator:
 @pytest.fixture
 def worker(emulator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuWorker]:
     monkeypatch.setattr("evo.confirm.worker.Rounds", lambda *_: SimpleNamespace(round=lambda *_: None))
-    monkeypatch.setattr(GpuWorker, "_sanitize", lambda *_: "not asked: no compute-sanitizer")
+    monkeypatch.setattr("evo.confirm.worker.sanitized", lambda *_: "not asked: no compute-sanitizer")
     device = SynchronousDevice()
     evaluator = LuckyEvaluator(replace(emulator.spec, device="cuda:0"), device)
     made = GpuWorker(evaluator, TASK.example, patient=False)  # type: ignore[arg-type]

@@ -18,17 +18,17 @@ from typing import Any, Protocol, Self
 from evo.calls import OwnCalls
 from evo.child import Child, Report
 from evo.confirm.rounds import Fallen, Rounds
+from evo.confirm.sanitizing import sanitized
 from evo.cores import usable_cores
 from evo.device.emulator import built_interpreter
 from evo.device.open import gpu_id
-from evo.errors import CandidateError, Crashed, Hung, MachineError, Red
+from evo.errors import CandidateError, Crashed, MachineError
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
 from evo.gate.emulator_check import second_opinion
-from evo.gate.sanitizer import sanitize
 from evo.gpu import Gpu, Limits
 from evo.study import Setup
-from evo.trial import Binary, Candidate, CaseError, Problem, Round
+from evo.trial import Candidate, CaseError, Problem, Round
 
 ANSWER_S = 600.0
 """How long an answer may take: the first round may compile baselines, a thorough gate launches thousands of
@@ -150,34 +150,13 @@ class GpuWorker:
         return green.errors
 
     def sanitize(self, name: str) -> str:
-        said = self._sanitize(name)
+        said = sanitized(self._evaluator, self._asked[name][0], self._loaded[name])
         # one that was loaded anew after a resume is asked only now
         emulation = self._emulation(name, *self._asked[name])
         return f"{said}; {emulation.result()}" if emulation is not None else said
 
     def _emulation(self, name: str, candidate: Candidate, seed: int) -> Future[str] | None:
         return self._emulators.ask(name, candidate, seed) if self._emulators is not None else None
-
-    def _sanitize(self, name: str) -> str:
-        green, evaluator = self._loaded[name], self._evaluator
-        try:
-            binary = self._with_lines(self._asked[name][0], green.kernel.binary)
-            where = evaluator.device.torch_device
-            clean = sanitize(binary, green.launch, evaluator.task, green.problem, device=where, timeout_s=60)
-        except (MachineError, Hung) as error:  # a tool that is absent, or too slow for the problem
-            return f"not asked: {error.message}"
-        except Red as red:
-            if red.reason.startswith("memcheck"):
-                raise
-            # the others have been tried on too few templates for their word alone to refuse a winner
-            return f"complains: {red.message}"
-        return "clean: " + ", ".join(found.tool for found in clean)
-
-    def _with_lines(self, candidate: Candidate, timed: Binary) -> Binary:
-        """The instructions that are timed, with the lines of the source that a tool may name."""
-        with self._evaluator.spec.compiler(whole=True) as compiler:
-            binary = compiler.compile(candidate.source, candidate.entry, timed.arch)
-        return binary if binary.machine_code == timed.machine_code else timed
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
         self._coming.clear()  # nothing runs between rounds

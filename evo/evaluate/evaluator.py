@@ -193,6 +193,10 @@ class Evaluator:
 
         return kernel_for
 
+    def small_launch(self, candidate: Candidate) -> tuple[Problem, LaunchConfig] | None:
+        """The largest of the gate's small problems that the very same code serves, and its launch there."""
+        return self._program.small_launch(candidate)
+
     def _prepare(self, green: Green, journey: Journey, whole: bool) -> Ready | None:
         """Captures the kernel beside others; None where times are not measured. One of the best that is
         measured again is timed as a `whole`: a bound of its time is not enough."""

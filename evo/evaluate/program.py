@@ -79,6 +79,18 @@ class Program:
             found.setdefault(body_of(sibling.source), sibling)
         return list(found.values())
 
+    def small_launch(self, candidate: Candidate) -> tuple[Problem, LaunchConfig] | None:
+        """The largest of the gate's small problems that the very same code serves, and its launch there."""
+        problems = self.task.gate_problems(candidate.problem, self.tiles(candidate))
+        for problem in sorted(problems, key=self.task.nbytes, reverse=True):
+            try:
+                body, launch = self.sibling_launch(candidate, problem)
+            except Infeasible:
+                continue
+            if body == body_of(candidate.source):
+                return problem, launch
+        return None
+
     def undeclared(self, candidate: Candidate, binary: Binary) -> tuple[str, ...]:
         """Clocks and places that the kernel reads, and that its template does not declare."""
         return undeclared(binary.reads, self.template(candidate.template).reads, candidate.launch)

@@ -495,9 +495,12 @@ using Columns = Chunks<typename Operation::Element, kWidth, Operation::kStreams>
 template <int kWidth, class Operation>
 __device__ __forceinline__ void load_chunks(Columns<Operation, kWidth>& to, const Operation& operation, long long row,
                                             int column, int more = 0) {
+    // What single elements are read by, where rows lie askew, costs registers that the other path lacks.
+    constexpr bool kPlain = kWidth == 1 && Operation::kLoads == Caching::evict_last_;
+    constexpr Caching kLoads = kPlain ? Caching::usual_ : Operation::kLoads;
 #pragma unroll
     for (int i = 0; i < Operation::kStreams; ++i)
-        to.of[i].template load<Operation::kLoads>(operation.source(i, row) + column + more);
+        to.of[i].template load<kLoads>(operation.source(i, row) + column + more);
 }
 
 }  // namespace evo

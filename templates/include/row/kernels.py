@@ -166,6 +166,9 @@ class RowKernel:
     def vectors_align(self, p: Any, _limits: Limits, problem: Problem) -> Any:
         return (problem["columns"] % p.vector == 0) & (self.operation_of(problem).gap % p.vector == 0)
 
+    def policies(self, p: Any, _limits: Limits, _problem: Problem) -> Any:
+        return (p.vector > 1) | (np.asarray(self.value(p, "loads", "usual")) != "evict_last")
+
     def rows_of_a_cta(self, p: Any, _limits: Limits, problem: Problem) -> Any:
         """Named barriers are 16, and rows that no thread has are idle threads."""
         rows = self.rows(p)
@@ -203,6 +206,7 @@ class RowKernel:
         return (
             Rule(self.vectors_fit, "a chunk of more than 16 bytes"),
             Rule(self.vectors_align, "chunks that do not divide the {problem[columns]} columns, or the gap"),
+            Rule(self.policies, "single elements are loaded without a policy of the L2 cache"),
             Rule(self.clusters, "a cluster needs sm_90, {limits.instructions} allowed"),
             Rule(self.rows_of_a_cta, "more rows a CTA than barriers or rows, or in a cluster"),
             Rule(self.busy, "most threads have none of the {problem[columns]} columns"),

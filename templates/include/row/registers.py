@@ -96,7 +96,7 @@ class Registers(kernels.RowKernel):  # type: ignore[name-defined, misc]
         if "passes" in self.names and (not keeps or self.operation_of(problem).one_pass):
             chosen["passes"] = 1  # what is read once need not be held
         moved = problem["rows"] * columns * nbytes * 2 * streams
-        if "stores" in self.names and cluster == 1 and moved > limits.gpu.l2_bytes:
+        if "stores" in self.names and cluster == 1 < vector and moved > limits.gpu.l2_bytes:
             chosen["loads"] = "evict_last"
         found: Point = self.lowered(chosen, "min_ctas", problem)
         return found
