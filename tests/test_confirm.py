@@ -128,6 +128,18 @@ def test_one_that_is_not_clean_under_the_sanitizer_is_out(database: Path) -> Non
     assert "memcheck" in found.finalists[0].reason
 
 
+def test_each_finalist_keeps_the_newest_confirmation_that_it_was_in(database: Path) -> None:
+    """A second one, of the best alone, does not make the others unconfirmed."""
+    three = confirmed(database, SimulatedWorker())
+    one = confirmed(database, SimulatedWorker(), top=1, afresh=True)
+    (best,), others = one.finalists, three.finalists[1:]
+    with Store(database) as store:
+        study, about = store.study("land-1"), store.confirmations.about
+        assert [about(study, f.trial) for f in (best, *others)] == [one, three, three]
+        never = store.trial(f"land-1/{store.confirmations.contenders(study, 9)[-1]}")
+        assert about(study, never.id) == one
+
+
 def test_one_that_falls_in_a_round_is_out_and_the_others_go_on(database: Path) -> None:
     with Store(database) as store:
         second = store.confirmations.contenders(store.study("land-1"), 2)[1]

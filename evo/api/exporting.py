@@ -170,7 +170,7 @@ class _Found:
         if not trial.outcome.correct:
             raise UsageError(f"{name} is {trial.outcome}", "only a correct kernel is exported")
         arch = study.target or recorded_gpu(study).arch
-        champion = champion_of(trial, study, store.confirmations.newest(study), arch)
+        champion = champion_of(trial, study, store.confirmations.about(study, trial.id), arch)
         if trial.timing is not None:
             self.us.setdefault(champion.name, {})[study.problem.key] = trial.timing.median_us
         return champion

@@ -69,7 +69,7 @@ def promote(
         study = store.study(stored.study)
         arch = study.target or recorded_gpu(study).arch
         before = champion_at(path_of(stored, arch, kernels), replace)
-        confirmation = store.confirmations.newest(study)
+        confirmation = store.confirmations.about(study, stored.id)
         champion = keep(stored, study, confirmation, arch, kernels, replace=replace)
     if markdown:
         sys.stdout.write(promotion_text(before, champion))

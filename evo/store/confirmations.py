@@ -145,6 +145,11 @@ class Confirmations:
         found = self.get(number)
         return found, next(f for f in found.finalists if f.trial == trial)
 
+    def about(self, study: Study, trial: int) -> Confirmation | None:
+        """The newest confirmation that has a verdict on a trial of `study`, by its id; else the newest."""
+        verdict = self.verdict(trial)
+        return verdict[0] if verdict else self.newest(study)
+
     def begin(self, study: Study, top: int, seed: int, environment_id: int, gpu: str = "") -> Confirmation:
         """A confirmation of `study`; one of it that is unfinished is given up."""
         values = {
