@@ -2,7 +2,7 @@
 by, what a kill costs, and what Dask costs a trial.
 
 It runs `evo` as a person does, in processes of its own, and reads the databases afterwards. On a machine with
-two GPUs and 32 cores it takes about (2 × seeds + 6) × (budget + 15 s): 15 minutes as it is by default.
+two GPUs and 32 cores it takes about (2 × seeds + 10) × (budget + 15 s): 18 minutes as it is by default.
 `--part` asks one of the questions alone. With `--device emulator` it shows on any machine that all of it
 runs; its times are estimates then.
 """
@@ -16,10 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import psutil
@@ -30,13 +32,14 @@ from evo.store import Store
 
 PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
 no candidate is compiled for it; one GPU and two in turns; trials a minute from the first trial to the last;
-within 1 % of the best time of all runs, by the wall clock from the command on; the killed search lost an
-evaluator, then itself, by SIGKILL, and went on with one GPU fewer; the cluster: a Dask scheduler and two
-workers as processes of their own, each with a GPU and half of the cores, in turns with the local pool, both
-with the same points drawn at random: trials a minute of the later half of each search"""
+within 1 % of the best time of all runs, by the wall clock from the command on; the same points, drawn at
+random, on one GPU and on two in turns, trials a minute of the later half of each search; the killed search
+lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer; the cluster: a Dask scheduler and
+two workers as processes of their own, each with a GPU and half of the cores, in turns with the local pool,
+both with the same points drawn at random: trials a minute of the later half of each search"""
 GPU = True
 WARM = "warm"
-PARTS = ("rates", "killed", "cluster")
+PARTS = ("rates", "same_points", "killed", "cluster")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +61,9 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if "rates" in parts:
             for found in rates(asked, folder):
                 yield found
+        if "same_points" in parts:
+            found = found | {"same_points": same_points(asked, folder)}
+            yield found
         if "killed" in parts:
             found = found | {"killed": killed(asked, folder)}
             yield found
@@ -218,27 +224,52 @@ def count(folder: Path, name: str) -> int:
     return len(numbers(folder, name)) if (folder / f"{name}.db").exists() else 0
 
 
-def on_cluster(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The same points, drawn at random, by the pool of this machine and by workers of a cluster on it, in
-    turns: where results decide on points, one search does twice as many trials a minute as another."""
-    drawn = ["--strategy", "random"]
-    rates: dict[str, list[float]] = {"local": [], "cluster": []}
-    for seed in range(2):
-        for where in ("local", "cluster")[:: 1 if seed % 2 == 0 else -1]:
-            name = f"{where}-{seed}"
-            if where == "local":
-                done = searched(asked, folder, name, seed, ["--gpus", "0,1", *drawn])
-            else:
-                with scheduler_and_workers(asked, folder) as address:
-                    done = searched(asked, folder, name, seed, ["--scheduler", address, *drawn])
-            rates[where].append(done["later_trials_a_minute"])
-    ours, theirs = (sum(rates[where]) / len(rates[where]) for where in ("local", "cluster"))
+DRAWN = ("--strategy", "random")
+"""Where results decide on points, one search does twice as many trials a minute as another."""
+
+
+def same_points(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The same points, drawn at random, on one GPU and on two."""
+
+    def rate(name: str, seed: int, gpus: str) -> float:
+        done = searched(asked, folder, name, seed, ["--gpus", gpus, *DRAWN])
+        return float(done["later_trials_a_minute"])
+
+    one, two = in_turns({"one": partial(rate, gpus="0"), "two": partial(rate, gpus="0,1")})
     return {
-        "local_trials_a_minute": rates["local"],
-        "cluster_trials_a_minute": rates["cluster"],
-        "overhead_a_trial_percent": round(100 * (ours / theirs - 1), 1),
+        "one_gpu_trials_a_minute": one,
+        "two_gpus_trials_a_minute": two,
+        "times_as_many": mean(two) / mean(one),
+    }
+
+
+def on_cluster(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The same points, drawn at random, by the pool of this machine and by workers of a cluster on it."""
+
+    def local(name: str, seed: int) -> float:
+        return float(searched(asked, folder, name, seed, ["--gpus", "0,1", *DRAWN])["later_trials_a_minute"])
+
+    def cluster(name: str, seed: int) -> float:
+        with scheduler_and_workers(asked, folder) as address:
+            done = searched(asked, folder, name, seed, ["--scheduler", address, *DRAWN])
+        return float(done["later_trials_a_minute"])
+
+    ours, theirs = in_turns({"local": local, "cluster": cluster})
+    return {
+        "local_trials_a_minute": ours,
+        "cluster_trials_a_minute": theirs,
+        "overhead_a_trial_percent": round(100 * (mean(ours) / mean(theirs) - 1), 1),
         "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
     }
+
+
+def in_turns(ways: Mapping[str, Callable[[str, int], float]], seeds: int = 2) -> list[list[float]]:
+    """What each way gives for each seed, in the order of `ways`; every second seed begins with the last."""
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for seed in range(seeds):
+        for way in list(ways)[:: 1 if seed % 2 == 0 else -1]:
+            found[way].append(ways[way](f"{way}-{seed}", seed))
+    return list(found.values())
 
 
 @contextmanager
