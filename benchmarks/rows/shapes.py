@@ -90,6 +90,11 @@ def file_of(state: Path, shape: str) -> Path:
     return state / f"{shape.replace(' ', '-')}.json"
 
 
+def study_of(database: Path) -> str:
+    """The name of the one study of a shape's database: champions tell it."""
+    return database.stem.replace(",", "-")
+
+
 def known(state: Path) -> dict[str, Any]:
     """All that the folder has, by shape."""
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(state.glob("*.json"))]
@@ -124,7 +129,7 @@ def measured(shape: str, asked: argparse.Namespace, database: Path) -> Iterator[
 
 def searched(task: str, words: Sequence[str], asked: argparse.Namespace, database: Path) -> dict[str, Any]:
     """The best of a search from nothing, as the search timed it."""
-    search = ["--study", "s", "--budget", asked.budget]
+    search = ["--study", study_of(database), "--budget", asked.budget]
     best = evo_json("search", task, "--warm-start=none", *words, *search)[0]
     kept = ("template", "point", "kind", "median_us", "number", "baselines_us")
     return {
@@ -136,7 +141,7 @@ def searched(task: str, words: Sequence[str], asked: argparse.Namespace, databas
 
 def benched(task: str, words: Sequence[str], asked: argparse.Namespace, database: Path) -> dict[str, Any]:
     """The best kernel beside the baselines, in one process."""
-    name = f"s/{first(database).number}"
+    name = f"{study_of(database)}/{first(database).number}"
     quick = ["--quick"] if asked.quick else []
     (sheet,) = evo_json("bench", task, *words, "--trial", name, "--rounds", str(asked.rounds), *quick)
     return {
@@ -149,14 +154,14 @@ def benched(task: str, words: Sequence[str], asked: argparse.Namespace, database
 def first(database: Path) -> LeaderboardRow:
     """The best trial of the search."""
     with Store(database) as store:
-        return store.leaderboard(study="s", limit=1)[0]
+        return store.leaderboard(study=study_of(database), limit=1)[0]
 
 
 def seconds(database: Path) -> dict[str, float]:
     """Where the time of a trial went: the median of each stage over all trials, s."""
     with Store(database) as store:
-        study = store.study("s")
-        trials = [store.trial(f"s/{row.number}").seconds for row in store.rows(study)]
+        study = store.study(study_of(database))
+        trials = [store.trial(f"{study.name}/{row.number}").seconds for row in store.rows(study)]
     stages = dict.fromkeys(stage for one in trials for stage in one)
     return {name: round(median(one.get(name, 0.0) for one in trials), 4) for name in stages}
 
@@ -168,7 +173,7 @@ def worst(standing: Mapping[str, Any]) -> float:
 
 def count(database: Path) -> int:
     with Store(database) as store:
-        return sum(store.count(store.study("s")).values())
+        return sum(store.count(store.study(study_of(database))).values())
 
 
 def default_us(database: Path, problem: Problem) -> float | None:
@@ -177,7 +182,7 @@ def default_us(database: Path, problem: Problem) -> float | None:
     template = load_template(load_task(problem.task), name)
     default = template.space.default_for(problem, Limits.of(real_gpu("cuda:0")))
     with Store(database) as store:
-        rows = store.rows(store.study("s"))
+        rows = store.rows(store.study(study_of(database)))
     times = [row.median_us for row in rows if row.template == name and dict(row.point) == dict(default)]
     return next((time for time in times if time is not None), None)
 
@@ -189,7 +194,7 @@ def cold_us(database: Path, problem: Problem) -> dict[str, float]:
 
     gpu = real_gpu("cuda:0")
     with Store(database) as store:
-        candidate = store.trial(f"s/{first(database).number}").candidate
+        candidate = store.trial(f"{study_of(database)}/{first(database).number}").candidate
     evaluator = EvaluatorSpec(problem.task, "cuda:0", gpu, Limits.of(gpu), default_folder()).build()
     try:
         green = evaluator.gate(candidate, trial_seed(0, candidate), thorough=False)
