@@ -316,13 +316,7 @@ __device__ __forceinline__ u64 evict_last_policy() {
     return policy;
 }
 
-// ld.global with a policy: 2, 4, 8 or 16 bytes.
-__device__ __forceinline__ u16 load_global(const u16* from, u64 policy) {
-    u16 found;
-    asm volatile("ld.global.L2::cache_hint.u16 %0, [%1], %2;"
-                 : "=h"(found) : "l"(__cvta_generic_to_global(from)), "l"(policy));
-    return found;
-}
+// ld.global with a policy: 4, 8 or 16 bytes.
 __device__ __forceinline__ u32 load_global(const u32* from, u64 policy) {
     u32 found;
     asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"

@@ -71,7 +71,7 @@ class Registers(kernels.RowKernel):  # type: ignore[name-defined, misc]
         """The point to begin with. Where there are rows enough for all SMs, 2 loads a thread and more threads
         for longer rows, up to 512: on an H200 more loads a thread, or more rows a CTA, took up to 4 % longer.
         Where there are not, as few loads as 1024 threads allow. Rows of one CTA that do not fit the L2 cache
-        with what is written leave it last: 4 % less there."""
+        with what is written leave it last: 4 % less at 32,768 x 16,384 on an H200."""
         vector, columns = self.widest(problem), problem["columns"]
         streams = self.operation_of(problem).streams
         nbytes = dtype_named(problem.dtype).nbytes
