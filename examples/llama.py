@@ -24,12 +24,12 @@ def evo_attention(module, query, key, value, attention_mask, scaling=None, dropo
 class Norm(torch.nn.Module):
     def __init__(self, norm):
         super().__init__()
-        self.norm = norm
+        self.weight = norm.weight
 
     def forward(self, x):
         if torch.compiler.is_compiling():  # it joins a norm with what is around it: a launch less
-            return self.norm(x)
-        return rmsnorm(x.reshape(-1, x.shape[-1]), self.norm.weight).view(x.shape)
+            return torch.nn.functional.rms_norm(x, x.shape[-1:], self.weight, 1e-6)
+        return rmsnorm(x.reshape(-1, x.shape[-1]), self.weight).view(x.shape)
 
 
 def use_kernels(model):
