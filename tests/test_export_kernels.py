@@ -277,7 +277,7 @@ def test_the_command_writes_a_folder_and_says_what_serves(evo: Any, tmp_path: Pa
         ((name, "--to", "other", "--format", "zip"), "unknown format: zip"),
         ((name,), "nothing says where to write the export"),
         (("nothing", "--to", "other"), "there is no task, folder, champion or study nothing"),
-        (("softmax", "--to", "other"), "softmax has no champion"),
+        (("cross_entropy", "--to", "other"), "cross_entropy has no champion"),
         ((name, "--to", "other", "--times", "t.json"), "--times is used with --most alone"),
     ):
         assert why in evo("export", *words, "--cache", str(default_folder())).err
