@@ -349,7 +349,7 @@ using Columns = Chunks<typename Operation::Element, kWidth, Operation::kStreams>
 template <int kWidth, class Operation>
 __device__ __forceinline__ void load_chunks(Columns<Operation, kWidth>& to, const Operation& operation, long long row,
                                             int column, int more = 0) {
-    // What single elements are read by, where rows lie askew, costs registers that the other path lacks.
+    // Single elements (of rows that are not aligned) are loaded as usual: a policy takes registers from all rows.
     constexpr bool kPlain = kWidth == 1 && Operation::kLoads == Caching::evict_last_;
     constexpr Caching kLoads = kPlain ? Caching::usual_ : Operation::kLoads;
 #pragma unroll
