@@ -1,6 +1,6 @@
 // evo 0.1.0 template rmsnorm/row_registers
 // problem rmsnorm rows=2048 columns=4096 residual=1 gap=0 bf16
-// point {"ahead":0,"cluster":1,"grid":"rows","loads":"evict_last","min_ctas":4,"rows":1,"steps":2,"stores":"l2","threads":256,"vector":8,"weights":"early"}
+// point {"ahead":0,"cluster":1,"grid":"rows","loads":"evict_last","min_ctas":1,"rows":1,"steps":4,"stores":"streaming","threads":128,"vector":8,"weights":"early"}
 
 // RMSNorm of rows that stay in registers: each is read once.
 // registers.cuh
@@ -212,13 +212,7 @@ __device__ __forceinline__ u64 evict_last_policy() {
     return policy;
 }
 
-// ld.global with a policy: 2, 4, 8 or 16 bytes.
-__device__ __forceinline__ u16 load_global(const u16* from, u64 policy) {
-    u16 found;
-    asm volatile("ld.global.L2::cache_hint.u16 %0, [%1], %2;"
-                 : "=h"(found) : "l"(__cvta_generic_to_global(from)), "l"(policy));
-    return found;
-}
+// ld.global with a policy: 4, 8 or 16 bytes.
 __device__ __forceinline__ u32 load_global(const u32* from, u64 policy) {
     u32 found;
     asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
@@ -361,9 +355,12 @@ using Columns = Chunks<typename Operation::Element, kWidth, Operation::kStreams>
 template <int kWidth, class Operation>
 __device__ __forceinline__ void load_chunks(Columns<Operation, kWidth>& to, const Operation& operation, long long row,
                                             int column, int more = 0) {
+    // Single elements (of rows that are not aligned) are loaded as usual: a policy takes registers from all rows.
+    constexpr bool kPlain = kWidth == 1 && Operation::kLoads == Caching::evict_last_;
+    constexpr Caching kLoads = kPlain ? Caching::usual_ : Operation::kLoads;
 #pragma unroll
     for (int i = 0; i < Operation::kStreams; ++i)
-        to.of[i].template load<Operation::kLoads>(operation.source(i, row) + column + more);
+        to.of[i].template load<kLoads>(operation.source(i, row) + column + more);
 }
 
 }  // namespace evo
@@ -733,18 +730,18 @@ namespace evo {
 
 using Element = Bf16;
 constexpr bool kResidual = true;
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kRows = 1;
 constexpr int kCtas = 1;
 constexpr int kVector = 8;
-constexpr int kSteps = 2;
+constexpr int kSteps = 4;
 constexpr bool kAhead = 0;
 constexpr When kWhen = When::early_;
 constexpr Caching kLoads = Caching::evict_last_;
-constexpr Caching kStores = Caching::l2_;
-constexpr int kMinCtas = 4;
+constexpr Caching kStores = Caching::streaming_;
+constexpr int kMinCtas = 1;
 constexpr bool kPersistent = 0;
-constexpr int kSmemBytes = 64;
+constexpr int kSmemBytes = 32;
 
 using Operation = RmsNorm<Element, kResidual, kLoads, kStores>;
 using Threads = Team<Operation, kThreads, kRows, kCtas>;
