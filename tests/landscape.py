@@ -75,6 +75,12 @@ def launch(p, problem, gpu):
 """
 """`hint` is dead: the machine code does not change. `ghost` is deader: not even the source does."""
 
+TILES = """
+def grid(p, problem):
+    return -(-problem["L"] // p.rows), problem["B"] * problem["H"], 1
+"""
+"""For the end of SPACE: a CTA computes so many rows."""
+
 
 def write_template(
     folder: Path, name: str = "landscape", space: str = SPACE, source: str = SOURCE

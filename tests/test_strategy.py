@@ -11,6 +11,7 @@ import pytest
 from evo.errors import UnknownName
 from evo.space import FeasibleSet, Parameter, Space
 from evo.strategy import STRATEGIES, Observation, Proposal, Strategy, make_strategy
+from evo.strategy.candidates import Candidates
 from evo.strategy.warm_points import WarmStartPoints
 from evo.testing.strategy import LARGE, LIMITS, PROBLEM, SMALL
 from evo.trial import Point
@@ -198,11 +199,35 @@ def test_a_warm_start_that_misleads_ends_at_once(name: str) -> None:
 
 def test_no_two_warm_start_points_are_neighbours() -> None:
     feasible = spaces(BOWL)
+    known = {"t0": Candidates("t0", feasible["t0"])}
     points = sorted(feasible["t0"].points, key=bowl)[:200]
-    found = WarmStartPoints.of(feasible, [("t0", point, bowl(point)) for point in points])._points
+    found = WarmStartPoints.of(known, [Observation("t0", point, bowl(point)) for point in points]).points
     assert 2 <= len(found) <= WarmStartPoints.COUNT
-    for i, (_, one) in enumerate(found):
-        assert all((one != other).sum() > 1 for _, other in found[:i])
+    for i, one in enumerate(found):
+        assert all((one.at != other.at).sum() > 1 for other in found[:i])
+
+
+def test_the_studies_of_a_warm_start_take_turns() -> None:
+    """However near to its best each of the many good points of one is. A study that misleads ends alone."""
+    feasible = spaces(BOWL)
+    known = {"t0": Candidates("t0", feasible["t0"])}
+    order = sorted(feasible["t0"].points, key=bowl)
+    trials = [Observation("t0", point, 1.0, "many") for point in order[:500]]
+    trials += [Observation("t0", point, 1.0 + i, "few") for i, point in enumerate(order[:-500:-50])]
+    warm = WarmStartPoints.of(known, trials)
+    assert [point.study for point in warm.points] == ["many", "few"] * (WarmStartPoints.COUNT // 2)
+    for point in warm.points[:2]:
+        warm.observe("t0", point.at, 1.0 if point.study == "many" else 3.0)
+        known["t0"].close(known["t0"].space.point_at(point.at))
+    for _ in range(2 * WarmStartPoints.COUNT):
+        warm.observe("t0", known["t0"].space.indices_of(order[1000]), 2.0)
+    left = [point for point in warm.points[2:] if point.study == "many"]
+    for expected in left:
+        found = warm.next(known, [])
+        assert found is not None
+        assert found[1].tolist() == expected.at.tolist()
+        known["t0"].close(known["t0"].space.point_at(expected.at))
+    assert warm.next(known, []) is None
 
 
 def test_points_that_are_closed_are_not_proposed() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from landscape import LIMITS, SPACE, TASK, LandscapeWorkers, evaluate, write_template
+from landscape import LIMITS, SPACE, TASK, TILES, LandscapeWorkers, evaluate, new_study, write_template
 
 from evo.errors import NotEnoughMemory, NothingFound, UsageError
 from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
@@ -184,6 +184,25 @@ def test_a_problem_that_does_not_fit_in_memory_is_told_and_the_others_are_search
         studies = {study.name: (study.status, len(store.rows(study))) for study in store.studies()}
     assert studies["many-2048"] == ("failed", 0)
     assert studies["many-512"][1] == 36
+
+
+def test_of_another_problem_those_are_tried_whose_ctas_fill_the_sms_here(tmp_path: Path) -> None:
+    """58 CTAs of 128 rows are one for each SM of an L4. With one CTA more the last wave is almost empty, that
+    of 118 CTAs of 64 rows is less so."""
+    template = write_template(tmp_path, space=SPACE + TILES)
+    there, here = problem(58 * 128), problem(59 * 128)
+    spaces = search_spaces([template], LIMITS, here)
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(replace(new_study("here"), problem=here))
+        one = Member(here, lambda _: (study, spaces))
+        other = Member(there, lambda _: (study, spaces), study)
+        for us, rows in ((5.0, 128), (5.1, 64), (9.0, 32)):
+            point = {**template.space.default, "rows": rows}
+            other.points[key_of(Proposal(template.name, point))] = Proposal(template.name, point)
+            other.times[key_of(Proposal(template.name, point))] = us
+        assert [kernel.point["rows"] for kernel in one.promising(other, 2)] == [128, 64], "without a space"
+        one.begin()
+        assert [kernel.point["rows"] for kernel in one.promising(other, 2)] == [64, 128]
 
 
 def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:

@@ -6,10 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from landscape import PROBLEM, LandscapeWorkers, enough, new_study, spaces_of
+from landscape import (
+    LIMITS,
+    PROBLEM,
+    SPACE,
+    TILES,
+    LandscapeWorkers,
+    enough,
+    new_study,
+    spaces_of,
+    write_template,
+)
 
 from evo.errors import UnknownName, UsageError
-from evo.loop import search
+from evo.loop import search, search_spaces
 from evo.loop.stopping import (
     LEAST_GAIN,
     STOPPING_ESTIMATES,
@@ -48,11 +58,34 @@ def test_a_study_remembers_how_much_the_other_knew(database: str) -> None:
         count = len(store.rows(known))
         assert kept == {known.name: count}
         study = replace(new_study(), warm_start={known.name: 50})
-        trials = earlier_trials(store, study)
+        trials = earlier_trials(store, study, {})
         scores = [t.score_us for t in trials if t.score_us is not None]
         assert len(trials) == 50
         assert min(scores) == 1.0, "fractions of that study's best"
-        assert earlier_trials(store, new_study()) == []
+        assert earlier_trials(store, new_study(), {}) == []
+
+
+def test_scores_of_another_shape_follow_how_well_ctas_fill_the_sms(tmp_path: Path) -> None:
+    """Of the 58 SMs of an L4, 56 have a CTA where 512 rows are tiles of 64 in 7 heads. With 576 rows there
+    are 63, and the last five take a wave of their own. Tiles of 16 rows fill the SMs either way."""
+    longer = replace(PROBLEM, sizes={**PROBLEM.sizes, "H": 7, "L": 576})
+    shorter = replace(longer, sizes={**longer.sizes, "L": 512})
+    template = write_template(tmp_path, space=SPACE + TILES)
+    with Store(tmp_path / "evo.db") as store:
+        known = store.create(replace(new_study("known"), problem=shorter, strategy="random"))
+        search(known, store, search_spaces([template], LIMITS, shorter), LandscapeWorkers())
+        spaces = {template.name: template.space.feasible(LIMITS, longer)}
+        rows = store.rows(store.study("known"))
+        study = replace(new_study(), problem=longer, warm_start={"known": len(rows)})
+        trials = earlier_trials(store, study, spaces)
+    times: dict[int, set[float]] = {16: set(), 64: set()}
+    for row, trial in zip(rows, trials, strict=True):
+        if row.score_us is not None and trial.score_us is not None and row.point["rows"] in times:
+            times[int(row.point["rows"])].add(round(trial.score_us / row.score_us, 9))
+    (small,), (large,) = times[16], times[64]
+    here, there = (2 / (63 / 58)) / (1 / (56 / 58)), (5 / (252 / 58)) / (4 / (224 / 58))
+    assert large / small == pytest.approx(here / there)
+    assert min(trial.score_us for trial in trials if trial.score_us is not None) == 1.0
 
 
 def test_auto_chooses_studies_that_know_something_of_these_templates(database: str) -> None:

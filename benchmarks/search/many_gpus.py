@@ -10,6 +10,7 @@ runs; its times are estimates then.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import socket
 import subprocess
@@ -33,10 +34,11 @@ from evo.store import Store
 PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
 no candidate is compiled for it; one GPU and two in turns; trials a minute from the first trial to the last;
 within 1 % of the best time of all runs, by the wall clock from the command on; the same points, drawn at
-random, on one GPU and on two in turns, trials a minute of the later half of each search; the killed search
-lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer; the cluster: a Dask scheduler and
-two workers as processes of their own, each with a GPU and half of the cores, in turns with the local pool,
-both with the same points drawn at random: trials a minute of the later half of each search"""
+random, on one GPU with half of the cores, with all, and on two, in turns: trials a minute of the later half
+of each search; the killed search lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer;
+the cluster: a Dask scheduler and two workers as processes of their own, each with a GPU and half of the
+cores, in turns with the local pool, both with the same points drawn at random: trials a minute of the later
+half of each search"""
 GPU = True
 WARM = "warm"
 PARTS = ("rates", "same_points", "killed", "cluster")
@@ -229,16 +231,28 @@ DRAWN = ("--strategy", "random")
 
 
 def same_points(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The same points, drawn at random, on one GPU and on two."""
+    """The same points, drawn at random, on one GPU with half of the cores and with all, and on two."""
+    cores = sorted(os.sched_getaffinity(0))
 
-    def rate(name: str, seed: int, gpus: str) -> float:
-        done = searched(asked, folder, name, seed, ["--gpus", gpus, *DRAWN])
+    def rate(name: str, seed: int, gpus: str, part: int = 1) -> float:
+        os.sched_setaffinity(0, cores[: max(1, len(cores) // part)])  # what is started here inherits it
+        try:
+            done = searched(asked, folder, name, seed, ["--gpus", gpus, *DRAWN])
+        finally:
+            os.sched_setaffinity(0, cores)
         return float(done["later_trials_a_minute"])
 
-    one, two = in_turns({"one": partial(rate, gpus="0"), "two": partial(rate, gpus="0,1")})
+    ways = {
+        "half": partial(rate, gpus="0", part=2),
+        "one": partial(rate, gpus="0"),
+        "two": partial(rate, gpus="0,1"),
+    }
+    half, one, two = in_turns(ways)
     return {
+        "one_gpu_half_of_the_cores_trials_a_minute": half,
         "one_gpu_trials_a_minute": one,
         "two_gpus_trials_a_minute": two,
+        "times_as_many_as_with_half_of_the_cores": mean(two) / mean(half),
         "times_as_many": mean(two) / mean(one),
     }
 

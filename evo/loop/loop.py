@@ -163,9 +163,8 @@ class _Loop:
         self._history = History(store.rows(study), self._stored)
         self._rows = self._history.rows
         feasible = {name: space.feasible for name, space in spaces.items()}
-        self._proposals = Proposals(
-            study, feasible, self._rows, earlier_trials(store, study), patience, turn.wanted
-        )
+        earlier = earlier_trials(store, study, feasible)
+        self._proposals = Proposals(study, feasible, self._rows, earlier, patience, turn.wanted)
         self._next = 0
         self._exhausted = False
         self._unrenderable = 0

@@ -10,10 +10,14 @@ import numpy as np
 
 from evo.loop.first_points import Key, key_of
 from evo.loop.spaces import SearchSpace
+from evo.loop.waves import wave_factors
 from evo.store import Store, TrialRow
 from evo.strategy import Proposal
 from evo.study import Study
 from evo.trial import Problem
+
+LOOKED_AT = 16
+"""So many of the best kernels of another problem are looked at."""
 
 
 @dataclass
@@ -93,6 +97,16 @@ class Member:
 
     def best(self, count: int) -> list[Proposal]:
         return [self.points[key] for key in sorted(self.times, key=self.times.__getitem__)[:count]]
+
+    def promising(self, other: Member, count: int) -> list[Proposal]:
+        """Of the best kernels of another problem those that promise most here: by their times there, and by
+        how well their CTAs fill the SMs there and here."""
+        known = other.best(LOOKED_AT)
+        gpu = other.study.gpu if other.study else ""
+        feasible = {name: space.feasible for name, space in self.spaces.items()}
+        factors = wave_factors(known, other.problem, gpu, feasible)
+        expected = [other.times[key_of(one)] * factor for one, factor in zip(known, factors, strict=True)]
+        return [known[i] for i in sorted(range(len(known)), key=expected.__getitem__)[:count]]
 
     def only(self, proposals: Sequence[Proposal]) -> dict[str, SearchSpace]:
         """The space of these feasible points alone."""

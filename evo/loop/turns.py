@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from evo.confirm.choice import distance
 from evo.confirm.portfolio import Portfolio, Times, choose, leave_one_out
@@ -138,7 +139,7 @@ class Turns:
             if enough:
                 share_s = min(share_s, left_s - FIRST_TURN_S * (left - 1) - GRACE_S)
             known = self._nearest(member)
-            wanted = [one for other in known[:NEIGHBOURS] for one in other.best(BEST_OF_EACH)]
+            wanted = partial(promising, member, known[:NEIGHBOURS], BEST_OF_EACH)
             seconds = min(max(share_s, LEAST_TURN_S), math.inf if enough else left_s)
             text = f"first round, {number + 1} of {len(new)}"
             self._turn(member, wanted, seconds, text, without=losing(member, known))
@@ -150,7 +151,7 @@ class Turns:
             if left_s < LEAST_TURN_S or not going:
                 return
             member = max(going, key=lambda one: (one.gain, -one.spent_s))
-            wanted = [one for other in self._nearest(member) for one in other.best(1)]
+            wanted = partial(promising, member, self._nearest(member), 1)
             seconds = min(left_s, max(LEAST_TURN_S, usual_s * (1 - FIRST_SHARE - LAST_SHARE) / 2))
             self._turn(member, wanted, seconds, f"turn {member.turns + 1}")
 
@@ -159,10 +160,10 @@ class Turns:
         for _ in range(2):
             chosen = self._kernels()
             for member in self._members:
-                wanted = [one for key, one in chosen.items() if key not in member.points]
+                new = [one for key, one in chosen.items() if key not in member.points]
                 left_s = until_s - self._spent_s
-                if wanted and member.study is not None and left_s > 0 and not member.refused:
-                    self._turn(member, wanted, left_s, "last round", these_alone=True)
+                if new and member.study is not None and left_s > 0 and not member.refused:
+                    self._turn(member, partial(list, new), left_s, "last round", these_alone=True)
 
     def _nearest(self, member: Member) -> list[Member]:
         """The other problems with a correct kernel, nearest first."""
@@ -180,13 +181,14 @@ class Turns:
     def _turn(
         self,
         member: Member,
-        wanted: Sequence[Proposal],
+        wanted: Callable[[], Sequence[Proposal]],
         seconds: float,
         text: str,
         these_alone: bool = False,
         without: Collection[str] = (),
     ) -> None:
-        """Searches one problem for some seconds, beginning with the points that are `wanted`."""
+        """Searches one problem for some seconds, beginning with the points that are `wanted`, which are asked
+        for when its space is known."""
         if self._over or seconds <= 0:
             return
         self._workers.begin(member)
@@ -197,7 +199,7 @@ class Turns:
         except UsageError:  # no template serves it
             member.over = True
             return
-        untried = member.untried(wanted)
+        untried = member.untried(wanted())
         if these_alone and not untried:
             return
         assert member.study is not None
@@ -251,6 +253,11 @@ class Turns:
         if not served and not self._interrupted:
             raise NothingFound(f"none of {len(self._members)} problems has a correct kernel", "evo studies")
         return found_of(self._members, self._most, self._interrupted)
+
+
+def promising(member: Member, others: Sequence[Member], count: int) -> list[Proposal]:
+    """For a problem `count` kernels of each of the `others`."""
+    return [one for other in others for one in member.promising(other, count)]
 
 
 def every_kernel(members: Sequence[Member]) -> dict[str, Proposal]:

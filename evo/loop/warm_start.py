@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from evo.confirm.choice import distance
 from evo.device.open import is_gpu
 from evo.errors import UsageError
+from evo.loop.waves import wave_factors
+from evo.space import FeasibleSet
 from evo.store import Store
 from evo.strategy import Observation
 from evo.study import Study
@@ -38,16 +40,21 @@ def warm_start_sources(store: Store, study: Study, asked: Sequence[str]) -> dict
     return {name: sum(store.count(other).values()) for name, other in chosen.items()}
 
 
-def earlier_trials(store: Store, study: Study) -> list[Observation]:
-    """The trials that `study` is warm-started from. Scores are fractions of the best of their study, so that
-    those of different shapes and GPUs can stand side by side."""
+def earlier_trials(store: Store, study: Study, spaces: Mapping[str, FeasibleSet]) -> list[Observation]:
+    """The trials that `study` is warm-started from. `spaces`: the feasible points of its templates.
+
+    Scores are fractions of the best of their study, so that those of different shapes and GPUs can stand side
+    by side, after a correction for how well the CTAs fill the SMs there and here (`wave_factors`)."""
     trials = []
     for name, count in study.warm_start.items():
-        rows = store.rows(store.study(name))[:count]
-        best = min((row.score_us for row in rows if row.score_us is not None), default=1.0)
+        other = store.study(name)
+        rows = store.rows(other)[:count]
+        factors = wave_factors(rows, other.problem, other.gpu, spaces)
+        scores = [None if r.score_us is None else r.score_us * f for r, f in zip(rows, factors, strict=True)]
+        best = min((score for score in scores if score is not None), default=1.0)
         trials += [
-            Observation(row.template, row.point, None if row.score_us is None else row.score_us / best)
-            for row in rows
+            Observation(row.template, row.point, None if score is None else score / best, name)
+            for row, score in zip(rows, scores, strict=True)
         ]
     return trials
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evo.errors import BadTemplate, EvoError
-from evo.gpu import KIB, Limits
+from evo.gpu import KIB, Gpu, Limits
 from evo.space.parameters import Columns
 from evo.trial import Problem
 
@@ -106,6 +106,15 @@ class ResourceModels:
     registers: Callable[[Any, Problem], Any] | None = None
     grid: Callable[[Any, Problem], Any] | None = None
     cluster: Callable[[Any, Problem], Any] | None = None
+
+    def waves(self, p: Any, problem: Problem, gpu: Gpu) -> npt.NDArray[np.float64] | None:
+        """How many CTAs of the launch there are for each SM; None without a model of the grid."""
+        if self.grid is None:
+            return None
+        ctas = np.asarray(1.0)
+        for side in self.grid(p, problem):
+            ctas = ctas * np.asarray(side, float)
+        return ctas / gpu.sms
 
 
 def hardware_rules(models: ResourceModels) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.errors import BadTemplate, UsageError
+from evo.errors import BadTemplate, EvoError, UsageError
 from evo.gpu import Limits
 from evo.space.parameters import Columns, Indices, Parameter
 from evo.space.rules import ResourceModels, Rule
@@ -108,6 +108,15 @@ class Space:
     def indices_of(self, point: Point) -> Indices:
         """The position of each value in its parameter's values: (parameters,)."""
         return np.array([p.position(point[p.name]) for p in self.parameters], np.intp)
+
+    def located(self, point: Point) -> Indices | None:
+        """As `indices_of`; None where the space does not know the point (the template has changed)."""
+        if point.keys() != {p.name for p in self.parameters}:
+            return None
+        try:
+            return self.indices_of(point)
+        except EvoError:
+            return None
 
     def point_at(self, row: Indices) -> Point:
         """The point of one row of indices."""

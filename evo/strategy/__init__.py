@@ -16,7 +16,8 @@ scikit-learn, where that is installed, and a search would begin a second later.
 With several templates the strategy chooses the template first. Each template has a history of its own.
 """
 
-from evo.strategy.base import Observation, Proposal, Strategy
+from evo.strategy.base import Proposal, Strategy
+from evo.strategy.observation import Observation
 from evo.strategy.registry import STRATEGIES, make_strategy
 
 __all__ = [

@@ -11,6 +11,7 @@ import numpy as np
 
 from evo.space import FeasibleSet
 from evo.strategy.candidates import Candidates, Positions
+from evo.strategy.observation import Observation
 from evo.strategy.warm_points import WarmStartPoints
 from evo.trial import Point
 
@@ -21,15 +22,6 @@ class Proposal:
 
     template: str
     point: Point
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A finished trial, as a strategy sees it. `score_us` is minimized; None: the kernel is not correct."""
-
-    template: str
-    point: Point
-    score_us: float | None
 
 
 class Strategy(ABC):
@@ -71,12 +63,11 @@ class Strategy(ABC):
         self._earlier = earlier
         self._seed = seed
         self._last: Observation | None = None
-        self._warm_start_points = WarmStartPoints.of(
-            spaces, [(t.template, t.point, t.score_us) for t in earlier if t.score_us is not None]
-        )
+        self._warm_start_points = WarmStartPoints([])
         self._pending: dict[int, tuple[Proposal, Positions | None]] = {}
         """What is under way, by identity: the proposal (so that it stays alive) and its positions."""
         self._reset()
+        self._warm_start_points = WarmStartPoints.of(self._candidates, earlier)
 
     def ask(
         self, history: Sequence[Observation], pending: Sequence[Proposal], number: int

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial
 
-from evo.errors import EvoError
 from evo.space import FeasibleSet
 from evo.strategy.optuna_view import frozen_trial
 from evo.trial import Point
@@ -76,7 +75,7 @@ class Candidates:
         """Takes in a finished trial, and returns its positions. A point that the space does not know is
         ignored (None): the template has changed."""
         positions = self.locate(point)
-        if positions is not None and (not feasible_only or self._allows(positions)):
+        if positions is not None and (not feasible_only or self.allows(positions)):
             rank = self._rank(positions)
             row = self._row(rank)
             self._close(rank, row)
@@ -153,7 +152,7 @@ class Candidates:
         row = self._row(rank)
         if row is not None:
             return bool(self._open[row])
-        return rank not in self._closed_ranks and self._allows(positions)
+        return rank not in self._closed_ranks and self.allows(positions)
 
     def are_open(self, points: Positions, rows: RowsFound) -> npt.NDArray[np.bool_]:
         """Which of feasible `points` (n, parameters) are open. `rows`: what `rows_of` gave for them."""
@@ -262,19 +261,14 @@ class Candidates:
         """Those of `points` (n, parameters) that are feasible."""
         _, known = self.rows_of(points)
         if not self.feasible.exact:
-            known[~known] = [self._allows(point) for point in points[~known]]
+            known[~known] = [self.allows(point) for point in points[~known]]
         return points[known]
 
     # ---- points, ranks and rows
 
     def locate(self, point: Point) -> Positions | None:
         """The positions of `point`; None where the space does not know it (the template has changed)."""
-        if point.keys() != {p.name for p in self.space.parameters}:
-            return None
-        try:
-            return self.space.indices_of(point)
-        except EvoError:
-            return None
+        return self.space.located(point)
 
     def rows_of(self, points: Positions) -> RowsFound:
         """The rows of `points` (n, parameters), and whether they are rows at all."""
@@ -282,7 +276,7 @@ class Candidates:
         at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
         return at, self._ranks[at] == ranks
 
-    def _allows(self, positions: Positions) -> bool:
+    def allows(self, positions: Positions) -> bool:
         if self._row(self._rank(positions)) is not None:
             return True
         return not self.feasible.exact and self.feasible.contains(self.space.point_at(positions))

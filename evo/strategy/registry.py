@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from evo.errors import UnknownName
 from evo.space import FeasibleSet
-from evo.strategy.base import Observation, Proposal, Strategy
+from evo.strategy.base import Proposal, Strategy
 from evo.strategy.evolution import Evo
 from evo.strategy.nsga2 import Nsga2
+from evo.strategy.observation import Observation
 from evo.strategy.random import Random
 from evo.strategy.tpe import Tpe
 

@@ -4,79 +4,114 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from evo.space import FeasibleSet
 from evo.strategy.candidates import Candidates, Positions
-from evo.trial import Point
+from evo.strategy.observation import Observation
 
-WarmStartPoint = tuple[str, Positions]
-"""A template, and a point of its space."""
+
+@dataclass(frozen=True, slots=True)
+class WarmStartPoint:
+    """A point of a template's space that was among the best of a study."""
+
+    study: str
+    template: str
+    at: Positions
+
+    @property
+    def key(self) -> Key:
+        return _key(self.template, self.at)
+
+    def is_near(self, other: WarmStartPoint) -> bool:
+        """Whether they differ in one parameter at most."""
+        return self.template == other.template and int((self.at != other.at).sum()) <= 1
+
+
+Key = tuple[str, bytes]
 
 
 class WarmStartPoints:
-    """The best of the earlier trials that are feasible here, unlike each other. They take turns with the
-    points of the strategy's own, and end when they are not better than these: then the earlier studies
-    mislead, or have told what they know."""
+    """The best of the earlier trials that are feasible here, unlike each other; the studies take turns. They
+    take turns with the points of the strategy's own, too. Those of a study end when they are not better than
+    the strategy's own: then that study misleads, or has told what it knows."""
 
     COUNT = 8
     """So many at most; with the eight best, near each other, a search was behind a cold one at ten trials."""
+    ELITES = 16
+    """So many of a study are looked at."""
     JUDGED_AFTER = 1
-    """Trials of either kind after which they are compared."""
+    """Trials of a study's points after which they are compared."""
 
     def __init__(self, points: Sequence[WarmStartPoint]) -> None:
-        self._points = points
-        self._keys = {_key(*point) for point in points}
+        self.points = points
+        self._studies = {point.key: point.study for point in points}
         self.reset()
 
     @classmethod
-    def of(
-        cls, spaces: Mapping[str, FeasibleSet], earlier: Iterable[tuple[str, Point, float]]
-    ) -> WarmStartPoints:
-        """Of `earlier` trials, each a template, a point and a score."""
-        known = {name: Candidates(name, feasible) for name, feasible in spaces.items()}
-        for template, values, score_us in earlier:
-            if template in known:
-                known[template].observe(values, score_us, feasible_only=True)
-        best = [(us, name, at) for name, each in known.items() for us, at in each.best(Candidates.ELITES)]
-        best.sort(key=lambda entry: (entry[0], entry[1], entry[2].tolist()))
+    def of(cls, candidates: Mapping[str, Candidates], earlier: Iterable[Observation]) -> WarmStartPoints:
+        """Of `earlier` trials, for the spaces of `candidates`."""
+        studies: dict[str, list[tuple[float, WarmStartPoint]]] = {}
+        for trial in earlier:
+            if trial.score_us is None or trial.template not in candidates:
+                continue
+            at = candidates[trial.template].locate(trial.point)
+            if at is not None and candidates[trial.template].allows(at):
+                point = WarmStartPoint(trial.study, trial.template, at)
+                studies.setdefault(trial.study, []).append((trial.score_us, point))
+        best = [
+            sorted(known, key=lambda entry: (entry[0], entry[1].template, entry[1].at.tolist()))[: cls.ELITES]
+            for known in studies.values()
+        ]
         chosen: list[WarmStartPoint] = []
-        for _, name, point in best:
-            if len(chosen) < cls.COUNT and all(
-                name != other or (point != at).sum() > 1 for other, at in chosen
-            ):
-                chosen.append((name, point))
-        return cls(chosen)
+        while any(best):
+            for known in best:
+                while known:
+                    _, point = known.pop(0)
+                    if not any(point.is_near(other) for other in chosen):
+                        chosen.append(point)
+                        break
+        return cls(chosen[: cls.COUNT])
 
     def reset(self) -> None:
         """Forgets what `observe` was told."""
-        self._tried = [0, 0]
-        self._best = [math.inf, math.inf]
+        self._tried = 0
+        """Of the strategy's own."""
+        self._best = math.inf
+        self._tried_of: dict[str, int] = dict.fromkeys(self._studies.values(), 0)
+        self._best_of: dict[str, float] = dict.fromkeys(self._studies.values(), math.inf)
 
     def observe(self, template: str, point: Positions, score_us: float | None) -> None:
         """Takes in a finished trial, whichever it was."""
-        own = _key(template, point) not in self._keys
-        self._tried[own] += 1
-        self._best[own] = min(self._best[own], math.inf if score_us is None else score_us)
+        us = math.inf if score_us is None else score_us
+        study = self._studies.get(_key(template, point))
+        if study is None:
+            self._tried, self._best = self._tried + 1, min(self._best, us)
+        else:
+            self._tried_of[study] += 1
+            self._best_of[study] = min(self._best_of[study], us)
 
     def next(
-        self, candidates: Mapping[str, Candidates], under_way: Iterable[WarmStartPoint]
+        self, candidates: Mapping[str, Candidates], under_way: Iterable[tuple[str, Positions]]
     ) -> tuple[Candidates, Positions] | None:
         """The next one that is open; None where it is the turn of the strategy's own, or they have ended."""
-        if not self._points or self._misleading():
+        if not self.points:
             return None
-        begun = list(self._tried)
+        warm, own = sum(self._tried_of.values()), self._tried
         for pending in under_way:
-            begun[_key(*pending) not in self._keys] += 1
-        if begun[0] > begun[1]:
+            known = _key(*pending) in self._studies
+            warm, own = warm + known, own + (not known)
+        if warm > own:
             return None
-        for name, point in self._points:
-            if candidates[name].open_count and candidates[name].is_open(point):
-                return candidates[name], point
+        for point in self.points:
+            known_here = candidates[point.template]
+            if known_here.open_count and known_here.is_open(point.at) and not self._has_ended(point.study):
+                return known_here, point.at
         return None
 
-    def _misleading(self) -> bool:
-        return min(self._tried) >= self.JUDGED_AFTER and self._best[0] > self._best[1]
+    def _has_ended(self, study: str) -> bool:
+        enough = min(self._tried_of[study], self._tried) >= self.JUDGED_AFTER
+        return enough and self._best_of[study] > self._best
 
 
-def _key(template: str, point: Positions) -> tuple[str, bytes]:
+def _key(template: str, point: Positions) -> Key:
     return template, point.tobytes()

@@ -128,11 +128,8 @@ def _asked(models: ResourceModels, feasible: FeasibleSet, rows: Points) -> list[
     columns = [smem, np.log2(threads) / 3]
     if models.registers is not None:
         columns.append(np.asarray(models.registers(p, problem), float) / 256)
-    if models.grid is not None:
-        ctas = np.ones(len(rows))
-        for side in models.grid(p, problem):
-            ctas = ctas * np.asarray(side, float)
-        columns.append(np.log2(ctas / gpu.sms) / 4)
+    if (waves := models.waves(p, problem, gpu)) is not None:
+        columns.append(np.log2(waves) / 4)
     return [np.broadcast_to(column, len(rows)) for column in columns]
 
 
