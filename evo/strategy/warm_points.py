@@ -32,15 +32,17 @@ Key = tuple[str, bytes]
 
 class WarmStartPoints:
     """The best of the earlier trials that are feasible here, unlike each other; the studies take turns. They
-    take turns with the points of the strategy's own, too. Those of a study end when they are not better than
-    the strategy's own: then that study misleads, or has told what it knows."""
+    take turns with the points of the strategy's own, too. Those of a study end when some of them were tried
+    and none is better than the strategy's own: then it misleads, or has told what it knows."""
 
-    COUNT = 8
-    """So many at most; with the eight best, near each other, a search was behind a cold one at ten trials."""
+    COUNT = 12
+    """So many at most; from one study 8 and 16 served as well. With the eight best, near each other, a search
+    was behind a cold one at ten trials."""
     ELITES = 16
     """So many of a study are looked at."""
-    JUDGED_AFTER = 1
-    """Trials of a study's points after which they are compared."""
+    JUDGED_AFTER = 3
+    """Trials of a study's points, and of the strategy's own, after which they are compared. After one of them
+    a search that was misled was no better off at 10 trials or more, and two good studies took one more."""
 
     def __init__(self, points: Sequence[WarmStartPoint]) -> None:
         self.points = points
