@@ -41,6 +41,7 @@ DOORS = {
     "platformdirs": {"cache"},
     "typer": {"cli"},
     "cloudpickle": {"api"},
+    "threadpoolctl": {"strategy"},
     "distributed": {"cluster"},
     "dask_jobqueue": {"cluster"},
     "rich": {"cli", "report"},

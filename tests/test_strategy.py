@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from evo.errors import UnknownName
 from evo.space import FeasibleSet, Parameter, Space
@@ -228,6 +229,22 @@ def test_the_studies_of_a_warm_start_take_turns() -> None:
         assert found[1].tolist() == expected.at.tolist()
         known["t0"].close(known["t0"].space.point_at(expected.at))
     assert warm.next(known, []) is None
+
+
+def test_a_strategy_thinks_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python, too, where NumPy came with a thread a core."""
+    threads: list[int] = []
+
+    def counted(*_: object) -> None:
+        threads.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+    monkeypatch.setattr(STRATEGIES["random"], "_suggest", counted)
+    with threadpool_limits(2, "blas"):
+        searched(make_strategy("random", spaces(SMALL), 0), 1)
+        after = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+    assert threads
+    assert set(threads) == {1}
+    assert set(after) == {2}
 
 
 def test_points_that_are_closed_are_not_proposed() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from evo.space import FeasibleSet
 from evo.strategy.candidates import Candidates, Positions
 from evo.strategy.observation import Observation
+from evo.strategy.threads import one_thread
 from evo.strategy.warm_points import WarmStartPoints
 from evo.trial import Point
 
@@ -73,6 +74,12 @@ class Strategy(ABC):
         self, history: Sequence[Observation], pending: Sequence[Proposal], number: int
     ) -> Proposal | None:
         """The proposal for trial `number`; None when no untried feasible point is left."""
+        with one_thread():
+            return self._ask(history, pending, number)
+
+    def _ask(
+        self, history: Sequence[Observation], pending: Sequence[Proposal], number: int
+    ) -> Proposal | None:
         self._update(history)
         # the same proposals are under way question after question
         self._pending = {id(p): self._pending.get(id(p)) or (p, self._locate(p)) for p in pending}

@@ -71,11 +71,11 @@ class Candidates:
 
     # ---- trials
 
-    def observe(self, point: Point, score_us: float | None, feasible_only: bool = False) -> Positions | None:
+    def observe(self, point: Point, score_us: float | None) -> Positions | None:
         """Takes in a finished trial, and returns its positions. A point that the space does not know is
         ignored (None): the template has changed."""
         positions = self.locate(point)
-        if positions is not None and (not feasible_only or self.allows(positions)):
+        if positions is not None:
             rank = self._rank(positions)
             row = self._row(rank)
             self._close(rank, row)

@@ -11,6 +11,7 @@ from evo.strategy.evolution import Evo
 from evo.strategy.nsga2 import Nsga2
 from evo.strategy.observation import Observation
 from evo.strategy.random import Random
+from evo.strategy.threads import one_thread
 from evo.strategy.tpe import Tpe
 
 STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Evo, Tpe, Nsga2, Random)}
@@ -28,4 +29,5 @@ def make_strategy(
     a warm start; `closed`: points that it does not propose. UnknownName if there is no such strategy."""
     if name not in STRATEGIES:
         raise UnknownName.among("strategy", name, list(STRATEGIES))
-    return STRATEGIES[name](spaces, seed, earlier, closed)
+    with one_thread():
+        return STRATEGIES[name](spaces, seed, earlier, closed)
