@@ -2,7 +2,7 @@
 by, what a kill costs, and what Dask costs a trial.
 
 It runs `evo` as a person does, in processes of its own, and reads the databases afterwards. On a machine with
-two GPUs and 32 cores it takes about (2 × seeds + 10) × (budget + 15 s): 18 minutes as it is by default.
+two GPUs and 32 cores it takes about (2 × seeds + 12) × (budget + 15 s): 20 minutes as it is by default.
 `--part` asks one of the questions alone. With `--device emulator` it shows on any machine that all of it
 runs; its times are estimates then.
 """

@@ -64,7 +64,7 @@ class Strategy(ABC):
         self._earlier = earlier
         self._seed = seed
         self._last: Observation | None = None
-        self._warm_start_points = WarmStartPoints([])
+        self._warm_start_points = WarmStartPoints([])  # none before the candidates are there
         self._pending: dict[int, tuple[Proposal, Positions | None]] = {}
         """What is under way, by identity: the proposal (so that it stays alive) and its positions."""
         self._reset()

@@ -41,8 +41,8 @@ class WarmStartPoints:
     ELITES = 16
     """So many of a study are looked at."""
     JUDGED_AFTER = 3
-    """Trials of a study's points, and of the strategy's own, after which they are compared. After one of them
-    a search that was misled was no better off at 10 trials or more, and two good studies took one more."""
+    """Trials of a study's points, and of the strategy's own, after which they are compared. When one was
+    enough, no search was sooner near the best, and misled ones were farther off from 10 trials on."""
 
     def __init__(self, points: Sequence[WarmStartPoint]) -> None:
         self.points = points
