@@ -71,8 +71,8 @@ GOLDENS: dict[str, tuple[str, str, str, dict[str, Any], Point]] = {
     "gemm_skinny_rows": (
         "gemm", "gemm_skinny", "2,7168,57344,1", {"dtype": "fp16"},
         {
-            "strips": 2, "depth_warps": 4, "tiles_a_stage": 4, "stages": 2, "copies": "rows",
-            "hint": "evict_first",
+            "strips": 2, "depth_warps": 4, "shares": "turns", "tiles_a_stage": 4, "stages": 2,
+            "copies": "rows", "hint": "evict_first",
         },
     ),
     "gemv_default": ("gemm", "gemv", "1,2112,7168,1", {}, {}),

@@ -29,11 +29,14 @@ _INCLUDE_NAME = re.compile(r"[A-Za-z0-9_]+(?:[./-][A-Za-z0-9_]+)*")
 
 class Includes:
     """The files that a task's templates can include: below `TASK/include` or `include` of a template folder.
-    Each is found and read once."""
+    Each is found and read once, and pasted once after the same files."""
 
     def __init__(self, task: str, folders: Sequence[Path]) -> None:
         self._task, self._folders = task, folders
         self._found: dict[tuple[str, Path], tuple[Path, str]] = {}
+        self._pasted: dict[tuple[Path, bool, frozenset[Path]], tuple[str, set[Path]]] = {}
+        """A file's text with its own includes, with `#line` or without, after those that were there before;
+        and those that are there then."""
 
     def paste(self, text: str, origin: Path) -> str:
         """`text`, rendered from the file `origin`, with its quoted includes replaced: by the file's text the
@@ -52,14 +55,19 @@ class Includes:
             path, inner = self._found[asked]
             if path in pasted:
                 return ""
-            pasted.add(path)
             _, directive, after = text[: match.start()].rpartition(_FIRST_LINE)
+            key = path, bool(directive), frozenset(pasted)
+            if key not in self._pasted:
+                begin, instead = (f'{_FIRST_LINE}{path.name}"\n', "\n") if directive else ("", "")
+                now = pasted | {path}
+                inner = self._paste(begin + _PRAGMA_ONCE.sub(instead, inner), path, now)
+                self._pasted[key] = inner.rstrip(), now
+            inner, now = self._pasted[key]
+            pasted.update(now)
             if directive:
-                inner = f'{_FIRST_LINE}{path.name}"\n{_PRAGMA_ONCE.sub(chr(10), inner)}'
                 name, number = after.partition('"')[0], after.count("\n") + 1
-                return f'{self._paste(inner, path, pasted).rstrip()}\n#line {number} "{name}"'
-            inner = _PRAGMA_ONCE.sub("", inner)
-            return f"// {path.name}\n{self._paste(inner, path, pasted).rstrip()}\n"
+                return f'{inner}\n#line {number} "{name}"'
+            return f"// {path.name}\n{inner}\n"
 
         return _INCLUDE.sub(content, text)
 

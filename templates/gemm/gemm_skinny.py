@@ -62,11 +62,13 @@ def smem_bytes(p: Any, _problem: Problem) -> Any:
 
 
 def registers(p: Any, _problem: Problem) -> Any:
-    """Registers a thread: sums, pieces of A and B, and what addresses take."""
+    """Registers a thread: sums, pieces of A and B, and what addresses take: more where pieces of A that are
+    read ahead are of a step that is not the next along K."""
     held = 4 * p.strips * p.blocks + 8 * p.strips
     by_lanes = held + p.blocks * where(p.a_path == "cached", 12, 6) + 40
     ahead = where(p.a_path == "cached", np.minimum(32, 8 * p.blocks * p.tiles_a_stage), 0)
-    return where(p.copies == "rows", held + ahead + 52, by_lanes)
+    far = (p.a_path == "cached") & (p.shares == "turns") & (p.blocks * p.tiles_a_stage >= 4)
+    return where(p.copies == "rows", held + ahead + 52 + where(far, 28, 0), by_lanes)
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
@@ -104,27 +106,33 @@ def supports(problem: Problem) -> str | None:
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """About two CTAs of 8 warps an SM: K is shared where there are too few strips."""
-    strips = call.ceil_div(problem["N"], 16) * problem["batch"]
-    steps = call.ceil_div(problem["K"], 64)
-    depth = next(d for d in (8, 4, 2, 1) if d <= max(1, steps))
-    split = 1
-    while split < 16 and 4 * depth * split <= steps and strips * split < limits.gpu.sms:
+    """Bulk copies of 1,024 bytes of a row where the GPU has them, two warps a CTA in turns, and about 16 CTAs an
+    SM; else about two CTAs of 8 warps an SM. K is shared where there are too few strips."""
+    strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
+    by_rows = arch_number(limits.instructions) >= arch_number("sm_90")
+    tiles = next(t for t in (8, 4, 2, 1) if t == 1 or problem["K"] >= 256 * t) if by_rows else 1
+    steps = call.ceil_div(problem["K"], 64 * tiles)
+    depth = next(d for d in ((2, 1) if by_rows else (8, 4, 2, 1)) if d <= max(1, steps))
+    split, most, ctas = 1, 8 if by_rows else 16, 16 if by_rows else 1
+    while split < most and 4 * depth * split <= steps and strips * split < ctas * sms:
         split *= 2
-    room = (limits.smem_bytes - 16) // (depth * 2048)
-    return {
+    point = {
         "blocks": 1 if problem["M"] <= 8 else 2,
         "strips": 1,
         "side_warps": 1,
         "depth_warps": depth,
+        "shares": "ranges",
         "split": split,
-        "tiles_a_stage": 1,
-        "stages": min(room, 4 if steps >= 3 * depth * split else 3),
+        "tiles_a_stage": tiles,
         "a_path": "cached",
-        "copies": "lanes",
-        "hint": "none",
         "min_ctas": 1,
     }
+    if by_rows:
+        shares = "turns" if depth > 1 else "ranges"
+        return {**point, "shares": shares, "stages": 2, "copies": "rows", "hint": "none"}
+    room = (limits.smem_bytes - 16) // (depth * 2048)
+    stages = min(room, 4 if steps >= 3 * depth * split else 3)
+    return {**point, "stages": stages, "copies": "lanes", "hint": "none"}
 
 
 def register_cap(p: Any, problem: Problem) -> Any:
@@ -170,9 +178,14 @@ def bulk_copies(p: Any, limits: Limits, _problem: Problem) -> Any:
     return (p.copies == "lanes") | (arch_number(limits.instructions) >= arch_number("sm_90"))
 
 
-@rule("8 tiles a stage, or a hint, where lanes copy")
+@rule("one stage, 8 tiles a stage or more, or a hint, where lanes copy")
 def only_by_rows(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.copies == "rows") | ((p.tiles_a_stage < 8) & (p.hint == "none"))
+    return (p.copies == "rows") | ((p.tiles_a_stage < 8) & (p.stages > 1) & (p.hint == "none"))
+
+
+@rule("turns where no warps share K")
+def turns(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.shares == "ranges") | (p.depth_warps > 1)
 
 
 @rule("min_ctas CTAs exceed an SM's threads or shared memory")
@@ -200,13 +213,16 @@ SPACE = Space(
         Parameter("side_warps", (1, 2, 4, 8), 1, layer="macro", meaning="warps side by side along N"),
         Parameter("depth_warps", (1, 2, 4, 8, 16), 8, layer="macro", off=1,
                   meaning="warps of a CTA that share K and join in shared memory"),
+        Parameter("shares", ("ranges", "turns"), "ranges", layer="macro", off="ranges",
+                  meaning="how the warps of a CTA share K: a range each, or one step each in turns",
+                  expected="turns: a CTA reads rows of B in longer pieces at a time"),
         Parameter("split", (1, 2, 3, 4, 6, 8, 12, 16), 1, layer="macro", off=1,
                   meaning="CTAs that share K and join through a workspace, the last one in a fixed order",
                   expected="fills a GPU where N has too few strips, or evens out the last wave"),
-        Parameter("tiles_a_stage", (1, 2, 4, 8), 1, layer="macro",
+        Parameter("tiles_a_stage", (1, 2, 4, 8, 16), 1, layer="macro",
                   meaning="times 64 elements of K a stage of the ring",
                   expected="with bulk copies of rows: times 128 bytes that are read at once"),
-        Parameter("stages", (2, 3, 4, 6, 8), 4, off=2, meaning="stages of a warp's ring",
+        Parameter("stages", (1, 2, 3, 4, 6, 8), 4, off=2, meaning="stages of a warp's ring",
                   expected="as many bytes in flight as latency times bandwidth"),
         Parameter("a_path", ("cached", "ring"), "cached", off="cached",
                   meaning="A from L1 when it is multiplied, or copied ahead as B is"),
@@ -220,7 +236,7 @@ SPACE = Space(
         Parameter("min_ctas", (1, 2, 3, 4), 1, off=1, meaning="CTAs an SM that registers are capped for"),
     ),
     rules=(
-        few_rows, blocks_of_rows, bulk_copies, only_by_rows, steps_for_all, columns_for_all, warps_fit,
+        few_rows, blocks_of_rows, bulk_copies, only_by_rows, turns, steps_for_all, columns_for_all, warps_fit,
         useful_stages, ctas_fit, capping, registers_fit,
     ),
     suited=suited,

@@ -520,7 +520,8 @@ constexpr int kBlocks = 1;          // blocks of 8 rows of A a CTA
 constexpr int kStrips = 2;          // strips of 16 columns a warp
 constexpr int kSideWarps = 1;   // warps next to each other along N
 constexpr int kDepthWarps = 4;  // warps that share K
-constexpr int kSplit = 1;            // CTAs that share K
+constexpr bool kInTurns = 1;  // a step each in turns, not a range each
+constexpr int kSplit = 8;            // CTAs that share K
 constexpr int kTiles = 4;    // times 64 elements of K a stage
 constexpr int kStages = 2;
 constexpr bool kRingOfA = 0;  // A comes through the ring, too
@@ -534,6 +535,8 @@ constexpr int kRows = 8 * kBlocks;
 constexpr int kWarps = kSideWarps * kDepthWarps;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kColumns = 16 * kStrips * kSideWarps;
+constexpr int kStride = kStep * (kInTurns ? kDepthWarps : 1);  // along K from a warp's step to its next
+constexpr int kRanges = kSplit * (kInTurns ? 1 : kDepthWarps);
 constexpr int kAhead = kTiles < 4 / kBlocks ? 2 * kTiles : 8 / kBlocks;  // pieces of A that are read ahead
 template <bool kWide> struct OutOf { using type = Element; };
 template <> struct OutOf<true> { using type = float; };
@@ -577,13 +580,15 @@ struct Lane {
     __device__ __forceinline__ Lane(SharedStorage& shared, const Element* a_matrix, const Element* b_matrix, int m, int n,
                                     int k, int lda, int ldb, int row)
         : depth(k), written(0), read(0) {
-        const int warp = threadIdx.x / 32, part = blockIdx.y * kDepthWarps + warp / kSideWarps;
+        const int warp = threadIdx.x / 32, turn = kInTurns ? warp / kSideWarps : 0;
+        const int range = kInTurns ? blockIdx.y : blockIdx.y * kDepthWarps + warp / kSideWarps;
         const int column = min((blockIdx.x * kSideWarps + warp % kSideWarps) * (16 * kStrips), n - 1);
         const long long steps = (k + kStep - 1) / kStep;
-        const int first = static_cast<int>(steps * part / (kSplit * kDepthWarps));
+        const int first = static_cast<int>(steps * range / kRanges) + turn;
+        const int left = static_cast<int>(steps * (range + 1) / kRanges) - first;
         lane = threadIdx.x % 32;
         ring = shared.ring[warp];
-        count = static_cast<int>(steps * (part + 1) / (kSplit * kDepthWarps)) - first;
+        count = left <= 0 ? 0 : (left * kStep + kStride - 1) / kStride;
         uncopied = count;
         copied = multiplied = first * kStep + 8 * (lane % 4);
 #pragma unroll
@@ -612,7 +617,7 @@ struct Lane {
             mbarrier_expect(barrier, bytes * (16 * kStrips + (kRingOfA ? a_rows : 0)));
             ring[written].b.template copy<kEvictFirst>(b, b_pitch, 16 * kStrips, b_rows, bytes, barrier);
         }
-        b += kStep, copied += kStep;
+        b += kStride, copied += kStride;
         written = written + 1 == kStages ? 0 : written + 1;
         --uncopied;
     }
@@ -627,8 +632,9 @@ struct Lane {
                 for (int i = 0; i < 2 * kStrips; ++i)
                     ring[read].b.at(8 * i + lane / 4, 64 * piece + 16 * (lane % 4)) = make_uint4(0u, 0u, 0u, 0u);
     }
+    // A piece of the step that is multiplied next or, behind its last one, of the step after it.
     __device__ __forceinline__ uint4 piece_of_a(int block, int piece) const {
-        const int along = 32 * piece;
+        const int along = 32 * piece + (piece < 2 * kTiles ? 0 : kStride - kStep);
         if (multiplied + along >= depth) return make_uint4(0u, 0u, 0u, 0u);
         return __ldg(reinterpret_cast<const uint4*>(a[block] + along));
     }
@@ -667,8 +673,8 @@ struct Lane {
                 }
             }
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) a[block] += kStep;
-        multiplied += kStep;
+        for (int block = 0; block < kBlocks; ++block) a[block] += kStride;
+        multiplied += kStride;
         read = read + 1 == kStages ? 0 : read + 1;
     }
 };
@@ -680,12 +686,11 @@ struct Lane {
 extern "C" __global__ void __launch_bounds__(evo::kThreads, evo::kMinCtas)
 gemm_skinny(const evo::Element* a, const evo::Element* b,
             evo::Out* c,
+            float* partials, evo::u32* tickets,
             int m, int n, int k, int lda, int ldb, [[maybe_unused]] int batch) {
     using namespace evo;
     extern __shared__ __align__(128) unsigned char shared_memory[];
     SharedStorage& shared = *reinterpret_cast<SharedStorage*>(shared_memory);
-    float* const partials = nullptr;
-    u32* const tickets = nullptr;
     const int blocks = (m + kRows - 1) / kRows, matrix = blockIdx.z / blocks, first_row = blockIdx.z % blocks * kRows;
     Lane at(shared, a + static_cast<long long>(matrix) * m * lda, b + static_cast<long long>(matrix) * n * ldb, m, n, k,
             lda, ldb, first_row);
