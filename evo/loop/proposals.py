@@ -61,7 +61,7 @@ class Proposals:
         self._early_stopping = self._stopping()
         self._starts = list(study.starts)
         """The first trials of the starts that are to come."""
-        self._defaults, self._wanted = first_points(spaces), wanted
+        self._defaults, self._wanted = first_points(spaces, earlier), wanted
         self._rows = rows
         self._history: list[Observation] = []
         """What the strategy knows."""
@@ -113,7 +113,7 @@ class Proposals:
             return self._all_ended(number - self._lookahead)
         if under_way >= capacity:
             return False
-        if self._next_first_point() is not None or (len(self._spaces) == 1 and number < UNINFORMED):
+        if self._next_first_point(number) is not None or (len(self._spaces) == 1 and number < UNINFORMED):
             return True
         return under_way < most_under_way(capacity, len(self._rows), len(self._spaces))
 
@@ -128,7 +128,7 @@ class Proposals:
             pending = [under_way.get(n) or _proposal(self._rows[n]) for n in unknown]
         else:
             pending = list(under_way.values())
-        proposal = self._next_first_point()
+        proposal = self._next_first_point(number)
         self.first_points = proposal is not None
         if proposal is None:
             known = self._history[self._first :] if self.ordered else self._history
@@ -143,8 +143,8 @@ class Proposals:
         """The next of the points that are tried before all others; None where none is left."""
         return self._untried(self._wanted)
 
-    def _next_first_point(self) -> Proposal | None:
-        return self.wanted or (None if self._first else self._untried(self._defaults))
+    def _next_first_point(self, number: int) -> Proposal | None:
+        return self.wanted or (None if self._first else self._untried(self._defaults.due(number)))
 
     def _untried(self, points: Sequence[Proposal]) -> Proposal | None:
         return next((one for one in points if key_of(one) not in self._tried), None)

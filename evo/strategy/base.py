@@ -11,7 +11,7 @@ import numpy as np
 
 from evo.space import FeasibleSet
 from evo.strategy.candidates import Candidates, Positions
-from evo.strategy.observation import Observation
+from evo.strategy.observation import Observation, times_behind
 from evo.strategy.threads import one_thread
 from evo.strategy.warm_points import WarmStartPoints
 from evo.trial import Point
@@ -62,6 +62,7 @@ class Strategy(ABC):
         self._spaces = spaces
         self._closed = closed
         self._earlier = earlier
+        self._behind = times_behind(earlier)
         self._seed = seed
         self._last: Observation | None = None
         self._warm_start_points = WarmStartPoints([])  # none before the candidates are there
@@ -128,16 +129,21 @@ class Strategy(ABC):
         self, with_open: list[Candidates], rng: np.random.Generator, number: int
     ) -> Candidates:
         """One of the templates, the more likely the nearer its best trial is to the best of all; now and then
-        any of them."""
+        any of them. Of one that has none, earlier studies say how near it may be."""
         if len(with_open) == 1 or number % self.RANDOM_TEMPLATE_EVERY == 0:
             return with_open[int(rng.integers(len(with_open)))]
         scores = [each.best(1)[0][0] if each.best(1) else None for each in with_open]
         best = min((score for score in scores if score is not None), default=1.0)
         weights = [
-            1 / (1 + len(each.tried)) if score is None else (best / score) ** self.TEMPLATE_EXPONENT
+            self._untried_weight(each) if score is None else (best / score) ** self.TEMPLATE_EXPONENT
             for each, score in zip(with_open, scores, strict=True)
         ]
         return with_open[int(rng.choice(len(with_open), p=np.array(weights) / sum(weights)))]
+
+    def _untried_weight(self, candidates: Candidates) -> float:
+        """Of a template without a correct trial."""
+        behind = self._behind.get(candidates.template, 1.0)
+        return behind**-self.TEMPLATE_EXPONENT / (1 + len(candidates.tried))
 
     def _locate(self, proposal: Proposal) -> Positions | None:
         candidates = self._candidates.get(proposal.template)

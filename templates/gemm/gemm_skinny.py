@@ -106,8 +106,8 @@ def supports(problem: Problem) -> str | None:
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """Bulk copies of 1,024 bytes of a row where the GPU has them, two warps a CTA in turns, and about 16 CTAs an
-    SM; else about two CTAs of 8 warps an SM. K is shared where there are too few strips."""
+    """Bulk copies of 1,024 bytes of a row where the GPU has them, two warps a CTA in turns, and about 16 CTAs
+    an SM; else about two CTAs of 8 warps an SM. K is shared where there are too few strips."""
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
     by_rows = arch_number(limits.instructions) >= arch_number("sm_90")
     tiles = next(t for t in (8, 4, 2, 1) if t == 1 or problem["K"] >= 256 * t) if by_rows else 1
