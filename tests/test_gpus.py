@@ -116,7 +116,7 @@ def true_us(trial: Trial) -> float:
 def test_times_are_compared_when_it_is_known_what_the_gpus_differ_by(
     tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.loop.gpus.AGAIN_S", 0.0)
+    monkeypatch.setattr("evo.loop.gpus.AGAIN_S", (0.0, 0.0))
     said: list[str] = []
     early: list[Trial] = []
     with Store(tmp_path / "evo.db") as store:

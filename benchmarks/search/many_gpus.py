@@ -35,7 +35,8 @@ PROTOCOL = """evo search in a process of its own, each run with a database of it
 no candidate is compiled for it; one GPU and two in turns; trials a minute from the first trial to the last;
 within 1 % of the best time of all runs, by the wall clock from the command on; the same points, drawn at
 random, on one GPU with half of the cores, with all, and on two, in turns: trials a minute of the later half
-of each search; the killed search lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer;
+of each search, and the mean ms of a trial's stages (ahead: a compiler; idle: its evaluator waited for it);
+the killed search lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer;
 the cluster: a Dask scheduler and two workers as processes of their own, each with a GPU and half of the
 cores, in turns with the local pool, both with the same points drawn at random: trials a minute of the later
 half of each search"""
@@ -150,9 +151,12 @@ def summary(folder: Path, name: str, began: float) -> dict[str, Any]:
         rows = [row for row in store.rows(study) if row.same_as is None]
         ends = {number: end.timestamp() - began for number, (_, end) in store.spans(study).items()}
         by_gpu: dict[str, int] = {}
+        stages: dict[str, list[float]] = {}
         for row in rows:
-            gpu = store.trial(f"{name}/{row.number}").gpu
-            by_gpu[gpu] = by_gpu.get(gpu, 0) + 1
+            trial = store.trial(f"{name}/{row.number}")
+            by_gpu[trial.gpu] = by_gpu.get(trial.gpu, 0) + 1
+            for stage, spent_s in trial.seconds.items():
+                stages.setdefault(stage, []).append(1e3 * spent_s)
         offsets = [vars(offset) for offset in store.offsets.of(study)]
     times = sorted(ends[row.number] for row in rows)
     later = [end for end in times if end >= (times[0] + times[-1]) / 2]
@@ -163,6 +167,7 @@ def summary(folder: Path, name: str, began: float) -> dict[str, Any]:
         "first_trial_s": round(times[0], 2),
         "best_us": min((row.score_us for row in rows if row.score_us is not None), default=None),
         "by_gpu": by_gpu,
+        "stages_ms": {stage: round(mean(spent), 2) for stage, spent in sorted(stages.items())},
         "offsets": offsets,
         "scores": [(ends[r.number], r.score_us) for r in rows if r.score_us is not None],
     }
@@ -233,6 +238,7 @@ DRAWN = ("--strategy", "random")
 def same_points(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The same points, drawn at random, on one GPU with half of the cores and with all, and on two."""
     cores = sorted(os.sched_getaffinity(0))
+    stages: dict[str, list[dict[str, float]]] = {}
 
     def rate(name: str, seed: int, gpus: str, part: int = 1) -> float:
         os.sched_setaffinity(0, cores[: max(1, len(cores) // part)])  # what is started here inherits it
@@ -240,6 +246,7 @@ def same_points(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
             done = searched(asked, folder, name, seed, ["--gpus", gpus, *DRAWN])
         finally:
             os.sched_setaffinity(0, cores)
+        stages.setdefault(name.partition("-")[0], []).append(done["stages_ms"])
         return float(done["later_trials_a_minute"])
 
     ways = {
@@ -254,6 +261,7 @@ def same_points(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "two_gpus_trials_a_minute": two,
         "times_as_many_as_with_half_of_the_cores": mean(two) / mean(half),
         "times_as_many": mean(two) / mean(one),
+        "stages_ms": stages,
     }
 
 

@@ -24,8 +24,9 @@ from evo.trial import Candidate, Offset, Trial
 
 TURNS = 10
 """Turns of a measured offset: the interval of their median leaves out the least and the largest."""
-AGAIN_S = 60.0
-"""After so many seconds the GPUs are compared by the best kernel, if that is another one by now."""
+AGAIN_S = 5.0, 60.0
+"""After so many seconds, the first time and at last, the GPUs are compared by the best kernel, if that is
+another one by now; the wait doubles. A search of a minute, too, is to know it by a kernel near its best."""
 UNFIT_KERNELS = 3
 """Kernels in a row that could not be timed on every GPU, after which the GPUs cannot be compared."""
 
@@ -75,6 +76,7 @@ class ComparedWorkers:
         self._numbers = 0
         self._compared = float("-inf"), ""
         """When, and by which program."""
+        self._again_s = AGAIN_S[0]
         self._unfit: set[str] = set()
 
     @property
@@ -140,7 +142,7 @@ class ComparedWorkers:
         unknown = [gpu for gpu in others if gpu not in self._known]
         when, program = self._compared
         better = chosen is self._best and chosen.candidate.program != program
-        if not unknown and not (better and time.monotonic() > when + AGAIN_S):
+        if not unknown and not (better and time.monotonic() > when + self._again_s):
             return
         at_hand = self._first in self._workers.gpus
         if not at_hand and (chosen is not self._best or not unknown):
@@ -189,6 +191,8 @@ class ComparedWorkers:
         self._unfit.clear()
         program = turns.candidate.program
         self._compared = time.monotonic(), program
+        if turns.kernel == "best":
+            self._again_s = min(2 * self._again_s, AGAIN_S[1])
         for gpu in turns.gpus:
             if gpu == self._first:
                 continue
