@@ -45,8 +45,10 @@ STUDY = "many"
 SPLIT_FLOP = 1e10
 """Products of less work are one class, those of more another."""
 PART_BYTES = 15 << 20
-START_S, NEARLY_S = 15.0, 2.0
-"""What a search needs to begin; a budget of which so little is left is spent."""
+START_S = 15.0
+"""What a search needs to begin."""
+NEARLY = 0.98
+"""A budget of which this part is spent is spent: what is left is not enough for a turn of a shape."""
 AFTER_S = 25.0
 """Kept of a call's seconds for the end of the search, and for packing the state twice as much."""
 
@@ -77,14 +79,11 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     asked.folder.mkdir(parents=True, exist_ok=True)
     if asked.state and not (asked.folder / "evo.db").exists():
         unpack(asked.state, asked.folder)
-    if (
-        spent(asked.folder)["spent_s"] < asked.budget - NEARLY_S
-        or not (asked.folder / "search.json").exists()
-    ):
+    if not is_over(asked) or not (asked.folder / "search.json").exists():
         search(asked, end - AFTER_S)
     found = read(asked.folder / "compared.json")
     yield figures(asked, found)
-    if is_gpu(asked.device) and spent(asked.folder)["spent_s"] >= asked.budget - NEARLY_S:
+    if is_gpu(asked.device) and is_over(asked):
         for text, entry in compared(asked, found, end):
             found[text] = entry
             (asked.folder / "compared.json").write_text(json.dumps(found))
@@ -110,6 +109,11 @@ def search(asked: argparse.Namespace, end: float) -> None:
     part = asked.folder / "search.json.part"
     if part.stat().st_size:  # else it had hardly begun
         part.replace(asked.folder / "search.json")
+
+
+def is_over(asked: argparse.Namespace) -> bool:
+    """Whether the search has spent its budget."""
+    return spent(asked.folder)["spent_s"] >= NEARLY * float(asked.budget)
 
 
 def spent(folder: Path) -> dict[str, float]:
@@ -191,9 +195,8 @@ def figures(asked: argparse.Namespace, found: dict[str, Any]) -> dict[str, Any]:
         one["portfolio"]["worst_us"] / one["best"]["worst_us"] for one in timed.values() if "portfolio" in one
     ]
     so_far = spent(asked.folder)
-    searched = so_far["spent_s"] >= asked.budget - NEARLY_S
     return {
-        "done": searched and (len(found) == count or not is_gpu(asked.device)),
+        "done": is_over(asked) and (len(found) == count or not is_gpu(asked.device)),
         "search": {
             **so_far,
             "budget_s": asked.budget,
