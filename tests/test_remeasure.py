@@ -14,7 +14,7 @@ import times
 from landscape import BEST_US, PROBLEM, SIZE, LandscapeWorkers, new_study, spaces_of
 
 from evo.loop import Progress, SearchSpace, search
-from evo.loop.remeasure import REMEASURED_TRIALS, SAMPLES_WANTED, BestTrials
+from evo.loop.remeasure import REMEASURED_TRIALS, SAMPLES_WANTED, BestTrials, Pace
 from evo.store import Store, TrialRow
 from evo.timing.statistics import joined, median_interval
 from evo.trial import Candidate, CaseError, Interval, LaunchConfig, Outcome, Timing, Trial
@@ -145,6 +145,13 @@ def test_a_bound_of_a_time_is_measured_again_however_many_samples_it_has() -> No
     assert known.best().next(())[0] == 1  # type: ignore[index]
 
 
+def test_a_second_has_so_many_measurements_whenever_they_are_asked_for() -> None:
+    pace = Pace(0.25)
+    assert [pace.allows(10.0) for _ in range(6)] == [True] * 5 + [False]  # a second's, and one
+    assert [pace.allows(at) for at in (10.1, 10.3, 10.4, 10.5)] == [False, True, False, True]
+    assert sum(pace.allows(20 + number / 100) for number in range(200)) == 12
+
+
 def test_only_the_best_are_measured_again() -> None:
     known = Known({n: timed(n, 5.0 + n) for n in range(2 * REMEASURED_TRIALS)})
     best = known.best()
@@ -210,7 +217,10 @@ def spaces(tmp_path: Path) -> dict[str, SearchSpace]:
     return spaces_of(tmp_path / "templates")
 
 
-def test_idle_workers_time_the_best_again(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
+def test_idle_workers_time_the_best_again(
+    tmp_path: Path, spaces: dict[str, SearchSpace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.loop.loop.REMEASURED_EVERY_S", 0.0)
     workers = LandscapeWorkers(3, 0.002, queued=0, waits=True)
     seen: list[Progress] = []
     with Store(tmp_path / "evo.db") as store:

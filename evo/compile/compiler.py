@@ -53,7 +53,7 @@ Part = Literal["cubin", "ptx"]
 PARTS: tuple[Part, ...] = ("cubin", "ptx")
 XZ_PRESET = 1
 """At 6 what is kept is an eighth smaller, and takes 20 ms more of a core for each candidate."""
-_FOLDER = re.compile(r'^([ \t]*\.file[ \t]+\d+[ \t]+")[^"\n]*/', re.MULTILINE)
+_FOLDER = re.compile(r'(\n[ \t]*\.file[ \t]+\d+[ \t]+")[^"\n]*/')
 """What PTX says before the name of a file: the folder that happened to be the compiler's, or a toolkit's."""
 
 

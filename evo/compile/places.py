@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from evo.compile.state import NO_CODE
+from evo.compile.ptx_text import code_of
 from evo.trial import LaunchConfig
 
 _PLACE = re.compile(
@@ -26,5 +26,4 @@ def places_read(ptx: str) -> tuple[str, ...]:
     sorted: "%clock" (64 and hi too), "%globaltimer", "%smid", "%gridid", "%warpid", "%envreg" …"""
     if not _PLACE.search(ptx):
         return ()
-    code = NO_CODE.sub("", ptx)
-    return tuple(sorted({f"%{found[1]}" for found in _PLACE.finditer(code)}))
+    return tuple(sorted({f"%{found[1]}" for found in _PLACE.finditer(code_of(ptx))}))

@@ -18,20 +18,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from evo.compile.ptx_text import code_of
+
 PARAMETERS = "the kernel's parameters"
 _PRINTS = frozenset({"vprintf", "__assertfail"})
 """Functions of NVIDIA's that read what they are given."""
 _HEAP = frozenset({"malloc", "free", "cudaMalloc", "cudaFree", "cudaLaunchDevice", "cudaLaunchDeviceV2"})
 _READ_ONLY = frozenset({"ld", "ldu", "prefetch", "prefetchu", "isspacep", "applypriority", "createpolicy"})
-NO_CODE = re.compile(
-    r"""("[^"\n]*")|//[^\n]*|/\*.*?\*/|\.file\s+\d+\s+(?="[^"\n]*")
-    |\.loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name\s+[\w$]+(?:\+\d+)?\s*,\s*inlined_at(?:\s+\d+){3})?""",
-    re.DOTALL | re.VERBOSE,
-)
-"""A string, a comment, or where a line comes from."""
-_VARIABLE = re.compile(
-    r"(?:^|(?<=[;{}]))\s*(?:\.(?:visible|weak|extern|common)\s+)*\.(?:global|const)\b([^;]*);", re.MULTILINE
-)
+_VARIABLE = re.compile(r"\.(?:global|const)\b([^;]*);")
+_QUALIFIERS = ".visible", ".weak", ".extern", ".common"
 _HEADER = re.compile(r"\.(entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)\s*(?:\(([^)]*)\))?[^;{]*([;{])")
 _LEADING = re.compile(r"(?:\s|[{}]|[\w$%]+\s*:(?!:))*")
 _GUARD = re.compile(r"@\s*!?\s*[\w$%]+\s+")
@@ -135,7 +130,7 @@ class _Flow:
     _local_followed: bool = False
 
     def written(self) -> tuple[str, ...]:
-        self.text = NO_CODE.sub(lambda found: '""' if found[1] else "", self.ptx)
+        self.text = code_of(self.ptx)
         self.functions = list(_functions(self.text))
         self.prints = _PRINTS - {f.name for f in self.functions}
         self.variables = self._declared()
@@ -154,6 +149,8 @@ class _Flow:
         """The module's variables that some function mentions, or that a mentioned one points to."""
         initial: dict[str, str] = {}
         for found in _VARIABLE.finditer(self.text):
+            if not _begins_statement(self.text, found.start()):
+                continue
             for declared in _split(re.sub(r"\.attribute\s*\([^)]*\)", "", found[1])):
                 name, _, value = declared.partition("=")
                 initial[_NAME.findall(re.sub(r"\[.*", "", name, flags=re.DOTALL))[-1]] = value
@@ -329,6 +326,18 @@ class _Flow:
         self.found |= {one for one in reached if not _BASE.match(one)}
         if any(_BASE.match(one) for one in memory) and not self._local_followed:
             self._follow_local()
+
+
+def _begins_statement(text: str, at: int) -> bool:
+    """Whether a statement or a line begins at `at`, or but for qualifiers."""
+    while True:
+        before = text[:at].rstrip()
+        if not before or before[-1] in ";{}" or "\n" in text[len(before) : at]:
+            return True
+        qualifier = next((one for one in _QUALIFIERS if before.endswith(one)), None)
+        if qualifier is None:
+            return False
+        at = len(before) - len(qualifier)
 
 
 def _functions(text: str) -> Iterator[_Function]:

@@ -20,6 +20,7 @@ from evo.loop.dead_parameters import DeadParameter, dead_parameters
 from evo.loop.history import History
 from evo.loop.progress import Meter, Phase, Progress
 from evo.loop.proposals import Proposals
+from evo.loop.remeasure import REMEASURED_EVERY_S, Pace
 from evo.loop.spaces import SearchSpace
 from evo.loop.starts import Start, starts_of
 from evo.loop.stopping import ALONE, STOPPING_PATIENCE, Clock, Interrupts, Stopped, Turn, interrupts
@@ -170,6 +171,7 @@ class _Loop:
         self._unrenderable = 0
         """Trials in a row whose template failed, in this run."""
         self._under_way: dict[int, Proposal] = {}
+        self._pace = Pace(REMEASURED_EVERY_S)
         self._remeasuring: set[int] = set()
         """Best trials that are being gated and timed again."""
         self._meter = Meter(study.baselines_us)
@@ -359,7 +361,7 @@ class _Loop:
             return
         for _ in range(self._workers.idle):
             best = self._history.best_trials.next(self._remeasuring)
-            if best is None:
+            if best is None or not self._pace.allows(time.monotonic()):
                 return
             self._remeasuring.add(best[0])
             self._workers.remeasure(*best)

@@ -21,6 +21,25 @@ SAMPLES_WANTED = 2048
 """Samples of a trial on each timing input after which it is not measured again."""
 
 
+REMEASURED_EVERY_S = 0.05
+"""One is measured again so often, in the mean of a second: each takes 5 ms of the search's process, for which
+compilers would wait where evaluators of several GPUs are idle."""
+
+
+class Pace:
+    """Lets something happen every `every_s` seconds, in the mean of a second."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s, self._due_s = every_s, 0.0
+
+    def allows(self, now_s: float) -> bool:
+        """Whether it may happen once more at `now_s`; then it counts as done."""
+        if now_s < self._due_s:
+            return False
+        self._due_s = max(self._due_s, now_s - 1) + self._every_s
+        return True
+
+
 class BestTrials:
     """The REMEASURED_TRIALS best timed trials of a study. `load` reads one of them from the store."""
 
