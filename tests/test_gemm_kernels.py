@@ -124,7 +124,13 @@ def problems_of(template: Template) -> list[Problem]:
 @pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
 def test_there_is_a_point_to_begin_with_for_every_size(key: tuple[str, str]) -> None:
     template = TEMPLATES[key]
-    for arch, smem in (("sm_80", None), ("sm_89", 48 << 10), ("sm_89", None), ("sm_90a", None)):
+    for arch, smem in (
+        ("sm_80", None),
+        ("sm_89", 48 << 10),
+        ("sm_89", None),
+        ("sm_90a", 48 << 10),
+        ("sm_90a", None),
+    ):
         limits = Limits.of(target(arch), smem)
         for problem in problems_of(template):
             point = template.space.default_for(problem, limits)

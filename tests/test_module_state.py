@@ -80,6 +80,21 @@ def compiler() -> Iterator[Compiler]:
         yield found
 
 
+def test_what_stands_before_a_declaration_does_not_hide_it() -> None:
+    """A parameter that points to global memory, another statement, qualifiers, comments and line numbers."""
+    head = ".version 9.0\n.target sm_90\n.address_size 64\n"
+    entry = ".visible .entry k(.param .u64 .ptr .global .align 16 p) {"
+    store = "st.global.u32 [kept], 1; ret; }\n"
+    for declared in (
+        f"{entry} .global .u32 kept; {store}",
+        f".visible\n  .global .u32 kept;\n{entry} {store}",
+        f"/* .loc */ .weak // of all\n .extern .global .align 4 .u32 kept;\n{entry}\n\t.loc\t1 2 3\n{store}",
+        f"{entry}\n\t// begin inline asm\n .global .u32 kept;\n\t// end inline asm\n{store}",
+    ):
+        assert module_state(head + declared) == ("kept",), declared
+    assert module_state(f"{head}// .global .u32 kept;\n{entry} ld.global.u32 %r1, [p]; ret; }}\n") == ()
+
+
 @pytest.mark.nvcc
 def test_every_way_to_keep_something_is_seen(compiler: Compiler) -> None:
     written = compiler.compile(WRITTEN, "k", "sm_90a").state

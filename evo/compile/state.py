@@ -25,7 +25,7 @@ _PRINTS = frozenset({"vprintf", "__assertfail"})
 """Functions of NVIDIA's that read what they are given."""
 _HEAP = frozenset({"malloc", "free", "cudaMalloc", "cudaFree", "cudaLaunchDevice", "cudaLaunchDeviceV2"})
 _READ_ONLY = frozenset({"ld", "ldu", "prefetch", "prefetchu", "isspacep", "applypriority", "createpolicy"})
-_VARIABLE = re.compile(r"\.(?:global|const)\b([^;]*);")
+_SPACE = re.compile(r"\.(?:global|const)\b")
 _QUALIFIERS = ".visible", ".weak", ".extern", ".common"
 _HEADER = re.compile(r"\.(entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)\s*(?:\(([^)]*)\))?[^;{]*([;{])")
 _LEADING = re.compile(r"(?:\s|[{}]|[\w$%]+\s*:(?!:))*")
@@ -148,10 +148,12 @@ class _Flow:
     def _declared(self) -> dict[str, None]:
         """The module's variables that some function mentions, or that a mentioned one points to."""
         initial: dict[str, str] = {}
-        for found in _VARIABLE.finditer(self.text):
-            if not _begins_statement(self.text, found.start()):
+        for found in _SPACE.finditer(self.text):
+            end = self.text.find(";", found.end())
+            if end < 0 or not _begins_statement(self.text, found.start()):
                 continue
-            for declared in _split(re.sub(r"\.attribute\s*\([^)]*\)", "", found[1])):
+            said = self.text[found.end() : end]
+            for declared in _split(re.sub(r"\.attribute\s*\([^)]*\)", "", said)):
                 name, _, value = declared.partition("=")
                 initial[_NAME.findall(re.sub(r"\[.*", "", name, flags=re.DOTALL))[-1]] = value
         self._initial_names = {name for text in initial.values() for name in _NAME.findall(text)}

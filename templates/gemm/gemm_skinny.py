@@ -110,7 +110,9 @@ def suited(problem: Problem, limits: Limits) -> Point:
     an SM; else about two CTAs of 8 warps an SM. K is shared where there are too few strips."""
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
     by_rows = arch_number(limits.instructions) >= arch_number("sm_90")
-    tiles = next(t for t in (8, 4, 2, 1) if t == 1 or problem["K"] >= 256 * t) if by_rows else 1
+    room = limits.smem_bytes // (2 * 2 * 16)  # bytes of a row that two warps have room for, twice
+    fit = (t for t in (8, 4, 2) if by_rows and problem["K"] >= 256 * t and 128 * t + 80 <= room)
+    tiles = next(fit, 1)
     steps = call.ceil_div(problem["K"], 64 * tiles)
     depth = next(d for d in ((2, 1) if by_rows else (8, 4, 2, 1)) if d <= max(1, steps))
     split, most, ctas = 1, 8 if by_rows else 16, 16 if by_rows else 1
