@@ -66,7 +66,10 @@ GOLDENS: dict[str, tuple[str, str, str, dict[str, Any], Point]] = {
     "gemm_skinny_default": ("gemm", "gemm_skinny", "1,7168,57344,1", {"dtype": "fp16"}, {}),
     "gemm_skinny_split": (
         "gemm", "gemm_skinny", "16,2112,7168,1", {"epilogue": "residual"},
-        {"split": 4, "strips": 2, "a_path": "ring"},
+        {
+            "split": 4, "strips": 2, "depth_warps": 8, "shares": "ranges", "tiles_a_stage": 1, "stages": 4,
+            "copies": "lanes", "a_path": "ring",
+        },
     ),
     "gemm_skinny_rows": (
         "gemm", "gemm_skinny", "2,7168,57344,1", {"dtype": "fp16"},
@@ -124,13 +127,8 @@ def problems_of(template: Template) -> list[Problem]:
 @pytest.mark.parametrize("key", TEMPLATES, ids="-".join)
 def test_there_is_a_point_to_begin_with_for_every_size(key: tuple[str, str]) -> None:
     template = TEMPLATES[key]
-    for arch, smem in (
-        ("sm_80", None),
-        ("sm_89", 48 << 10),
-        ("sm_89", None),
-        ("sm_90a", 48 << 10),
-        ("sm_90a", None),
-    ):
+    targets = [("sm_80", None), *((arch, smem) for arch in ("sm_89", "sm_90a") for smem in (48 << 10, None))]
+    for arch, smem in targets:
         limits = Limits.of(target(arch), smem)
         for problem in problems_of(template):
             point = template.space.default_for(problem, limits)

@@ -22,8 +22,8 @@ SAMPLES_WANTED = 2048
 
 
 REMEASURED_EVERY_S = 0.05
-"""One is measured again so often, in the mean of a second: each takes 5 ms of the search's process, for which
-compilers would wait where evaluators of several GPUs are idle."""
+"""One is measured again so often, in the mean of a second: each takes 3 ms of the search's process, for which
+compilers would wait where evaluators of several GPUs are idle (lab/throughput.md)."""
 
 
 class Pace:

@@ -106,35 +106,36 @@ def supports(problem: Problem) -> str | None:
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """Bulk copies of 1,024 bytes of a row where the GPU has them, two warps a CTA in turns, and about 16 CTAs
-    an SM; else about two CTAs of 8 warps an SM. K is shared where there are too few strips."""
+    """Bulk copies of up to 1,024 bytes of a row where the GPU has them and rows are long, two warps a CTA in
+    turns, and up to 16 CTAs an SM; else about two CTAs of 8 warps an SM. K is shared where there are too few
+    strips."""
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
-    by_rows = arch_number(limits.instructions) >= arch_number("sm_90")
+    bulk = arch_number(limits.instructions) >= arch_number("sm_90")
     room = limits.smem_bytes // (2 * 2 * 16)  # bytes of a row that two warps have room for, twice
-    fit = (t for t in (8, 4, 2) if by_rows and problem["K"] >= 256 * t and 128 * t + 80 <= room)
+    fit = (t for t in (8, 4, 2) if bulk and problem["K"] >= 256 * t and 128 * t + 80 <= room)
     tiles = next(fit, 1)
+    by_rows = tiles > 1  # 128 bytes of a row at a time are read slowly
     steps = call.ceil_div(problem["K"], 64 * tiles)
     depth = next(d for d in ((2, 1) if by_rows else (8, 4, 2, 1)) if d <= max(1, steps))
     split, most, ctas = 1, 8 if by_rows else 16, 16 if by_rows else 1
     while split < most and 4 * depth * split <= steps and strips * split < ctas * sms:
         split *= 2
-    point = {
+    lanes_room = (limits.smem_bytes - 16) // (depth * 2048)
+    lanes_stages = min(lanes_room, 4 if steps >= 3 * depth * split else 3)
+    return {
         "blocks": 1 if problem["M"] <= 8 else 2,
         "strips": 1,
         "side_warps": 1,
         "depth_warps": depth,
-        "shares": "ranges",
+        "shares": "turns" if by_rows and depth > 1 else "ranges",
         "split": split,
         "tiles_a_stage": tiles,
+        "stages": 2 if by_rows else lanes_stages,
         "a_path": "cached",
+        "copies": "rows" if by_rows else "lanes",
+        "hint": "none",
         "min_ctas": 1,
     }
-    if by_rows:
-        shares = "turns" if depth > 1 else "ranges"
-        return {**point, "shares": shares, "stages": 2, "copies": "rows", "hint": "none"}
-    room = (limits.smem_bytes - 16) // (depth * 2048)
-    stages = min(room, 4 if steps >= 3 * depth * split else 3)
-    return {**point, "stages": stages, "copies": "lanes", "hint": "none"}
 
 
 def register_cap(p: Any, problem: Problem) -> Any:

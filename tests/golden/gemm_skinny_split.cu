@@ -324,192 +324,6 @@ __device__ __forceinline__ void join(const PartialSums<kParts, kRows, kColumns>&
 
 }  // namespace evo
 
-// row_pieces.cuh
-// Pieces of a matrix's rows in shared memory that bulk copies bring there (sm_90).
-// bulk.cuh
-// Bulk copies without a tensor map (sm_90): one function per PTX instruction.
-// mbarrier.cuh
-// Barriers in shared memory that count arrivals and bytes of asynchronous copies (sm_90): one function per PTX
-// instruction. A barrier's phases alternate in parity; the first one has parity 0.
-
-
-namespace evo {
-
-// mbarrier.init: a phase completes after `arrivals` arrivals and all bytes that were expected.
-__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
-}
-
-// fence.mbarrier_init: initialised barriers, for the cluster and for the asynchronous copies to see.
-__device__ __forceinline__ void fence_mbarrier_init() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-// fence.proxy.async: what ordinary stores wrote, for asynchronous copies and wgmma to see.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-// mbarrier.arrive
-__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
-}
-
-// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster. For what wgmma has read: nothing
-// waits. With ordinary accesses before it, it orders those of this CTA alone.
-__device__ __forceinline__ void mbarrier_arrive_at(u32 barrier, u32 rank) {
-    asm volatile("{\n"
-                 ".reg .b32 remote;\n"
-                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-                 "}" :: "r"(barrier), "r"(rank) : "memory");
-}
-
-// mbarrier.arrive.release.cluster: the same after ordinary accesses, for all of the cluster. In machine code it begins
-// with MEMBAR.ALL.GPU, a way to L2 and back: once a tile, not in each step.
-__device__ __forceinline__ void mbarrier_release_at(u32 barrier, u32 rank) {
-    asm volatile("{\n"
-                 ".reg .b32 remote;\n"
-                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-                 "}" :: "r"(barrier), "r"(rank) : "memory");
-}
-
-// mbarrier.arrive.expect_tx: one arrival that also announces `bytes`.
-__device__ __forceinline__ void mbarrier_expect(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
-}
-
-// mbarrier.try_wait: returns once the phase of that parity is complete.
-__device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
-    u32 complete;
-    do {
-        asm volatile("{\n"
-                     ".reg .pred complete;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, complete;\n"
-                     "}" : "=r"(complete) : "r"(barrier), "r"(parity) : "memory");
-    } while (!complete);
-}
-
-// The same, and what other CTAs of the cluster wrote before they arrived is visible.
-__device__ __forceinline__ void mbarrier_wait_cluster(u32 barrier, u32 parity) {
-    u32 complete;
-    do {
-        asm volatile("{\n"
-                     ".reg .pred complete;\n"
-                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, complete;\n"
-                     "}" : "=r"(complete) : "r"(barrier), "r"(parity) : "memory");
-    } while (!complete);
-}
-
-// elect.sync: true in one lane of a converged warp.
-__device__ __forceinline__ bool elect_lane() {
-    u32 elected;
-    asm volatile("{\n"
-                 ".reg .pred elected;\n"
-                 "elect.sync _|elected, 0xffffffff;\n"
-                 "selp.u32 %0, 1, 0, elected;\n"
-                 "}" : "=r"(elected) :: "memory");
-    return elected;
-}
-
-}  // namespace evo
-
-
-namespace evo {
-
-// cp.async.bulk: `bytes`, a multiple of 16, from and to multiples of 16; they count at `barrier`.
-__device__ __forceinline__ void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier) : "memory");
-}
-
-// The same with a policy of the L2 cache.
-__device__ __forceinline__ void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier, u64 policy) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                 "[%0], [%1], %2, [%3], %4;"
-                 :: "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
-}
-
-}  // namespace evo
-
-// evict.cuh
-// What the L2 cache is told to keep, and loads that tell it (sm_80): one function per PTX instruction.
-
-
-namespace evo {
-
-// createpolicy.fractional: what is read by it leaves the L2 cache first.
-__device__ __forceinline__ u64 evict_first_policy() {
-    u64 policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-// createpolicy.fractional: what is read by it leaves the L2 cache last.
-__device__ __forceinline__ u64 evict_last_policy() {
-    u64 policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-// ld.global with a policy: 4, 8 or 16 bytes.
-__device__ __forceinline__ u32 load_global(const u32* from, u64 policy) {
-    u32 found;
-    asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
-                 : "=r"(found) : "l"(__cvta_generic_to_global(from)), "l"(policy));
-    return found;
-}
-__device__ __forceinline__ uint2 load_global(const uint2* from, u64 policy) {
-    uint2 found;
-    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
-                 : "=r"(found.x), "=r"(found.y) : "l"(__cvta_generic_to_global(from)), "l"(policy));
-    return found;
-}
-__device__ __forceinline__ uint4 load_global(const uint4* from, u64 policy) {
-    uint4 found;
-    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
-                 : "l"(__cvta_generic_to_global(from)), "l"(policy));
-    return found;
-}
-
-}  // namespace evo
-
-
-namespace evo {
-
-// kBytes of each of kRows rows. The rows lie 64 bytes more apart than a multiple of 128: 8 lanes that read 16 bytes
-// each, 4 of one row and 4 of the next, meet all banks.
-template <int kRows, int kBytes>
-struct RowPieces {
-    static constexpr int kPitch = kBytes + 64;
-    alignas(16) unsigned char row[kRows][kPitch];
-
-    __device__ __forceinline__ uint4& at(int down, int byte) { return *reinterpret_cast<uint4*>(&row[down][byte]); }
-    __device__ __forceinline__ const uint4& at(int down, int byte) const {
-        return *reinterpret_cast<const uint4*>(&row[down][byte]);
-    }
-
-    // Starts copying `bytes` of each of `count` rows that lie `pitch` elements apart; they count at `barrier`. Rows
-    // from `real` on are the one before again. One thread calls it.
-    template <bool kEvictFirst, class Element>
-    __device__ __forceinline__ void copy(const Element* from, long long pitch, int count, int real, u32 bytes,
-                                         u32 barrier) {
-        u64 policy = 0;
-        if constexpr (kEvictFirst) policy = evict_first_policy();
-        const u32 to = shared_address(row);
-#pragma unroll 8
-        for (int i = 0; i < count; ++i) {
-            if constexpr (kEvictFirst) bulk_load(to + i * kPitch, from, bytes, barrier, policy);
-            else bulk_load(to + i * kPitch, from, bytes, barrier);
-            if (i + 1 < real) from += pitch;
-        }
-    }
-};
-
-}  // namespace evo
-
 namespace evo {
 
 // ---- knobs ----
@@ -519,15 +333,15 @@ constexpr bool kWideOut = false;      // C is fp32
 constexpr int kBlocks = 2;          // blocks of 8 rows of A a CTA
 constexpr int kStrips = 2;          // strips of 16 columns a warp
 constexpr int kSideWarps = 1;   // warps next to each other along N
-constexpr int kDepthWarps = 2;  // warps that share K
-constexpr bool kInTurns = 1;  // a step each in turns, not a range each
+constexpr int kDepthWarps = 8;  // warps that share K
+constexpr bool kInTurns = 0;  // a step each in turns, not a range each
 constexpr int kSplit = 4;            // CTAs that share K
-constexpr int kTiles = 8;    // times 64 elements of K a stage
-constexpr int kStages = 2;
+constexpr int kTiles = 1;    // times 64 elements of K a stage
+constexpr int kStages = 4;
 constexpr bool kRingOfA = 1;  // A comes through the ring, too
 constexpr bool kEvictFirst = 0;  // B leaves the L2 cache before anything else
 constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 208944;
+constexpr int kSmemBytes = 196624;
 // ---- end of knobs ----
 
 constexpr int kStep = 64 * kTiles;
@@ -545,8 +359,8 @@ using Other = OperandOf<Element, kFinish>::type;
 // What a warp copies of one step. A lane has of each 64 elements two pieces of 8: neighbouring lanes read neighbouring
 // pieces.
 struct Stage {
-    RowPieces<16 * kStrips, 2 * kStep> b;
-    RowPieces<kRows, 2 * kStep> a;
+    uint4 b[kStrips][2][kTiles][2][32];  // of rows lane / 4 and lane / 4 + 8 of a strip
+    uint4 a[kBlocks][kTiles][2][32];
 };
 
 using Sums = PartialSums<kDepthWarps, kRows, kColumns>;
@@ -556,7 +370,6 @@ struct SharedStorage {
         Stage ring[kWarps][kStages];
         Sums sums;
     };
-    alignas(16) u64 full[kWarps][kStages];
     alignas(16) u32 last;
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
@@ -568,9 +381,7 @@ using Accumulator = float[kStrips][kBlocks][4];
 struct Lane {
     const Element* a[kBlocks];
     const Element* b;
-    int a_pitch, b_pitch, a_rows, b_rows;  // of the matrices; rows from the warp's first one on that are there
-    u64* full;                      // a barrier for each stage
-    u32 parity;                     // of the step that is read next
+    long long to_row[2 * kStrips];  // rows of B in memory, from the warp's first one
     Stage* ring;
     int lane, depth, count;         // steps of K that the warp takes
     int uncopied, written, read;    // steps that are not on their way yet; stages
@@ -593,42 +404,34 @@ struct Lane {
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block)
             a[block] = a_matrix + static_cast<long long>(min(row + 8 * block + lane / 4, m - 1)) * lda + copied;
-        copied = first * kStep;
-        a_pitch = lda, b_pitch = ldb, a_rows = min(kRows, m - row), b_rows = n - column;
-        full = shared.full[warp], parity = 0;
-        if (lane == 0) {
-            for (int stage = 0; stage < kStages; ++stage) mbarrier_init(shared_address(&full[stage]), 1);
-            fence_mbarrier_init();
-        }
-        __syncwarp();
-        a[0] = a_matrix + static_cast<long long>(row) * lda + copied;
         b = b_matrix + static_cast<long long>(column) * ldb + copied;
+#pragma unroll
+        for (int i = 0; i < 2 * kStrips; ++i)
+            to_row[i] = static_cast<long long>(min(8 * i + lane / 4, n - 1 - column)) * ldb;
     }
 
-    // Starts copying the next step, if there is one. What lies behind the end of K is not copied.
+    // Starts copying the next step. Commits even if there is none, so that waits can count.
     __device__ __forceinline__ void copy() {
-        if (uncopied == 0) return;
-        if (elect_lane()) {  // ptxas then takes uniform registers; for `lane == 0` it makes a loop around each copy
-            const u32 bytes = 2 * min(kStep, depth - copied), barrier = shared_address(&full[written]);
-            mbarrier_expect(barrier, bytes * (16 * kStrips + (kRingOfA ? a_rows : 0)));
-            ring[written].b.template copy<kEvictFirst>(b, b_pitch, 16 * kStrips, b_rows, bytes, barrier);
-            ring[written].a.template copy<false>(a[0], a_pitch, a_rows, a_rows, bytes, barrier);
-        }
-        b += kStride, copied += kStride;
-        a[0] += kStride;
-        written = written + 1 == kStages ? 0 : written + 1;
-        --uncopied;
-    }
-
-    // Until the next step is there. Behind the end of K, where no copy writes any more, the lane writes zeros.
-    __device__ __forceinline__ void wait() {
-        mbarrier_wait(shared_address(&full[read]), parity);
-        if (read + 1 == kStages) parity ^= 1;
-        if (multiplied - lane % 4 * 8 + kStep <= depth) return;
-        for (int piece = 0; piece < 2 * kTiles; ++piece)
-            if (multiplied + 32 * piece >= depth)
+        if (uncopied > 0) {
+            Stage& stage = ring[written];
+#pragma unroll
+            for (int piece = 0; piece < 2 * kTiles; ++piece) {
+                const int tile = piece / 2, half = piece % 2, along = 64 * tile + 32 * half;
+                const bool real = copied + along < depth;
+#pragma unroll
                 for (int i = 0; i < 2 * kStrips; ++i)
-                    ring[read].b.at(8 * i + lane / 4, 64 * piece + 16 * (lane % 4)) = make_uint4(0u, 0u, 0u, 0u);
+                    cp_async_16(shared_address(&stage.b[i / 2][i % 2][tile][half][lane]), b + to_row[i] + along, real);
+#pragma unroll
+                for (int block = 0; block < kBlocks; ++block)
+                    cp_async_16(shared_address(&stage.a[block][tile][half][lane]), a[block] + along, real);
+            }
+            b += kStride, copied += kStride;
+#pragma unroll
+            for (int block = 0; block < kBlocks; ++block) a[block] += kStride;
+            written = written + 1 == kStages ? 0 : written + 1;
+            --uncopied;
+        }
+        cp_async_commit();
     }
     // A piece of the step that is multiplied next or, behind its last one, of the step after it.
     __device__ __forceinline__ uint4 piece_of_a(int block, int piece) const {
@@ -638,12 +441,11 @@ struct Lane {
     }
 
     __device__ __forceinline__ uint4 eight_of_a(const Stage& stage, int block, int tile, int half) {
-        if (multiplied + 64 * tile + 32 * half >= depth) return make_uint4(0u, 0u, 0u, 0u);
-        return stage.a.at(min(8 * block + lane / 4, a_rows - 1), 128 * tile + 64 * half + 16 * (lane % 4));
+        return stage.a[block][tile][half][lane];
     }
 
     __device__ __forceinline__ uint4 eight_of_b(const Stage& stage, int strip, int lower, int tile, int half) const {
-        return stage.b.at(16 * strip + 8 * lower + lane / 4, 128 * tile + 64 * half + 16 * (lane % 4));
+        return stage.b[strip][lower][tile][half][lane];
     }
 
     // Adds the products of the next step, which has come.
@@ -690,14 +492,14 @@ gemm_skinny(const evo::Element* a, const evo::Element* b,
     Lane at(shared, a + static_cast<long long>(matrix) * m * lda, b + static_cast<long long>(matrix) * n * ldb, m, n, k,
             lda, ldb, first_row);
     Accumulator sums = {};
-#pragma unroll 1
-    for (int stage = 0; stage < kStages; ++stage) at.copy();
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; ++stage) at.copy();
     for (int left = at.count; left > 0; --left) {
-        at.wait();
+        cp_async_wait<kStages - 2>();
+        at.copy();  // where the step before lay, which the lane has read
         at.multiply(sums);
-        __syncwarp();  // all lanes have read the step
-        at.copy();     // where it lay
     }
+    cp_async_wait<0>();
     __syncthreads();  // all rings are read
     const int warp = threadIdx.x / 32;
     shared.sums.leave(warp / kSideWarps, warp % kSideWarps * (16 * kStrips), sums);
