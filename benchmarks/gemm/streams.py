@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import evo_json
-from benchmarks.rows.shapes import count, default_us, rounds, worst
+from benchmarks.rows.shapes import count, default_us, rounds, study_of, worst
 from evo.task import load_task
 
 PROTOCOL = """evo search of each shape from an empty store; evo bench of its best kernel: graph replays over
@@ -88,7 +88,7 @@ def measured(shape: str, asked: argparse.Namespace, database: Path) -> dict[str,
     words = ["--shape", sizes, "--dtype", dtype, "--database", str(database)]
     templates = [word for template in TEMPLATES[name] for word in ("--template", template)]
     budget = "12s" if asked.quick else asked.budget
-    best = evo_json("search", name, *words, *templates, "--study", "s", "--budget", budget)[0]
+    best = evo_json("search", name, *words, *templates, "--study", study_of(database), "--budget", budget)[0]
     trial = f"{best['study']}/{best['number']}"
     few = [] if asked.compiled else ["--quick"]
     (sheet,) = evo_json("bench", name, *words, "--trial", trial, "--rounds", str(asked.rounds), *few)
