@@ -55,7 +55,7 @@ def smem_bytes(p: Any, _problem: Problem) -> Any:
     rows = 16 * p.strips + where(p.a_path == "ring", 8 * p.blocks, 0)
     by_rows = p.copies == "rows"
     stages = p.side_warps * p.depth_warps * p.stages
-    rings = stages * rows * (128 * p.tiles_a_stage + where(by_rows, 64, 0))
+    rings = stages * rows * 128 * p.tiles_a_stage
     barriers = where(by_rows, -(-8 * stages // 16) * 16, 0)
     sums = p.depth_warps * 8 * p.blocks * (columns(p) + 4) * 4
     return np.maximum(rings, sums) + barriers + 16
@@ -106,22 +106,23 @@ def supports(problem: Problem) -> str | None:
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """Bulk copies of up to 1,024 bytes of a row where the GPU has them and rows are long, two warps a CTA in
-    turns, and up to 16 CTAs an SM; else about two CTAs of 8 warps an SM. K is shared where there are too few
-    strips."""
+    """8 warps a CTA share K, and CTAs too where there are fewer strips than SMs. Where the GPU has bulk copies
+    and rows are long, the warps take steps of 256 or 512 bytes of a row in turns: one stage is enough where
+    an SM has several CTAs."""
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
-    bulk = arch_number(limits.instructions) >= arch_number("sm_90")
-    room = limits.smem_bytes // (2 * 2 * 16)  # bytes of a row that two warps have room for, twice
-    fit = (t for t in (8, 4, 2) if bulk and problem["K"] >= 256 * t and 128 * t + 80 <= room)
-    tiles = next(fit, 1)
-    by_rows = tiles > 1  # 128 bytes of a row at a time are read slowly
-    steps = call.ceil_div(problem["K"], 64 * tiles)
-    depth = next(d for d in ((2, 1) if by_rows else (8, 4, 2, 1)) if d <= max(1, steps))
-    split, most, ctas = 1, 8 if by_rows else 16, 16 if by_rows else 1
-    while split < most and 4 * depth * split <= steps and strips * split < ctas * sms:
+    by_rows = arch_number(limits.instructions) >= arch_number("sm_90") and problem["K"] >= 512
+    tiles = (4 if problem["K"] >= 8192 else 2) if by_rows else 1
+    steps, room = call.ceil_div(problem["K"], 64 * tiles), (limits.smem_bytes - 160) // (2048 * tiles)
+    depth = next(d for d in (8, 4, 2, 1) if d <= max(1, steps))
+    while by_rows and depth > room:
+        depth //= 2
+    split = 1
+    while split < 16 and 4 * depth * split <= steps and strips * split < sms:
         split *= 2
-    lanes_room = (limits.smem_bytes - 16) // (depth * 2048)
-    lanes_stages = min(lanes_room, 4 if steps >= 3 * depth * split else 3)
+    if by_rows:
+        stages = 1 if strips >= 2 * sms else min(2, room // depth)
+    else:
+        stages = min(room // depth, 4 if steps >= 3 * depth * split else 3)
     return {
         "blocks": 1 if problem["M"] <= 8 else 2,
         "strips": 1,
@@ -130,7 +131,7 @@ def suited(problem: Problem, limits: Limits) -> Point:
         "shares": "turns" if by_rows and depth > 1 else "ranges",
         "split": split,
         "tiles_a_stage": tiles,
-        "stages": 2 if by_rows else lanes_stages,
+        "stages": stages,
         "a_path": "cached",
         "copies": "rows" if by_rows else "lanes",
         "hint": "none",

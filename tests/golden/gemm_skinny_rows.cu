@@ -479,12 +479,12 @@ __device__ __forceinline__ uint4 load_global(const uint4* from, u64 policy) {
 
 namespace evo {
 
-// kBytes of each of kRows rows. The rows lie 64 bytes more apart than a multiple of 128: 8 lanes that read 16 bytes
-// each, 4 of one row and 4 of the next, meet all banks.
+// kBytes of each of kRows rows, in whole 128s. 8 lanes that read 16 bytes each, 4 of one row and 4 of the next, meet the
+// same banks. Room between the rows would avoid that, but bulk copies to rows that do not begin at 128 bytes take longer.
 template <int kRows, int kBytes>
 struct RowPieces {
-    static constexpr int kPitch = kBytes + 64;
-    alignas(16) unsigned char row[kRows][kPitch];
+    static_assert(kBytes % 128 == 0, "rows begin at 128 bytes, as what holds them does");
+    alignas(16) unsigned char row[kRows][kBytes];
 
     __device__ __forceinline__ uint4& at(int down, int byte) { return *reinterpret_cast<uint4*>(&row[down][byte]); }
     __device__ __forceinline__ const uint4& at(int down, int byte) const {
@@ -501,8 +501,8 @@ struct RowPieces {
         const u32 to = shared_address(row);
 #pragma unroll 8
         for (int i = 0; i < count; ++i) {
-            if constexpr (kEvictFirst) bulk_load(to + i * kPitch, from, bytes, barrier, policy);
-            else bulk_load(to + i * kPitch, from, bytes, barrier);
+            if constexpr (kEvictFirst) bulk_load(to + i * kBytes, from, bytes, barrier, policy);
+            else bulk_load(to + i * kBytes, from, bytes, barrier);
             if (i + 1 < real) from += pitch;
         }
     }
@@ -521,13 +521,13 @@ constexpr int kStrips = 2;          // strips of 16 columns a warp
 constexpr int kSideWarps = 1;   // warps next to each other along N
 constexpr int kDepthWarps = 4;  // warps that share K
 constexpr bool kInTurns = 1;  // a step each in turns, not a range each
-constexpr int kSplit = 8;            // CTAs that share K
+constexpr int kSplit = 1;            // CTAs that share K
 constexpr int kTiles = 4;    // times 64 elements of K a stage
 constexpr int kStages = 2;
 constexpr bool kRingOfA = 0;  // A comes through the ring, too
 constexpr bool kEvictFirst = 1;  // B leaves the L2 cache before anything else
 constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 147536;
+constexpr int kSmemBytes = 131152;
 // ---- end of knobs ----
 
 constexpr int kStep = 64 * kTiles;
@@ -686,11 +686,12 @@ struct Lane {
 extern "C" __global__ void __launch_bounds__(evo::kThreads, evo::kMinCtas)
 gemm_skinny(const evo::Element* a, const evo::Element* b,
             evo::Out* c,
-            float* partials, evo::u32* tickets,
             int m, int n, int k, int lda, int ldb, [[maybe_unused]] int batch) {
     using namespace evo;
     extern __shared__ __align__(128) unsigned char shared_memory[];
     SharedStorage& shared = *reinterpret_cast<SharedStorage*>(shared_memory);
+    float* const partials = nullptr;
+    u32* const tickets = nullptr;
     const int blocks = (m + kRows - 1) / kRows, matrix = blockIdx.z / blocks, first_row = blockIdx.z % blocks * kRows;
     Lane at(shared, a + static_cast<long long>(matrix) * m * lda, b + static_cast<long long>(matrix) * n * ldb, m, n, k,
             lda, ldb, first_row);

@@ -5,12 +5,12 @@
 
 namespace evo {
 
-// kBytes of each of kRows rows. The rows lie 64 bytes more apart than a multiple of 128: 8 lanes that read 16 bytes
-// each, 4 of one row and 4 of the next, meet all banks.
+// kBytes of each of kRows rows, in whole 128s. 8 lanes that read 16 bytes each, 4 of one row and 4 of the next, meet the
+// same banks. Room between the rows would avoid that, but bulk copies to rows that do not begin at 128 bytes take longer.
 template <int kRows, int kBytes>
 struct RowPieces {
-    static constexpr int kPitch = kBytes + 64;
-    alignas(16) unsigned char row[kRows][kPitch];
+    static_assert(kBytes % 128 == 0, "rows begin at 128 bytes, as what holds them does");
+    alignas(16) unsigned char row[kRows][kBytes];
 
     __device__ __forceinline__ uint4& at(int down, int byte) { return *reinterpret_cast<uint4*>(&row[down][byte]); }
     __device__ __forceinline__ const uint4& at(int down, int byte) const {
@@ -27,8 +27,8 @@ struct RowPieces {
         const u32 to = shared_address(row);
 #pragma unroll 8
         for (int i = 0; i < count; ++i) {
-            if constexpr (kEvictFirst) bulk_load(to + i * kPitch, from, bytes, barrier, policy);
-            else bulk_load(to + i * kPitch, from, bytes, barrier);
+            if constexpr (kEvictFirst) bulk_load(to + i * kBytes, from, bytes, barrier, policy);
+            else bulk_load(to + i * kBytes, from, bytes, barrier);
             if (i + 1 < real) from += pitch;
         }
     }
