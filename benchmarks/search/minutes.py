@@ -1,7 +1,7 @@
 """Whether a minute is enough to believe: short searches of several problems, each to end CONFIRMED.
 
-The searches go one after the other into the database of the folder `--state`, each with its own study and
-from nothing. A search that the folder has is not made again, so a run that was ended goes on.
+The searches go one after the other into the database of the folder `--state`, each with its own study, from
+nothing unless --warm is said. A search that the folder has is not made again: a run that was ended goes on.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from evo.store import LeaderboardRow, Store
 from evo.task import load_task
 from evo.trial import Problem
 
-PROTOCOL = """evo search of each problem with all templates, without warm starts; seconds: of the whole
-command; warm L2, CUDA graph replays interleaved with the quick baselines; a time is the worst of the timing
-inputs"""
+PROTOCOL = """evo search of each problem with all templates, without warm starts or, with --warm, after what
+those before it found; seconds: of the whole command; warm L2, CUDA graph replays interleaved with the quick
+baselines; a time is the worst of the timing inputs"""
 GPU = True
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", default="attention")
     parser.add_argument("--shapes", action="append", help="as evo search takes them (default: seeds)")
+    parser.add_argument("--dtype", help="the storage type (default: each shape's)")
+    parser.add_argument("--flag", action="append", default=[], help="as evo search takes it")
+    parser.add_argument("--warm", action="store_true", help="a search learns from those before it")
     parser.add_argument("--budget", default="60s", help="of each search")
     parser.add_argument("--state", type=Path, required=True, help="the folder of the database")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no search begins")
@@ -40,12 +43,12 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     database, file = asked.state / "evo.db", asked.state / "seconds.json"
     seconds: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
     searches: dict[str, Any] = {}
-    for problem in parse_problems(load_task(asked.task), asked.shapes or ["seeds"], None):
+    for problem in parse_problems(load_task(asked.task), asked.shapes or ["seeds"], asked.dtype, asked.flag):
         name = study_name(problem)
         if name not in seconds:
             if time.monotonic() - begin > asked.limit:
                 break
-            seconds[name] = searched(asked.budget, problem, database)
+            seconds[name] = searched(asked.budget, problem, database, asked.warm)
             file.write_text(json.dumps(seconds))
         with Store(database, create=False) as store:
             searches[problem.key] = {"seconds": seconds[name], **outcome(store, name)}
@@ -58,10 +61,11 @@ def study_name(problem: Problem) -> str:
     return problem.key.replace(" ", "-").replace("=", "").lower()
 
 
-def searched(budget: str, problem: Problem, database: Path) -> float:
+def searched(budget: str, problem: Problem, database: Path, warm: bool) -> float:
     """The seconds of a search, from the command to its end."""
     flags = [f"--flag={flag}={int(bool(value))}" for flag, value in problem.flags.items()]
-    words = ("--dtype", problem.dtype, *flags, "--budget", budget, "--warm-start", "none")
+    words = ["--dtype", problem.dtype, *flags, "--budget", budget]
+    words += [] if warm else ["--warm-start", "none"]
     place = ("--study", study_name(problem), "--database", str(database))
     begin = time.monotonic()
     evo("search", problem.task, "--shape", problem.shape, *words, *place)

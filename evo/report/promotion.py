@@ -16,7 +16,7 @@ def promotion_text(before: Champion | None, after: Champion) -> str:
     gate, confirmed = record["gate"], record["confirmed"]
     rows = [*_rows(before, after)]
     lines = [
-        f"# {'A faster' if before else 'A first'} champion: {after.problem.key} on {after.arch}",
+        f"# {_which(before, after)} champion: {after.problem.key} on {after.arch}",
         "",
         f"- source: `{after.path}`",
         f"- record: `{after.path.with_suffix('.json')}`",
@@ -37,6 +37,13 @@ def promotion_text(before: Champion | None, after: Champion) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _which(before: Champion | None, after: Champion) -> str:
+    if before is None:
+        return "A first"
+    faster = before.ranking == after.ranking and (after.median_us or 0) < (before.median_us or 0)
+    return "A faster" if faster else "Another"
 
 
 def _rows(before: Champion | None, after: Champion) -> Iterator[Row]:

@@ -106,9 +106,10 @@ def supports(problem: Problem) -> str | None:
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """8 warps a CTA share K, and CTAs too where there are fewer strips than SMs. Where the GPU has bulk copies
-    and rows are long, the warps take steps of 256 or 512 bytes of a row in turns: one stage is enough where
-    an SM has several CTAs."""
+    """8 warps a CTA share K, and CTAs too where there are fewer strips than SMs.
+
+    Where the GPU has bulk copies and rows are long, warps take steps of 256 or 512 bytes of a row in turns.
+    One stage is enough where an SM has several CTAs."""
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
     by_rows = arch_number(limits.instructions) >= arch_number("sm_90") and problem["K"] >= 512
     tiles = (4 if problem["K"] >= 8192 else 2) if by_rows else 1

@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma
 // problem attention B=1 H=8 L=2048 D=64 causal=0 fp16
-// point {"bn":64,"cluster_kv":1,"cluster_m":1,"epilogue":"wide","grid_order":"head_fastest","key_groups":2,"longest_first":false,"min_ctas":1,"overlap":"values","persistent":false,"polynomials":0,"producer":"warpgroup","rescale":"late","row_groups":2,"stages":8}
+// point {"bn":64,"cluster_kv":2,"cluster_m":1,"epilogue":"wide","grid_order":"head_fastest","key_groups":1,"longest_first":false,"min_ctas":1,"overlap":"turns","persistent":false,"polynomials":0,"producer":"warpgroup","rescale":"late","row_groups":4,"stages":4}
 
 // Attention forward on Hopper (sm_90a): a producer copies tiles of K and V ahead by TMA, warpgroups of
 // consumers multiply them by wgmma. A CTA takes kBM queries of one head; scores, probabilities and output
@@ -22,6 +22,7 @@ namespace evo {
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using u64 = unsigned long long;
 
 // cvta.to.shared: the 32-bit address that shared-memory instructions take.
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
@@ -98,6 +99,12 @@ __device__ __forceinline__ void store_cluster(u32 to, float2 x) {
     asm volatile("st.shared::cluster.v2.f32 [%0], { %1, %2 };" :: "r"(to), "f"(x.x), "f"(x.y) : "memory");
 }
 
+// st.global.v4.b32: one store, where the compiler may split one of a uint4 under a condition into four.
+__device__ __forceinline__ void store_global(void* to, uint4 x) {
+    asm volatile("st.global.v4.b32 [%0], { %1, %2, %3, %4 };"
+                 :: "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
 // ldmatrix.x4: four 8x8 matrices of 16-bit elements; lane l gives the row address of row l%8 of matrix l/8.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3 }, [%4];"
@@ -166,8 +173,6 @@ __device__ __forceinline__ float cvt_f32_f16(u16 bits) {
 
 namespace evo {
 
-using u64 = unsigned long long;
-
 // mbarrier.init: a phase completes after `arrivals` arrivals and all bytes that were expected.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
@@ -186,8 +191,19 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(barrier) : "memory");
 }
 
-// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster.
+// mbarrier.arrive, at the same place in the shared memory of CTA `rank` of the cluster. For what wgmma has read: nothing
+// waits. With ordinary accesses before it, it orders those of this CTA alone.
 __device__ __forceinline__ void mbarrier_arrive_at(u32 barrier, u32 rank) {
+    asm volatile("{\n"
+                 ".reg .b32 remote;\n"
+                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+                 "}" :: "r"(barrier), "r"(rank) : "memory");
+}
+
+// mbarrier.arrive.release.cluster: the same after ordinary accesses, for all of the cluster. In machine code it begins
+// with MEMBAR.ALL.GPU, a way to L2 and back: once a tile, not in each step.
+__device__ __forceinline__ void mbarrier_release_at(u32 barrier, u32 rank) {
     asm volatile("{\n"
                  ".reg .b32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -336,13 +352,14 @@ struct RowLayout {
     static constexpr int kChunks = kColumns / 8;
     static constexpr int kRowBytes = kColumns * 2 + (kSwizzle == Swizzle::pad_ ? 16 : 0);
     static constexpr int kPeriod = 8;  // rows after which the pattern repeats
-    static_assert(kColumns % 32 == 0, "the xor pattern permutes four chunks at least");
+    static_assert(kColumns % 16 == 0, "the xor pattern permutes two chunks at least");
 
     // Byte offset of a chunk. Rows of 64 or 192 bytes start in only two bank groups (row parity), so there
-    // the pattern permutes four chunks by (row / 2) % 4; rows of 128 bytes and multiples all start in one.
+    // the pattern permutes four chunks by (row / 2) % 4; rows of 160 bytes start in four, and two chunks are
+    // swapped by (row / 4) % 2; rows of 128 bytes and multiples all start in one.
     static __device__ __forceinline__ u32 offset(u32 row, u32 chunk) {
         if constexpr (kSwizzle == Swizzle::xor_)
-            chunk ^= kColumns % 64 == 0 ? row & 7 : (row >> 1) & 3;
+            chunk ^= kColumns % 64 == 0 ? row & 7 : kColumns % 32 == 0 ? (row >> 1) & 3 : (row >> 2) & 1;
         return row * kRowBytes + chunk * 16;
     }
 };
@@ -373,31 +390,35 @@ public:
 
     // Starts copying the rows from `row` on. From `rows_left` on, nothing is read and zeros are written.
     __device__ __forceinline__ void start(u32 tile, int row, int rows_left) const {
-        const Element* from = from_ + static_cast<long long>(row) * kColumns;
-        if constexpr (kThreads % kChunks == 0) {  // a thread stays in its column: only the row advances
-            constexpr int kStep = kThreads / kChunks;
-            const int first = thread_ / kChunks, chunk = thread_ % kChunks, left = rows_left - first;
-            const u32 to = tile + Layout::offset(first, chunk);
-#pragma unroll
-            for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
-                const int down = pass * kStep;
-                const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
-                                                               : tile + Layout::offset(first + down, chunk);
-                if (down + kStep <= kRows || first + down < kRows)
-                    cp_async_16(there, from + down * kColumns, left > down);
-            }
-        } else {
-#pragma unroll
-            for (int pass = 0; pass < (kRows * kChunks + kThreads - 1) / kThreads; ++pass) {
-                const u32 index = thread_ + pass * kThreads;
-                const int down = index / kChunks, chunk = index % kChunks;
-                if ((pass + 1) * kThreads <= kRows * kChunks || down < kRows)
-                    cp_async_16(tile + Layout::offset(down, chunk), from + pass * kThreads * 8, down < rows_left);
-            }
-        }
+        start_columns<0, kChunks>(tile, from_ + static_cast<long long>(row) * kColumns, rows_left);
     }
 
 private:
+    // So many of `count` chunks of a row are copied at once that a thread stays in its column: only the row advances.
+    // Where it would not, each copy had an address of its own, which takes registers.
+    static constexpr __device__ int width(int count) {
+        int wide = 1;
+        while (2 * wide <= count) wide *= 2;
+        return kThreads % count == 0 ? count : wide;
+    }
+
+    template <int kFirst, int kCount>
+    __device__ __forceinline__ void start_columns(u32 tile, const Element* from, int rows_left) const {
+        constexpr int kWidth = width(kCount), kStep = kThreads / kWidth;
+        const int first = thread_ / kWidth, chunk = kFirst + thread_ % kWidth, left = rows_left - first;
+        const Element* own = from;
+        if constexpr (kWidth != kChunks) own += (first * kChunks + chunk - static_cast<int>(thread_)) * 8;
+        const u32 to = tile + Layout::offset(first, chunk);
+#pragma unroll
+        for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
+            const int down = pass * kStep;
+            const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
+                                                           : tile + Layout::offset(first + down, chunk);
+            if (down + kStep <= kRows || first + down < kRows) cp_async_16(there, own + down * kColumns, left > down);
+        }
+        if constexpr (kWidth < kCount) start_columns<kFirst + kWidth, kCount - kWidth>(tile, from, rows_left);
+    }
+
     u32 thread_;
     const Element* from_;
 };
@@ -888,6 +909,12 @@ namespace evo {
 constexpr int kGroupRows = 64;
 constexpr int kGroupThreads = 128;
 
+// x in a register: the compiler otherwise reads a kernel's argument again before every use, and waits for it.
+__device__ __forceinline__ float held(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
 // kRows rows of kD columns as TMA boxes leave them: kD / 64 blocks of kRows rows of 128 swizzled bytes.
 template <int kRows, int kD>
 struct alignas(1024) BlockTile {
@@ -900,25 +927,27 @@ struct alignas(1024) BlockTile {
     }
 };
 
-// Starts scores = Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
+// Starts scores = (accumulate ? scores : 0) + Q K^T: 64 rows of Q, kKeys rows of K, both BlockTiles.
 template <class Element, int kD, int kKeys>
-__device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile) {
+__device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4], u32 q_tile, u32 k_tile,
+                                                    bool accumulate = false) {
     const MatrixDescriptor<> q(q_tile), k(k_tile);
 #pragma unroll
     for (int step = 0; step < kD / 16; ++step)
         Wgmma<kKeys>::template keys<Element>(
             scores, q.at(step / 4 * BlockTile<kGroupRows, kD>::kBlockBytes + step % 4 * 32),
-            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), step > 0);
+            k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), accumulate || step > 0);
 }
 
-// Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>.
-template <class Element, int kD, int kRows, int kSteps>
-__device__ __forceinline__ void multiply_values_async(float (&out)[kD / 8][4], const u32 (&p)[kSteps][4], u32 v,
+// Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>: kColumns
+// blocks of 8 of its columns.
+template <class Element, int kD, int kRows, int kSteps, int kColumns>
+__device__ __forceinline__ void multiply_values_async(float (&out)[kColumns][4], const u32 (&p)[kSteps][4], u32 v,
                                                       bool accumulate) {
     const MatrixDescriptor<BlockTile<kRows, kD>::kBlockBytes> values(v);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-        Wgmma<kD>::template values<Element>(out, p[step], values.at(step * 16 * kBlockRowBytes),
+        Wgmma<8 * kColumns>::template values<Element>(out, p[step], values.at(step * 16 * kBlockRowBytes),
                                             accumulate || step > 0);
 }
 
@@ -961,6 +990,15 @@ __device__ __forceinline__ void pack(u32 (&p)[kSteps][4], const float (&scores)[
         }
 }
 
+// Adds the sums of the rows of `p` to `sums`, laid out as an accumulator whose columns are all the same: of the rounded
+// numbers that values are multiplied by, so that a row with one key, or one that counts, is that key's value exactly.
+template <class Element, int kSteps>
+__device__ __forceinline__ void add_rows(float (&sums)[4], const u32 (&p)[kSteps][4]) {
+    const u32 ones = Element::pack(1.f, 1.f);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) Element::mma(sums, p[step], ones, ones);
+}
+
 template <int kColumns>
 __device__ __forceinline__ void multiply_rows(float (&out)[kColumns][4], const float (&factor)[2]) {
 #pragma unroll
@@ -977,20 +1015,26 @@ struct DeferredSoftmax {
     float sum[2] = {0.f, 0.f};
 
     // Takes a tile's scores in place. True if the output has to be multiplied by `factor` before this tile's
-    // values are added to it. The sums are this lane's share until `finish`.
+    // values are added to it. The sums are this lane's share until `finish`. With `room`, a maximum that moves is put
+    // 2^room above the largest score.
     template <int kPolynomials, int kColumns>
-    __device__ __forceinline__ bool update(float (&scores)[kColumns][4], float (&factor)[2], float scale) {
-        float grown[2] = {maximum[0], maximum[1]};
+    __device__ __forceinline__ bool update(float (&scores)[kColumns][4], float (&factor)[2], float scale, int room = 0) {
+        float grown[2] = {room > 0 ? kNoMaximum : maximum[0], room > 0 ? kNoMaximum : maximum[1]};
         raise(grown, scores);
-        const bool rescale = follow(grown, factor, scale);
+        const bool rescale = follow(grown, factor, scale, room);
         exponentiate<kPolynomials, 0, kColumns>(scores, sum, maximum, scale);
         return rescale;
     }
 
     // Moves to the maxima `grown` of this thread's scores and earlier maxima, if that has to be.
-    __device__ __forceinline__ bool follow(float (&grown)[2], float (&factor)[2], float scale) {
+    __device__ __forceinline__ bool follow(float (&grown)[2], float (&factor)[2], float scale, int room = 0) {
         grown[0] = row_max(grown[0]);
         grown[1] = row_max(grown[1]);
+        if (room > 0) {
+            const float above = static_cast<float>(room) * rcp(scale);
+            grown[0] = fmaxf(maximum[0], grown[0] + above);
+            grown[1] = fmaxf(maximum[1], grown[1] + above);
+        }
         if constexpr (kLazy) {  // one answer a warp, so that the branch never diverges
             const bool far = (grown[0] - maximum[0]) * scale > kLazyGrowth ||
                              (grown[1] - maximum[1]) * scale > kLazyGrowth;
@@ -1032,8 +1076,8 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
                         high = upper ? high : taken;
                     }
             if (real)
-                *reinterpret_cast<uint4*>(row + 8 * (first + quarter)) =
-                    make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]);
+                store_global(row + 8 * (first + quarter),
+                             make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
         }
     } else if (real) {
 #pragma unroll
@@ -1046,28 +1090,45 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
 
 namespace evo {
 
+template <bool kWide>
+struct VectorOf {
+    using Type = float2;
+};
+template <>
+struct VectorOf<true> {
+    using Type = float4;
+};
+
 // kCluster CTAs of kGroups parts each; kRowGroups sets of 64 rows side by side. kByBytes: CTAs send with st.async,
-// counted by mbarriers, else with ordinary stores and the cluster's barrier.
-template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes>
+// counted by mbarriers, else with ordinary stores and the cluster's barrier. Shares travel as Message: float, or a
+// 16-bit type, for which they are divided by their part's own sums first, so that they are no larger than values.
+template <int kD, int kCluster, int kGroups, int kRowGroups, bool kByBytes, class Message = float>
 struct Join {
     static constexpr bool kAsync = kByBytes && kCluster > 1;
     static constexpr int kParts = kCluster * kGroups;
+    // Two CTAs, of which each keeps one of a thread's two rows: selected by values, where branches would cost more.
+    static constexpr bool kPair = kCluster == 2 && kGroups == 1;
     static constexpr int kBlocks = 2 * (kD / 8) / kParts;  // column blocks of a share
-    static constexpr int kVectors = kBlocks / 2;
-    static_assert(kParts > 1 && kVectors > 0 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
+    static constexpr bool kPacked = sizeof(Message) == 2;
+    static constexpr int kWords = kPacked ? kBlocks : 2 * kBlocks;  // 32-bit words of a lane's share
+    using Vector = typename VectorOf<kWords % 4 == 0>::Type;
+    static constexpr int kVectorWords = sizeof(Vector) / 4, kVectors = kWords / kVectorWords;
+    static_assert(kParts > 1 && kBlocks > 1 && kBlocks * kParts == 2 * (kD / 8), "shares are whole vectors");
 
-    // [row group][receiving group][sender among the others]: a lane's vector is 16 bytes next to its neighbour's
+    // [row group][receiving group][sender among the others]: a lane's vector is next to its neighbour's. Statistics
+    // are those of a lane's share, written by one of the four lanes that have the same row.
     struct alignas(16) Storage {
-        float4 partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
+        Vector partial[kRowGroups][kGroups][kParts - 1][kVectors][kGroupThreads];
         float2 statistics[kRowGroups][kGroups][kParts - 1][kGroupThreads];
     };
     static constexpr u32 kReceivedBytes = sizeof(Storage);
 
-    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics);
+    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics) / 4;
     static constexpr u32 kSharesBytes = sizeof(Storage::partial);
 
     Storage& storage;
-    u32 statistics_full, shares_full;  // mbarriers that expect kStatisticsBytes and kSharesBytes; used if kAsync
+    // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes, or one for both.
+    u32 statistics_full, shares_full;
     int row_group, group, rank, thread;
 
     __device__ __forceinline__ int part() const { return rank * kGroups + group; }
@@ -1077,26 +1138,53 @@ struct Join {
 
     // Maximum and finished sum of each row, to all the others.
     __device__ __forceinline__ void send_statistics(const float (&maximum)[2], const float (&sum)[2]) const {
+        if constexpr (kPair) {
+            if (thread % 4 == 0)
+                send(&storage.statistics[row_group][0][0][thread],
+                     rank ? make_float2(maximum[0], sum[0]) : make_float2(maximum[1], sum[1]), 1 - rank, statistics_full);
+            return;
+        }
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
-            if (receiver != part())
+            if (receiver != part() && thread % 4 == 0)
                 send(&storage.statistics[row_group][receiver % kGroups][slot(receiver)][thread],
                      make_float2(maximum[receiver & 1], sum[receiver & 1]), receiver / kGroups, statistics_full);
     }
 
-    // The others' shares of `out`, to them.
-    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4]) const {
+    // The others' shares of `out`, to them. `sum`: as sent.
+    __device__ __forceinline__ void send_shares(const float (&out)[kD / 8][4], const float (&sum)[2]) const {
+        if constexpr (kPair) {
+            const float total = rank ? sum[0] : sum[1];
+            const float inverse = kPacked && total > 0.f ? rcp(total) : 0.f;
+            float words[kWords];
+#pragma unroll
+            for (int j = 0; j < kBlocks; ++j) {
+                const float x = rank ? out[j][0] : out[j][2], y = rank ? out[j][1] : out[j][3];
+                if constexpr (kPacked) words[j] = __uint_as_float(Message::pack(x * inverse, y * inverse));
+                else words[2 * j] = x, words[2 * j + 1] = y;
+            }
+#pragma unroll
+            for (int i = 0; i < kVectors; ++i)
+                send(&storage.partial[row_group][0][0][i][thread], vector(words + i * kVectorWords), 1 - rank, shares_full);
+            return;
+        }
 #pragma unroll
         for (int receiver = 0; receiver < kParts; ++receiver)
             if (receiver != part()) {
-                const int half = 2 * (receiver & 1);
+                const int half = receiver & 1;
+                const float inverse = kPacked && sum[half] > 0.f ? rcp(sum[half]) : 0.f;
+                float words[kWords];
 #pragma unroll
-                for (int i = 0; i < kVectors; ++i) {
-                    const int j = (receiver >> 1) * kBlocks + 2 * i;
-                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
-                         make_float4(out[j][half], out[j][half + 1], out[j + 1][half], out[j + 1][half + 1]),
-                         receiver / kGroups, shares_full);
+                for (int i = 0; i < kWords; ++i) {
+                    const float(&block)[4] = out[(receiver >> 1) * kBlocks + (kPacked ? i : i / 2)];
+                    if constexpr (kPacked)
+                        words[i] = __uint_as_float(Message::pack(block[2 * half] * inverse, block[2 * half + 1] * inverse));
+                    else words[i] = block[2 * half + (i & 1)];
                 }
+#pragma unroll
+                for (int i = 0; i < kVectors; ++i)
+                    send(&storage.partial[row_group][receiver % kGroups][slot(receiver)][i][thread],
+                         vector(words + i * kVectorWords), receiver / kGroups, shares_full);
             }
     }
 
@@ -1122,16 +1210,24 @@ struct Join {
                 }
                 share[j][e] = weights[kParts - 1] * own;
             }
-        if constexpr (kAsync) mbarrier_wait_cluster(shares_full, parity);
+        if (kAsync && shares_full != statistics_full) mbarrier_wait_cluster(shares_full, parity);
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i)
 #pragma unroll
             for (int j = 0; j < kVectors; ++j) {
-                const float4 x = storage.partial[row_group][group][i][j][thread];
-                share[2 * j][0] = fmaf(weights[i], x.x, share[2 * j][0]);
-                share[2 * j][1] = fmaf(weights[i], x.y, share[2 * j][1]);
-                share[2 * j + 1][0] = fmaf(weights[i], x.z, share[2 * j + 1][0]);
-                share[2 * j + 1][1] = fmaf(weights[i], x.w, share[2 * j + 1][1]);
+                float words[kVectorWords];
+                spread(words, storage.partial[row_group][group][i][j][thread]);
+#pragma unroll
+                for (int k = 0; k < kVectorWords; ++k) {
+                    const int word = j * kVectorWords + k;
+                    if constexpr (kPacked) {
+                        const u32 pair = __float_as_uint(words[k]);
+                        share[word][0] = fmaf(weights[i], Message::low(pair), share[word][0]);
+                        share[word][1] = fmaf(weights[i], Message::high(pair), share[word][1]);
+                    } else {
+                        share[word / 2][word & 1] = fmaf(weights[i], words[k], share[word / 2][word & 1]);
+                    }
+                }
             }
     }
 
@@ -1151,7 +1247,7 @@ private:
         float maxima[kParts], sums[kParts], top = maximum, total = 0.f;
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i) {
-            const float2 other = storage.statistics[row_group][group][i][thread];
+            const float2 other = storage.statistics[row_group][group][i][thread & ~3];
             maxima[i] = other.x;
             sums[i] = other.y;
             top = fmaxf(top, other.x);
@@ -1165,14 +1261,23 @@ private:
         }
         const float inverse = rcp(total);
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) weights[i] *= inverse;
+        for (int i = 0; i < kParts; ++i) weights[i] *= kPacked && i < kParts - 1 ? inverse * sums[i] : inverse;
+    }
+
+    static __device__ __forceinline__ Vector vector(const float* words) {
+        if constexpr (kVectorWords == 4) return make_float4(words[0], words[1], words[2], words[3]);
+        else return make_float2(words[0], words[1]);
+    }
+    static __device__ __forceinline__ void spread(float (&words)[kVectorWords], Vector x) {
+        words[0] = x.x, words[1] = x.y;
+        if constexpr (kVectorWords == 4) words[2] = x.z, words[3] = x.w;
     }
 
     // Where this part's message lies among those that `receiver` gets.
     __device__ __forceinline__ int slot(int receiver) const { return (part() - receiver - 1 + kParts) % kParts; }
 
-    template <class Vector>
-    __device__ __forceinline__ void send(Vector* to, Vector x, u32 receiving_rank, u32 full) const {
+    template <class Sent>
+    __device__ __forceinline__ void send(Sent* to, Sent x, u32 receiving_rank, u32 full) const {
         if constexpr (kCluster == 1) {
             *to = x;
         } else {
@@ -1192,18 +1297,18 @@ namespace evo {
 using Element = Fp16;
 constexpr int kD = 64;
 constexpr bool kCausal = false;
-constexpr int kRowGroups = 2;                // sets of 64 queries a CTA
-constexpr int kKeyGroups = 2;                // warpgroups that share the keys of each
+constexpr int kRowGroups = 4;                // sets of 64 queries a CTA
+constexpr int kKeyGroups = 1;                // warpgroups that share the keys of each
 constexpr int kBN = 64;                               // keys a tile
-constexpr int kStages = 8;                       // tiles of K, and of V, in shared memory
+constexpr int kStages = 4;                       // tiles of K, and of V, in shared memory
 constexpr int kCluster = 1;                   // CTAs of neighbouring queries: each copies its part for all
-constexpr int kKeyCtas = 1;                  // CTAs that share the keys of the same queries
+constexpr int kKeyCtas = 2;                  // CTAs that share the keys of the same queries
 enum class Producer { warp, warpgroup, consumer };          // a warpgroup gives its registers to the consumers
 constexpr Producer kProducer = Producer::warpgroup;
 constexpr int kProducerRegisters = 32;
 constexpr int kConsumerRegisters = 112;
 enum class Overlap { none, values, turns };                 // what softmax runs beside: P V of the tile before;
-constexpr Overlap kOverlap = Overlap::values;        // and the products of the other warpgroups, in turns
+constexpr Overlap kOverlap = Overlap::turns;        // and the products of the other warpgroups, in turns
 enum class Rescale { always, lazy, late };                  // lazy: once a maximum has grown by 2^8; late: without
 constexpr Rescale kRescale = Rescale::late;        // looking for maxima, once a tile's sums are too large
 constexpr int kPolynomials = 0;             // of eight exponentials
@@ -1214,7 +1319,7 @@ constexpr GridOrder kGridOrder = GridOrder::head_fastest;
 constexpr bool kLongestFirst = false;         // the last queries, which see the most keys, first
 constexpr bool kPersistent = false;              // CTAs stay and take one query tile after the other
 constexpr int kMinCtas = 1;                    // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 185344;
+constexpr int kSmemBytes = 136192;
 // ---- end of knobs ----
 
 constexpr int kBM = kRowGroups * kGroupRows;
@@ -1242,6 +1347,7 @@ struct SharedStorage {
     KvTile k[kStages];
     KvTile v[kStages];
     PartsJoin::Storage join;
+    u64 statistics_full, shares_full, join_empty;
     u64 q_full, q_empty;
     u64 k_full[kStages], k_empty[kStages];
     u64 v_full[kStages], v_empty[kStages];
@@ -1297,9 +1403,14 @@ __device__ __forceinline__ void for_all_work(const Arguments& args, Function fun
 // key group used in between would look full while it still holds that group's tile.
 static_assert(kStages % kKeyGroups == 0, "every stage belongs to one key group");
 
-// Late: a sum of exponentials that a tile may add before it is done again. Each of them is below it, and so well
-// inside fp16.
-[[maybe_unused]] constexpr float kMostAdded = 4096.f;
+// Late: a sum of exponentials that a tile may add before they are scaled down. Each of them is below it, and so inside
+// the storage type. As fp32 they are right up to kMostMended; beyond it the tile is done again.
+[[maybe_unused]] constexpr float kMostAdded = 49152.f;
+[[maybe_unused]] constexpr float kMostMended = 0x1p100f;
+// How far below 1 the largest exponential lies at first, and a row's sum once it was scaled down (log2): the further, the
+// longer a maximum may grow. The row is scaled down if it adds more than kLeastMended.
+[[maybe_unused]] constexpr int kRoom = 5, kRoomMended = 8;
+[[maybe_unused]] constexpr float kLeastMended = 16.f;
 static_assert(kRescale != Rescale::late || kPolynomials == 0, "only ex2 says by infinity that a score is too large");
 
 // A position in the ring: the stage, and the parity of its barriers' phase.
@@ -1369,6 +1480,11 @@ __device__ __forceinline__ void release(u64* empty, int lane) {
     }
 }
 
+// What this CTA gets from all parts of a query tile.
+__device__ __forceinline__ void expect_shares(SharedStorage& shared) {
+    mbarrier_expect(shared_address(&shared.statistics_full), PartsJoin::kStatisticsBytes);
+    mbarrier_expect(shared_address(&shared.shares_full), PartsJoin::kSharesBytes);
+}
 // A consumer warp: where it stands, and what it holds of the ring.
 struct Consumer {
     SharedStorage& shared;
@@ -1423,7 +1539,8 @@ struct Consumer {
         pin(scores[0]);
         release_keys();
         mask(scores, work, tile);
-        return softmax.template update<kPolynomials>(scores[0], factor, args.scale_log2);
+        return softmax.template update<kPolynomials>(scores[0], factor, args.scale_log2,
+                                                     kRescale == Rescale::late ? kRoom : 0);
     }
     // The same with the maximum of earlier tiles; `added` goes to the sums if it stands.
     __device__ __forceinline__ void guess_scores(Scores& scores, const Softmax& softmax, float (&added)[2],
@@ -1433,14 +1550,28 @@ struct Consumer {
         added[0] = added[1] = 0.f;
         exponentiate<kPolynomials, 0, kBN / 8>(scores[0], added, softmax.maximum, args.scale_log2);
     }
-    // Whether it stands, in this warp; else the tile is done again, with its own maximum: by mma.sync, as the other
-    // warps of the group need not come along. No wgmma is in flight.
+    // Whether it stands, in this warp; else the exponentials are scaled down in their registers, or, where they overflowed
+    // even there, the tile is done again, with its own maximum: by mma.sync, as the other warps of the group need not
+    // come along. No wgmma is in flight.
     __device__ __forceinline__ void settle_scores(Scores& scores, Softmax& softmax, const float (&added)[2],
                                                   Output& out, const Work& work, int tile) const {
-        const bool stands = added[0] <= kMostAdded && added[1] <= kMostAdded;  // false for NaN
-        if (__all_sync(0xffffffffu, stands)) {
+        const float most = fmaxf(added[0], added[1]);  // NaN, of inf - inf, only beside another inf
+        if (__all_sync(0xffffffffu, most <= kMostAdded)) {
             softmax.sum[0] += added[0];
             softmax.sum[1] += added[1];
+        } else if (__all_sync(0xffffffffu, most <= kMostMended)) {
+            const float step = rcp(args.scale_log2);
+            float factor[2];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float largest = row_max(added[half]);
+                const int exponent = largest > kLeastMended ? (__float_as_int(largest) >> 23) - 127 + kRoomMended : 0;
+                factor[half] = __int_as_float((127 - exponent) << 23);
+                softmax.maximum[half] = fmaf(static_cast<float>(exponent), step, softmax.maximum[half]);
+                softmax.sum[half] = (softmax.sum[half] + added[half]) * factor[half];
+            }
+            multiply_rows(scores[0], factor);
+            multiply_rows(out, factor);
         } else {
             u32 q[1][kD / 16][4];
             float factor[2];
@@ -1449,7 +1580,8 @@ struct Consumer {
                 load_row_operand<QTile>(q[0][step], shared_address(&shared.q[row_group]), warp * 16, step, lane);
             multiply_keys<Element, KvTile, kBN, true>(scores, q, 0, 0, shared_address(&shared.k[at.stage]), lane);
             mask(scores, work, tile);
-            if (softmax.template update<kPolynomials>(scores[0], factor, args.scale_log2)) multiply_rows(out, factor);
+            softmax.template update<kPolynomials>(scores[0], factor, args.scale_log2, kRoom);
+            multiply_rows(out, factor);
         }
         release_keys();
     }
@@ -1608,13 +1740,21 @@ struct Consumer {
 
     __device__ __forceinline__ void store_joined(const Output& out, const Softmax& softmax, const Work& work,
                                                  int done) const {
-        constexpr u32 statistics_full = 0, shares_full = 0;
+        const u32 statistics_full = shared_address(&shared.statistics_full);
+        const u32 shares_full = shared_address(&shared.shares_full);
+        if (done == 0) cluster_wait();  // the others have started: their shared memory is theirs
+        else mbarrier_wait_cluster(shared_address(&shared.join_empty), (done & 1) ^ 1);
         const PartsJoin join{shared.join, statistics_full, shares_full, row_group, key_group, work.share, thread};
         join.send_statistics(softmax.maximum, softmax.sum);
-        join.send_shares(out);
+        join.send_shares(out, softmax.sum);
         float share[PartsJoin::kBlocks][2];
         join.receive(share, out, softmax.maximum, softmax.sum, args.scale_log2, kJoinBarrier, done & 1);
         if constexpr (kPersistent && kKeyCtas == 1) join.await(kJoinBarrier);  // nobody sends before all have received
+        if constexpr (kPersistent) {
+            if (consumer == 0 && thread == 0) expect_shares(shared);
+            __syncwarp();
+            if (lane < kKeyCtas) mbarrier_release_at(shared_address(&shared.join_empty), lane);
+        }
         const int row = work.first_query + row_group * kGroupRows + warp * 16 + lane / 4 + 8 * join.half();
         u32 pairs[PartsJoin::kBlocks];
 #pragma unroll
@@ -1656,6 +1796,10 @@ __device__ __forceinline__ void initialise(SharedStorage& shared) {
         mbarrier_init(shared_address(&shared.k_empty[i]), kCluster * kWarpsOfTile);
         mbarrier_init(shared_address(&shared.v_empty[i]), kCluster * kWarpsOfTile);
     }
+    mbarrier_init(shared_address(&shared.statistics_full), 1);
+    mbarrier_init(shared_address(&shared.shares_full), 1);
+    mbarrier_init(shared_address(&shared.join_empty), kKeyCtas * 4 * kConsumers);
+    expect_shares(shared);
     fence_mbarrier_init();
 }
 
@@ -1695,7 +1839,7 @@ __device__ __forceinline__ void attention(SharedStorage& shared, const Arguments
 
 // q, k, v, o_map: tensor maps (see tma.cuh), boxes of 64, kBN / kCluster, kBN / kCluster and 64 rows;
 // o: (heads, length, kD), dense. Grid: a CTA a query tile (or as many as fit the GPU, if persistent).
-extern "C" __global__ void __launch_bounds__(evo::kThreads, evo::kMinCtas)
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(evo::kThreads, evo::kMinCtas)
 flash_wgmma(const __grid_constant__ evo::TensorMap q, const __grid_constant__ evo::TensorMap k,
             const __grid_constant__ evo::TensorMap v, const __grid_constant__ evo::TensorMap o_map, evo::Element* o,
             int heads, int length, float scale_log2) {
