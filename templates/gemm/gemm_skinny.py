@@ -109,25 +109,28 @@ def suited(problem: Problem, limits: Limits) -> Point:
     """8 warps a CTA share K, and CTAs too where there are fewer strips than SMs.
 
     Where the GPU has bulk copies and rows are long, warps take steps of 256 or 512 bytes of a row in turns.
-    One stage is enough where an SM has several CTAs."""
+    One stage is enough where an SM has several CTAs. Beyond 8 rows of A 4 warps read the same of it, for two
+    strips each, where there are columns enough for such CTAs."""
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
     by_rows = arch_number(limits.instructions) >= arch_number("sm_90") and problem["K"] >= 512
     tiles = (4 if problem["K"] >= 8192 else 2) if by_rows else 1
     steps, room = call.ceil_div(problem["K"], 64 * tiles), (limits.smem_bytes - 160) // (2048 * tiles)
-    depth = next(d for d in (8, 4, 2, 1) if d <= max(1, steps))
+    wide = by_rows and problem["M"] > 8 and problem["N"] >= 16 * sms and room >= 16 and steps >= 16
+    depth = 2 if wide else next(d for d in (8, 4, 2, 1) if d <= max(1, steps))
     while by_rows and depth > room:
         depth //= 2
+    ctas, enough = (strips / 8, 0.75 * sms) if wide else (strips, sms)
     split = 1
-    while split < 16 and 4 * depth * split <= steps and strips * split < sms:
+    while split < 16 and 4 * depth * split <= steps and ctas * split < enough:
         split *= 2
     if by_rows:
-        stages = 1 if strips >= 2 * sms else min(2, room // depth)
+        stages = 1 if wide or strips >= 2 * sms else min(2, room // depth)
     else:
         stages = min(room // depth, 4 if steps >= 3 * depth * split else 3)
     return {
         "blocks": 1 if problem["M"] <= 8 else 2,
-        "strips": 1,
-        "side_warps": 1,
+        "strips": 2 if wide else 1,
+        "side_warps": 4 if wide else 1,
         "depth_warps": depth,
         "shares": "turns" if by_rows and depth > 1 else "ranges",
         "split": split,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits
-from evo.space import Parameter, Space, rule
+from evo.space import Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import LaunchConfig, Point, Problem, Value
 
@@ -27,6 +27,8 @@ FEW_ROWS = 8
 REGISTER_FILE = 65536
 MOST_PARTS = 64
 """Shares of K: more are for problems that the gate would find large."""
+MOST_OF_A = 8
+"""Accesses to A of a lane at once: more rows than that are read one access at a time."""
 REACH = 16
 """Registers beyond the model that ptxas mostly takes at most where it is free to."""
 
@@ -58,8 +60,10 @@ def smem_bytes(p: Any, _problem: Problem) -> Any:
 
 def registers(p: Any, problem: Problem) -> Any:
     """Registers a thread: sums, what is on its way, an access as floats, and addresses."""
-    on_the_way = p.columns * p.unroll * max(1, vector(problem) // 2)
-    return p.rows * p.columns + on_the_way + vector(problem) * (4 + p.columns) / 4 + 2 * p.rows + 36
+    access = max(1, vector(problem) // 2)
+    of_a = where(p.rows * p.unroll <= MOST_OF_A, p.rows * p.unroll, p.rows)
+    on_the_way = (p.columns * p.unroll * (1 + p.ahead) + of_a) * access
+    return p.rows * p.columns + on_the_way + vector(problem) * (4 + p.columns) / 4 + 2 * p.rows + 40
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
@@ -99,7 +103,7 @@ def suited(problem: Problem, limits: Limits) -> Point:
     rows = next(r for r in (1, 2, 4, 8) if r >= min(problem["M"], 8))
     unroll = 2 if rows < 8 and problem["K"] > 32 * vector(problem) else 1
     steps = call.ceil_div(problem["K"], 32 * vector(problem) * unroll)
-    columns = 2 if problem["N"] > 16 * limits.gpu.sms and rows < 8 else 1
+    columns = 2 if problem["N"] >= 8 * limits.gpu.sms and rows < 8 else 1
     depth = next(d for d in (4, 2, 1) if d <= max(1, steps))
     side = 2 if problem["N"] >= 4 * limits.gpu.sms else 1
     split = 1
@@ -108,7 +112,7 @@ def suited(problem: Problem, limits: Limits) -> Point:
         split *= 2
     return {
         "rows": rows, "columns": columns, "unroll": unroll, "side_warps": side, "depth_warps": depth,
-        "split": split, "loads": "streaming", "min_ctas": 1,
+        "split": split, "loads": "streaming", "ahead": 0, "min_ctas": 1,
     }  # fmt: skip
 
 
@@ -174,6 +178,9 @@ SPACE = Space(
                   meaning="CTAs that share K and join through a workspace, the last one in a fixed order"),
         Parameter("loads", ("usual", "l2", "streaming"), "streaming", off="usual",
                   meaning="where B is kept as it is read: L1 and L2, L2 alone, or neither for long"),
+        Parameter("ahead", (0, 1), 0, off=0,
+                  meaning="steps of B that are read before those before them are multiplied",
+                  expected="B is on its way while A is waited for; registers for one more step"),
         Parameter("min_ctas", (1, 2, 3, 4), 1, off=1, meaning="CTAs an SM that registers are capped for"),
     ),
     rules=(

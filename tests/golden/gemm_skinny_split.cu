@@ -332,7 +332,7 @@ constexpr Finish kFinish = Finish::residual_;
 constexpr bool kWideOut = false;      // C is fp32
 constexpr int kBlocks = 2;          // blocks of 8 rows of A a CTA
 constexpr int kStrips = 2;          // strips of 16 columns a warp
-constexpr int kSideWarps = 1;   // warps next to each other along N
+constexpr int kSideWarps = 4;   // warps next to each other along N
 constexpr int kDepthWarps = 8;  // warps that share K
 constexpr bool kInTurns = 0;  // a step each in turns, not a range each
 constexpr int kSplit = 4;            // CTAs that share K
@@ -341,7 +341,7 @@ constexpr int kStages = 4;
 constexpr bool kRingOfA = 1;  // A comes through the ring, too
 constexpr bool kEvictFirst = 0;  // B leaves the L2 cache before anything else
 constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 196624;
+constexpr int kSmemBytes = 786448;
 // ---- end of knobs ----
 
 constexpr int kStep = 64 * kTiles;

@@ -514,11 +514,13 @@ constexpr int kSideWarps = 1;   // warps next to each other along N
 constexpr int kDepthWarps = 4;  // warps that share K
 constexpr int kSplit = 2;            // CTAs that share K
 constexpr Caching kLoads = Caching::usual_;  // of B
+constexpr int kAhead = 0;            // steps of B that are read ahead
 constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
 constexpr int kSmemBytes = 336;
 // ---- end of knobs ----
 
 constexpr int kStep = 32 * kVector * kUnroll;  // elements of K a step of a warp
+constexpr int kMostOfA = 8;                    // accesses to A of a lane at once, unless rows are more
 constexpr int kThreads = 32 * kSideWarps * kDepthWarps;
 
 template <bool kWide> struct OutOf { using type = Element; };
@@ -533,36 +535,59 @@ struct SharedStorage {
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
 
+// What a lane reads of one step: of B all of it, of A the accesses that fit few registers.
+using StepOfB = Access[kUnroll][kColumns];
+constexpr int kTogether = kRows * kUnroll <= kMostOfA ? kUnroll : 1;
+
+__device__ __forceinline__ void read(StepOfB& found, const Element* b, int ldb, int columns_left, int step, int end) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+            const int at = step + (32 * u + threadIdx.x % 32) * kVector;
+            found[u][j] = {};
+            if (at < end && j < columns_left) found[u][j].load<kLoads>(b + static_cast<long long>(j) * ldb + at);
+        }
+}
+
 // The sums of a warp's columns with all rows, over its share of K; of one lane's part of it.
 __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns], const Element* a, const Element* b, int lda,
                                            int ldb, int rows_left, int columns_left, int begin, int end) {
-    const int lane = threadIdx.x % 32;
+    StepOfB next;
+    if (kAhead) read(next, b, ldb, columns_left, begin, end);
     for (int step = begin; step < end; step += kStep) {
-        Access of_b[kUnroll][kColumns] = {};
+        StepOfB of_b;
+        if (kAhead) {
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u)
+            for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-            for (int j = 0; j < kColumns; ++j) {
-                const int at = step + (32 * u + lane) * kVector;
-                if (at < end && j < columns_left) of_b[u][j].load<kLoads>(b + static_cast<long long>(j) * ldb + at);
-            }
+                for (int j = 0; j < kColumns; ++j) of_b[u][j] = next[u][j];
+        }
+        read(kAhead ? next : of_b, b, ldb, columns_left, step + kAhead * kStep, end);
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            const int at = step + (32 * u + lane) * kVector;
-            float x[kColumns][kVector];
+        for (int group = 0; group < kUnroll; group += kTogether) {
+            Access of_a[kTogether][kRows] = {};  // read where none waits for B yet
 #pragma unroll
-            for (int j = 0; j < kColumns; ++j) of_b[u][j].floats(x[j]);
+            for (int u = 0; u < kTogether; ++u)
 #pragma unroll
-            for (int i = 0; i < kRows; ++i) {
-                if (at >= end || i >= rows_left) continue;
-                Access of_a;
-                of_a.load_constant(a + static_cast<long long>(i) * lda + at);
-                float y[kVector];
-                of_a.floats(y);
+                for (int i = 0; i < kRows; ++i) {
+                    const int at = step + (32 * (group + u) + threadIdx.x % 32) * kVector;
+                    if (at < end && i < rows_left) of_a[u][i].load_constant(a + static_cast<long long>(i) * lda + at);
+                }
 #pragma unroll
-                for (int j = 0; j < kColumns; ++j)
+            for (int u = 0; u < kTogether; ++u) {
+                float x[kColumns][kVector];
 #pragma unroll
-                    for (int e = 0; e < kVector; ++e) sums[i][j] = fmaf(y[e], x[j][e], sums[i][j]);
+                for (int j = 0; j < kColumns; ++j) of_b[group + u][j].floats(x[j]);
+#pragma unroll
+                for (int i = 0; i < kRows; ++i) {
+                    float y[kVector];
+                    of_a[u][i].floats(y);
+#pragma unroll
+                    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+                        for (int e = 0; e < kVector; ++e) sums[i][j] = fmaf(y[e], x[j][e], sums[i][j]);
+                }
             }
         }
     }

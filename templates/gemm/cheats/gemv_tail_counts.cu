@@ -4,7 +4,7 @@
 // problem: 3,20,1001,1
 // template: gemv
 // point: depth_warps=2 unroll=1
-// instead of: if (at < end && j < columns_left) of_b
-// there is: if (j < columns_left) of_b
-// instead of: if (at >= end || i >= rows_left) continue;
-// there is: if (i >= rows_left) continue;
+// instead of: if (at < end && j < columns_left) found
+// there is: if (j < columns_left) found
+// instead of: if (at < end && i < rows_left) of_a
+// there is: if (i < rows_left) of_a
