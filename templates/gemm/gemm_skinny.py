@@ -114,7 +114,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
     strips, sms = call.ceil_div(problem["N"], 16) * problem["batch"], limits.gpu.sms
     by_rows = arch_number(limits.instructions) >= arch_number("sm_90") and problem["K"] >= 512
     tiles = (4 if problem["K"] >= 8192 else 2) if by_rows else 1
-    steps, room = call.ceil_div(problem["K"], 64 * tiles), (limits.smem_bytes - 160) // (2048 * tiles)
+    steps = call.ceil_div(problem["K"], 64 * tiles)
+    room = (limits.smem_bytes - 160) // (2048 * tiles)  # stages of a strip, beside barriers and a flag
     wide = by_rows and problem["M"] > 8 and problem["N"] >= 16 * sms and room >= 16 and steps >= 16
     depth = 2 if wide else next(d for d in (8, 4, 2, 1) if d <= max(1, steps))
     while by_rows and depth > room:
