@@ -229,4 +229,5 @@ def farthest(exact: Tensor, outputs: list[Tensor]) -> Tensor:
     every = torch.cat([exact[None], every.to(exact.dtype)])
     apart = (every - exact).abs().nan_to_num(-1.0, math.inf)
     apart[0].masked_fill_(apart[0] < 0, math.inf)  # nothing is farther from what is no number itself
-    return every.gather(0, apart.argmax(0, keepdim=True))[0]
+    first = apart.max(0, keepdim=True).indices  # as argmax, which takes 5 times as long on a CPU
+    return every.gather(0, first)[0]
