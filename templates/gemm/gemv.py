@@ -28,7 +28,7 @@ REGISTER_FILE = 65536
 MOST_PARTS = 64
 """Shares of K: more are for problems that the gate would find large."""
 MOST_OF_A = 8
-"""Accesses to A of a lane at once: more rows than that are read one access at a time."""
+"""Accesses of a lane to A at once, unless there are more rows."""
 REACH = 16
 """Registers beyond the model that ptxas mostly takes at most where it is free to."""
 
@@ -52,6 +52,11 @@ def threads(p: Any, _problem: Problem) -> Any:
     return 32 * p.side_warps * p.depth_warps
 
 
+def together(p: Any) -> Any:
+    """Accesses of a lane to each row of A at once: all of a step, if they are few."""
+    return where(p.rows * p.unroll <= MOST_OF_A, p.unroll, 1)
+
+
 def smem_bytes(p: Any, _problem: Problem) -> Any:
     """sizeof(SharedStorage): the sums of all parts, and a flag."""
     sums = p.depth_warps * p.rows * (p.columns * p.side_warps + 4) * 4
@@ -60,9 +65,8 @@ def smem_bytes(p: Any, _problem: Problem) -> Any:
 
 def registers(p: Any, problem: Problem) -> Any:
     """Registers a thread: sums, what is on its way, an access as floats, and addresses."""
-    access = max(1, vector(problem) // 2)
-    of_a = where(p.rows * p.unroll <= MOST_OF_A, p.rows * p.unroll, p.rows)
-    on_the_way = (p.columns * p.unroll * (1 + p.ahead) + of_a) * access
+    accesses = p.columns * p.unroll * (1 + p.ahead) + p.rows * together(p)
+    on_the_way = accesses * max(1, vector(problem) // 2)
     return p.rows * p.columns + on_the_way + vector(problem) * (4 + p.columns) / 4 + 2 * p.rows + 40
 
 
@@ -72,7 +76,8 @@ def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
 
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
-    return {**call.holes(problem, int(smem_bytes(p, problem))), "vector": vector(problem)}
+    holes = call.holes(problem, int(smem_bytes(p, problem)))
+    return {**holes, "vector": vector(problem), "together": int(together(p))}
 
 
 def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:

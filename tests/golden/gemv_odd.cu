@@ -510,6 +510,7 @@ constexpr int kVector = 1;          // elements an access
 constexpr int kRows = 4;              // rows of A a CTA
 constexpr int kColumns = 1;        // columns a warp
 constexpr int kUnroll = 2;          // accesses of a lane to each column at once
+constexpr int kTogether = 2;      // of these, to each row of A at once
 constexpr int kSideWarps = 1;   // warps next to each other along N
 constexpr int kDepthWarps = 4;  // warps that share K
 constexpr int kSplit = 2;            // CTAs that share K
@@ -520,7 +521,6 @@ constexpr int kSmemBytes = 336;
 // ---- end of knobs ----
 
 constexpr int kStep = 32 * kVector * kUnroll;  // elements of K a step of a warp
-constexpr int kMostOfA = 8;                    // accesses to A of a lane at once, unless rows are more
 constexpr int kThreads = 32 * kSideWarps * kDepthWarps;
 
 template <bool kWide> struct OutOf { using type = Element; };
@@ -535,9 +535,8 @@ struct SharedStorage {
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
 
-// What a lane reads of one step: of B all of it, of A the accesses that fit few registers.
+// What a lane reads of one step of B.
 using StepOfB = Access[kUnroll][kColumns];
-constexpr int kTogether = kRows * kUnroll <= kMostOfA ? kUnroll : 1;
 
 __device__ __forceinline__ void read(StepOfB& found, const Element* b, int ldb, int columns_left, int step, int end) {
 #pragma unroll
@@ -566,7 +565,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns], const
         read(kAhead ? next : of_b, b, ldb, columns_left, step + kAhead * kStep, end);
 #pragma unroll
         for (int group = 0; group < kUnroll; group += kTogether) {
-            Access of_a[kTogether][kRows] = {};  // read where none waits for B yet
+            Access of_a[kTogether][kRows] = {};  // the first are asked for before B is waited for
 #pragma unroll
             for (int u = 0; u < kTogether; ++u)
 #pragma unroll
