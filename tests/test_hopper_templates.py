@@ -117,9 +117,9 @@ def test_defaults_are_feasible(name: str) -> None:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_every_value_is_feasible_somewhere(name: str) -> None:
     template = TEMPLATES[name]
-    assert template.space.size < 4_000_000, "no longer enumerated whole"
     lengths = (256, 512, 640, 2048)
     found = [template.space.feasible(LIMITS, TASK.problem(f"4,16,{n},64", causal=True)) for n in lengths]
+    assert all(f.exact for f in found), "no longer enumerated whole"
     for i, parameter in enumerate(template.space.parameters):
         taken = {parameter.values[j] for f in found for j in np.unique(f.indices[:, i])}
         assert taken == set(parameter.values), parameter.name
@@ -359,12 +359,14 @@ def test_a_tile_that_adds_much_does_not_overflow_large_values(changes: Point, be
         {"epilogue": "tma", "row_groups": 1, "producer": "warp", "bn": 64, "cluster_m": 2},
         {"epilogue": "wide", "row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "stages": 4},
         {"row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "cluster_kv": 2, "overlap": "turns"},
+        {"bn": 48, "query_stages": 2, "epilogue": "tma", "rescale": "late", "key_order": "halving"},
+        {"bn": 48, "query_stages": 2, "epilogue": "wide", "overlap": "turns", "cluster_m": 2},
     ],
 )
 @pytest.mark.parametrize("schedule", ["late_copies", "late_wgmma", "reversed"])
 def test_a_cta_that_stays_for_more_work_starts_clean(changes: Point, schedule: str, bench: Bench) -> None:
     """More query tiles than CTAs: what one piece of work leaves behind, the next one replaces."""
-    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,70,150,64", causal=True)
+    template, problem = TEMPLATES["flash_wgmma"], TASK.problem("1,140,150,64", causal=True)
     point = {**template.space.default, **changes, "persistent": True, "longest_first": True}
     assert template.space.why_not(point, LIMITS, problem) is None
     assert bench.excess(template.candidate(point, problem), "normal", schedule) < HONEST

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from evo.gpu import Gpu, Limits
-from evo.space import Parameter, Space, rule, where
+from evo.space import Filling, Parameter, Space, rule, where
 from evo.task import load_module
-from evo.trial import BufferArg, LaunchConfig, Problem, ScalarArg, TensorMapArg, Value
+from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, TensorMapArg, Value
 
 call = load_module(Path(__file__).with_name("call.py"))
 
@@ -43,11 +43,11 @@ def consumers(p: Any) -> Any:
 def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): Q, the rings of K and V, what key groups exchange, barriers."""
     row = 2 * problem["D"]
-    operands = p.row_groups * 64 * row + 2 * p.stages * p.bn * row
+    operands = p.query_stages * p.row_groups * 64 * row + 2 * p.stages * p.bn * row
     parts = p.key_groups * p.cluster_kv
     message = 128 * (problem["D"] // 8 // parts * 16 + 8)
     join = consumers(p) * (parts - 1) * message
-    barriers = 8 * (2 + 4 * p.stages) + where(p.cluster_kv > 1, 24, 0)
+    barriers = 8 * (2 * p.query_stages * p.row_groups + 4 * p.stages) + where(p.cluster_kv > 1, 24, 0)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -147,6 +147,22 @@ def copied_ahead(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.producer != "consumer") | (p.overlap == "none") | (p.stages >= 2 * p.key_groups)
 
 
+@rule("a second place for queries where no query tile follows")
+def queries_to_come(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.query_stages == 1) | p.persistent
+
+
+@rule("an order of the keys where every tile's maximum is taken, or of no more than two tiles")
+def order_that_counts(p: Any, _limits: Limits, problem: Problem) -> Any:
+    tiles = call.ceil_div(problem["L"], p.bn * p.cluster_kv)
+    return (p.key_order == "ascending") | ((p.rescale != "always") & (tiles > 2))
+
+
+@rule("a consumer copies tiles of keys as they come")
+def copied_in_order(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.producer != "consumer") | (p.key_order == "ascending")
+
+
 @rule("turns are taken by two or more consumers")
 def turns(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.overlap != "turns") | (consumers(p) >= 2)
@@ -188,90 +204,135 @@ def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
     return p.min_ctas * (smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
 
 
-SPACE = Space(
-    (
-        Parameter(
-            "row_groups", (1, 2, 3, 4), 2, "macro",
-            meaning="consumers with 64 queries each: they share every tile of K and V",
-            expected="3 or 4 once query tiles fill the GPU, whichever fills its last wave; 1 for small ones",
-        ),
-        Parameter(
-            "key_groups", (1, 2, 4), 1, "macro", off=1,
-            meaning="consumers that share the keys of the same queries",
-            expected="as many as make four consumers on every SM, where query tiles alone are too few",
-        ),
-        Parameter(
-            "bn", (48, 64, 80, 128, 176), 128, "macro",
-            meaning="keys a tile",
-            expected="large ones amortise waits; registers end it: up to 176",
-        ),
-        Parameter(
-            "stages", (2, 3, 4, 8), 2, "macro",
-            meaning="tiles of K, and of V, that the producer copies ahead into",
-        ),
-        Parameter(
-            "cluster_m", (1, 2), 1, "macro", off=1,
-            meaning="CTAs of neighbouring queries that copy each tile of K and V once for all of them",
-            expected="less traffic from L2; pays for long sequences at best",
-        ),
-        Parameter(
-            "cluster_kv", (1, 2), 1, "macro", off=1,
-            meaning="CTAs that share the keys of the same queries and join through distributed shared memory",
-            expected="query tiles twice as high for as many SMs: half of the traffic from L2",
-        ),
-        Parameter(
-            "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
-            meaning="what copies: a warp, a warpgroup that gives consumers its registers, or a consumer",
-            expected="warpgroup; consumer where CTAs share an SM and a fifth warp costs registers",
-        ),
-        Parameter(
-            "overlap", ("none", "values", "turns"), "values", "macro", off="none",
-            meaning="what softmax runs beside: nothing of its warpgroup, its own P V of the tile before, "
-            "or that and, by taking turns, the products of the other consumers",
-            expected="at D=64 exponentials cost as much as products: without overlap half of the peak",
-        ),
-        Parameter(
-            "rescale", ("always", "lazy", "late"), "lazy", off="always",
-            meaning="the output is rescaled at every tile; once a maximum has grown by 2^8; or the first "
-            "tile's maximum stands, until a tile adds too much to the sums: then all is scaled down",
-            expected="late saves an eighth of the time at D=64: maxima take two issue slots a score",
-        ),
-        Parameter(
-            "polynomials", (0, 1), 0, off=0,
-            meaning="of eight exponentials, how many are computed by the multiply-add pipe",
-            expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
-        ),
-        Parameter(
-            "epilogue", ("direct", "wide", "tma"), "direct", off="direct",
-            meaning="stores of 4 bytes a lane; of 16 after lanes swapped columns; or by TMA from Q's place",
-        ),
-        Parameter(
-            "grid_order", ("m_fastest", "head_fastest"), "m_fastest",
-            meaning="what neighbouring CTAs share: the head (its K and V stay in L2), or the query tile",
-        ),
-        Parameter(
-            "longest_first", (False, True), False, off=False,
-            meaning="causal: the last queries, which see the most keys, start first",
-            expected="evens out the end of the grid",
-        ),
-        Parameter(
-            "persistent", (False, True), False, off=False,
-            meaning="one wave of CTAs that take query tile after query tile, dealt out back and forth",
-            expected="hides barrier set-up and the first copies, most where long and short ones pair up",
-        ),
-        Parameter(
-            "min_ctas", (1, 2, 3), 1, "macro", off=1,
-            meaning="CTAs an SM that registers are capped for",
-            expected="2 small CTAs overlap each other without taking turns",
-        ),
+PARAMETERS = (
+    Parameter(
+        "row_groups", (1, 2, 3, 4), 2, "macro",
+        meaning="consumers with 64 queries each: they share every tile of K and V",
+        expected="3 or 4 once query tiles fill the GPU, whichever fills its last wave; 1 for small ones",
     ),
-    (
-        few_consumers, register_split, copying_consumer, whole_parts, one_cluster, busy_clusters,
-        busy_row_groups, busy_stages, own_stages, copied_ahead, turns, whole_rows,
-        overflowing_exponentials, longest_of_different, enough_to_persist, scores_in_registers,
-        binding_cap, resident_ctas,
+    Parameter(
+        "key_groups", (1, 2, 4), 1, "macro", off=1,
+        meaning="consumers that share the keys of the same queries",
+        expected="as many as make four consumers on every SM, where query tiles alone are too few",
+    ),
+    Parameter(
+        "bn", (48, 64, 80, 128, 176), 128, "macro",
+        meaning="keys a tile",
+        expected="large ones amortise waits; registers end it: up to 176",
+    ),
+    Parameter(
+        "stages", (2, 3, 4, 8), 2, "macro",
+        meaning="tiles of K, and of V, that the producer copies ahead into",
+    ),
+    Parameter(
+        "query_stages", (1, 2), 1, off=1,
+        meaning="query tiles in shared memory: with 2, a persistent CTA copies the next one ahead",
+        expected="2 where a query tile sees few tiles of keys and shared memory has room",
+    ),
+    Parameter(
+        "key_order", ("ascending", "halving"), "ascending", off="ascending",
+        meaning="tiles of keys as they come; or the first, the middle, the quarters, the eighths, ...",
+        expected="halving where scores change along the keys: a row's maximum then moves seldom",
+    ),
+    Parameter(
+        "cluster_m", (1, 2), 1, "macro", off=1,
+        meaning="CTAs of neighbouring queries that copy each tile of K and V once for all of them",
+        expected="less traffic from L2; pays for long sequences at best",
+    ),
+    Parameter(
+        "cluster_kv", (1, 2), 1, "macro", off=1,
+        meaning="CTAs that share the keys of the same queries and join through distributed shared memory",
+        expected="query tiles twice as high for as many SMs: half of the traffic from L2",
+    ),
+    Parameter(
+        "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
+        meaning="what copies: a warp, a warpgroup that gives consumers its registers, or a consumer",
+        expected="warpgroup; consumer where CTAs share an SM and a fifth warp costs registers",
+    ),
+    Parameter(
+        "overlap", ("none", "values", "turns"), "values", "macro", off="none",
+        meaning="what softmax runs beside: nothing of its warpgroup, its own P V of the tile before, "
+        "or that and, by taking turns, the products of the other consumers",
+        expected="at D=64 exponentials cost as much as products: without overlap half of the peak",
+    ),
+    Parameter(
+        "rescale", ("always", "lazy", "late"), "lazy", off="always",
+        meaning="the output is rescaled at every tile; once a maximum has grown by 2^8; or the first "
+        "tile's maximum stands, until a tile adds too much to the sums: then all is scaled down",
+        expected="late saves an eighth of the time at D=64: maxima take two issue slots a score",
+    ),
+    Parameter(
+        "polynomials", (0, 1), 0, off=0,
+        meaning="of eight exponentials, how many are computed by the multiply-add pipe",
+        expected="relieves the special-function unit, which takes 16 a clock; costs ten others each",
+    ),
+    Parameter(
+        "epilogue", ("direct", "wide", "tma"), "direct", off="direct",
+        meaning="stores of 4 bytes a lane; of 16 after lanes swapped columns; or by TMA from Q's place",
+    ),
+    Parameter(
+        "grid_order", ("m_fastest", "head_fastest"), "m_fastest",
+        meaning="what neighbouring CTAs share: the head (its K and V stay in L2), or the query tile",
+    ),
+    Parameter(
+        "longest_first", (False, True), False, off=False,
+        meaning="causal: the last queries, which see the most keys, start first",
+        expected="evens out the end of the grid",
+    ),
+    Parameter(
+        "persistent", (False, True), False, off=False,
+        meaning="one wave of CTAs that take query tile after query tile, dealt out back and forth",
+        expected="hides barrier set-up and the first copies, most where long and short ones pair up",
+    ),
+    Parameter(
+        "min_ctas", (1, 2, 3), 1, "macro", off=1,
+        meaning="CTAs an SM that registers are capped for",
+        expected="2 small CTAs overlap each other without taking turns",
     ),
 )  # fmt: skip
+RULES = (
+    few_consumers, register_split, copying_consumer, whole_parts, one_cluster, busy_clusters,
+    busy_row_groups, busy_stages, own_stages, copied_ahead, queries_to_come, order_that_counts,
+    copied_in_order, turns, whole_rows, overflowing_exponentials, longest_of_different, enough_to_persist,
+    scores_in_registers, binding_cap, resident_ctas,
+)  # fmt: skip
+GROUPS = {64: (4, 64), 128: (2, 128)}
+"""Row groups and keys a tile that were best on an H200 for many query tiles, by the head dimension."""
+FULL = 0.9
+"""The share of the SMs that have a query tile where these count as many."""
+
+
+def suited(problem: Problem, limits: Limits) -> Point:
+    """The point to begin with. With many query tiles what was best for them on an H200: maxima are guessed
+    and consumers take turns; a CTA stays, and copies the next query tile ahead. Under a causal mask no CTA
+    stays: query tiles differ, and CTAs that stay are dealt unequal work. With few tiles the default."""
+    groups, bn = GROUPS.get(problem["D"], (2, 64))
+    turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn, "key_order": "halving"}
+    chosen: list[dict[str, Value]] = [
+        {**turns, "epilogue": "tma", "persistent": True, "query_stages": 2},
+        {**turns, "epilogue": "wide", "persistent": True},
+        {**turns, "epilogue": "tma"},
+        {**turns, "epilogue": "wide", "cluster_kv": 2},
+    ]
+    if problem["causal"]:
+        rows = 3 if problem["D"] == 64 else 2
+        chosen = [{"rescale": "late", "overlap": "values", "row_groups": rows, "bn": 128, "epilogue": "tma"}]
+    space = Space(PARAMETERS, RULES)
+    for values in chosen:
+        for stages in (4, 3, 2):
+            point = space.completed({**values, "stages": stages})
+            p = Filling(point)
+            many = grid(p, problem)[0] >= FULL * limits.gpu.sms
+            if (
+                many
+                and smem_bytes(p, problem) <= limits.smem_bytes
+                and not space.why_not(point, limits, problem)
+            ):
+                return point
+    return space.default
+
+
+SPACE = Space(PARAMETERS, RULES, suited=suited)
 
 
 def supports(problem: Problem) -> str | None:
