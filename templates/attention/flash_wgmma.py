@@ -6,6 +6,7 @@ between one producer and its consumers, products beside softmax inside a warpgro
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -298,37 +299,34 @@ RULES = (
 )  # fmt: skip
 GROUPS = {64: (4, 64), 128: (2, 128)}
 """Row groups and keys a tile that were best on an H200 for many query tiles, by the head dimension."""
-FULL = 0.9
-"""The share of the SMs that have a query tile where these count as many."""
+MANY = {False: 0.9, True: 2}
+"""Query tiles an SM from which on they are many: under a causal mask a long and a short one make a pair."""
 
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """The point to begin with. With many query tiles what was best for them on an H200: maxima are guessed
-    and consumers take turns; a CTA stays, and copies the next query tile ahead. Under a causal mask no CTA
-    stays: query tiles differ, and CTAs that stay are dealt unequal work. With few tiles the default."""
+    """The point to begin with. With many query tiles what was best for them on an H200: maxima are guessed,
+    consumers take turns, and a CTA stays and copies the next query tile ahead. Under a causal mask all heads
+    have their longest query tiles first, so that CTAs are dealt equal work. With few tiles the default."""
     groups, bn = GROUPS.get(problem["D"], (2, 64))
-    turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn, "key_order": "halving"}
+    turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn}
+    if problem["causal"]:
+        turns |= {"grid_order": "head_fastest", "longest_first": True}
+    else:
+        turns |= {"key_order": "halving"}
     chosen: list[dict[str, Value]] = [
         {**turns, "epilogue": "tma", "persistent": True, "query_stages": 2},
         {**turns, "epilogue": "wide", "persistent": True},
         {**turns, "epilogue": "tma"},
         {**turns, "epilogue": "wide", "cluster_kv": 2},
     ]
-    if problem["causal"]:
-        rows = 3 if problem["D"] == 64 else 2
-        chosen = [{"rescale": "late", "overlap": "values", "row_groups": rows, "bn": 128, "epilogue": "tma"}]
     space = Space(PARAMETERS, RULES)
-    for values in chosen:
-        for stages in (4, 3, 2):
-            point = space.completed({**values, "stages": stages})
-            p = Filling(point)
-            many = grid(p, problem)[0] >= FULL * limits.gpu.sms
-            if (
-                many
-                and smem_bytes(p, problem) <= limits.smem_bytes
-                and not space.why_not(point, limits, problem)
-            ):
-                return point
+    for stages, values in itertools.product((4, 3, 2), chosen):
+        point = space.completed({**values, "stages": stages})
+        p = Filling(point)
+        many = grid(p, problem)[0] >= MANY[bool(problem["causal"])] * limits.gpu.sms
+        fits = smem_bytes(p, problem) <= limits.smem_bytes
+        if many and fits and space.why_not(point, limits, problem) is None:
+            return point
     return space.default
 
 
