@@ -218,6 +218,33 @@ KERNEL(wrong_shared_weak_read) {
   if (threadIdx.x == 32) out[blockIdx.x] = float(n);
 }
 
+// ---- copies by cp.async, counted by an mbarrier or kept in groups
+__device__ unsigned shared_at(const void *p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+__device__ void wait_for(const uint64_t *barrier) {
+  asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0; @!done bra again; }"
+               ::"r"(shared_at(barrier)) : "memory");
+}
+__device__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ void wait_for_groups() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+#define LANDED(name, BEFORE, AFTER)                                                                          \
+  KERNEL(name) {                                                                                             \
+    __shared__ float given[64];                                                                              \
+    __shared__ uint64_t landed;                                                                              \
+    if (threadIdx.x == 0)                                                                                    \
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 64;" ::"r"(shared_at(&landed)) : "memory");          \
+    __syncthreads();                                                                                         \
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"                                                  \
+                 ::"r"(shared_at(given + threadIdx.x)), "l"(__cvta_generic_to_global(in + AT)) : "memory");  \
+    BEFORE;                                                                                                  \
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_at(&landed)) : "memory"); \
+    AFTER;                                                                                                   \
+    out[AT ^ 63] = given[threadIdx.x ^ 63];                                                                  \
+  }
+LANDED(landed_counted, , wait_for(&landed))
+LANDED(landed_in_group, commit(), (wait_for_groups(), __syncthreads()))
+LANDED(wrong_landed_uncommitted, , (wait_for_groups(), __syncthreads()))
+LANDED(wrong_landed_unawaited, , __syncthreads())
+
 // ---- a compare-and-swap that begins with a plain read
 using uint16_t = unsigned short;
 __device__ float total(unsigned *p) { return __uint_as_float(atomicAdd(p, 0)); }

@@ -18,7 +18,7 @@ from evo.errors import CandidateError, MachineError
 from evo.trial import Binary, BufferArg, LaunchConfig
 
 SOURCE = (Path(__file__).parent / "ordering.cu").read_text()
-MACROS = "KERNEL|SWAP|CLUSTER|LAST|BARRIER|CHAIN|WARPS|PUT|GET|COUNT|OUT|BACK|PASS"
+MACROS = "KERNEL|LANDED|SWAP|CLUSTER|LAST|BARRIER|CHAIN|WARPS|PUT|GET|COUNT|OUT|BACK|PASS"
 NAMES = [name for name in re.findall(rf"^(?:{MACROS})\((\w+)", SOURCE, re.MULTILINE) if name != "name"]
 HONEST = [name for name in NAMES if not name.startswith("wrong_")]
 WRONG = [name for name in NAMES if name.startswith("wrong_")]

@@ -59,7 +59,8 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     join = where(p.share == "columns", 128 * (share + 4), join)
-    landings = where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0)
+    landings = where(p.copies == "threads", 0, 2 * p.key_groups * tiles_held(p, problem))
+    landings += where(p.copies == "tma", 1, 0)
     barriers = 8 * (landings + where(p.waits == "free", 0, 1) + 1)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
@@ -140,12 +141,12 @@ def copiers(p: Any, _limits: Limits, problem: Problem) -> Any:
 @rule("halves of the columns for two CTAs of one part each, by st.async, where threads copy V")
 def column_halves(p: Any, _limits: Limits, _problem: Problem) -> Any:
     pair = (p.cluster_kv == 2) & (p.key_groups == 1) & (p.exchange == "async")
-    return (pair & (p.copies == "threads")) | (p.share == "rows")
+    return (pair & (p.copies != "tma")) | (p.share == "rows")
 
 
 @rule("sections of code that threads copy for, and that takes no way twice")
 def sections(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.waits == "free") | (careful(p) & (p.copies == "threads"))
+    return (p.waits == "free") | (careful(p) & (p.copies != "tma"))
 
 
 @rule("only ex2 says by infinity that a score is too large")
@@ -203,8 +204,9 @@ SPACE = Space(
             "other tiles have arrived; none: nothing looks for a maximum",
         ),
         Parameter(
-            "copies", ("tma", "threads"), "tma", "macro", off="tma",
-            meaning="what copies Q, K and V: one thread by TMA, or all threads by cp.async",
+            "copies", ("tma", "threads", "counted"), "tma", "macro", off="tma",
+            meaning="what copies Q, K and V: one thread by TMA; or all threads by cp.async, which meet for "
+            "every tile, or whose copies are counted as they land",
             expected="threads: no tensor map to fetch, and what is needed first comes first",
         ),
         Parameter(

@@ -4,7 +4,8 @@
 
 namespace ptx {
 
-// Makes the copies of `lanes` visible whose group number is below `before[lane]`.
-void land_copies(Warp& w, u32 lanes, const u32* before);
+// Makes the copies of `lanes` visible whose group number is below `before[lane]`, or the number of the thread's
+// cp.async.mbarrier.arrives before them: those do not commit.
+void land_copies(Warp& w, u32 lanes, const u32* before, bool of_arrivals = false);
 
 }  // namespace ptx

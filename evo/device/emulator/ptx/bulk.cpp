@@ -85,7 +85,7 @@ void complete(Warp& w, Mbarrier& b, BulkCopy& q) {
     Warp& owner = *q.warp;
     const std::vector<u32> now(owner.clock, owner.clock + w.cta->cluster->clock_words);
     std::copy(q.clock.begin(), q.clock.end(), owner.clock);  // the copies count as of the arrival
-    land_copies(owner, 1u << q.lane, before);
+    land_copies(owner, 1u << q.lane, before, true);
     std::copy(now.begin(), now.end(), owner.clock);
     join(b.current.data(), q.clock.data(), w.cta->cluster->clock_words);
     b.pending--;

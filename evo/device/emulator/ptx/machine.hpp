@@ -109,7 +109,7 @@ struct SyncVariable {
 struct AsyncCopy {  // one cp.async of a warp
   u32 lanes, nbytes, pc;
   AsyncCopy() {}                         // the arrays are filled for the lanes that copy, and not before
-  std::array<u32, 32> to, group, valid;  // valid: bytes taken from the source, the rest is zero
+  std::array<u32, 32> to, group, arrival, valid;  // valid: bytes taken from the source, the rest is zero
   std::array<u64, 32> from;
 };
 
@@ -171,7 +171,7 @@ struct Warp {
   u32 adjusted = 0, adjusted_pc = 0, adjusted_clock = 0;  // setmaxnregs so far; the last one
 
   std::vector<AsyncCopy> copies;
-  std::array<u32, 32> group{};
+  std::array<u32, 32> group{}, arrivals{};  // of each thread's copies: commits, and cp.async.mbarrier.arrives
   std::vector<std::shared_ptr<BulkCopy>> bulk;  // bulk groups of the warp's threads
   std::array<u32, 32> bulk_group{};
   std::vector<std::unique_ptr<WgmmaOp>> wgmma;  // not waited for

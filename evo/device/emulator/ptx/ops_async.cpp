@@ -6,7 +6,7 @@
 
 namespace ptx {
 
-void land_copies(Warp& w, u32 lanes, const u32* before) {
+void land_copies(Warp& w, u32 lanes, const u32* before, bool of_arrivals) {
   const Launch& launch = *w.worker->launch;
   size_t kept = 0;
   Cta& c = *w.cta;
@@ -15,7 +15,7 @@ void land_copies(Warp& w, u32 lanes, const u32* before) {
   for (auto& q : w.copies) {
     u32 done = 0;
     each_lane(q.lanes & lanes, [&](u32 l) {
-      if (q.group[l] >= before[l]) return;
+      if ((of_arrivals ? q.arrival[l] : q.group[l]) >= before[l]) return;
       done |= 1u << l;
       const u32 o = q.to[l] - base;
       if (launch.late_copies) {
@@ -93,7 +93,8 @@ void copy(Warp& w, const Ins& I, u32 m) {
     if (valid) reading |= 1u << l;
     Cta& c = *w.cta;
     const u32 o = shared_offset(w, c, d, I.n);
-    q.to[l] = d, q.from[l] = from[l], q.valid[l] = valid, q.group[l] = w.group[l];
+    q.to[l] = d, q.from[l] = from[l], q.valid[l] = valid;
+    q.group[l] = w.group[l], q.arrival[l] = w.arrivals[l];
     const u8* source = nullptr;
     if (valid) source = source_of_copy(w, from[l], valid, I.n, l);
     const u16 mask = static_cast<u16>(((1u << I.n) - 1) << (o & 15));

@@ -140,12 +140,11 @@ void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
     copy->lane = l, copy->pc = w.pc;
     copy->warp = &w;
     copy->clock.assign(w.clock, w.clock + cl.clock_words);
-    copy->group = w.group[l];  // this group and earlier ones; commits number the groups
+    copy->group = w.arrivals[l];  // the copies up to here
     b.in_flight.push_back(copy);
     if (!w.worker->launch->late_copies) land(w, b);
   });
-  // A copy that is issued after this belongs to a later group.
-  for (u32 l = 0; l < 32; l++) w.group[l] += m >> l & 1;
+  for (u32 l = 0; l < 32; l++) w.arrivals[l] += m >> l & 1;
   if (w.worker->launch->race) w.clock[w.agent]++;
 }
 

@@ -382,7 +382,7 @@ void start_warp(Warp& w, const Launch& L) {
   w.cluster_phase = 0, w.cluster_passed = 0, w.cluster_arrived = false;
   w.owned = w.wanted = L.registers, w.adjusted = 0;
   w.copies.clear(), w.bulk.clear(), w.wgmma.clear();
-  w.group.fill(0), w.bulk_group.fill(0);
+  w.group.fill(0), w.arrivals.fill(0), w.bulk_group.fill(0);
   w.wgmma_group = 0, w.fenced_wgmma = false;
   std::fill(w.pending.begin(), w.pending.end(), 0);
   for (auto& r : w.returns) r.clear();
