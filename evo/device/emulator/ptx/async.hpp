@@ -4,8 +4,8 @@
 
 namespace ptx {
 
-// Makes the copies of `lanes` visible whose group number is below `before[lane]`, or the number of the thread's
-// cp.async.mbarrier.arrives before them: those do not commit.
+// Makes the copies of `lanes` visible whose group number is below `before[lane]`; of arrivals, the number of
+// the thread's cp.async.mbarrier.arrives before them, which do not commit.
 void land_copies(Warp& w, u32 lanes, const u32* before, bool of_arrivals = false);
 
 }  // namespace ptx

@@ -108,7 +108,7 @@ struct SyncVariable {
 // ---- asynchronous work
 struct AsyncCopy {  // one cp.async of a warp
   u32 lanes, nbytes, pc;
-  AsyncCopy() {}                         // the arrays are filled for the lanes that copy, and not before
+  AsyncCopy() {}  // the arrays are filled for the lanes that copy, and not before
   std::array<u32, 32> to, group, arrival, valid;  // valid: bytes taken from the source, the rest is zero
   std::array<u64, 32> from;
 };
