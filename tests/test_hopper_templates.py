@@ -323,6 +323,7 @@ def test_copies_by_threads_and_short_messages_are_right(
     "changes",
     [
         {"row_groups": 2, "key_groups": 2, "stages": 4, "overlap": "turns"},
+        {"row_groups": 2, "key_groups": 2, "stages": 4, "overlap": "turns", "key_order": "halving"},
         {"row_groups": 4, "cluster_kv": 2, "overlap": "values"},
         {"row_groups": 4, "epilogue": "tma", "overlap": "none"},
     ],
