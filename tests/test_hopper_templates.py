@@ -325,6 +325,7 @@ def test_copies_by_threads_and_short_messages_are_right(
         {"row_groups": 2, "key_groups": 2, "stages": 4, "overlap": "turns"},
         {"row_groups": 2, "key_groups": 2, "stages": 4, "overlap": "turns", "key_order": "halving"},
         {"row_groups": 4, "cluster_kv": 2, "overlap": "values"},
+        {"row_groups": 2, "cluster_kv": 2, "overlap": "turns", "message": "half", "epilogue": "wide"},
         {"row_groups": 4, "epilogue": "tma", "overlap": "none"},
     ],
 )
@@ -360,6 +361,8 @@ def test_a_tile_that_adds_much_does_not_overflow_large_values(changes: Point, be
         {"epilogue": "direct", "row_groups": 1, "producer": "warp", "bn": 64},
         {"epilogue": "tma", "row_groups": 1, "producer": "warp", "bn": 64, "cluster_m": 2},
         {"epilogue": "wide", "row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "stages": 4},
+        {"producer": "warp", "row_groups": 1, "bn": 48, "key_groups": 2, "stages": 4, "message": "half"},
+        {"row_groups": 1, "producer": "warp", "bn": 48, "cluster_kv": 2, "message": "half"},
         {"row_groups": 1, "producer": "warp", "bn": 48, "key_groups": 2, "cluster_kv": 2, "overlap": "turns"},
         {"bn": 48, "query_stages": 2, "epilogue": "tma", "rescale": "late", "key_order": "halving"},
         {"bn": 48, "query_stages": 2, "epilogue": "wide", "overlap": "turns", "cluster_m": 2},

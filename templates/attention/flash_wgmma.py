@@ -46,7 +46,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     row = 2 * problem["D"]
     operands = p.query_stages * p.row_groups * 64 * row + 2 * p.stages * p.bn * row
     parts = p.key_groups * p.cluster_kv
-    message = 128 * (problem["D"] // 8 // parts * 16 + 8)
+    message = 128 * (problem["D"] // 8 // parts * where(p.message == "full", 16, 8) + 8)
     join = consumers(p) * (parts - 1) * message
     barriers = 8 * (2 * p.query_stages * p.row_groups + 4 * p.stages) + where(p.cluster_kv > 1, 24, 0)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
@@ -164,6 +164,11 @@ def copied_in_order(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.producer != "consumer") | (p.key_order == "ascending")
 
 
+@rule("messages of a single part")
+def messages(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.key_groups * p.cluster_kv > 1) | (p.message == "full")
+
+
 @rule("turns are taken by two or more consumers")
 def turns(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.overlap != "turns") | (consumers(p) >= 2)
@@ -246,6 +251,11 @@ PARAMETERS = (
         expected="query tiles twice as high for as many SMs: half of the traffic from L2",
     ),
     Parameter(
+        "message", ("full", "half"), "full", off="full",
+        meaning="shares of the output that parts hand over are fp32, or of the storage type",
+        expected="half in a cluster: distributed shared memory moves 14 bytes a clock, and there are 32 KB",
+    ),
+    Parameter(
         "producer", ("warp", "warpgroup", "consumer"), "warpgroup", "macro", off="warp",
         meaning="what copies: a warp, a warpgroup that gives consumers its registers, or a consumer",
         expected="warpgroup; consumer where CTAs share an SM and a fifth warp costs registers",
@@ -294,8 +304,8 @@ PARAMETERS = (
 RULES = (
     few_consumers, register_split, copying_consumer, whole_parts, one_cluster, busy_clusters,
     busy_row_groups, busy_stages, own_stages, copied_ahead, queries_to_come, order_that_counts,
-    copied_in_order, turns, whole_rows, overflowing_exponentials, longest_of_different, enough_to_persist,
-    scores_in_registers, binding_cap, resident_ctas,
+    copied_in_order, messages, turns, whole_rows, overflowing_exponentials, longest_of_different,
+    enough_to_persist, scores_in_registers, binding_cap, resident_ctas,
 )  # fmt: skip
 GROUPS = {64: (4, 64), 128: (2, 128)}
 """Row groups and keys a tile that were best on an H200 for many query tiles, by the head dimension."""
@@ -318,7 +328,7 @@ def suited(problem: Problem, limits: Limits) -> Point:
         {**turns, "epilogue": "tma", "persistent": True, "query_stages": 2},
         {**turns, "epilogue": "wide", "persistent": True},
         {**turns, "epilogue": "tma"},
-        {**turns, "epilogue": "wide", "cluster_kv": 2},
+        {**turns, "epilogue": "wide", "cluster_kv": 2, "message": "half"},
     ]
     space = Space(PARAMETERS, RULES)
     for stages, values in itertools.product((4, 3, 2), chosen):
