@@ -237,7 +237,8 @@ PARAMETERS = (
     ),
     Parameter(
         "key_order", ("ascending", "halving"), "ascending", off="ascending",
-        meaning="tiles of keys as they come; or the first, the middle, the quarters, the eighths, ...",
+        meaning="tiles of keys as they come; or the first, the last, the middle, the quarters, ...; those "
+        "under the mask at the end",
         expected="halving where scores change along the keys: a row's maximum then moves seldom",
     ),
     Parameter(
@@ -316,8 +317,8 @@ MANY = {False: 0.9, True: 2}
 def suited(problem: Problem, limits: Limits) -> Point:
     """The point to begin with. With many query tiles of 64 or 128 columns what was best for them on an H200:
     maxima are guessed, consumers take turns, and a CTA stays and copies the next query tile ahead. Under a
-    causal mask the same, which was not timed, with the longest query tiles of all heads first: then the
-    tiles of keys are dealt out equally. With few query tiles the default."""
+    causal mask the same with the longest query tiles of all heads first: then the tiles of keys are dealt
+    out equally. With few query tiles the default."""
     groups, bn = GROUPS.get(problem["D"], (2, 64))
     turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn}
     if problem["causal"]:
@@ -328,11 +329,12 @@ def suited(problem: Problem, limits: Limits) -> Point:
         {**turns, "epilogue": "tma", "persistent": True, "query_stages": 2},
         {**turns, "epilogue": "wide", "persistent": True},
         {**turns, "epilogue": "tma"},
-        {**turns, "epilogue": "wide", "cluster_kv": 2, "message": "half"},
+        {**turns, "epilogue": "wide", "message": "half", "row_groups": 2, "key_groups": 2, "stages": 8},
+        {**turns, "epilogue": "wide", "message": "half", "cluster_kv": 2},
     ]
     space = Space(PARAMETERS, RULES)
     for stages, values in itertools.product((4, 3, 2), chosen):
-        point = space.completed({**values, "stages": stages})
+        point = space.completed({"stages": stages, **values})
         p = Filling(point)
         many = grid(p, problem)[0] >= MANY[bool(problem["causal"])] * limits.gpu.sms
         fits = smem_bytes(p, problem) <= limits.smem_bytes

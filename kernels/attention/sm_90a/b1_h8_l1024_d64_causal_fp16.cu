@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma
 // problem attention B=1 H=8 L=1024 D=64 causal=1 fp16
-// point {"bn":128,"cluster_kv":1,"cluster_m":1,"epilogue":"wide","grid_order":"m_fastest","key_groups":2,"longest_first":false,"min_ctas":1,"overlap":"turns","persistent":false,"polynomials":0,"producer":"warp","rescale":"always","row_groups":1,"stages":4}
+// point {"bn":128,"cluster_kv":2,"cluster_m":1,"epilogue":"wide","grid_order":"head_fastest","key_groups":1,"key_order":"halving","longest_first":true,"min_ctas":2,"overlap":"values","persistent":false,"polynomials":0,"producer":"warp","query_stages":1,"rescale":"late","row_groups":1,"stages":2}
 
 // Attention forward on Hopper (sm_90a): a producer copies tiles of K and V ahead by TMA, warpgroups of
 // consumers multiply them by wgmma. A CTA takes kBM queries of one head; scores, probabilities and output
@@ -214,6 +214,11 @@ __device__ __forceinline__ void mbarrier_release_at(u32 barrier, u32 rank) {
 // mbarrier.arrive.expect_tx: one arrival that also announces `bytes`.
 __device__ __forceinline__ void mbarrier_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+// cp.async.mbarrier.arrive.noinc: one arrival, once all copies that this thread has started have landed.
+__device__ __forceinline__ void mbarrier_arrive_landed(u32 barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");
 }
 
 // mbarrier.try_wait: returns once the phase of that parity is complete.
@@ -1290,6 +1295,50 @@ private:
 
 }  // namespace evo
 
+// ring.cuh
+// In which order tiles of keys are taken, and where in a ring of stages each of them lies.
+
+
+namespace evo {
+
+// A position in a ring: the stage, and the parity of its barriers' phase.
+template <int kStages>
+struct RingPosition {
+    int stage, parity;
+
+    __device__ __forceinline__ explicit RingPosition(unsigned index)
+        : stage(index % kStages), parity(index / kStages & 1) {}
+    __device__ __forceinline__ void advance(int steps) {
+        stage += steps;  // at most kStages
+        if (stage >= kStages) stage -= kStages, parity ^= 1;
+    }
+};
+
+// A walk over tiles: from the first to the last, or halving: the first, the middle one, the quarters, the eighths, and so
+// on, each of these from left to right. Where scores change steadily along the keys, a row's maximum then moves at a few
+// tiles alone.
+template <bool kHalving>
+struct TileWalk {
+    int tile = 0;
+    int step;  // halving: half the distance of the tiles of this round, 0 after the last
+
+    __device__ __forceinline__ explicit TileWalk(int tiles)
+        : step(kHalving && tiles > 0 ? 1 << (32 - __clz(tiles - 1)) : 0) {}
+    __device__ __forceinline__ bool goes_on(int tiles) const { return kHalving ? step > 0 : tile < tiles; }
+    __device__ __forceinline__ void advance(int count, int tiles) {
+        if constexpr (kHalving) {
+            for (int i = 0; i < count; ++i) {
+                tile += 2 * step;
+                if (tile >= tiles) step >>= 1, tile = step;
+            }
+        } else {
+            tile += count;
+        }
+    }
+};
+
+}  // namespace evo
+
 
 namespace evo {
 
@@ -1298,28 +1347,31 @@ using Element = Fp16;
 constexpr int kD = 64;
 constexpr bool kCausal = true;
 constexpr int kRowGroups = 1;                // sets of 64 queries a CTA
-constexpr int kKeyGroups = 2;                // warpgroups that share the keys of each
+constexpr int kKeyGroups = 1;                // warpgroups that share the keys of each
 constexpr int kBN = 128;                               // keys a tile
-constexpr int kStages = 4;                       // tiles of K, and of V, in shared memory
+constexpr int kStages = 2;                       // tiles of K, and of V, in shared memory
+constexpr int kQueryStages = 1;             // query tiles: with two the next comes while one is read
+enum class KeyOrder { ascending, halving };                 // halving: the first tile, the middle, the quarters, ...
+constexpr KeyOrder kKeyOrder = KeyOrder::halving;
 constexpr int kCluster = 1;                   // CTAs of neighbouring queries: each copies its part for all
-constexpr int kKeyCtas = 1;                  // CTAs that share the keys of the same queries
+constexpr int kKeyCtas = 2;                  // CTAs that share the keys of the same queries
 enum class Producer { warp, warpgroup, consumer };          // a warpgroup gives its registers to the consumers
 constexpr Producer kProducer = Producer::warp;
-constexpr int kProducerRegisters = 40;
-constexpr int kConsumerRegisters = 232;
+constexpr int kProducerRegisters = 0;
+constexpr int kConsumerRegisters = 0;
 enum class Overlap { none, values, turns };                 // what softmax runs beside: P V of the tile before;
-constexpr Overlap kOverlap = Overlap::turns;        // and the products of the other warpgroups, in turns
+constexpr Overlap kOverlap = Overlap::values;        // and the products of the other warpgroups, in turns
 enum class Rescale { always, lazy, late };                  // lazy: once a maximum has grown by 2^8; late: without
-constexpr Rescale kRescale = Rescale::always;        // looking for maxima, once a tile's sums are too large
+constexpr Rescale kRescale = Rescale::late;        // looking for maxima, once a tile's sums are too large
 constexpr int kPolynomials = 0;             // of eight exponentials
 enum class Epilogue { direct, wide, tma };
 constexpr Epilogue kEpilogue = Epilogue::wide;
 enum class GridOrder { m_fastest, head_fastest };
-constexpr GridOrder kGridOrder = GridOrder::m_fastest;
-constexpr bool kLongestFirst = false;         // the last queries, which see the most keys, first
+constexpr GridOrder kGridOrder = GridOrder::head_fastest;
+constexpr bool kLongestFirst = true;         // the last queries, which see the most keys, first
 constexpr bool kPersistent = false;              // CTAs stay and take one query tile after the other
-constexpr int kMinCtas = 1;                    // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 158720;
+constexpr int kMinCtas = 2;                    // CTAs an SM that registers are capped for
+constexpr int kSmemBytes = 83968;
 // ---- end of knobs ----
 
 constexpr int kBM = kRowGroups * kGroupRows;
@@ -1343,11 +1395,12 @@ using Output = float[kD / 8][4];
 using Softmax = DeferredSoftmax<kRescale == Rescale::lazy>;
 using PartsJoin = Join<kD, kKeyCtas, kKeyGroups, kRowGroups, true>;
 struct SharedStorage {
-    QTile q[kRowGroups];  // O too, on its way out
+    QTile q[kQueryStages][kRowGroups];  // O too, on its way out
     KvTile k[kStages];
     KvTile v[kStages];
     PartsJoin::Storage join;
-    u64 q_full, q_empty;
+    u64 statistics_full, shares_full, join_empty;
+    u64 q_full[kQueryStages][kRowGroups], q_empty[kQueryStages][kRowGroups];
     u64 k_full[kStages], k_empty[kStages];
     u64 v_full[kStages], v_empty[kStages];
 };
@@ -1412,16 +1465,9 @@ static_assert(kStages % kKeyGroups == 0, "every stage belongs to one key group")
 [[maybe_unused]] constexpr float kLeastMended = 16.f;
 static_assert(kRescale != Rescale::late || kPolynomials == 0, "only ex2 says by infinity that a score is too large");
 
-// A position in the ring: the stage, and the parity of its barriers' phase.
-struct Position {
-    int stage, parity;
-
-    __device__ __forceinline__ explicit Position(int index) : stage(index % kStages), parity((index / kStages) & 1) {}
-    __device__ __forceinline__ void advance(int steps) {
-        stage += steps;  // at most kStages
-        if (stage >= kStages) stage -= kStages, parity ^= 1;
-    }
-};
+using Position = RingPosition<kStages>;
+using QueryPosition = RingPosition<kQueryStages>;
+using Walk = TileWalk<kKeyOrder == KeyOrder::halving>;
 
 // One tile of keys or values, once its stage is empty. In a cluster each CTA copies a part for all.
 __device__ __forceinline__ void copy_tile(KvTile* ring, u64* full, u64* empty, const TensorMap& map, Position at,
@@ -1441,30 +1487,38 @@ __device__ __forceinline__ void copy_tile(KvTile* ring, u64* full, u64* empty, c
     }
 }
 
-__device__ __forceinline__ void copy_queries(SharedStorage& shared, const Arguments& args, const Work& work) {
-    const u32 q_full = shared_address(&shared.q_full);
-    mbarrier_expect(q_full, sizeof(shared.q));
+// The queries of each row group, once its consumers have read those before.
+__device__ __forceinline__ void copy_queries(SharedStorage& shared, const Arguments& args, const Work& work,
+                                             int done) {
+    const QueryPosition at(done);
 #pragma unroll
-    for (int i = 0; i < kRowGroups; ++i)
-        tma_load(shared_address(&shared.q[i]), args.q, q_full, work.first_query + i * kGroupRows, 0, work.head);
+    for (int i = 0; i < kRowGroups; ++i) {
+        const u32 full = shared_address(&shared.q_full[at.stage][i]);
+        if constexpr (kPersistent) mbarrier_wait(shared_address(&shared.q_empty[at.stage][i]), at.parity ^ 1);
+        mbarrier_expect(full, sizeof(QTile));
+        tma_load(shared_address(&shared.q[at.stage][i]), args.q, full, work.first_query + i * kGroupRows, 0, work.head);
+    }
 }
 
 __device__ __forceinline__ void produce(SharedStorage& shared, const Arguments& args) {
-    Position keys(0), values(0);
+    Position keys_at(0), values_at(0);
     for_all_work(args, [&](const Work& work, int done) {
-        if (kPersistent) mbarrier_wait(shared_address(&shared.q_empty), (done & 1) ^ 1);
-        copy_queries(shared, args, work);
+        Walk keys(work.tiles), values(work.tiles);
+        const auto copy_keys = [&] {
+            copy_tile(shared.k, shared.k_full, shared.k_empty, args.k, keys_at, work.key(keys.tile), work.head);
+            keys_at.advance(1);
+            keys.advance(1, work.tiles);
+        };
+        int copied = 0;
+        if (done > 0 && work.tiles > 0) copy_keys(), ++copied;  // their place is empty before that of the queries is
+        copy_queries(shared, args, work, done);
         // in the order of use: with overlap a tile of keys is read before the values of the one before it
         constexpr int kAhead = kOverlap == Overlap::none ? 0 : kKeyGroups;
-        for (int i = 0; i < work.tiles + kAhead; ++i) {
-            if (i < work.tiles) {
-                copy_tile(shared.k, shared.k_full, shared.k_empty, args.k, keys, work.key(i), work.head);
-                keys.advance(1);
-            }
-            if (i >= kAhead) {
-                copy_tile(shared.v, shared.v_full, shared.v_empty, args.v, values, work.key(i - kAhead), work.head);
-                values.advance(1);
-            }
+        for (int i = 0; i < work.tiles; ++i) {
+            for (; copied <= min(i + kAhead, work.tiles - 1); ++copied) copy_keys();
+            copy_tile(shared.v, shared.v_full, shared.v_empty, args.v, values_at, work.key(values.tile), work.head);
+            values_at.advance(1);
+            values.advance(1, work.tiles);
         }
     });
 }
@@ -1479,13 +1533,20 @@ __device__ __forceinline__ void release(u64* empty, int lane) {
     }
 }
 
+// What this CTA gets from all parts of a query tile.
+__device__ __forceinline__ void expect_shares(SharedStorage& shared) {
+    mbarrier_expect(shared_address(&shared.statistics_full), PartsJoin::kStatisticsBytes);
+    mbarrier_expect(shared_address(&shared.shares_full), PartsJoin::kSharesBytes);
+}
 // A consumer warp: where it stands, and what it holds of the ring.
 struct Consumer {
     SharedStorage& shared;
     const Arguments& args;
     int lane, warp, thread, consumer, row_group, key_group;
-    int first_tile = 0;  // of the current work, counted through all work
-    Position at;         // of the current tile, in both rings
+    int first_tile = 0;   // of the current work, counted through all work
+    Walk walk = Walk(0);  // over the tiles of the current work
+    Position at;          // of the current tile, in both rings
+    int done = 0;         // how much work came before
 
     __device__ __forceinline__ Consumer(SharedStorage& shared, const Arguments& args, int warpgroup)
         : shared(shared), args(args), lane(threadIdx.x % 32), warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
@@ -1510,8 +1571,7 @@ struct Consumer {
     __device__ __forceinline__ void start_scores(Scores& scores) const {
         pin(scores[0]);
         wgmma_fence();
-        multiply_keys_async<Element, kD, kBN>(scores[0], shared_address(&shared.q[row_group]),
-                                              shared_address(&shared.k[at.stage]));
+        multiply_keys_async<Element, kD, kBN>(scores[0], queries(), shared_address(&shared.k[at.stage]));
         wgmma_commit();
     }
     __device__ __forceinline__ void start_output(Output& out, const Probabilities& p, Position values) const {
@@ -1520,27 +1580,42 @@ struct Consumer {
         multiply_values_async<Element, kD, kBN>(out, p, shared_address(&shared.v[values.stage]), true);
         wgmma_commit();
     }
-    __device__ __forceinline__ void mask(Scores& scores, const Work& work, int tile) const {
-        const int row = work.first_query + row_group * kGroupRows + warp * 16, key = work.key(tile);
+    __device__ __forceinline__ void mask(Scores& scores, const Work& work) const {
+        const int row = work.first_query + row_group * kGroupRows + warp * 16, key = work.key(walk.tile);
         if (key + kBN > args.length || (kCausal && key + kBN > row + 1))
             mask_scores<kCausal>(scores, row, key, args.length, lane);
     }
-    __device__ __forceinline__ void release_keys() const { release(&shared.k_empty[at.stage], lane); }
+    // A tile's scores have landed: its keys may be replaced, and after this consumer's last tile its queries. Those stay
+    // where their place is the output's.
+    __device__ __forceinline__ void release_keys(const Work& work) const {
+        release(&shared.k_empty[at.stage], lane);
+        Walk next = walk;
+        next.advance(kKeyGroups, work.tiles);
+        if (!next.goes_on(work.tiles)) release_queries();
+    }
+    __device__ __forceinline__ void release_queries() const {
+        if constexpr (kPersistent && kEpilogue != Epilogue::tma) {
+            if (lane == 0) mbarrier_arrive(shared_address(&shared.q_empty[QueryPosition(done).stage][row_group]));
+        }
+    }
+    __device__ __forceinline__ u32 queries() const {
+        return shared_address(&shared.q[QueryPosition(done).stage][row_group]);
+    }
 
     // Scores have landed: masked, and then 2^(...) of them. True if the output has to be multiplied by `factor`.
-    __device__ __forceinline__ bool take_scores(Scores& scores, Softmax& softmax, float (&factor)[2], const Work& work,
-                                                int tile) const {
+    __device__ __forceinline__ bool take_scores(Scores& scores, Softmax& softmax, float (&factor)[2],
+                                                const Work& work) const {
         pin(scores[0]);
-        release_keys();
-        mask(scores, work, tile);
+        release_keys(work);
+        mask(scores, work);
         return softmax.template update<kPolynomials>(scores[0], factor, args.scale_log2,
                                                      kRescale == Rescale::late ? kRoom : 0);
     }
     // The same with the maximum of earlier tiles; `added` goes to the sums if it stands.
     __device__ __forceinline__ void guess_scores(Scores& scores, const Softmax& softmax, float (&added)[2],
-                                                 const Work& work, int tile) const {
+                                                 const Work& work) const {
         pin(scores[0]);
-        mask(scores, work, tile);
+        mask(scores, work);
         added[0] = added[1] = 0.f;
         exponentiate<kPolynomials, 0, kBN / 8>(scores[0], added, softmax.maximum, args.scale_log2);
     }
@@ -1548,7 +1623,7 @@ struct Consumer {
     // even there, the tile is done again, with its own maximum: by mma.sync, as the other warps of the group need not
     // come along. No wgmma is in flight.
     __device__ __forceinline__ void settle_scores(Scores& scores, Softmax& softmax, const float (&added)[2],
-                                                  Output& out, const Work& work, int tile) const {
+                                                  Output& out, const Work& work) const {
         const float most = fmaxf(added[0], added[1]);  // NaN, of inf - inf, only beside another inf
         if (__all_sync(0xffffffffu, most <= kMostAdded)) {
             softmax.sum[0] += added[0];
@@ -1571,13 +1646,13 @@ struct Consumer {
             float factor[2];
 #pragma unroll
             for (int step = 0; step < kD / 16; ++step)
-                load_row_operand<QTile>(q[0][step], shared_address(&shared.q[row_group]), warp * 16, step, lane);
+                load_row_operand<QTile>(q[0][step], queries(), warp * 16, step, lane);
             multiply_keys<Element, KvTile, kBN, true>(scores, q, 0, 0, shared_address(&shared.k[at.stage]), lane);
-            mask(scores, work, tile);
+            mask(scores, work);
             softmax.template update<kPolynomials>(scores[0], factor, args.scale_log2, kRoom);
             multiply_rows(out, factor);
         }
-        release_keys();
+        release_keys(work);
     }
 
     // Without a producer, one lane of each key group's first consumer copies for it: the first tiles ahead of
@@ -1587,7 +1662,7 @@ struct Consumer {
     }
     __device__ __forceinline__ void copy_first(const Work& work) const {
         if (copies()) {
-            if (key_group == 0) copy_queries(shared, args, work);
+            if (key_group == 0) copy_queries(shared, args, work, 0);
             for (int tile = key_group; tile < min(kStages, work.tiles); tile += kKeyGroups) {
                 copy_tile(shared.k, shared.k_full, shared.k_empty, args.k, Position(tile), work.key(tile), work.head);
                 copy_tile(shared.v, shared.v_full, shared.v_empty, args.v, Position(tile), work.key(tile), work.head);
@@ -1613,24 +1688,24 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void attend_in_turn(Output& out, Softmax& softmax, const Work& work) {
-        for (int tile = key_group; tile < work.tiles; tile += kKeyGroups, at.advance(kKeyGroups)) {
+        for (; walk.goes_on(work.tiles); walk.advance(kKeyGroups, work.tiles), at.advance(kKeyGroups)) {
             Scores scores;
             Probabilities p;
             float factor[2];
             await_keys();
             start_scores(scores);
-            replace_values(work, tile - kKeyGroups);
+            replace_values(work, walk.tile - kKeyGroups);
             wgmma_wait<0>();
             if constexpr (kRescale == Rescale::late) {
-                guess_scores(scores, softmax, factor, work, tile);
-                settle_scores(scores, softmax, factor, out, work, tile);
+                guess_scores(scores, softmax, factor, work);
+                settle_scores(scores, softmax, factor, out, work);
             } else {
-                if (take_scores(scores, softmax, factor, work, tile)) multiply_rows(out, factor);
+                if (take_scores(scores, softmax, factor, work)) multiply_rows(out, factor);
             }
             pack<Element, 0>(p, scores[0]);
             await_values(at);
             start_output(out, p, at);
-            replace_keys(work, tile);
+            replace_keys(work, walk.tile);
             wgmma_wait<0>();
             pin(out);
             release(&shared.v_empty[at.stage], lane);
@@ -1657,11 +1732,11 @@ struct Consumer {
         start_scores(scores);
         pass_turn();
         wgmma_wait<0>();
-        take_scores(scores, softmax, factor, work, key_group);
+        take_scores(scores, softmax, factor, work);
         pack<Element, 0>(p, scores[0]);
         Position values = at;
         if constexpr (kValuesEarly) await_values(values);
-        for (int tile = key_group + kKeyGroups; tile < work.tiles; tile += kKeyGroups) {
+        for (walk.advance(kKeyGroups, work.tiles); walk.goes_on(work.tiles); walk.advance(kKeyGroups, work.tiles)) {
             at.advance(kKeyGroups);
             if constexpr (!kValuesEarly) await_values(values);
             await_keys();
@@ -1669,12 +1744,12 @@ struct Consumer {
             start_scores(scores);
             start_output(out, p, values);
             pass_turn();
-            replace_keys(work, tile - kKeyGroups);
-            replace_values(work, tile - 2 * kKeyGroups);
+            replace_keys(work, walk.tile - kKeyGroups);
+            replace_values(work, walk.tile - 2 * kKeyGroups);
             wgmma_wait<1>();
             bool rescale = false;
-            if constexpr (kRescale == Rescale::late) guess_scores(scores, softmax, factor, work, tile);
-            else rescale = take_scores(scores, softmax, factor, work, tile);
+            if constexpr (kRescale == Rescale::late) guess_scores(scores, softmax, factor, work);
+            else rescale = take_scores(scores, softmax, factor, work);
             // Compilers move the exponentials behind the wait, where they run beside nothing. This keeps ours from
             // it, and the branch of another wait keeps ptxas.
             pin(scores[0]);
@@ -1682,7 +1757,7 @@ struct Consumer {
             wgmma_wait<0>();
             pin(out);
             release(&shared.v_empty[values.stage], lane);
-            if constexpr (kRescale == Rescale::late) settle_scores(scores, softmax, factor, out, work, tile);
+            if constexpr (kRescale == Rescale::late) settle_scores(scores, softmax, factor, out, work);
             else if (rescale) multiply_rows(out, factor);
             pack<Element, 0>(p, scores[0]);
             values = at;
@@ -1700,7 +1775,7 @@ struct Consumer {
     __device__ __forceinline__ void store(const Output& out, const float (&inverse)[2], const Work& work) const {
         const int first = work.first_query + row_group * kGroupRows;
         if constexpr (kEpilogue == Epilogue::tma) {
-            const u32 tile = shared_address(&shared.q[row_group]);
+            const u32 tile = queries();
             const int row = warp * 16 + lane % 16, chunk = lane / 16;
             barrier_sync(kOwnBarrier + consumer, kGroupThreads);  // all warps have read Q
 #pragma unroll
@@ -1732,15 +1807,22 @@ struct Consumer {
         }
     }
 
-    __device__ __forceinline__ void store_joined(const Output& out, const Softmax& softmax, const Work& work,
-                                                 int done) const {
-        constexpr u32 statistics_full = 0, shares_full = 0;
+    __device__ __forceinline__ void store_joined(const Output& out, const Softmax& softmax, const Work& work) const {
+        const u32 statistics_full = shared_address(&shared.statistics_full);
+        const u32 shares_full = shared_address(&shared.shares_full);
+        if (done == 0) cluster_wait();  // the others have started: their shared memory is theirs
+        else mbarrier_wait_cluster(shared_address(&shared.join_empty), (done & 1) ^ 1);
         const PartsJoin join{shared.join, statistics_full, shares_full, row_group, key_group, work.share, thread};
         join.send_statistics(softmax.maximum, softmax.sum);
         join.send_shares(out, softmax.sum);
         float share[PartsJoin::kBlocks][2];
         join.receive(share, out, softmax.maximum, softmax.sum, args.scale_log2, kJoinBarrier, done & 1);
         if constexpr (kPersistent && kKeyCtas == 1) join.await(kJoinBarrier);  // nobody sends before all have received
+        if constexpr (kPersistent) {
+            if (consumer == 0 && thread == 0) expect_shares(shared);
+            __syncwarp();
+            if (lane < kKeyCtas) mbarrier_release_at(shared_address(&shared.join_empty), lane);
+        }
         const int row = work.first_query + row_group * kGroupRows + warp * 16 + lane / 4 + 8 * join.half();
         u32 pairs[PartsJoin::kBlocks];
 #pragma unroll
@@ -1748,7 +1830,8 @@ struct Consumer {
         Element* to = args.o + (static_cast<long long>(work.head) * args.length + row) * kD + 8 * join.first_block();
         store_row<kEpilogue == Epilogue::wide>(to, pairs, row < args.length, lane);
     }
-    __device__ __forceinline__ void consume(const Work& work, int done) {
+    __device__ __forceinline__ void consume(const Work& work, int works_done) {
+        done = works_done;
         Output out;
         Softmax softmax;
 #pragma unroll
@@ -1756,25 +1839,30 @@ struct Consumer {
 #pragma unroll
             for (int e = 0; e < 4; ++e) out[j][e] = 0.f;
         copy_first(work);
-        mbarrier_wait(shared_address(&shared.q_full), done & 1);
+        const QueryPosition q_at(done);
+        mbarrier_wait(shared_address(&shared.q_full[q_at.stage][row_group]), q_at.parity);
         at = Position(first_tile + key_group);
+        walk = Walk(work.tiles);
+        walk.advance(key_group, work.tiles);
         if constexpr (kOverlap == Overlap::none) attend_in_turn(out, softmax, work);
         else attend_overlapped(out, softmax, work);
+        if (key_group >= work.tiles) release_queries();  // of which it read nothing
         first_tile += work.tiles;
-        if constexpr (kPersistent && kEpilogue != Epilogue::tma) {
-            if (lane == 0) mbarrier_arrive(shared_address(&shared.q_empty));
-        }
         softmax.finish();
-        store_joined(out, softmax, work, done);
+        store_joined(out, softmax, work);
         if constexpr (kPersistent && kEpilogue == Epilogue::tma) {
-            if (thread == 0) mbarrier_arrive(shared_address(&shared.q_empty));
+            if (thread == 0) mbarrier_arrive(shared_address(&shared.q_empty[q_at.stage][row_group]));
         }
     }
 };
 
 __device__ __forceinline__ void initialise(SharedStorage& shared) {
-    mbarrier_init(shared_address(&shared.q_full), 1);
-    mbarrier_init(shared_address(&shared.q_empty), kEpilogue == Epilogue::tma ? kConsumers : 4 * kConsumers);
+#pragma unroll
+    for (int i = 0; i < kQueryStages * kRowGroups; ++i) {
+        mbarrier_init(shared_address(&shared.q_full[i / kRowGroups][i % kRowGroups]), 1);
+        mbarrier_init(shared_address(&shared.q_empty[i / kRowGroups][i % kRowGroups]),
+                      kEpilogue == Epilogue::tma ? 1 : 4 * kKeyGroups);
+    }
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
         mbarrier_init(shared_address(&shared.k_full[i]), 1);
@@ -1782,6 +1870,10 @@ __device__ __forceinline__ void initialise(SharedStorage& shared) {
         mbarrier_init(shared_address(&shared.k_empty[i]), kCluster * kWarpsOfTile);
         mbarrier_init(shared_address(&shared.v_empty[i]), kCluster * kWarpsOfTile);
     }
+    mbarrier_init(shared_address(&shared.statistics_full), 1);
+    mbarrier_init(shared_address(&shared.shares_full), 1);
+    mbarrier_init(shared_address(&shared.join_empty), kKeyCtas * 4 * kConsumers);
+    expect_shares(shared);
     fence_mbarrier_init();
 }
 
@@ -1821,7 +1913,7 @@ __device__ __forceinline__ void attention(SharedStorage& shared, const Arguments
 
 // q, k, v, o_map: tensor maps (see tma.cuh), boxes of 64, kBN / kCluster, kBN / kCluster and 64 rows;
 // o: (heads, length, kD), dense. Grid: a CTA a query tile (or as many as fit the GPU, if persistent).
-extern "C" __global__ void __launch_bounds__(evo::kThreads, evo::kMinCtas)
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(evo::kThreads, evo::kMinCtas)
 flash_wgmma(const __grid_constant__ evo::TensorMap q, const __grid_constant__ evo::TensorMap k,
             const __grid_constant__ evo::TensorMap v, const __grid_constant__ evo::TensorMap o_map, evo::Element* o,
             int heads, int length, float scale_log2) {

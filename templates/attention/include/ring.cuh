@@ -17,27 +17,20 @@ struct RingPosition {
     }
 };
 
-// A walk over tiles: from the first to the last, or halving: the first, the middle one, the quarters, the eighths, and so
-// on, each of these from left to right. Where scores change steadily along the keys, a row's maximum then moves at a few
-// tiles alone.
+// Which tile comes at an index: the tile of that number; or halving, of those that need no mask, the first, the last, the
+// middle one, the quarters, the eighths, and so on, each of these from left to right, then the others as they come. Where
+// scores change steadily along the keys, a row's maximum then moves at a few tiles alone. `whole`: tiles without a mask.
 template <bool kHalving>
-struct TileWalk {
-    int tile = 0;
-    int step;  // halving: half the distance of the tiles of this round, 0 after the last
-
-    __device__ __forceinline__ explicit TileWalk(int tiles)
-        : step(kHalving && tiles > 0 ? 1 << (32 - __clz(tiles - 1)) : 0) {}
-    __device__ __forceinline__ bool goes_on(int tiles) const { return kHalving ? step > 0 : tile < tiles; }
-    __device__ __forceinline__ void advance(int count, int tiles) {
-        if constexpr (kHalving) {
-            for (int i = 0; i < count; ++i) {
-                tile += 2 * step;
-                if (tile >= tiles) step >>= 1, tile = step;
-            }
-        } else {
-            tile += count;
-        }
+__device__ __forceinline__ int tile_at(int index, int whole) {
+    if (!kHalving || index == 0 || index >= whole) return index;
+    const int last = whole - 1;
+    if (index == 1) return last;
+    int before = index - 2;
+    for (int shift = 31 - __clz(last - 1);; --shift) {  // odd multiples of 2^shift between the first and the last
+        const int found = (last - 1 + (1 << shift)) >> (shift + 1);
+        if (before < found) return (2 * before + 1) << shift;
+        before -= found;
     }
-};
+}
 
 }  // namespace evo
