@@ -73,6 +73,14 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "256,360,256,1", {"epilogue": "bias_gelu"},
         {**TURNS, "rows": 2, "bn": 176, "stages": 5, "epilogue": "direct", "multicast": "b"},
     ),
+    "in turns, boxes of 88 columns": (
+        "256,360,256,1", {"epilogue": "bias_gelu"},
+        {**TURNS, "rows": 2, "bn": 176, "stages": 5, "multicast": "b"},
+    ),
+    "late, boxes of 24 columns": (
+        "136,264,200,1", {"epilogue": "residual"},
+        {**TURNS, "schedule": "cooperative", "bn": 96, "stages": 4, "multicast": "a"},
+    ),
     "three in turns": (
         "256,256,256,1", {"layout": "TN", "out": "fp32", "epilogue": "residual"},
         {**TURNS, "consumers": 3, "producer": "warp", "bn": 64, "stages": 3},

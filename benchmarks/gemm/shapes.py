@@ -46,7 +46,7 @@ TURNS: Point = {**STAY, "schedule": "pingpong", "bn": 128}
 TALL: Point = {**STAY, "rows": 2, "bn": 128, "stages": 4}
 BROAD: Point = {**STAY, "rows": 1, "bn": 256, "stages": 4}
 PAIRS: Point = {**BROAD, "multicast": "b"}
-OTHER_TURNS: Point = {**TURNS, "rows": 2, "bn": 176, "stages": 5, "epilogue": "direct"}
+OTHER_TURNS: Point = {**TURNS, "rows": 2, "bn": 176, "stages": 5}
 POINTS_OF_LARGE: tuple[Point, ...] = (
     {**TALL, "multicast": "a"},
     BROAD,
@@ -58,6 +58,8 @@ POINTS_OF_LARGE: tuple[Point, ...] = (
     OTHER_TURNS,
     {**OTHER_TURNS, "multicast": "a"},
     {**OTHER_TURNS, "multicast": "b"},
+    {**OTHER_TURNS, "panel": 4},
+    {**OTHER_TURNS, "raster": "n"},
     {**PAIRS, "bn": 192},
 )
 ONCE: Point = {"consumers": 2, "epilogue": "tma"}

@@ -55,10 +55,17 @@ def cluster(p: Any, _problem: Problem) -> Any:
 
 def smem_bytes(p: Any, problem: Problem) -> Any:
     """sizeof(SharedStorage): the rings of A and B, boxes of C for each consumer, barriers."""
-    boxes = where(p.bn * call.out_bytes(problem) // BLOCK_BYTES % 2 == 0, 2, 1)
-    out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * boxes * BLOCK_BYTES, 0)
+    row = box_columns(p, problem) * call.out_bytes(problem)
+    boxes = where((row == BLOCK_BYTES) & (p.bn * call.out_bytes(problem) // BLOCK_BYTES % 2 == 0), 2, 1)
+    out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * boxes * row, 0)
     words = where(p.join == "workspace", call.ceil_div(4 * p.consumers, 8) * 8, 16)
     return call.ceil_div(ring_bytes(p) + out + 16 * p.stages + where(p.splits > 1, words, 0), 1024) * 1024
+
+
+def box_columns(p: Any, problem: Problem) -> Any:
+    """Of C that TMA stores at once: 128 bytes; an odd number of 16 where these do not divide 16-bit tiles."""
+    narrow = where(p.bn == 176, 88, where(p.bn == 96, 24, BLOCK_COLUMNS))
+    return BLOCK_BYTES // 4 if call.out_bytes(problem) == 4 else narrow
 
 
 def ring_bytes(p: Any) -> Any:
@@ -142,11 +149,10 @@ def busy_clusters(p: Any, _limits: Limits, problem: Problem) -> Any:
     return below & ((p.multicast != "a") | (problem["N"] > p.bn))
 
 
-@rule("the TMA epilogue stores boxes of 128 bytes, from rows of whole 16 bytes")
+@rule("the TMA epilogue stores boxes that divide a tile, to rows of whole 16 bytes")
 def boxes_of_c(p: Any, _limits: Limits, problem: Problem) -> Any:
-    columns = BLOCK_BYTES // call.out_bytes(problem)
     aligned = call.vectors(problem)[2] * call.out_bytes(problem) >= 16
-    return (p.epilogue == "direct") | ((p.bn % columns == 0) & aligned)
+    return (p.epilogue == "direct") | ((p.bn % box_columns(p, problem) == 0) & aligned)
 
 
 @rule("most of a tile is outside of C")
@@ -221,10 +227,7 @@ PARAMETERS = (
         meaning="consumers share a tile's rows, or take tiles in turns",
         expected="pingpong hides the epilogue: a few percent, most where K is short",
     ),
-    Parameter(
-        "consumers", (1, 2, 3), 1, "macro", meaning="warpgroups that multiply",
-        expected="2; 1 where tiles are few",
-    ),
+    Parameter("consumers", (1, 2, 3), 1, "macro", meaning="warpgroups that multiply", expected="mostly 2"),
     Parameter(
         "rows", (1, 2, 3), 1, "macro", meaning="times 64 rows of a tile that a consumer has",
         expected="2 with 128 columns; 3 for very large products",
@@ -326,8 +329,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
 
 def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
     """Whether all rules, and the shared memory, allow the point."""
-    fits = smem_bytes(Filling(point), problem) <= limits.smem_bytes
-    return bool(fits) and Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
+    fits = bool(smem_bytes(Filling(point), problem) <= limits.smem_bytes)
+    return fits and Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
 
 
 RULES = (
@@ -348,6 +351,7 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
         "late": leaves_late(p, problem),
         "producer_registers": given,
         "consumer_registers": taken,
+        "box_columns": int(box_columns(p, problem)),
         "even_rows": problem["N"] % 2 == 0,
         **call.holes(problem, int(smem_bytes(p, problem))),
         **call.layout(problem),
@@ -371,8 +375,9 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
     out: BufferArg | TensorMapArg = BufferArg("c")
     if p.epilogue == "tma":
         kind = problem.dtype if nbytes == 2 else "fp32"
-        box = (BLOCK_BYTES // nbytes, WARP_ROWS, 1)
-        out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=128)
+        box = (int(box_columns(p, problem)), WARP_ROWS, 1)
+        swizzle = BLOCK_BYTES if box[0] * nbytes == BLOCK_BYTES else 0
+        out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=swizzle)
     extra = call.operand(problem)
     places = int(clusters(p, problem) * cluster(p, problem))  # tiles of C times parts of K
     joined: tuple[Workspace, ...] = ()

@@ -313,6 +313,11 @@ __device__ __forceinline__ void stmatrix_x4(u32 row, u32 a, u32 b, u32 c, u32 d)
                  :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+// stmatrix.x2: two of them; lanes from 16 on give no address.
+__device__ __forceinline__ void stmatrix_x2(u32 row, u32 a, u32 b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], { %1, %2 };" :: "r"(row), "r"(a), "r"(b) : "memory");
+}
+
 }  // namespace evo
 
 
@@ -692,14 +697,18 @@ struct alignas(1024) StoredTile {
     }
 };
 
-// A box of C on its way out: a warp's 16 rows of 128 swizzled bytes.
+// A box of C on its way out: a warp's 16 rows. Eight of them begin in different bank groups: rows of 128 bytes are
+// swizzled, others are an odd number of 16 bytes long.
 constexpr int kWarpRows = kGroupRows / 4;
-struct alignas(1024) OutBox {
-    unsigned char bytes[kWarpRows * kSwizzledBytes];
+template <int kRowBytes>
+struct alignas(kRowBytes == kSwizzledBytes ? 1024 : 128) OutBox {
+    static_assert(kRowBytes == kSwizzledBytes || kRowBytes % 32 == 16, "rows that share a bank group");
+    unsigned char bytes[kWarpRows * kRowBytes];
 
     // Bytes from the box's begin to byte `at` of a row.
     static __device__ __forceinline__ u32 offset(int row, int at) {
-        return row * kSwizzledBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
+        if constexpr (kRowBytes == kSwizzledBytes) return row * kRowBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
+        else return row * kRowBytes + at;
     }
 };
 
@@ -756,15 +765,16 @@ using Operand = OperandOf<Element, kFinish>::type;
 using ATile = StoredTile<kBM, kBK, !kATransposed>;
 using BTile = StoredTile<kBN, kBK, !kBAcross>;
 // A warp's rows of C leave box by box, by one or two in turns: large tiles leave room for stages
-constexpr int kBoxColumns = kSwizzledBytes / (kWideOut ? 4 : 2);
+constexpr int kBoxColumns = 64;
+[[maybe_unused]] constexpr int kBoxBytes = kBoxColumns * sizeof(Out);
 [[maybe_unused]] constexpr int kBoxesAcross = kBN / kBoxColumns, kAllBoxes = kRows * kBoxesAcross;
-[[maybe_unused]] constexpr int kOutBoxes = kBoxesAcross % 2 == 0 ? 2 : 1;
+[[maybe_unused]] constexpr int kOutBoxes = kBoxBytes == kSwizzledBytes && kBoxesAcross % 2 == 0 ? 2 : 1;
 using Sums = float[kRows][kBN / 8][4];
 
 struct SharedStorage {
     ATile a[kStages];
     BTile b[kStages];
-    OutBox c[kConsumers][4][kOutBoxes];
+    OutBox<kBoxBytes> c[kConsumers][4][kOutBoxes];
     u64 full[kStages], empty[kStages];
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
@@ -997,13 +1007,17 @@ struct Consumer {
         return shared_address(&shared.c[consumer][warp][number % kOutBoxes]);
     }
 
-    // Writes 64 columns of this warp's rows, pairs as fragments hold them, rounded.
+    // Writes kBoxColumns columns of this warp's rows, pairs as fragments hold them, rounded.
     template <class Pair>
     __device__ __forceinline__ void fill_box(u32 box, Pair pair) const {
+        constexpr int kChunks = kBoxColumns / 8;
         const int row = lane % 16, chunk = lane / 16;
 #pragma unroll
-        for (int j = 0; j < kBoxColumns / 8; j += 2)
-            stmatrix_x4(box + OutBox::offset(row, 16 * (j + chunk)), pair(j, 0), pair(j, 1), pair(j + 1, 0), pair(j + 1, 1));
+        for (int j = 0; j + 1 < kChunks; j += 2)
+            stmatrix_x4(box + OutBox<kBoxBytes>::offset(row, 16 * (j + chunk)), pair(j, 0), pair(j, 1), pair(j + 1, 0),
+                        pair(j + 1, 1));
+        if constexpr (kChunks % 2 == 1)
+            stmatrix_x2(box + OutBox<kBoxBytes>::offset(row, 16 * (kChunks - 1)), pair(kChunks - 1, 0), pair(kChunks - 1, 1));
     }
 
     // Sends a box off to (top, left) of C.
@@ -1033,7 +1047,7 @@ struct Consumer {
                 for (int half = 0; half < 2; ++half) {
                     const int row = lane / 4 + 8 * half, column = 8 * j + 2 * (lane % 4);
                     const float2 x = result(sums[j], half, matrix, top + row, left + column);
-                    store_shared(box + OutBox::offset(row, 4 * column), x.x, x.y);
+                    store_shared(box + OutBox<kBoxBytes>::offset(row, 4 * column), x.x, x.y);
                 }
         } else {
             fill_box(box, [&](int j, int half) {

@@ -59,14 +59,18 @@ struct alignas(1024) StoredTile {
     }
 };
 
-// A box of C on its way out: a warp's 16 rows of 128 swizzled bytes.
+// A box of C on its way out: a warp's 16 rows. Eight of them begin in different bank groups: rows of 128 bytes are
+// swizzled, others are an odd number of 16 bytes long.
 constexpr int kWarpRows = kGroupRows / 4;
-struct alignas(1024) OutBox {
-    unsigned char bytes[kWarpRows * kSwizzledBytes];
+template <int kRowBytes>
+struct alignas(kRowBytes == kSwizzledBytes ? 1024 : 128) OutBox {
+    static_assert(kRowBytes == kSwizzledBytes || kRowBytes % 32 == 16, "rows that share a bank group");
+    unsigned char bytes[kWarpRows * kRowBytes];
 
     // Bytes from the box's begin to byte `at` of a row.
     static __device__ __forceinline__ u32 offset(int row, int at) {
-        return row * kSwizzledBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
+        if constexpr (kRowBytes == kSwizzledBytes) return row * kRowBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
+        else return row * kRowBytes + at;
     }
 };
 

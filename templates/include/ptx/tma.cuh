@@ -61,4 +61,9 @@ __device__ __forceinline__ void stmatrix_x4(u32 row, u32 a, u32 b, u32 c, u32 d)
                  :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+// stmatrix.x2: two of them; lanes from 16 on give no address.
+__device__ __forceinline__ void stmatrix_x2(u32 row, u32 a, u32 b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], { %1, %2 };" :: "r"(row), "r"(a), "r"(b) : "memory");
+}
+
 }  // namespace evo
