@@ -318,27 +318,31 @@ def suited(problem: Problem, limits: Limits) -> Point:
     """The point to begin with. With many query tiles of 64 or 128 columns what was best for them on an H200:
     maxima are guessed, consumers take turns, and a CTA stays and copies the next query tile ahead. Under a
     causal mask the same with the longest query tiles of all heads first: then the tiles of keys are dealt
-    out equally. With few query tiles the default."""
-    groups, bn = GROUPS.get(problem["D"], (2, 64))
-    turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn}
-    if problem["causal"]:
-        turns |= {"grid_order": "head_fastest", "longest_first": True}
-    else:
-        turns |= {"key_order": "halving"}
+    out equally. With fewer, two share the keys of 64 queries; if these leave SMs idle, the default."""
+    causal, (groups, bn) = bool(problem["causal"]), GROUPS.get(problem["D"], (2, 64))
+    first = {"grid_order": "head_fastest", "longest_first": True} if causal else {"key_order": "halving"}
+    turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn, **first}
+    shared = {**turns, "epilogue": "wide", "message": "half", "key_order": "halving"}
     chosen: list[dict[str, Value]] = [
         {**turns, "epilogue": "tma", "persistent": True, "query_stages": 2},
         {**turns, "epilogue": "wide", "persistent": True},
         {**turns, "epilogue": "tma"},
-        {**turns, "epilogue": "wide", "message": "half", "row_groups": 2, "key_groups": 2, "stages": 8},
-        {**turns, "epilogue": "wide", "message": "half", "cluster_kv": 2},
+        {**shared, "row_groups": 2, "key_groups": 2, "stages": 8},
+        {**shared, "cluster_kv": 2},
     ]
+    few: dict[str, Value] = {**shared, "row_groups": 1, "grid_order": "head_fastest"}
+    if causal:
+        few |= {"bn": 64, "stages": 3, "cluster_kv": 2, "producer": "warp", "overlap": "values"}
+    else:
+        few |= {"bn": 128, "stages": 4, "key_groups": 2}
+    tries = [(MANY[causal], {"stages": n, **values}) for n, values in itertools.product((4, 3, 2), chosen)]
     space = Space(PARAMETERS, RULES)
-    for stages, values in itertools.product((4, 3, 2), chosen):
-        point = space.completed({"stages": stages, **values})
+    for tiles_an_sm, values in (*tries, (MANY[False], few)):
+        point = space.completed(values)
         p = Filling(point)
-        many = grid(p, problem)[0] >= MANY[bool(problem["causal"])] * limits.gpu.sms
+        busy = grid(p, problem)[0] >= tiles_an_sm * limits.gpu.sms
         fits = smem_bytes(p, problem) <= limits.smem_bytes
-        if many and fits and space.why_not(point, limits, problem) is None:
+        if busy and fits and space.why_not(point, limits, problem) is None:
             return point
     return space.default
 
