@@ -118,7 +118,9 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
     "wide": ("77,104,200,2", {"epilogue": "bias", "gap": 64, "out": "fp32"}, {"bn": 256, "bk": 128}),
 }  # fmt: skip
 """What is tried on the emulator: a problem, and what its point has that is not the default."""
-QUICK = ("in turns", "late", "split", "split in a cluster", "A for both")
+QUICK = (
+    "in turns", "in turns, boxes of 88 columns", "late", "split", "split in a cluster", "A for both"
+)  # fmt: skip
 GOLDENS: dict[str, tuple[str, dict[str, Any], Point]] = {
     "gemm_wgmma_large": ("4096,7168,16384,1", {}, {}),
     "gemm_wgmma_split": (

@@ -318,7 +318,8 @@ def suited(problem: Problem, limits: Limits) -> Point:
     """The point to begin with. With many query tiles of 64 or 128 columns what was best for them on an H200:
     maxima are guessed, consumers take turns, and a CTA stays and copies the next query tile ahead. Under a
     causal mask the same with the longest query tiles of all heads first: then the tiles of keys are dealt
-    out equally. With fewer, two share the keys of 64 queries; if these leave SMs idle, the default."""
+    out equally. With fewer, two share the keys of 64 queries, as in points that were good at 1,024 and 2,048
+    keys; if these leave SMs idle, the default."""
     causal, (groups, bn) = bool(problem["causal"]), GROUPS.get(problem["D"], (2, 64))
     first = {"grid_order": "head_fastest", "longest_first": True} if causal else {"key_order": "halving"}
     turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn, **first}
