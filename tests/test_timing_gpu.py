@@ -16,7 +16,14 @@ from evo.compile import Compiler, find_compiler
 from evo.device.cuda import CudaDevice
 from evo.device.driver import gpu_names
 from evo.task import Tunable, load_task
-from evo.timing import Ready, TimingSession, TimingSettings, capture_baselines, time_variants
+from evo.timing import (
+    Ready,
+    TimingSession,
+    TimingSettings,
+    capture_baselines,
+    settled,
+    time_variants,
+)
 from evo.timing.inputs import InputSets
 from evo.timing.stopwatch import Stopwatch
 from evo.trial import BufferArg, LaunchConfig, Workspace
@@ -258,7 +265,8 @@ def test_a_green_kernel_gets_a_time_beside_the_baselines(session: TimingSession,
     assert timing.complete
     assert timing.median_us == max(time.median_us for time in timing.times.values())
     for time in timing.times.values():
-        assert len(time.samples_us) >= 10
+        own = np.array(time.samples_us)
+        assert len(own) == 10 or not settled(own[:10], 0.005), "a noisy baseline asks for no more"
         assert time.speedup == pytest.approx(min(time.baselines_us.values()) / time.median_us, rel=0.1)
     assert timing.speedup == min(time.speedup or 0.0 for time in timing.times.values())
     assert timing.speedup_interval is not None

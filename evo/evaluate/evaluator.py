@@ -338,6 +338,9 @@ class EvaluatorSpec:
 
     def build(self) -> Evaluator:
         """The evaluator; imports torch and takes seconds."""
+        from evo.evaluate.early import prepare
+
+        prepare(self.device)
         import torch
 
         torch.set_num_threads(1)

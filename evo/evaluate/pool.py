@@ -31,7 +31,7 @@ from typing import Protocol, Self
 
 from evo.child import START_LIMIT_S, Spare
 from evo.evaluate.evaluating import Builds, Evaluates
-from evo.evaluate.supervised import AT_HAND, FIRST_ALONE_S, Job, SupervisedEvaluator
+from evo.evaluate.supervised import AT_HAND, Job, SupervisedEvaluator
 from evo.trial import Candidate, Trial
 
 DEADLINE_S = 60.0
@@ -177,7 +177,7 @@ class Pool:
                 for one in evaluator.collect():  # what came before an error is kept
                     self._finished.append(one)
                 self._finished.extend(evaluator.supervise(self.deadline_s, self._ready))
-            if self._evaluators[0].has_begun:
+            if self._evaluators[0].started:
                 self._start_others()
             self._hand_out()
             left = end - time.monotonic()
@@ -185,8 +185,6 @@ class Pool:
                 finished, self._finished = self._finished, []
                 return finished
             patience = min(e.patience(self.deadline_s) for e in self._evaluators)
-            if len(self._evaluators) < self._evaluators_in_all:
-                patience = min(patience, FIRST_ALONE_S)
             wait_for([self._woken, *(e.fileno() for e in self._evaluators)], min(left, patience))
             while self._woken.poll():
                 self._woken.recv_bytes()
@@ -226,7 +224,7 @@ class Pool:
             connection.close()
 
     def _start_others(self) -> None:
-        """Before a GPU the other evaluators wait until the first one is at work: beside it they would delay
+        """Before a GPU the other evaluators wait until the first one has started: beside it they would delay
         the first trial, by the disk, the driver and the memory that all of them need to start."""
         while len(self._evaluators) < self._evaluators_in_all:
             self._start_next()

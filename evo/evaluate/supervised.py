@@ -17,8 +17,6 @@ STARTS = 3
 """Starts without a single candidate evaluated after which the machine is held to be broken."""
 AT_HAND = 2
 """Candidates that an evaluator holds: one under way, one to go on with."""
-FIRST_ALONE_S = 2.0
-"""How long the other evaluators of a GPU wait for the first one to be done with its first candidate."""
 WAITING_STAGE = "turn"
 """The stage in which a candidate waits for others: a hang of one of those is not its own."""
 
@@ -53,7 +51,6 @@ class SupervisedEvaluator:
         self.gpu = gpu
         self._start_s = start_s
         self._fruitless = 0
-        self._evaluated = False
         self.jobs: deque[Job] = deque()
         """The first one is under way, as soon as the child says so."""
         self._start(spare)
@@ -79,12 +76,6 @@ class SupervisedEvaluator:
     @property
     def started(self) -> bool:
         return self._child.ready
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it has evaluated a candidate, or has been at its first for a while."""
-        since = self._under_way
-        return self._evaluated or (since is not None and time.monotonic() - since > FIRST_ALONE_S)
 
     @property
     def takes(self) -> bool:
@@ -128,7 +119,7 @@ class SupervisedEvaluator:
             if job.ahead_s is not None:
                 trial = replace(trial, seconds={"ahead": job.ahead_s, **trial.seconds})
             self._under_way, self._given = None, time.monotonic()
-            self._fruitless, self._leaving, self._evaluated = 0, message.last, True
+            self._fruitless, self._leaving = 0, message.last
             yield job.number, replace(trial, gpu=self.gpu)
 
     def _received(self) -> Iterator[Answer | Said]:
@@ -142,7 +133,7 @@ class SupervisedEvaluator:
             if isinstance(told, NotEnoughMemory) and self.jobs and self._child.ready:
                 told.number = self.jobs.popleft().number
                 self._under_way, self._given = None, time.monotonic()
-                self._fruitless, self._evaluated = 0, True
+                self._fruitless = 0
             raise told from error
 
     def supervise(self, deadline_s: float, ready: deque[Job]) -> list[tuple[int, Trial]]:
@@ -163,7 +154,6 @@ class SupervisedEvaluator:
             job = self.jobs.popleft()
             self._fruitless = 0
             seconds = {job.stage: time.monotonic() - job.since}
-            self._evaluated = True
             trial = failed(job.candidate, error, seconds=seconds)
             trials.append((job.number, replace(trial, gpu=self.gpu)))
         for job in reversed(self.jobs):

@@ -3,7 +3,8 @@
 A sample is one replay of a CUDA graph of chained launches between two events, divided by the launches: the
 host's launch path is not in it. Launches rotate among several sets of inputs. Candidate and best baseline
 take turns (A B, B A, …), so that a drift of the clock meets both. Sampling stops when the 95 % interval of
-the median is within ±0.5 %, at a cap of GPU time, or early when the candidate is a clear loser (racing).
+the kernel's median is within ±0.5 %, at a cap of GPU time, or early when the candidate is a clear loser
+(racing).
 
 A kernel is timed on one timing input after the other; one that has clearly lost on the first is not timed on
 the others. By the ranking "worst" it has lost wherever it is clearly slower than the best so far. At the end
@@ -284,7 +285,9 @@ class TimingSession:
         return ready
 
     def _sample(self, ready: Ready, name: str) -> _Taken:
-        """Turns of the kernel and of the best baseline until enough is known."""
+        """Turns of the kernel and of the best baseline until enough is known of the kernel. What is known of
+        the baseline by then is in the interval of the ratio: cuDNN's time depends on what went before it, and
+        to know it as well took three times as many turns."""
         settings, bar = self.settings, self._bar(name)
         few = 3 if ready.hopeless else settings.few
         pair = [ready.replay, *self._beside(name)]
@@ -298,7 +301,7 @@ class TimingSession:
                 continue
             kept = [np.concatenate(both) for both in zip(kept, fresh, strict=True)]
             lost = clear_loser(kept[0], bar, settings.margin)
-            if lost or spent_ms >= settings.cap_ms or _all_settled(kept, settings.half_width):
+            if lost or spent_ms >= settings.cap_ms or settled(kept[0], settings.half_width):
                 beside = kept[1] if len(kept) > 1 else None
                 return _Taken(kept[0], beside, self.best_baseline(name), dropped)
             turns = max(few, len(kept[0]) // 2)
@@ -319,7 +322,3 @@ class TimingSession:
             baselines,
             tuple(float(f"{s:.5g}") for s in taken.own),
         )
-
-
-def _all_settled(kept: Sequence[Samples], half_width: float) -> bool:
-    return all(settled(samples, half_width) for samples in kept)
