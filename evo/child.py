@@ -52,8 +52,8 @@ LAST_WORDS_BYTES = 2000
 """How much of the log's end a Crashed has."""
 PARENT_S = 1.0
 """How often a child looks whether its parent still lives."""
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""For children that work beside others of their kind, one a core."""
+EVALUATES = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+"""For children that evaluate: one a core, and torch need not look in every distribution for other devices."""
 _START = """import sys
 sys.path[:] = dict.fromkeys(sys.argv[5:] + sys.path)
 from evo.child import serve

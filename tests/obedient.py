@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -122,6 +123,11 @@ class ObedientSpec:
         if self.broken == "refuses":
             raise MachineError("no NVIDIA driver", "use the emulator")
         return Obedient(stuck=self.broken == "stuck")
+
+
+def prepare(word: str) -> None:
+    """What a process does before it is known what it will evaluate."""
+    (Path(word) / str(os.getpid())).touch()
 
 
 def run(pool: Pool, sources: list[str], limit_s: float = 120.0) -> list[tuple[int, Trial]]:

@@ -189,6 +189,18 @@ def test_before_a_gpu_the_others_start_when_the_first_has_started() -> None:
         assert pool.capacity == capacity  # how many are under way does not hang on who has started
 
 
+def test_the_others_prepare_themselves_beside_the_first(tmp_path: Path) -> None:
+    before = children()
+    with Pool(ObedientSpec(most=3, compile_s=0.0), workers=4, early=("obedient", str(tmp_path))) as pool:
+        began = children() - before
+        assert len(began) == 3
+        assert sum("starting" in line for line in pool.activity()) == 1
+        awaited(pool, 3)
+        assert children() - before == began, "what has prepared itself evaluates"
+        assert {int(file.name) for file in tmp_path.iterdir()} < began
+        assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_the_others_start_beside_a_first_that_hangs() -> None:
     with Pool(ObedientSpec(most=2, compile_s=0.0), workers=2) as pool:
         for number, source in enumerate(["sleep 600", "green", "green"]):

@@ -97,7 +97,8 @@ def pool_of(setup: Setup, spare: Spare | None) -> Pool:
     from evo.evaluate.pool import Pool
 
     spec, study = EvaluatorSpec.of(setup), setup.study
-    return Pool(spec, study.workers, spare=spare, groups=spec.groups(study.devices))
+    groups, early = spec.groups(study.devices), ("evo.evaluate.early", "")
+    return Pool(spec, study.workers, spare=spare, early=early, groups=groups)
 
 
 def _compared(pool: GpuWorkers, study: Study, store: Store, screen: Screen) -> Workers:

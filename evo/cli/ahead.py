@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 SEARCHING = ("search", "resume")
 """The commands that evaluate."""
-LEAVE_OUT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-"""torch looks into every installed distribution for devices of other makers."""
 
 
 @contextmanager
@@ -26,9 +24,9 @@ def first_evaluator(words: Sequence[str]) -> Iterator[Spare | None]:
     if not words or words[0] not in SEARCHING or {"-h", "--help", "--scheduler", "--slurm"} & asked:
         yield None
         return
-    from evo.child import ONE_THREAD, Spare
+    from evo.child import EVALUATES, Spare
 
-    spare = Spare(("evo.evaluate.early", device_of(words)), env=ONE_THREAD | LEAVE_OUT)
+    spare = Spare(("evo.evaluate.early", device_of(words)), env=EVALUATES)
     try:
         yield spare
     finally:

@@ -29,7 +29,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait as wait_for
 from typing import Protocol, Self
 
-from evo.child import START_LIMIT_S, Spare
+from evo.child import EVALUATES, START_LIMIT_S, Spare
 from evo.evaluate.evaluating import Builds, Evaluates
 from evo.evaluate.supervised import AT_HAND, Job, SupervisedEvaluator
 from evo.trial import Candidate, Trial
@@ -75,8 +75,9 @@ class Pool:
     number that candidate alone is given up, and `wait` may be called again.
 
     `deadline_s`: how long a candidate may take. `start_s`: how long an evaluator may take to start, and to
-    begin with a candidate. `groups`: what evaluates on each GPU, by the GPU's id, where that is not the spec
-    itself; the `workers` are for all of them.
+    begin with a candidate. `spare`: the process of the first evaluator; what those of the others do while
+    they wait for it is `early`, a module with a function `prepare` and its word. `groups`: what evaluates on
+    each GPU, by the GPU's id, where that is not the spec itself; the `workers` are for all of them.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Pool:
         deadline_s: float = DEADLINE_S,
         start_s: float = START_LIMIT_S,
         spare: Spare | None = None,
+        early: tuple[str, str] | None = None,
         groups: Mapping[str, Builds] | None = None,
     ) -> None:
         self.workers = max(1, workers)
@@ -101,6 +103,8 @@ class Pool:
             sys.setswitchinterval(SWITCH_S)
         self._woken, self._waker = Pipe(duplex=False)
         self._evaluators: list[SupervisedEvaluator] = []
+        self._spares: list[Spare] = []
+        """Processes of evaluators that are to start when the first one has."""
         self._groups, self._start_s = dict(groups or {"": spec}), start_s
         each = spec.evaluators(max(1, self.workers // len(self._groups)))
         self._evaluators_in_all = each * len(self._groups)
@@ -108,6 +112,8 @@ class Pool:
             self._start_next(spare)
             if self._threads is None:
                 self._start_others()
+            while early and len(self._evaluators) + len(self._spares) < self._evaluators_in_all:
+                self._spares.append(Spare(early, env=EVALUATES))
         except BaseException:
             self.close()
             raise
@@ -209,6 +215,8 @@ class Pool:
         """Give up what is under way and end every process; may be called again."""
         for evaluator in self._evaluators:
             evaluator.close()
+        for spare in self._spares:
+            spare.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self._precompile is not None:
@@ -216,7 +224,7 @@ class Pool:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
             sys.setswitchinterval(self._switch_s)
-        self._evaluators, self._threads, self._precompile = [], None, None
+        self._evaluators, self._spares, self._threads, self._precompile = [], [], None, None
         self._compiling.clear()
         self._ready.clear()
         self._finished.clear()
@@ -225,9 +233,9 @@ class Pool:
 
     def _start_others(self) -> None:
         """Before a GPU the other evaluators wait until the first one has started: beside it they would delay
-        the first trial, by the disk, the driver and the memory that all of them need to start."""
+        the first trial, by the driver and the memory that all of them need to start."""
         while len(self._evaluators) < self._evaluators_in_all:
-            self._start_next()
+            self._start_next(self._spares.pop() if self._spares else None)
 
     def _start_next(self, spare: Spare | None = None) -> None:
         """One more evaluator; the GPUs get theirs by turns."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from evo.child import ONE_THREAD, Answer, Child, Said, Spare
+from evo.child import EVALUATES, Answer, Child, Said, Spare
 from evo.errors import Crashed, Hung, MachineError, NotEnoughMemory
 from evo.evaluate import failed
 from evo.evaluate.evaluating import Builds, Evaluating
@@ -56,7 +56,7 @@ class SupervisedEvaluator:
         self._start(spare)
 
     def _start(self, spare: Spare | None = None) -> None:
-        self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=ONE_THREAD, spare=spare)
+        self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=EVALUATES, spare=spare)
         self._leaving = False
         self._under_way: float | None = None
         """When the child began with its first job, later by what it waited for others."""
