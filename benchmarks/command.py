@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from benchmarks.record import ROOT
+
+if TYPE_CHECKING:
+    from evo.trial import Problem
 
 EVO = (sys.executable, "-m", "evo")
 
@@ -29,6 +32,12 @@ def evo(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
 def evo_json(*words: str, accepted: tuple[int, ...] = (0,)) -> Any:
     """What `evo WORDS --json` says."""
     return json.loads(evo(*words, "--json", accepted=accepted))
+
+
+def type_and_flags(problem: Problem) -> list[str]:
+    """A problem's storage type and flags as commands take them; its sizes are `problem.shape`."""
+    flags = [f"--flag={name}={int(bool(value))}" for name, value in problem.flags.items()]
+    return ["--dtype", problem.dtype, *flags]
 
 
 def evo_for(seconds: float, *words: str, out: IO[bytes] | None = None) -> None:

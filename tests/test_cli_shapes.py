@@ -66,6 +66,28 @@ def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp
     assert "study row_sum-shapes-1-1 searches row_sum N=33" in other.err
 
 
+def test_each_gpu_searches_a_part_of_the_problems(evo: Evo, tmp_path: Path) -> None:
+    words = ["search", "row_sum", *TOYS, "--device", "emulator", "--budget", "10m", "--gpus", "0,1", "--json"]
+    words += [word for length in (33, 5, 200) for word in ("--shapes", str(length))]
+    said = evo(*words, "--workers", "2", "--portfolio", "1")
+    assert said.code == 0, said.err
+    kernels, problems = json.loads(said.out).values()
+    assert [row["problems"] for row in kernels] == [3], "one kernel serves all parts"
+    assert [row["problem"].split()[1] for row in problems] == ["N=33", "N=5", "N=200"]
+    assert "emulator:0: row_sum N=5 fp32: first round, 1 of 1" in said.err
+    assert "emulator:1: row_sum N=33 fp32: first round" in said.err
+    with Store(tmp_path / "runs" / "evo.db") as store:
+        on = {study.name: study.devices[0] for study in store.studies()}
+    assert on == {f"row_sum-shapes-1-{n}": f"emulator:{n % 2}" for n in (1, 2, 3)}
+
+    again = evo(*words, "--workers", "2", "--study", "row_sum-shapes-1")
+    assert again.code == 0, again.err
+    assert "first round" not in again.err
+    few = evo(*words, "--workers", "1")
+    assert few.code == 2
+    assert "2 GPUs need as many workers" in few.err
+
+
 def test_a_short_budget_is_told_of_before_the_first_turn(evo: Evo) -> None:
     where = [*TOYS, "--device", "emulator", "--workers", "1", "--shapes", "33", "--shapes", "5"]
     said = evo("search", "row_sum", *where, "--budget", "8s")
@@ -86,6 +108,7 @@ def rows_of(found: Any) -> list[dict[str, Any]]:
         (["--shapes", "33", "--shapes", "5", "--shape", "5"], "--shapes names the problems"),
         (["--shapes", "33", "--shapes", "many"], "error: "),
         (["--shapes", "33", "--shapes", "5", "--portfolio", "0"], "portfolio"),
+        (["--shapes", "33", "--shapes", "5", "--own", "1,3"], "not numbers of problems: 1,3"),
     ],
 )
 def test_a_wrong_request_costs_nothing(evo: Evo, tmp_path: Path, words: list[str], error: str) -> None:

@@ -9,7 +9,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.command import evo_json
+from benchmarks.command import evo_json, type_and_flags
+from evo.api.parse import parse_problems
+from evo.task import load_task
 
 PROTOCOL = "warm L2, graph replays, rounds and intervals of CONFIRMED; thorough gate before"
 GPU = True
@@ -24,4 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     trials = [word for trial in asked.trial for word in ("--trial", trial)]
     database = ["--database", asked.database] if trials else []
-    yield {"sheets": evo_json("bench", "--shapes", asked.shapes, *trials, *database)}
+    sheets: list[Any] = []
+    for problem in parse_problems(load_task("attention"), [asked.shapes], None, []):
+        sheets += evo_json("bench", "--shapes", problem.shape, *type_and_flags(problem), *trials, *database)
+        yield {"sheets": sheets}

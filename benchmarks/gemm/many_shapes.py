@@ -3,8 +3,9 @@
 `evo search gemm --shapes benchmarks/gemm/shapes-200.txt --budget 30m --portfolio 12`, then for each shape its
 best kernel, the portfolio's kernel for it and the baselines in one process, on every timing input. A call
 ends after --seconds; the same command goes on where it ended, until `done` is true: four calls of the search,
-and three or four of the comparison. --state DIR takes what a call needs to a fresh machine: it is read from
-there where the folder is empty, and written there at the end, in files of 15 MB.
+and three or four of the comparison. With `--gpus 0,1` each GPU has half of the shapes and of the budget.
+--state DIR takes what a call needs to a fresh machine: it is read from there where the folder is empty, and
+written there at the end, in files of 15 MB.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, suppress
+from multiprocessing import get_context
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from benchmarks.command import evo_for
@@ -34,11 +38,11 @@ from evo.task import Task, load_task
 from evo.template import load_template
 from evo.trial import Candidate, Problem
 
-PROTOCOL = """one evo search of all shapes for one budget; then for each shape its best kernel, the kernel of
-the portfolio that serves it and the baselines in one process: warm L2, graph replays, medians, on every
-timing input. `ratio` is how many times as long as ours cublaslt takes (the fastest of up to 32 algorithms, by
-evo's own times) on the input where that is least; `loss` how many times as long as the shape's best kernel
-the portfolio's takes, by the worst input. Means are geometric"""
+PROTOCOL = """one evo search of all shapes for one budget, in seconds of one GPU; then for each shape its best
+kernel, the kernel of the portfolio that serves it and the baselines in one process: warm L2, graph replays,
+medians, on every timing input. `ratio` is how many times as long as ours cublaslt takes (the fastest of up to
+32 algorithms, by evo's own times) on the input where that is least; `loss` how many times as long as the
+shape's best kernel the portfolio's takes, by the worst input. Means are geometric"""
 GPU = True
 SHAPES = Path(__file__).with_name("shapes-200.txt")
 STUDY = "many"
@@ -68,9 +72,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", type=Path, metavar="DIR", help="see above")
     parser.add_argument("--seconds", type=float, default=500.0, help="of this call (default: 500)")
     parser.add_argument("--shapes", type=Path, default=SHAPES, metavar="FILE", help=f"default: {SHAPES.name}")
-    parser.add_argument("--budget", type=float, default=1800.0, help="seconds of the search (default: 1800)")
+    parser.add_argument("--budget", type=float, default=1800.0, help="GPU seconds (default: 1800)")
+    parser.add_argument("--gpus", default="0", metavar="0,1", help="of this machine (default: 0)")
     parser.add_argument("--portfolio", type=int, default=12, help="kernels at most (default: 12)")
-    parser.add_argument("--device", default="cuda:0", help="emulator: the search alone")
+    parser.add_argument("--device", default="cuda", help="emulator: the search alone")
     parser.add_argument("--dtype", default="bf16")
 
 
@@ -102,13 +107,26 @@ def search(asked: argparse.Namespace, end: float) -> None:
     if end - time.monotonic() < START_S:
         return
     words = ["search", "gemm", "--shapes", str(asked.shapes), "--dtype", asked.dtype, "--study", STUDY]
-    words += ["--budget", f"{asked.budget:g}s", "--portfolio", str(asked.portfolio), "--device", asked.device]
-    words += ["--database", str(asked.folder / "evo.db"), "--json"]
+    words += ["--budget", f"{asked.budget / len(numbers(asked)):g}s", "--portfolio", str(asked.portfolio)]
+    words += [
+        "--device",
+        asked.device,
+        "--gpus",
+        asked.gpus,
+        "--database",
+        str(asked.folder / "evo.db"),
+        "--json",
+    ]
     with (asked.folder / "search.json.part").open("wb") as out:
         evo_for(end - time.monotonic(), *words, out=out)
     part = asked.folder / "search.json.part"
     if part.stat().st_size:  # else it had hardly begun
         part.replace(asked.folder / "search.json")
+
+
+def numbers(asked: argparse.Namespace) -> list[str]:
+    """Those of the GPUs."""
+    return str(asked.gpus).split(",")
 
 
 def is_over(asked: argparse.Namespace) -> bool:
@@ -132,30 +150,48 @@ def spent(folder: Path) -> dict[str, float]:
 def compared(
     asked: argparse.Namespace, known: dict[str, Any], end: float
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The shapes that are not `known`, one after the other until `end`."""
-    said = read(asked.folder / "search.json")
-    texts = shapes_of(asked)
-    gpu = real_gpu(asked.device)
-    task = load_task("gemm")
-    spec = EvaluatorSpec("gemm", asked.device, gpu, Limits.of(gpu), default_folder())
+    """The shapes that are not `known`, on each GPU one after the other until `end`."""
+    rows = zip(shapes_of(asked), read(asked.folder / "search.json")["problems"], strict=True)
+    left = [(text, row) for text, row in rows if text not in known]
+    spawned, gpus = get_context("spawn"), numbers(asked)
+    with ProcessPoolExecutor(len(gpus), spawned) as processes:
+        parts = [left[at :: len(gpus)] for at in range(len(gpus))]
+        told: Any = spawned.Manager().Queue()
+        ends = [
+            processes.submit(compare, told, asked, f"cuda:{gpu}", part, end - time.monotonic())
+            for gpu, part in zip(gpus, parts, strict=True)
+        ]
+        while not all(one.done() for one in ends) or not told.empty():
+            with suppress(Empty):
+                yield told.get(timeout=1.0)
+        for one in ends:
+            one.result()  # raises what went wrong
+
+
+def compare(
+    told: Any, asked: argparse.Namespace, device: str, part: Sequence[tuple[str, Any]], seconds: float
+) -> None:
+    """Puts each shape of a part, and what was measured, into the queue `told`."""
+    end = time.monotonic() + seconds
+    said, task, gpu = read(asked.folder / "search.json"), load_task("gemm"), real_gpu(device)
+    spec = EvaluatorSpec("gemm", device, gpu, Limits.of(gpu), default_folder())
     with Store(str(asked.folder / "evo.db")) as store, closing(spec.build()) as evaluator:
-        for text, row in zip(texts, said["problems"], strict=True):
-            if text in known:
-                continue
+        for text, row in part:
             began = time.monotonic()
             if began > end:
                 return
             problem = task.problem(text, asked.dtype)
             best = store.leaderboard(study=row["study"], limit=1) if row["study"] else []
             if not best:
-                yield text, {"failed": "no correct kernel"}
+                told.put((text, {"failed": "no correct kernel"}))
                 continue
             kernels = {"best": store.trial(best[0].trial).candidate}
             if row["kernel"]:
                 chosen = said["kernels"][row["kernel"] - 1]
                 template = load_template(task, chosen["template"], gpu=gpu)
                 kernels["portfolio"] = template.candidate(template.space.parse(chosen["point"]), problem)
-            yield text, beside(task, problem, kernels, evaluator) | {"s": round(time.monotonic() - began, 1)}
+            entry = beside(task, problem, kernels, evaluator)
+            told.put((text, entry | {"s": round(time.monotonic() - began, 1)}))
 
 
 def beside(

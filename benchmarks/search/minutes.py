@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import evo
+from benchmarks.command import evo, type_and_flags
 from evo.api.parse import parse_problems
 from evo.store import LeaderboardRow, Store
 from evo.task import load_task
@@ -63,8 +63,7 @@ def study_name(problem: Problem) -> str:
 
 def searched(budget: str, problem: Problem, database: Path, warm: bool) -> float:
     """The seconds of a search, from the command to its end."""
-    flags = [f"--flag={flag}={int(bool(value))}" for flag, value in problem.flags.items()]
-    words = ["--dtype", problem.dtype, *flags, "--budget", budget]
+    words = [*type_and_flags(problem), "--budget", budget]
     words += [] if warm else ["--warm-start", "none"]
     place = ("--study", study_name(problem), "--database", str(database))
     begin = time.monotonic()

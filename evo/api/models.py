@@ -1,4 +1,5 @@
-"""A search on GPUs of several models: a study for each, in a process of its own, all at the same time.
+"""Several searches at the same time, each on its own GPUs and in its own process: of one problem on GPUs of
+several models, or of parts of many problems (evo/api/shapes.py).
 
 Times of different models say nothing of each other, but a kernel that is good on one is often good on
 another: each study tries the best kernels of the others as these find them (evo/loop/exchange.py).
@@ -30,7 +31,8 @@ DIE_WITH_PARENT = 1
 
 @dataclass(frozen=True)
 class Part:
-    """The study of one model: its name, and the options that say where it is searched."""
+    """One of the searches: what its GPUs are called, the name of its study, or what the names of its studies
+    begin with, and the options that say where it runs."""
 
     model: str
     study: str
@@ -81,8 +83,18 @@ def parts_of(
         base = "" if any(name == stem or name.startswith(f"{stem}-") for name in taken) else stem
         number += 1
     each = max(1, (workers or usable_cores()) // len(found))
+    names = {model: f"{base}-{_slug(model)}" for model in found}
     return [
-        Part(model, f"{base}-{_slug(model)}", {**where, "workers": each}) for model, where in found.items()
+        Part(
+            model,
+            name,
+            {
+                **found[model],
+                "workers": each,
+                "exchange": [other for other in names.values() if other != name],
+            },
+        )
+        for model, name in names.items()
     ]
 
 
@@ -91,12 +103,11 @@ def _slug(model: str) -> str:
 
 
 def search_parts(parts: Sequence[Part], task: str, told: Mapping[str, Any]) -> list[int]:
-    """Searches all studies at the same time; how each command ended. `told`: the options of `evo search` by
+    """Runs all searches at the same time; how each command ended. `told`: the options of `evo search` by
     name that they share. Ctrl-C and SIGTERM reach each of them once."""
     children = []
     for part in parts:
-        others = [other.study for other in parts if other is not part]
-        options = {**told, **part.where, "study": part.study, "exchange": others}
+        options = {**told, **part.where, "study": part.study}
         command = [sys.executable, "-m", "evo", "search", task, *words_of(options), "--json"]
         child = subprocess.Popen(
             command,

@@ -24,7 +24,7 @@ from evo.api.running import created, open_store, pool_of
 from evo.api.search import asked_for, chosen, several
 from evo.api.study_set import StudySet
 from evo.cache import default_folder
-from evo.errors import UsageError
+from evo.errors import MachineError, UsageError
 from evo.report import duration
 from evo.report.screen import Screen, screen
 from evo.study import Setup, Study
@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from evo.loop.member import Member
     from evo.loop.turns import Turns
     from evo.store import Store
+    from evo.trial import Problem
 
 MOST_PROBLEMS = 1000
 MOST_NAMED = 12
+INTERRUPTED = 130
+"""What a command ends with that a person interrupted."""
 ALONE_BYTES = 512 << 20
 """Where a problem moves more, one process evaluates on a GPU: it holds five times as much, and some GB."""
 
@@ -70,22 +73,23 @@ def search_shapes(
     cache: str | os.PathLike[str] | None = None,
     nvcc: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    own: str | None = None,
 ) -> StudySet:
     """Searches all problems of `shapes` for one budget, a study each, and chooses at most `portfolio` kernels
     that serve them all with the least loss; the set of these studies.
 
     `task`: its name. `shapes`: from 2 to MOST_PROBLEMS problems: sizes as `shape` of `evo.search` takes them,
     names of a task's sets, or files with such a text on each line. `study`: the name that the studies begin
-    with; those that are there go on. All other names are as in `evo.search`, and so is Ctrl-C.
+    with; those that are there go on. `gpus`: each searches a part of the problems, in a process of its own.
+    `own`: numbers of problems ("1,3"), where other searches have the rest. All other names are as in
+    `evo.search`, and so is Ctrl-C.
 
     UsageError for what cannot be, MachineError for what this machine lacks, NothingFound where no problem has
     a correct kernel."""
+    told = dict(locals())
     loaded = load_task(task, folders := task_folders(templates))
-    problems = parse_problems(loaded, texts_of(loaded, shapes), dtype, flag or ())
-    if not 1 < len(problems) <= MOST_PROBLEMS:
-        raise UsageError(
-            f"--shapes names {len(problems)} problems", f"from 2 to {MOST_PROBLEMS}; else --shape"
-        )
+    told["shapes"] = texts_of(loaded, shapes)
+    problems = _checked(parse_problems(loaded, told["shapes"], dtype, flag or ()))
     first = asked_for(
         loaded,
         problems[0],
@@ -97,44 +101,104 @@ def search_shapes(
         rank=rank,
         accept_unproven=accept_unproven,
     )
-    if len(first.gpus) > 1:
-        raise UsageError("a search for many problems runs on one GPU", "one of them: --gpus 0")
     tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
     asked = [replace(first, name=study or "", problem=problem) for problem in problems]
-    return _searched(loaded, asked, os.fspath(database), tools, portfolio, several(warm_start), progress)
+    return (_on_each_gpu if len(first.gpus) > 1 else _searched)(loaded, asked, told, tools)
+
+
+def _checked(problems: list[Problem]) -> list[Problem]:
+    """Problems of which there are neither too few nor too many."""
+    if not 1 < len(problems) <= MOST_PROBLEMS:
+        raise UsageError(
+            f"--shapes names {len(problems)} problems", f"from 2 to {MOST_PROBLEMS}; else --shape"
+        )
+    return problems
+
+
+def _on_each_gpu(
+    task: Task, asked: Sequence[Study], told: Mapping[str, Any], tools: tuple[Path, Path | None]
+) -> StudySet:
+    """The set of the studies that are `asked` for, after a search on each of their GPUs. A study that is
+    there stays on its GPU; the others are dealt out in turn. `told`: the arguments of `search_shapes`."""
+    from evo.api.models import Part, search_parts
+
+    first, database, show = asked[0], os.fspath(told["database"]), screen(told["progress"])
+    if first.workers < len(first.gpus):
+        message = f"{len(first.gpus)} GPUs need as many workers, and there are {first.workers}"
+        raise UsageError(message, "more --workers, or fewer --gpus")
+    with open_store(database, show, create=True) as store:
+        name = first.name or _unused(store, f"{task.name}-shapes")
+        there = {one.name: one.devices[0] for one in store.studies()}
+    numbers: dict[str, list[int]] = {gpu: [] for gpu in first.gpus}
+    for number in range(1, len(asked) + 1):
+        usual = first.gpus[number % len(first.gpus)]
+        gpu = there.get(f"{name}-{number}", usual)
+        numbers[gpu if gpu in numbers else usual].append(number)
+    each = first.workers // len(first.gpus)
+    parts = [
+        Part(gpu, name, {"gpus": gpu.partition(":")[2], "own": ",".join(map(str, some)), "workers": each})
+        for gpu, some in numbers.items()
+        if some
+    ]
+    codes = search_parts(parts, task.name, _options(first.budget_s, told))
+    found = StudySet(name, database, told["portfolio"], *tools)
+    for part, code in zip(parts, codes, strict=True):
+        if code not in (0, INTERRUPTED):
+            hint = f"what was found stays; the same command with --study {name} goes on"
+            raise MachineError(f"the search on {part.model} ended with {code}", hint)
+    found.result = replace(found._found(), interrupted=INTERRUPTED in codes)
+    return found
+
+
+def _options(budget_s: float, told: Mapping[str, Any]) -> dict[str, Any]:
+    """What the searches of the parts are told, as `evo search` takes it."""
+    left_out = ("task", "study", "gpus", "own", "workers", "progress")
+    options = {name: value for name, value in told.items() if name not in left_out}
+    options["budget"] = f"{budget_s:f}s"
+    if isinstance(flags := told["flag"], Mapping):
+        options["flag"] = [f"{name}={int(v) if isinstance(v, bool) else v}" for name, v in flags.items()]
+    options["templates"] = task_folders(told["templates"])
+    options |= {name: several(told[name]) for name in ("template", "warm_start")}
+    return options
 
 
 def _searched(
-    task: Task,
-    asked: Sequence[Study],
-    database: str,
-    tools: tuple[Path, Path | None],
-    most: int,
-    warm_start: Sequence[str],
-    progress: bool,
+    task: Task, asked: Sequence[Study], told: Mapping[str, Any], tools: tuple[Path, Path | None]
 ) -> StudySet:
-    """The set of the studies that are `asked` for, after their search. Their name is what all names begin
-    with, "" where that is to be found."""
+    """The set of the studies that are `asked` for, after the search of all, or of its `own`. Their name is
+    what all names begin with, "" where that is to be found. `told`: the arguments of `search_shapes`."""
     from evo.loop.turns import Turns
 
-    show = screen(progress)
+    numbers = _own(told["own"], len(asked))
+    show, database, most = screen(told["progress"]), os.fspath(told["database"]), told["portfolio"]
     with ExitStack() as stack:
         setup = Setup.of(_middle(task, asked), *tools)
         pool = stack.enter_context(pool_of(setup, None))
         store = stack.enter_context(open_store(database, show, create=True))
         name = asked[0].name or _unused(store, f"{task.name}-shapes")
-        opens = _Opens(store, setup, warm_start)
+        opens = _Opens(store, setup, several(told["warm_start"]))
         there = {one.name: one for one in store.studies()}
-        members = [
-            opens.member(replace(one, name=f"{name}-{number}"), there.get(f"{name}-{number}"))
+        members = {
+            number: opens.member(replace(one, name=f"{name}-{number}"), there.get(f"{name}-{number}"))
             for number, one in enumerate(asked, 1)
-        ]
+        }
         shown = stack.enter_context(_Shown(show))
-        turns = Turns(members, store, pool, most, shown.turn, shown.show)
+        own = [members.pop(number) for number in numbers]
+        elsewhere = {f"{name}-{number}": member for number, member in members.items()}
+        turns = Turns(own, store, pool, most, shown.turn, shown.show, elsewhere)
         if said := _too_short(turns, asked[0].budget_s):
             show.notice(said)
         found = turns.run(asked[0].budget_s)
     return StudySet(name, database, most, *tools, found)
+
+
+def _own(text: str | None, count: int) -> list[int]:
+    """The problems of a search by their numbers ("1,3"), of so many; all of them where none is named."""
+    every = [str(number) for number in range(1, count + 1)]
+    named = text.split(",") if text else every
+    if not set(named) <= set(every) or len(set(named)) < len(named):
+        raise UsageError(f"not numbers of problems: {text}", f"from 1 to {count}, each once: 1,3")
+    return [int(number) for number in named]
 
 
 def _too_short(turns: Turns, budget_s: float) -> str:

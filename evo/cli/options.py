@@ -226,6 +226,12 @@ ExchangeOption = Annotated[
     list[str] | None,
     typer.Option("--exchange", metavar="STUDY", hidden=True, help="Try its best kernels as it finds them."),
 ]
+OwnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--own", metavar="1,3", hidden=True, help="Of --shapes these alone; other searches have the rest."
+    ),
+]
 SchedulerOption = Annotated[
     str | None,
     typer.Option(

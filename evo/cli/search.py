@@ -27,6 +27,7 @@ from evo.cli.options import (
     InputsOption,
     JsonOption,
     NvccOption,
+    OwnOption,
     PlaceOption,
     PortfolioOption,
     ProblemsOption,
@@ -90,6 +91,7 @@ def search(
     scheduler: SchedulerOption = None,
     slurm: SlurmOption = None,
     exchange: ExchangeOption = None,
+    own: OwnOption = None,
     target: TargetOption = None,
     smem_limit: SmemOption = None,
     database: DatabaseOption = DATABASE,
@@ -126,10 +128,8 @@ def _search(told: dict[str, Any], json: bool, spare: Spare | None) -> None:
     if told["shapes"]:
         if told["scheduler"]:
             raise UsageError("a search for many problems runs on this machine", "leave out --scheduler")
-        del told["exchange"]
-        _search_shapes(told, json)
-        return
-    del told["shapes"], told["portfolio"]
+        return _search_shapes(told, json)
+    del told["shapes"], told["portfolio"], told["own"]
     where = {name: told[name] for name in ("device", "gpu", "gpus", "target", "scheduler")}
     if found := models(**where):
         _search_models(found, told, json)
@@ -306,11 +306,13 @@ def _search_shapes(told: dict[str, Any], json: bool) -> None:
     from evo.report import as_json
     from evo.report.portfolio import portfolio_record, portfolio_tables, portfolio_text
 
-    told.pop("scheduler")
+    del told["scheduler"], told["exchange"]
     if told.pop("shape") or told.pop("inputs"):
         raise UsageError("--shapes names the problems", "leave out --shape and --inputs")
     done = search_shapes(**told)
     found = done._found() if done.result is None else done.result
+    if told["own"]:  # the command that began the searches of all parts says what they found
+        raise typer.Exit(130 if found.interrupted else 0)
     if form_of(json) == "json":
         sys.stdout.write(as_json(portfolio_record(found)))
     else:

@@ -9,6 +9,9 @@ Between two turns nothing stands still: evaluators finish what they have while t
 that lies between is spent, too. What a turn tries is a trial of its study like any other: a search that was
 ended goes on, and the portfolio follows from the database alone. A kernel is a point of a template, rendered
 for each problem.
+
+On several GPUs each has a search of its own for a part of the problems. Those of the other parts are looked
+at in the database now and then: their kernels are tried here, and the portfolio serves them, too.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ FIRST_TURN_S = LEAST_TURN_S + GRACE_S
 """A short first turn is over by then: as long as no kernel is correct, candidates under way get GRACE_S."""
 PATIENT_TURNS = 3
 """So many turns of a problem without a correct kernel come before those that made one faster."""
+LOOK_S = 10.0
+"""Seconds between two looks at the problems of other searches."""
 LOSES, WITNESSES, NEARBY = 6.0, 2, 3.0
 """A template is left out of a problem where its best kernels took so many times as long as the best on the
 nearest so many problems; ones of another size tell if they are at most so many doublings away."""
@@ -81,7 +86,7 @@ class Found:
 
 class Turns:
     """The turns of one run. `most`: kernels of the portfolio. `on_turn` hears of each turn: how many there
-    were, and whose it is."""
+    were, and whose it is. `elsewhere`: problems that other searches have, by the names of their studies."""
 
     def __init__(
         self,
@@ -91,14 +96,16 @@ class Turns:
         most: int,
         on_turn: Callable[[Member, str], None],
         on_progress: Callable[[Progress], None],
+        elsewhere: Mapping[str, Member] | None = None,
     ) -> None:
         self._members, self._store, self._most = list(members), store, most
+        self._elsewhere, self._looked = dict(elsewhere or {}), -math.inf
         self._workers, self._on_turn, self._on_progress = Lent(workers, self._late), on_turn, on_progress
         self._stopped: Callable[[], bool] = lambda: False
         self._interrupted = False
         self._ended = 0.0
         """When the last turn ended: what lies between two turns is spent, too."""
-        for member in self._members:
+        for member in self._all:
             if member.study is not None:
                 member.look(store)
 
@@ -127,7 +134,23 @@ class Turns:
 
     def _new(self) -> list[Member]:
         """Those that had no turn, in the order of their first ones."""
-        return order_of(self._members, [member for member in self._members if not member.points])
+        return order_of(self._all, [member for member in self._members if not member.points])
+
+    @property
+    def _all(self) -> list[Member]:
+        """The problems of this search, and those of the others."""
+        return [*self._members, *self._elsewhere.values()]
+
+    def _look_elsewhere(self) -> None:
+        """Takes in what other searches have found since the last look."""
+        if not self._elsewhere or time.monotonic() < self._looked + LOOK_S:
+            return
+        for study in self._store.studies():
+            member = self._elsewhere.get(study.name)
+            if member is not None and (member.study is None or member.study.spent_s != study.spent_s):
+                member.study = study
+                member.look(self._store)
+        self._looked = time.monotonic()
 
     def _first_round(self, budget_s: float) -> None:
         """Every problem gets LEAST_TURN_S at least: where the budget is enough for that, whatever the others
@@ -158,6 +181,8 @@ class Turns:
     def _last_round(self, until_s: float) -> None:
         """Twice: what is met first may change which kernels are chosen."""
         for _ in range(2):
+            self._looked = -math.inf
+            self._look_elsewhere()
             chosen = self._kernels()
             for member in self._members:
                 new = [one for key, one in chosen.items() if key not in member.points]
@@ -167,7 +192,8 @@ class Turns:
 
     def _nearest(self, member: Member) -> list[Member]:
         """The other problems with a correct kernel, nearest first."""
-        known = [other for other in self._members if other.times and other is not member]
+        self._look_elsewhere()
+        known = [other for other in self._all if other.times and other is not member]
         return sorted(known, key=lambda other: distance(other.problem, member.problem))
 
     @property
@@ -239,20 +265,19 @@ class Turns:
 
     def _kernels(self) -> dict[Key, Proposal]:
         """The kernels of the best portfolio that is known."""
-        times = times_of(self._members)
-        every = every_kernel(self._members)
+        times = times_of(self._all)
+        every = every_kernel(self._all)
         try:
             chosen = [every[name] for name in choose(times, self._most).kernels]
         except NothingFound:  # not yet: the best of each may serve the others
-            ranked = sorted(self._members, key=lambda one: -len(one.times))
+            ranked = sorted(self._all, key=lambda one: -len(one.times))
             chosen = [one for member in ranked[: self._most] for one in member.best(1)]
         return {key_of(one): one for one in chosen}
 
     def _found(self) -> Found:
-        served = [member for member in self._members if member.times]
-        if not served and not self._interrupted:
-            raise NothingFound(f"none of {len(self._members)} problems has a correct kernel", "evo studies")
-        return found_of(self._members, self._most, self._interrupted)
+        if not any(member.times for member in self._all) and not self._interrupted:
+            raise NothingFound(f"none of {len(self._all)} problems has a correct kernel", "evo studies")
+        return found_of(self._all, self._most, self._interrupted)
 
 
 def promising(member: Member, others: Sequence[Member], count: int) -> list[Proposal]:
