@@ -31,10 +31,10 @@ DIE_WITH_PARENT = 1
 
 @dataclass(frozen=True)
 class Part:
-    """One of the searches: what its GPUs are called, the name of its study, or what the names of its studies
-    begin with, and the options that say where it runs."""
+    """One of the searches: what its GPU or GPUs are called ("H200", "cuda:1"), the name of its study, or what
+    the names of its studies begin with, and the options that say where it runs."""
 
-    model: str
+    gpu: str
     study: str
     where: Mapping[str, Any]
 
@@ -84,18 +84,11 @@ def parts_of(
         number += 1
     each = max(1, (workers or usable_cores()) // len(found))
     names = {model: f"{base}-{_slug(model)}" for model in found}
-    return [
-        Part(
-            model,
-            name,
-            {
-                **found[model],
-                "workers": each,
-                "exchange": [other for other in names.values() if other != name],
-            },
-        )
-        for model, name in names.items()
-    ]
+    parts = []
+    for model, name in names.items():
+        others = [other for other in names.values() if other != name]
+        parts.append(Part(model, name, {**found[model], "workers": each, "exchange": others}))
+    return parts
 
 
 def _slug(model: str) -> str:
@@ -119,7 +112,7 @@ def search_parts(parts: Sequence[Part], task: str, told: Mapping[str, Any]) -> l
         )
         children.append(child)
     readers = [
-        threading.Thread(target=_repeat, args=(child.stderr, part.model), daemon=True)
+        threading.Thread(target=_repeat, args=(child.stderr, part.gpu), daemon=True)
         for child, part in zip(children, parts, strict=True)
         if child.stderr is not None
     ]

@@ -145,7 +145,7 @@ def _on_each_gpu(
     for part, code in zip(parts, codes, strict=True):
         if code not in (0, INTERRUPTED):
             hint = f"what was found stays; the same command with --study {name} goes on"
-            raise MachineError(f"the search on {part.model} ended with {code}", hint)
+            raise MachineError(f"the search on {part.gpu} ended with {code}", hint)
     found.result = replace(found._found(), interrupted=INTERRUPTED in codes)
     return found
 

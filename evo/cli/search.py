@@ -337,7 +337,7 @@ def _search_models(found: Mapping[str, Mapping[str, Any]], told: dict[str, Any],
 
     task, study, workers = (told.pop(name) for name in ("task", "study", "workers"))
     parts = parts_of(found, study, task, workers, told["database"])
-    notice(f"a study for each model: {', '.join(f'{part.study} on {part.model}' for part in parts)}")
+    notice(f"a study for each model: {', '.join(f'{part.study} on {part.gpu}' for part in parts)}")
     codes = search_parts(parts, task, told)
     rows, groups = [], {}
     with open_store(told["database"]) as store:
