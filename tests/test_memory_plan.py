@@ -11,7 +11,7 @@ import torch
 from test_cuda import needs_gpu
 from test_large_problems import LARGE, SOFTMAX, Damage, spoil
 
-from evo.api.shapes import _middle
+from evo.api.shapes import _stand_in
 from evo.cache import default_folder
 from evo.device import LaunchReport, copier
 from evo.device.open import real_gpu
@@ -153,15 +153,18 @@ def test_the_emulator_runs_a_share_of_what_has_many_elements(shape: str, share: 
 # ---- many problems
 
 
-@pytest.mark.parametrize(("largest", "evaluators"), [("4096,4096", 4), ("16384,131072", 1)])
+@pytest.mark.parametrize(
+    ("largest", "memory_gb", "evaluators"),
+    [("4096,4096", 141, 4), ("16384,131072", 141, 1), ("8192,32768", 141, 4), ("8192,32768", 24, 1)],
+)
 def test_of_many_problems_the_largest_says_how_many_evaluate(
-    tmp_path: Path, largest: str, evaluators: int
+    tmp_path: Path, largest: str, memory_gb: int, evaluators: int
 ) -> None:
     problems = [SOFTMAX.problem(shape) for shape in ("64,1024", "512,1024", "32,512", largest)]
     studies = [
         Study(f"s-{n}", problem, "cuda:0", "H200", ("row_twice",), 60.0) for n, problem in enumerate(problems)
     ]
-    stands_for_all = _middle(SOFTMAX, studies)
+    stands_for_all = _stand_in(SOFTMAX, studies, memory_gb << 30)
     gpu = KNOWN_GPUS["H200"]
     spec = EvaluatorSpec("softmax", "cuda:0", gpu, Limits.of(gpu), tmp_path, problem=stands_for_all.problem)
     assert spec.evaluators(16) == evaluators

@@ -54,7 +54,7 @@ def test_the_parameters_are_the_options() -> None:
     def names(function: object) -> set[str]:
         return set(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
-    several = {"shapes", "portfolio"}  # problems, which are several studies
+    several = {"shapes", "portfolio", "own"}  # problems, which are several studies
     assert names(evo.search) - {"progress", "spare"} == names(commands.search) - several - {
         *("context", "json"),
         "slurm",  # `scheduler` takes the file, too

@@ -24,6 +24,7 @@ from evo.api.running import created, open_store, pool_of
 from evo.api.search import asked_for, chosen, several
 from evo.api.study_set import StudySet
 from evo.cache import default_folder
+from evo.device.open import is_gpu, memory_of
 from evo.errors import MachineError, UsageError
 from evo.report import duration
 from evo.report.screen import Screen, screen
@@ -41,8 +42,8 @@ MOST_PROBLEMS = 1000
 MOST_NAMED = 12
 INTERRUPTED = 130
 """What a command ends with that a person interrupted."""
-ALONE_BYTES = 512 << 20
-"""Where a problem moves more, one process evaluates on a GPU: it holds five times as much, and some GB."""
+HELD_BYTES = 2 << 30
+"""Of a GPU's memory by a process that evaluates, besides what a problem takes."""
 
 
 def search_shapes(
@@ -172,7 +173,8 @@ def _searched(
     numbers = _own(told["own"], len(asked))
     show, database, most = screen(told["progress"]), os.fspath(told["database"]), told["portfolio"]
     with ExitStack() as stack:
-        setup = Setup.of(_middle(task, asked), *tools)
+        memory = memory_of(asked[0].device) if is_gpu(asked[0].device) else None
+        setup = Setup.of(_stand_in(task, asked, memory), *tools)
         pool = stack.enter_context(pool_of(setup, None))
         store = stack.enter_context(open_store(database, show, create=True))
         name = asked[0].name or _unused(store, f"{task.name}-shapes")
@@ -236,11 +238,18 @@ def _unused(store: Store, base: str) -> str:
     return f"{base}-{number}"
 
 
-def _middle(task: Task, asked: Sequence[Study]) -> Study:
+def _stand_in(task: Task, asked: Sequence[Study], memory: int | None) -> Study:
     """The study whose problem stands for all where one must: half of them move more bytes. The largest, where
-    a GPU has not room for several evaluators of it."""
+    a GPU with so many bytes of `memory` has not room for several evaluators of it; None: there is room."""
+    from evo.evaluate.evaluator import MOST_EVALUATORS
+    from evo.gate.room import gate_bytes, set_bytes
+    from evo.timing import TimingSettings
+
     every = sorted(asked, key=lambda one: task.nbytes(one.problem))
-    return every[-1] if task.nbytes(every[-1].problem) > ALONE_BYTES else every[len(asked) // 2]
+    largest = every[-1].problem
+    each = gate_bytes(task, largest) + TimingSettings.sets * set_bytes(task, largest) + HELD_BYTES
+    room = memory is None or MOST_EVALUATORS * each <= memory
+    return every[len(asked) // 2] if room else every[-1]
 
 
 class _Opens:

@@ -219,7 +219,7 @@ GpusOption = Annotated[
         "--gpus",
         metavar="all|0,1",
         rich_help_panel=WHERE,
-        help="Search on several GPUs at once: a study for each model, or a part of --shapes each.",
+        help="Search on several GPUs at once: a study for each model, or many problems in parts.",
     ),
 ]
 ExchangeOption = Annotated[

@@ -103,6 +103,12 @@ def uuid_at(index: int) -> str:
     return uuid_of(driver, ask(driver.cuDeviceGet(index)))
 
 
+def memory_at(index: int) -> int:
+    """The bytes of memory of GPU number `index`."""
+    driver = driver_api()
+    return int(ask(driver.cuDeviceTotalMem(ask(driver.cuDeviceGet(index)))))
+
+
 def uuid_of(driver: Any, device: Any) -> str:
     raw = bytes(ask(driver.cuDeviceGetUuid(device)).bytes)[:16].hex()
     return f"GPU-{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"

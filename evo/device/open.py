@@ -100,6 +100,13 @@ def gpu_id(device: str) -> str:
     return uuid_at(int(device.removeprefix("cuda:")))
 
 
+def memory_of(device: str) -> int:
+    """The bytes of memory of a GPU, "cuda:0"."""
+    from evo.device.driver import memory_at
+
+    return memory_at(int(device.removeprefix("cuda:")))
+
+
 def gpu_that_runs(needs: str) -> Gpu:
     """What the emulator stands for by default if code for `needs` ("sm_90a") runs there, else the GPU of
     that target."""
