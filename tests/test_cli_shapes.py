@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_each_gpu_searches_a_part_of_the_problems(evo: Evo, tmp_path: Path) -> N
     few = evo(*words, "--workers", "1")
     assert few.code == 2
     assert "2 GPUs need as many workers" in few.err
+
+
+def test_a_part_that_nothing_serves_leaves_the_others_what_they_found(evo: Evo, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "toys" / "row_sum", tmp_path / "own" / "row_sum")
+    with (tmp_path / "own" / "row_sum" / "warp.py").open("a") as template:
+        template.write('\n\ndef supports(problem):\n    return "too long" if problem["N"] > 100 else None\n')
+    words = ["search", "row_sum", "--templates", "own", "--device", "emulator", "--gpus", "0,1", "--json"]
+    words += ["--workers", "2", "--budget", "10m"]
+    said = evo(*words, "--shapes", "33", "--shapes", "200")
+    assert said.code == 0, said.err
+    assert [row["problem"].split()[1] for row in json.loads(said.out)["problems"]] == ["N=33"]
+    assert "no correct kernel for 1 problems: row_sum N=200 fp32" in said.err
+    said = evo(*words, "--shapes", "300", "--shapes", "200")
+    assert said.code == 4
+    assert said.err.splitlines()[-2] == "error: none of 2 problems has a correct kernel"
 
 
 def test_a_short_budget_is_told_of_before_the_first_turn(evo: Evo) -> None:

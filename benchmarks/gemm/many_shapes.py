@@ -108,15 +108,8 @@ def search(asked: argparse.Namespace, end: float) -> None:
         return
     words = ["search", "gemm", "--shapes", str(asked.shapes), "--dtype", asked.dtype, "--study", STUDY]
     words += ["--budget", f"{asked.budget / len(numbers(asked)):g}s", "--portfolio", str(asked.portfolio)]
-    words += [
-        "--device",
-        asked.device,
-        "--gpus",
-        asked.gpus,
-        "--database",
-        str(asked.folder / "evo.db"),
-        "--json",
-    ]
+    words += ["--device", asked.device, "--gpus", asked.gpus]
+    words += ["--database", str(asked.folder / "evo.db"), "--json"]
     with (asked.folder / "search.json.part").open("wb") as out:
         evo_for(end - time.monotonic(), *words, out=out)
     part = asked.folder / "search.json.part"
@@ -125,7 +118,7 @@ def search(asked: argparse.Namespace, end: float) -> None:
 
 
 def numbers(asked: argparse.Namespace) -> list[str]:
-    """Those of the GPUs."""
+    """The numbers of the GPUs."""
     return str(asked.gpus).split(",")
 
 

@@ -25,7 +25,7 @@ from evo.api.search import asked_for, chosen, several
 from evo.api.study_set import StudySet
 from evo.cache import default_folder
 from evo.device.open import is_gpu, memory_of
-from evo.errors import MachineError, UsageError
+from evo.errors import MachineError, NothingFound, UsageError
 from evo.report import duration
 from evo.report.screen import Screen, screen
 from evo.study import Setup, Study
@@ -43,7 +43,7 @@ MOST_NAMED = 12
 INTERRUPTED = 130
 """What a command ends with that a person interrupted."""
 HELD_BYTES = 2 << 30
-"""Of a GPU's memory by a process that evaluates, besides what a problem takes."""
+"""What a process that evaluates is allowed of a GPU's memory, besides what a problem takes."""
 
 
 def search_shapes(
@@ -144,10 +144,15 @@ def _on_each_gpu(
     codes = search_parts(parts, task.name, _options(first.budget_s, told))
     found = StudySet(name, database, told["portfolio"], *tools)
     for part, code in zip(parts, codes, strict=True):
-        if code not in (0, INTERRUPTED):
+        if code not in (0, INTERRUPTED, NothingFound.exit_code):
             hint = f"what was found stays; the same command with --study {name} goes on"
             raise MachineError(f"the search on {part.gpu} ended with {code}", hint)
-    found.result = replace(found._found(), interrupted=INTERRUPTED in codes)
+    result, begun = found._found(), {one.name for one in found.studies}
+    never = [one.problem.key for n, one in enumerate(asked, 1) if f"{name}-{n}" not in begun]
+    if NothingFound.exit_code in codes and not any(member.times for member in result.members):
+        raise NothingFound(f"none of {len(asked)} problems has a correct kernel", "evo studies")
+    unserved = [*result.unserved, *never]
+    found.result = replace(result, unserved=unserved, interrupted=INTERRUPTED in codes)
     return found
 
 
