@@ -246,7 +246,13 @@ class LandscapeEvaluator:
         if spec.meeting:
             (spec.meeting / str(os.getpid())).touch()
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
+    def evaluate(
+        self,
+        candidate: Candidate,
+        watch: Callable[[str], None],
+        earlier: int,
+        best_us: float | None,  # noqa: ARG002
+    ) -> Trial:
         watch("gate")
         while self._spec.meeting and len(list(self._spec.meeting.iterdir())) < 2:
             time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from times import timing_on
 
 from evo.errors import CandidateError, Crashed, MachineError, Red, Uncompilable
 from evo.evaluate import evaluating, failed
@@ -39,7 +41,9 @@ class Obedient:
         self.stuck = stuck
         self.leak: list[bytes] = []
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
+    def evaluate(
+        self, candidate: Candidate, watch: Callable[[str], None], earlier: int, best_us: float | None
+    ) -> Trial:
         watch("gate")
         word, _, value = candidate.source.partition(" ")
         if word in ("sleep", "turn"):
@@ -69,7 +73,10 @@ class Obedient:
                 raise Crashed("illegal address")
         except CandidateError as error:
             return failed(candidate, error, seconds={})
-        counters = {"pid": float(os.getpid()), "earlier": float(earlier)}
+        counters = {"pid": float(os.getpid()), "earlier": float(earlier), "best_us": best_us or math.nan}
+        if word in ("takes", "loses"):  # one that loses is timed on one of two inputs
+            timing = timing_on({"normal": float(value)}, {}, inputs=2 if word == "loses" else 1)
+            return Trial(candidate, Outcome.TIMED, timing=timing, counters=counters)
         return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
 
     def meanwhile(self) -> bool:

@@ -17,7 +17,7 @@ from finals import WildSpec
 
 from evo.cache import default_folder
 from evo.confirm.rounds import Fallen
-from evo.confirm.worker import EmulatorAhead, GpuWorker, WorkerProcess, emulate
+from evo.confirm.worker import EmulatorAhead, Emulators, GpuWorker, WorkerProcess, emulate
 from evo.device.synchronous import SynchronousDevice
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
@@ -132,16 +132,35 @@ def test_the_emulator_begins_with_all_that_is_coming(worker: GpuWorker) -> None:
     assert list(worker.loaded) == ["study/2", "study/3"]
 
 
+@pytest.mark.nvcc
+def test_the_emulator_is_not_asked_about_what_is_expected_no_longer(
+    emulator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread has begun with the first of three; the second is given up, until it is due."""
+    monkeypatch.setattr("evo.confirm.worker.usable_cores", lambda: 2)
+    coming = [("study/1", finalist(), 3), ("study/2", finalist(), 4), ("study/3", finalist(), 5)]
+    with closing(Emulators(replace(emulator.spec, device="cuda:0"))) as emulators:
+        first, second, third = (emulators.ask(*asked) for asked in coming)
+        while not first.running():
+            time.sleep(0.01)
+        emulators.forget_all_but(coming[2:])
+        assert (first.cancelled(), second.cancelled(), third.cancelled()) == (False, True, False)
+        for name, candidate, seed in coming:
+            assert emulators.ask(name, candidate, seed).result().startswith("clean on the emulator: ")
+        assert emulators.ask(*coming[0]) is first
+
+
 def test_those_that_are_expected_are_gated_while_nothing_is_asked(worker: GpuWorker) -> None:
-    """A leader that comes later is the next one; each is gated once; between rounds nothing runs."""
+    """Those that are expected no longer are not; each is gated once; between rounds nothing runs."""
     evaluator: Any = worker._evaluator
     evaluator.wrong = (5,)
     large = finalist("1,8,65536,64")  # the emulator is not asked
     worker.expect([("study/1", large, 3), ("study/2", large, 4)])
     assert worker.meanwhile()
-    worker.expect([("study/3", large, 5)])
+    worker.expect([("study/3", large, 5), ("study/1", large, 3)])
     assert worker.meanwhile()
     worker.expect([("study/1", large, 3)])  # the confirmation says once more what it will ask for
+    assert not worker.meanwhile()
     assert evaluator.gated == [(3, True), (5, True)]
     worker.gate("study/1", large, 3, True)
     with pytest.raises(Red, match="row error"):

@@ -32,7 +32,13 @@ class Greedy:
     def meanwhile(self) -> bool:
         return False
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:  # noqa: ARG002
+    def evaluate(
+        self,
+        candidate: Candidate,  # noqa: ARG002
+        watch: Callable[[str], None],
+        earlier: int,  # noqa: ARG002
+        best_us: float | None,  # noqa: ARG002
+    ) -> Trial:
         watch("gate")
         self.ask()
         return timed(0)

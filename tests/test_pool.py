@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from math import isnan
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ from obedient import ObedientSpec, awaited, candidate, children, rest, run
 
 from evo.child import ChildError
 from evo.errors import MachineError, NotEnoughMemory
+from evo.evaluate.evaluating import Builds
 from evo.evaluate.pool import Pool
 from evo.trial import Outcome, Trial
 
@@ -177,6 +179,29 @@ def test_an_idle_evaluator_takes_a_candidate_again() -> None:
         assert [(number, trial.counters["earlier"]) for number, trial in finished] == [(3, 5.0), (8, 0.0)]
         assert "ahead" not in finished[0][1].seconds
         assert pool.idle == 2
+
+
+def test_evaluators_of_a_gpu_hear_of_the_best_time_that_any_of_them_measured() -> None:
+    spec = ObedientSpec(most=2, compile_s=0.0)
+    groups: dict[str, Builds] = {"GPU-a": spec, "GPU-b": spec}
+    with Pool(spec, workers=4, groups=groups) as pool:
+        awaited(pool, 4)
+
+        def on(gpu: str, number: int, source: str) -> Trial:
+            pool.remeasure_on(gpu, number, candidate(source), 1)
+            ((_, trial),) = rest(pool, 1)
+            return trial
+
+        assert isnan(on("GPU-a", 1, "takes 5").counters["best_us"])
+        for number, source in enumerate(["loses 3", "takes 4", "takes 6"], 2):
+            on("GPU-a", number, source)
+        for gpu, best_us in {"GPU-a": 4.0, "GPU-b": None}.items():
+            for number in (8, 9):
+                pool.remeasure_on(gpu, number, candidate("sleep 0.2"), 1)
+            heard = [trial.counters for _, trial in rest(pool, 2)]
+            assert len({one["pid"] for one in heard}) == 2, "both of this GPU"
+            for one in heard:
+                assert one["best_us"] == best_us or (best_us is None and isnan(one["best_us"]))
 
 
 def test_before_a_gpu_the_others_start_when_the_first_has_started() -> None:

@@ -10,6 +10,7 @@ about 13 minutes. With --state DIR the databases stay, and the same command goes
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import statistics
 import tempfile
@@ -17,13 +18,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.command import evo
+from benchmarks.search.budgets import BUDGETS, best_after
 from evo.store import Store
 
 PROTOCOL = """searches by evo search of shapes that are new, with a database of other shapes and without;
-trials until one is within 2 % of the best time that any of the searches of the shape found"""
+trials until one is within 2 % of the best time that any of the searches of the shape found; what each search
+had found after so many trials, as multiples of that time"""
 GPU = True
 NEAR = 1.02
+
+Scores = list[float | None]
+"""The time of each trial of a search, in the order of their numbers; None where it is not correct."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -46,25 +54,34 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for shape in asked.first.split():
             scores_of(asked, known, shape, 0, "none", asked.first_budget)
         for shape in asked.later.split():
-            scores: dict[str, list[list[float | None]]] = {"none": [], "auto": []}
+            scores: dict[str, list[Scores]] = {"none": [], "auto": []}
             for seed in range(asked.seeds):
                 for start, each in scores.items():
                     database = folder / f"{shape}-{seed}-{start}.db"
                     if start == "auto" and not database.exists():
                         shutil.copy(known, database)
                     each.append(scores_of(asked, database, shape, seed, start, asked.budget))
-            best = min(us for each in scores.values() for run in each for us in run if us is not None)
-            results[shape] = {"best_us": best} | {
-                start: median_to([first_within(run, NEAR * best) for run in each])
-                for start, each in scores.items()
-            }
+            results[shape] = compared(scores)
             yield results
+
+
+def compared(scores: dict[str, list[Scores]]) -> dict[str, Any]:
+    """The searches of a shape by how they began: when they were near the best of all of them, and how far
+    from it they were after so many trials."""
+    best_us = min(us for each in scores.values() for run in each for us in run if us is not None)
+    found: dict[str, Any] = {"best_us": best_us}
+    for start, each in scores.items():
+        near = median_to([first_within(run, NEAR * best_us) for run in each])
+        times = [np.array([math.nan if us is None else us / best_us for us in run]) for run in each]
+        after = np.round(best_after(times), 4).T.tolist()
+        found[start] = near | {"times_the_best": dict(zip(map(str, BUDGETS), after, strict=True))}
+    return found
 
 
 def scores_of(
     asked: argparse.Namespace, database: Path, shape: str, seed: int, start: str, budget: str
-) -> list[float | None]:
-    """The time of each trial of a search, in the order of their numbers; None where it is not correct."""
+) -> Scores:
+    """The search of that name, which is made or gone on with where it must be."""
     name = f"s{shape.replace(',', '-')}-{seed}"
     where = ("--database", str(database))
     status = status_of(database, name)
@@ -86,7 +103,7 @@ def status_of(database: Path, name: str) -> str | None:
         return {study.name: study.status for study in store.studies()}.get(name)
 
 
-def first_within(scores: list[float | None], goal: float) -> int | None:
+def first_within(scores: Scores, goal: float) -> int | None:
     """The number of the first trial that is as fast as `goal`, from 1; None where none is."""
     return next((n for n, us in enumerate(scores, 1) if us is not None and us <= goal), None)
 

@@ -65,7 +65,8 @@ class ConfirmWorker(Protocol):
     def surroundings(self) -> Surroundings: ...
 
     def expect(self, coming: Sequence[GateRequest]) -> None:
-        """Those will be asked for by `gate`, thoroughly: what can be done beside another's gate begins."""
+        """Those will be asked for by `gate`, thoroughly, in this order: what can be done before begins.
+        Others, which were expected until now, are not any more."""
         ...
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
@@ -115,9 +116,11 @@ class GpuWorker:
         return Surroundings(device.name, evaluator.compiler.version, evaluator.versions, gpu)
 
     def expect(self, coming: Sequence[GateRequest]) -> None:
+        if self._emulators is not None:
+            self._emulators.forget_all_but(coming)
         for asked in coming:
             self._emulation(*asked)
-        self._coming = [*coming, *self._coming]
+        self._coming = [*coming]
 
     def meanwhile(self) -> bool:
         """While nothing is asked: gates one of those that are expected. Whether more of them are."""
@@ -192,6 +195,13 @@ class Emulators:
         if (name, seed) not in self._said:
             self._said[name, seed] = self._threads.submit(self._emulate, candidate, seed)
         return self._said[name, seed]
+
+    def forget_all_but(self, coming: Sequence[GateRequest]) -> None:
+        """Does not ask about others with which it has not begun."""
+        wanted = {(name, seed) for name, _, seed in coming}
+        for key in self._said.keys() - wanted:
+            if self._said[key].cancel():
+                del self._said[key]
 
     def _emulate(self, candidate: Candidate, seed: int) -> str:
         try:

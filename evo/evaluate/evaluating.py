@@ -29,8 +29,11 @@ class Evaluates(Protocol):
         """Whether it can take another candidate; if not, its process is replaced."""
         ...
 
-    def evaluate(self, candidate: Candidate, watch: Callable[[str], None], earlier: int) -> Trial:
-        """`earlier`: how often the candidate was evaluated before."""
+    def evaluate(
+        self, candidate: Candidate, watch: Callable[[str], None], earlier: int, best_us: float | None
+    ) -> Trial:
+        """`earlier`: how often the candidate was evaluated before; `best_us`: the best time of its problem so
+        far, if there is one."""
         ...
 
     def meanwhile(self) -> bool:
@@ -61,11 +64,11 @@ class Evaluating:
     def meanwhile(self) -> bool:
         return self._evaluator.meanwhile()
 
-    def evaluate(self, candidate: Candidate, earlier: int) -> Trial:
+    def evaluate(self, candidate: Candidate, earlier: int, best_us: float | None = None) -> Trial:
         idle = time.monotonic() - self._free_since
         self._tell("begin")
         with _memory_enough(candidate.problem.key):
-            trial = self._evaluator.evaluate(candidate, self._tell, earlier)
+            trial = self._evaluator.evaluate(candidate, self._tell, earlier, best_us)
         self._free_since = time.monotonic()
         return replace(trial, seconds={"idle": idle, **trial.seconds})
 

@@ -82,11 +82,19 @@ class Evaluator:
         timed beside those that are captured by then, any later one beside all."""
         return self._session is not None and self._session.capture_next()
 
-    def evaluate(self, candidate: Candidate, watch: Watch = unwatched, earlier: int = 0) -> Trial:
-        """The candidate's journey, and how it ended. `earlier`: how often it was evaluated before."""
+    def evaluate(
+        self,
+        candidate: Candidate,
+        watch: Watch = unwatched,
+        earlier: int = 0,
+        best_us: float | None = None,
+    ) -> Trial:
+        """The candidate's journey, and how it ended. `earlier`: how often it was evaluated before; `best_us`:
+        the best time of its problem so far, if there is one."""
         journey = Journey(candidate, watch)
         if self.device.measures:
             session = self._session_for(candidate.problem)
+            session.hear(best_us)
             if session.timed:
                 session.capture_all()
         try:

@@ -10,7 +10,8 @@ code is compiled. The pool supervises (deadlines, deaths, new processes) in `wai
 the time. Another kind of pool, say of a cluster, has the same methods.
 
 With several GPUs each has as many evaluators, and all share the compilers: what is ready goes to whichever
-evaluator holds the fewest. A trial says which GPU evaluated it.
+evaluator holds the fewest. A trial says which GPU evaluated it. With each candidate an evaluator hears the
+best time on its GPU, whichever of them measured it: what is clearly slower is dropped early.
 
 A pool knows nothing of kernels: what its processes do is in the `Spec`. To what they say of a trial's seconds
 it adds `ahead` (compiled ahead of the evaluator) and `idle` (how long the evaluator had waited for it).
@@ -19,6 +20,7 @@ it adds `ahead` (compiled ahead of the evaluator) and `idle` (how long the evalu
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections import deque
@@ -96,6 +98,8 @@ class Pool:
         self._compiling: dict[Future[Trial | None], Job] = {}
         self._ready: deque[Job] = deque()
         self._finished: list[tuple[int, Trial]] = []
+        self._best_us: dict[tuple[str, str], float] = {}
+        """The best time on all timing inputs, by GPU and problem."""
         self._precompile = spec.precompiler(self.workers)
         self._threads = ThreadPoolExecutor(self.workers, "compile") if self._precompile else None
         self._switch_s = sys.getswitchinterval()
@@ -180,8 +184,9 @@ class Pool:
         while True:
             self._collect_compiled()
             for evaluator in self._evaluators:
-                for one in evaluator.collect():  # what came before an error is kept
-                    self._finished.append(one)
+                for number, trial in evaluator.collect():  # what came before an error is kept
+                    self._finished.append((number, trial))
+                    self._hear(evaluator.gpu, trial)
                 self._finished.extend(evaluator.supervise(self.deadline_s, self._ready))
             if self._evaluators[0].started:
                 self._start_others()
@@ -262,6 +267,12 @@ class Pool:
             job.stage, job.since = "waiting", time.monotonic()
             self._ready.append(job)
 
+    def _hear(self, gpu: str, trial: Trial) -> None:
+        """Keeps the time of a trial that is the best so far."""
+        if trial.timing is not None and trial.timing.complete:
+            where = gpu, trial.candidate.problem.key
+            self._best_us[where] = min(self._best_us.get(where, math.inf), trial.timing.median_us)
+
     def _hand_out(self) -> None:
         """Give ready candidates to the evaluators that hold the fewest."""
         for job in list(self._ready):
@@ -277,5 +288,6 @@ class Pool:
                     return
                 if not free:
                     continue
-                min(free, key=lambda e: len(e.jobs)).give(job)
+                chosen = min(free, key=lambda e: len(e.jobs))
+                chosen.give(job, self._best_us.get((chosen.gpu, job.candidate.problem.key)))
             self._ready.remove(job)

@@ -85,12 +85,13 @@ class SupervisedEvaluator:
     def idle(self) -> bool:
         return self._child.ready and self.takes and not self.jobs
 
-    def give(self, job: Job) -> None:
-        """Hand over a candidate; it counts from when the child begins with it."""
+    def give(self, job: Job, best_us: float | None = None) -> None:
+        """Hand over a candidate; it counts from when the child begins with it. `best_us`: the best time of
+        its problem on this GPU so far."""
         if not self.jobs:
             self._given = time.monotonic()
         self.jobs.append(job)
-        self._child.send("evaluate", job.candidate, job.earlier)
+        self._child.send("evaluate", job.candidate, job.earlier, best_us)
 
     def patience(self, deadline_s: float) -> float:
         """Seconds until it will be overdue."""

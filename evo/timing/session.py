@@ -125,6 +125,11 @@ class TimingSession:
         """The timing input that every kernel is timed on."""
         return self._sets.names[0]
 
+    def hear(self, best_us: float | None) -> None:
+        """Another session's best time of this problem on this GPU, where it has one."""
+        if best_us is not None and (self.incumbent_us is None or best_us < self.incumbent_us):
+            self.incumbent_us = best_us
+
     def capture_next(self) -> bool:
         """Captures one more baseline, and times them all when it was the last; whether there is more to do.
         Not while this process has the GPU beside others: for the times it must have it alone."""
@@ -213,8 +218,8 @@ class TimingSession:
                 clocks=self.watch.readings(throttled),
             )
         self.timed += 1
-        if timing.complete and (self.incumbent_us is None or timing.median_us < self.incumbent_us):
-            self.incumbent_us = timing.median_us
+        if timing.complete:
+            self.hear(timing.median_us)
         return timing
 
     def _captured(self, calls: Sequence[Call], estimate_us: float) -> Ready:
