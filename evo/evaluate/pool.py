@@ -33,6 +33,7 @@ from typing import Protocol, Self
 
 from evo.child import EVALUATES, START_LIMIT_S, Spare
 from evo.evaluate.evaluating import Builds, Evaluates
+from evo.evaluate.lead import Lead
 from evo.evaluate.supervised import AT_HAND, Job, SupervisedEvaluator
 from evo.trial import Candidate, Trial
 
@@ -112,6 +113,8 @@ class Pool:
         self._groups, self._start_s = dict(groups or {"": spec}), start_s
         each = spec.evaluators(max(1, self.workers // len(self._groups)))
         self._evaluators_in_all = each * len(self._groups)
+        self._most = self.workers + max(1, self.workers // 4)
+        self._lead = Lead(self._most, self._evaluators_in_all)
         try:
             self._start_next(spare)
             if self._threads is None:
@@ -129,17 +132,20 @@ class Pool:
 
     @property
     def capacity(self) -> int:
-        """How many candidates to keep under way: a few more than workers, so that none has to wait."""
+        """How many candidates to keep under way: a few more than workers, so that none has to wait; fewer
+        where evaluators do not keep up with compilers."""
         if self.workers == 1:
             return 1
-        at_hand = self._evaluators_in_all * AT_HAND if self._threads else 0
-        return self.workers + max(1, self.workers // 4) + at_hand
+        if self._threads is None:
+            return self._most
+        return self._lead.count + self._evaluators_in_all * AT_HAND
 
     @property
     def idle(self) -> int:
-        """How many evaluators wait for compilers. 0 where nothing is compiled ahead of them: they are never
-        short of work, and on the emulator there is nothing to learn from another time."""
-        if self._threads is None or self._ready:
+        """How many evaluators wait for compilers, of which all are at work. 0 where nothing is compiled ahead
+        of them: they are never short of work, and on the emulator there is nothing to learn from another
+        time."""
+        if self._threads is None or self._ready or self._lead.held_back:
             return 0
         return sum(evaluator.idle for evaluator in self._evaluators)
 
@@ -187,6 +193,7 @@ class Pool:
                 for number, trial in evaluator.collect():  # what came before an error is kept
                     self._finished.append((number, trial))
                     self._hear(evaluator.gpu, trial)
+                    self._adjust_lead()
                 self._finished.extend(evaluator.supervise(self.deadline_s, self._ready))
             if self._evaluators[0].started:
                 self._start_others()
@@ -272,6 +279,11 @@ class Pool:
         if trial.timing is not None and trial.timing.complete:
             where = gpu, trial.candidate.problem.key
             self._best_us[where] = min(self._best_us.get(where, math.inf), trial.timing.median_us)
+
+    def _adjust_lead(self) -> None:
+        if self._threads is not None:
+            short = not self._ready and any(one.started and not one.jobs for one in self._evaluators)
+            self._lead.adjust(len(self._ready), short)
 
     def _hand_out(self) -> None:
         """Give ready candidates to the evaluators that hold the fewest."""
