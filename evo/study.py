@@ -35,7 +35,8 @@ class Study:
     kept of a task that was given in Python: a digest and source text; "" for one that is in a file. `gpus`
     are the devices that evaluate at once ("cuda:0", "cuda:1"; "emulator:0"), the first of them `device` if
     that is a GPU; () for `device` alone. `until` says when the search ends: "budget" or "converged";
-    `starts` are the numbers of the trials with which it started again elsewhere.
+    `starts` are the numbers of the trials with which it started again elsewhere. `portfolio`: where it is of
+    a search for many problems, how many kernels may serve them all; 0: it is of none.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Study:
     calls: OwnCalls | None = None
     until: str = "budget"
     starts: tuple[int, ...] = ()
+    portfolio: int = 0
     folders: tuple[str, ...] = ()
     given: str = ""
     warm_start: Mapping[str, int] = field(default_factory=dict)

@@ -205,6 +205,11 @@ def test_a_kernel_is_ablated_on_the_emulator(
     assert read_artifacts(tmp_path / "runs", "tiny", "ablation", Ablation.from_record) == ([found], [])
     with Store(database) as store:
         assert len(store.rows(store.study("tiny"))) == 1  # nothing is written there
+    words[words.index("--out") + 1] = str(database)  # no folder can be made there
+    assert main(words) == 3
+    said = capsys.readouterr()
+    assert len(Ablation.from_record(json.loads(said.out)).rows) == 3, "what was measured is not lost"
+    assert "cannot make" in said.err
 
 
 @pytest.mark.slow  # test_a_kernel_is_ablated_on_the_emulator ablates the same kernel

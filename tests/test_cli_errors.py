@@ -43,6 +43,16 @@ from command import Evo
         ),
         (["search", "--budget", "2m", "--rate", "0"], 2, "it is not greater than or equal to", "--help"),
         (["database", "move", "a", "b"], 2, "'copy': 'move' is not one of 'copy'", "evo database --help"),
+        (["search", "--budgt", "1m"], 2, "no such option: --budgt (Possible options: --budget)", "--help"),
+        (["search", "--xyz", "1m"], 2, "unknown task: 1m", "if 1m is the value of --xyz: there is no such"),
+        (["search", "atention", "--budgt", "1m"], 2, "unknown task: atention", "did you mean attention?"),
+        (
+            ["leaderboard", "rowargmax"],
+            2,
+            "unexpected extra argument(s) (rowargmax)",
+            "--task NAME or --study",
+        ),
+        (["search", "gemm", "gemm", "--budget", "2m"], 2, "extra argument(s) (gemm)", "evo search --help"),
         (["search"], 2, "missing option '--budget'", "--budget 2m"),
         (["search", "fft", "--budget", "2m"], 2, "unknown task: fft", "yours lie in ./tasks"),
         (

@@ -21,6 +21,13 @@ TOYS = ["--templates", str(ROOT / "tests" / "toys")]
 HOW = ["--device", "emulator", "--workers", "1", "--budget", "10m"]
 
 
+def test_a_malformed_shape_says_how_several_are_given(evo: Evo) -> None:
+    said = evo("search", "row_sum", *TOYS, *HOW, "--shapes", "33 44x")
+    assert said.code == 2
+    assert said.err.startswith("error: malformed shape: 33 44x\nhint: --shapes takes one shape and may be ")
+    assert "a file with a shape on each line; whole numbers: N as in 200" in said.err
+
+
 def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp_path: Path) -> None:
     (tmp_path / "rows.txt").write_text("# rows\n33\n\n5   # few\n")
     words = ["search", "row_sum", *TOYS, *HOW, "--shapes", "rows.txt", "--shapes", "small", "--json"]
@@ -39,9 +46,13 @@ def test_problems_of_a_file_are_searched_and_served_by_a_portfolio(evo: Evo, tmp
     again = evo(*words, "--study", "row_sum-shapes-1")
     assert again.code == 0, again.err
     assert "first round" not in again.err
-    assert len(json.loads(again.out)["kernels"]) <= 3, "what was found follows from the database"
+    assert json.loads(again.out) == json.loads(said.out), "a set that goes on keeps its number of kernels"
+    three = evo(*words, "--study", "row_sum-shapes-1", "--portfolio", "3")
+    assert evo_package.load_studies("row_sum-shapes-1", database=tmp_path / "runs/evo.db").most == 3
+    assert len(json.loads(three.out)["kernels"]) == 3
+    assert evo(*words, "--study", "row_sum-shapes-1", "--portfolio", "1").out == said.out
 
-    found = evo_package.load_studies("row_sum-shapes-1", portfolio=1, database=tmp_path / "runs/evo.db")
+    found = evo_package.load_studies("row_sum-shapes-1", database=tmp_path / "runs/evo.db")
     assert [dict(row) for row in rows_of(found.problems())] == problems
     assert [row["problems"] for row in rows_of(found.kernels())] == [3]
     assert [one.name for one in found.studies] == [row["study"] for row in problems]

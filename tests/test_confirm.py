@@ -280,7 +280,7 @@ def test_a_search_killed_in_the_middle_of_confirmed_is_resumed_there(tmp_path: P
         study = store.study("land-1")
         cut, searched = store.confirmations.newest(study), store.rows(study)
     assert cut is not None
-    assert (cut.status, study.status) == ("running", "running")
+    assert (cut.status, study.status) == ("running", "interrupted")
     assert 5 <= len(before) < evo.confirm.ROUNDS["warm"]
     command = [sys.executable, str(script), *words]
     rest = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
+import random
 import re
 import shutil
 import sqlite3
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import Evo, two_studies
+from command import ROOT, Evo, two_studies
 from finals import SimulatedWorker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,6 +88,53 @@ def test_a_damaged_trial_is_named(tmp_path: Path, evo: Evo, column: str, value: 
     assert board.code == 0, board.err
     assert "mission-1/2" in board.out
     assert "mission-1/1" in board.out or column == "outcome" or "left out: trial mission-1/1" in board.err
+
+
+def damaged(whole: bytes, seed: int) -> bytes:
+    """The file with bytes that are in no text: in its schema, in one place, or all over it."""
+    bad, rng = bytearray(whole), random.Random(seed)
+    if seed % 3 == 0:
+        bad[whole.index(b"CREATE TABLE", rng.randrange(3000)) + rng.randrange(60)] = 0xFF
+    elif seed % 3 == 1:
+        at = rng.randrange(100, len(bad) - 64)
+        bad[at : at + 64] = b"\xff" * 64
+    else:
+        for at in rng.sample(range(100, len(bad)), 50):
+            bad[at] = 0xFF
+    return bytes(bad)
+
+
+@pytest.mark.parametrize("schema", ["0004", "this"])
+def test_no_damage_of_a_file_is_a_bug(tmp_path: Path, schema: str) -> None:
+    """SQLite quotes what is damaged in its message, which Python then cannot read."""
+    path, known = tmp_path / "evo.db", ROOT / "tests/databases/schema-0004.db.xz"
+    if schema == "this":
+        two_studies(path)
+    whole = path.read_bytes() if schema == "this" else lzma.decompress(known.read_bytes())
+    refused: list[EvoError] = []
+    for seed in range(30):
+        path.write_bytes(damaged(whole, seed))
+        try:
+            with Store(path) as store:
+                for study in store.studies():
+                    store.rows(study), store.times(study), store.spans(study), store.count(study)
+                store.leaderboard()
+        except EvoError as error:
+            refused.append(error)
+        for log in tmp_path.glob("evo.db-*"):
+            log.unlink()
+    assert len(refused) > 10
+    assert all(error.hint for error in refused)
+    assert any("malformed text" in error.message for error in refused)
+
+
+@pytest.mark.parametrize(("column", "value"), [("seconds", "{"), ("created", "x"), ("times", "[1]")])
+def test_what_an_export_reads_is_named_too(tmp_path: Path, column: str, value: str) -> None:
+    path = tmp_path / "evo.db"
+    two_studies(path)
+    change(path, "trials", column, value, "study_id = 1 AND number = 1")
+    with Store(path) as store, pytest.raises(StoreError, match=r"^trial mission-1/1 is damaged in .*evo\.db"):
+        store.spans(store.study("mission-1")), store.times(store.study("mission-1"))
 
 
 def test_a_damaged_study_is_left_out_and_said(tmp_path: Path, evo: Evo) -> None:

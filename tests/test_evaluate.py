@@ -39,7 +39,7 @@ FAULTS = {
 """Lines at the end of an honest kernel, by name."""
 EXPECTED = {
     "none": (Outcome.GREEN, ""),
-    "syntax": (Outcome.UNCOMPILABLE, "nvcc error:"),
+    "syntax": (Outcome.UNCOMPILABLE, "compiler error:"),
     "assert": (Outcome.UNCOMPILABLE, "static_assert: smem model and SharedStorage disagree"),
     "static": (Outcome.UNCOMPILABLE, "static shared memory limit"),
     "wrong": (Outcome.RED, "error"),

@@ -270,6 +270,7 @@ def test_a_folder_says_what_problems_lose_that_its_table_does_not_know(tmp_path:
     kernel = {"name": "k", "cubins": {"sm_90a": ""}, "reach": {"n": [1, 64, 1]}, "median_us": None, "gpu": ""}
     row = {"gpu": H200.name, "problem": {"sizes": sizes, "flags": flags, "dtype": "fp16"}, "kernel": "k"}
     record = {
+        "forms": [{"flags": flags, "buffers": []}],
         "kernels": [{**kernel, "launch": {"grid": [1, 1, 1], "args": [], "workspaces": []}}],
         "decisions": [{**row, "left_out_regret": 1.25}],
     }

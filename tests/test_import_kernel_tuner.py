@@ -197,6 +197,40 @@ def test_without_an_answer_the_author_must_say_what_is_right(tmp_path: Path) -> 
     assert "NotImplementedError" in (tmp_path / "tasks/scale/task.py").read_text().splitlines()[line - 1]
 
 
+COLUMN_SUM = """
+import numpy as np
+import kernel_tuner
+rows, cols = 1000, 777
+x = np.random.randn(rows, cols).astype(np.float32)
+y = np.zeros(cols, np.float32)
+kernel_tuner.tune_kernel("sums", "scale.cu", cols, [y, x, np.int32(rows), np.int32(cols)],
+    {"block_size_x": [64]}, answer=[x.sum(axis=0), None, None, None])
+"""
+SUMS = """
+__global__ void sums(float *y, const float *x, int rows, int cols) {
+  int c = blockIdx.x * block_size_x + threadIdx.x;
+  float s = 0;
+  for (int r = 0; r < rows && c < cols; ++r) s += x[r * cols + c];
+  if (c < cols) y[c] = s;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "summed"), [("x.sum(axis=0)", ("rows",)), ("(x.T @ x).sum(axis=0)", ("rows", "cols"))]
+)
+def test_sizes_of_a_tuple_have_names_and_those_that_an_answer_adds_up_along_are_said(
+    tmp_path: Path, answer: str, summed: tuple[str, ...]
+) -> None:
+    imported(tmp_path, COLUMN_SUM.replace("x.sum(axis=0)", answer), SUMS)
+    task = load_task("sums", (tmp_path / "tasks",))
+    assert (dict(task.example.sizes), task.fixed, task.summed) == ({"cols": 777, "rows": 1000}, (), summed)
+    assert {name: tensor.dimensions for name, tensor in task.tensors.items()} == {
+        "y": ("cols",),
+        "x": ("rows", "cols"),
+    }
+
+
 def test_a_number_that_only_the_script_knows_can_be_named(tmp_path: Path) -> None:
     script = SCRIPT.replace("width = 200", "width = int(input())")
     imported(tmp_path, script, given={"width": 96})

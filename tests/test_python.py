@@ -170,7 +170,7 @@ def test_a_study_goes_on(study: evo.Study, capsys: pytest.CaptureFixture[str]) -
     assert study.result.stopped == "exhausted"
     assert "12 trials" in capsys.readouterr().err
     assert len(study.trials()) == 12
-    with pytest.raises(UsageError, match="has spent its budget"):
+    with pytest.raises(UsageError, match=r"has spent its budget of 0\.001 s, and every feasible point"):
         study.resume(1e-3)
     study.resume(study._record().spent_s + 1e-3)
     spent = study._record().spent_s  # more than the budget by now
@@ -209,6 +209,20 @@ def test_an_error_shows_its_hint_in_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("called", "keyword", "meant"),
+    [("search", "shapee", "shape"), ("search_shapes", "portfolios", "portfolio"),
+     ("tune", "restriction", "restrictions"), ("tune", "work", "workers")],
+)  # fmt: skip
+def test_an_argument_that_there_is_not_is_said_with_the_nearest_one(
+    called: str, keyword: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        getattr(evo, called)("saxpy", budget=1, **{keyword: ["x"]})
+    assert caught.value.message == f"unknown argument of evo.{called}: {keyword}"
+    assert caught.value.hint.startswith(f"did you mean {meant}?")
+
+
 def test_ctrl_c_ends_a_search_and_gives_the_study(tmp_path: Path) -> None:
     database = tmp_path / "evo.db"
 

@@ -271,7 +271,8 @@ def test_page_of_a_timed_trial() -> None:
     assert "on normal  8.53 µs, 95% CI [8.51, 8.55], 1.07x [1.06, 1.07] cudnn, median of 2 samples" in page
     assert "timed on" not in page
     assert "cudnn 9.10 µs, flash 10.3 µs" in page
-    assert "2 cases; the nearest to its limit: p2, peaky, seed 4: row error 9.00e-04 of 1.00e-03" in page
+    nearest = "the nearest to its limit: p2, peaky, seed 4: row error 9.00e-04 of 1.00e-03 allowed"
+    assert f"2 comparisons with the reference; {nearest}" in " ".join(page.split())
     assert "168 registers, 0 bytes spilled, 16 bytes of stack, 49.0 KB of shared memory" in page
     assert "grid 8x8, 128 threads a CTA, clusters of 2" in page
     assert "estimate" not in page
@@ -286,6 +287,19 @@ def test_page_of_a_failed_trial_says_why_and_where() -> None:
     for words in ("race", "16 bytes at 0x400", "flash.cu:112 thread 33"):
         assert words in page
     assert max(len(line) for line in page.splitlines()) <= 80
+
+
+def test_page_of_a_wrong_kernel_says_what_is_beyond_its_limit() -> None:
+    errors = (CaseError("p1", "normal", 3, 1e-4, 1e-3), CaseError("p2", "peaky", 4, 4.86e-7, 3.58e-7))
+    page = trial_page(stored(Trial(CANDIDATE, Outcome.RED, "row error", errors=errors)), console(120))
+    told = "beyond its limit: p2, peaky, seed 4: row error 4.86e-07 of 3.58e-07 allowed"
+    assert f"2 comparisons with the reference; {told}" in " ".join(page.split())
+
+
+def test_a_leaderboard_counts_static_shared_memory_too() -> None:
+    for dynamic, static, said in ((0, 1024, "1.0K"), (49152, 512, "48.5K"), (49152, None, "48.0K")):
+        (table,) = leaderboards([replace(MEASURED, smem_bytes=dynamic, static_smem_bytes=static)])
+        assert text(table, 200).splitlines()[2].split("  ")[-3].strip() == said
 
 
 def test_record_of_a_trial_is_json_with_its_source() -> None:

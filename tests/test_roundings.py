@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from evo.dtype import dtype_named
-from evo.task import Task, load_task, roundings
-from evo.task.roundings import farthest, rounded_on_the_way, summed_sizes
+from evo.task import In, Out, Task, load_task, roundings
+from evo.task.roundings import LONGEST_CHAIN, farthest, rounded_on_the_way, summed_sizes
 from evo.task.task import ROUNDED_DRAWS
 from evo.task.tensors import Tensors, precise
 from evo.trial import Problem
@@ -73,6 +73,23 @@ def test_draws_together_are_those_one_by_one(
         inputs = task.inputs(problem, family, 5, "cpu")
         found, wanted = Task.honest(task, problem, inputs), by_draws(task, problem, inputs)
         assert all(torch.equal(found[output], wanted[output]) for output in wanted), family
+
+
+@pytest.mark.parametrize("rows", ["rows", 700])
+def test_a_sum_along_a_dimension_that_is_a_number_may_be_as_far_off_as_along_a_size(rows: str | int) -> None:
+    class Sums(Task):
+        name, sizes, dtypes = "sums", {"rows": 700, "columns": 64}, ("fp32",)
+        tensors: ClassVar = {"x": In(rows, 1, "columns"), "y": Out("columns")}
+
+        def compute(self, problem: Problem, x: Tensors) -> torch.Tensor:  # noqa: ARG002
+            return x["x"].sum((0, 1))
+
+    task = Sums()
+    assert summed_sizes(task.tensors) == {rows}
+    inputs = {"x": torch.ones(700, 1, 64)}
+    exact, honest = task.reference(task.example, inputs)["y"], task.honest(task.example, inputs)["y"]
+    one_by_one = (honest.double() - exact).abs().max() / 700
+    assert 100 < one_by_one / 2.0**-24 < LONGEST_CHAIN
 
 
 def test_so_many_draws_are_made_together_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:

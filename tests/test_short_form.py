@@ -333,6 +333,30 @@ def test_a_mistake_is_said_with_its_line_and_what_to_write(tmp_path: Path, mista
         assert place in path.read_text().splitlines()[line - 1]
 
 
+MATRICES = 'tensors = {"x": In("rows", "columns"), "y": Out("rows", "columns")}'
+
+
+@pytest.mark.parametrize("result", ["x['x'].t().contiguous()", "x['x'].t().unsqueeze(0)"])
+def test_a_result_with_its_elements_in_another_order_is_refused(tmp_path: Path, result: str) -> None:
+    task = made(tmp_path, 'sizes = {"rows": 40, "columns": 30}', MATRICES, result)
+    with pytest.raises(BadTemplate, match=r"compute gives y the shape \((1, )?30, 33\)") as caught:
+        check_tensors(task, tmp_path / "own/task.py")
+    assert caught.value.hint == "the tensor's shape: (33, 30)"
+    problem = task.problem("5,7")  # where the problem that is looked at first is a square
+    with pytest.raises(UsageError, match=r"compute gives y the shape .* for 5,7"):
+        task.reference(problem, task.inputs(problem, "normal", 1, "cpu"))
+
+
+@pytest.mark.parametrize("result", ["x.flatten()", "x[:, None]", "x[None]", "x.view(1, *x.shape, 1)"])
+def test_a_result_with_its_elements_in_the_same_order_is_taken(tmp_path: Path, result: str) -> None:
+    result = result.replace("x", "x['x']", 1).replace("*x", "*x['x']")
+    task = made(tmp_path, 'sizes = {"rows": 40, "columns": 30}', MATRICES, result)
+    check_tensors(task, tmp_path / "own/task.py")
+    problem = task.problem("5,7")
+    inputs = task.inputs(problem, "normal", 1, "cpu")
+    assert torch.equal(task.reference(problem, inputs)["y"], inputs["x"].double())
+
+
 def test_a_task_without_a_function_or_tensors_says_so(tmp_path: Path) -> None:
     for missing, said in (("compute", "neither compute nor reference"), ("tensors", "declares no tensors")):
         written(tmp_path, *(line for name, line in GOOD.items() if name != missing))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 from pathlib import Path
@@ -43,6 +44,34 @@ def test_a_missing_database_is_only_made_on_request(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no database"):
         Store(tmp_path / "evo.db", create=False)
     assert not (tmp_path / "evo.db").exists()
+
+
+def test_only_one_folder_is_made(tmp_path: Path) -> None:
+    """One that was mistyped is not made with all above it."""
+    with pytest.raises(StoreError, match=r"cannot make .*: there is no folder .*/lost\n") as caught:
+        Store(tmp_path / "lost" / "runs" / "evo.db")
+    assert f"mkdir -p {tmp_path}/lost/runs" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+    Store(tmp_path / "runs" / "evo.db").close()
+    assert (tmp_path / "runs" / "evo.db").is_file()
+
+
+@pytest.mark.parametrize(("path", "kind"), [("/dev/null", "device"), ("/tmp", "folder")])
+def test_what_is_no_file(path: str, kind: str) -> None:
+    with pytest.raises(StoreError, match=f"^cannot open {path}: it is a {kind}\n"):
+        Store(path)
+
+
+def test_a_disk_that_fails_is_not_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: sa.Connection) -> None:
+        raise sa.exc.OperationalError("", None, sqlite3.OperationalError("disk I/O error"))
+
+    with Store(tmp_path / "evo.db") as store:
+        with pytest.raises(StoreError, match=r"^cannot read or write .*evo.db: disk I/O error\n"):
+            store._database.write(fail)
+        monkeypatch.setattr("evo.store.engine.ROOM", 1 << 60)
+        with pytest.raises(StoreError, match="the disk is full"):
+            store._database.write(fail)
 
 
 def test_no_permission_on_the_folder(tmp_path: Path) -> None:

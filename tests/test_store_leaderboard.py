@@ -14,15 +14,13 @@ from times import timing_on
 from trials import PROBLEM, candidate, estimated, failed, study, timed
 
 from evo.store import Store
-from evo.trial import (
-    Outcome,
-)
+from evo.trial import Outcome, Resources
 
 
 def test_leaderboard_ranks_measured_times_and_never_mixes_estimates_in(store: Store) -> None:
     mine, other = store.create(study()), store.create(study("other-1"))
     store.add(mine, 0, timed(0, 9.0))
-    store.add(mine, 1, timed(1, 7.0))
+    store.add(mine, 1, timed(1, 7.0, resources=Resources(128, 0, 0, 16)))
     store.add(mine, 2, estimated(2, 0.5))
     store.add(mine, 3, failed(3, Outcome.RED, "race"))
     store.add(mine, 4, timed(4, 6.0), same_as=1)
@@ -38,6 +36,7 @@ def test_leaderboard_ranks_measured_times_and_never_mixes_estimates_in(store: St
     assert ranked[0].estimate_us is None
     assert ranked[0].baselines_us == {"cudnn": 9.1, "flash": 10.27}
     assert ranked[0].point == candidate(1).point
+    assert (ranked[0].smem_bytes, ranked[0].static_smem_bytes) == (candidate(1).launch.smem_bytes, 16)
     assert ranked[3].median_us is None
     assert ranked[3].estimate_us == 0.5
     assert [r.number for r in store.leaderboard(study="mission-1", limit=1)] == [1, 2]

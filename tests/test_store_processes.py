@@ -65,6 +65,24 @@ def test_a_process_that_cannot_be_seen_from_here_is_believed_for_a_minute(
         assert store.claim(mine, 3).status == "running"
 
 
+def test_a_study_whose_process_was_killed_is_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "evo.db"
+    with Store(path) as store:
+        mine = store.create(study())
+        claims = "import sys; from evo.store import Store; s = Store(sys.argv[1])\n"
+        claims += "print(s.claim(s.study('mission-1'), 1).status, flush=True); sys.stdin.read()"
+        command = [sys.executable, "-c", claims, str(path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "running"
+            assert store.study(mine.name).status == "running"
+            process.kill()
+            process.wait()
+        before = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+        assert [one.status for one in store.studies()] == ["interrupted"]
+        assert (path.read_bytes(), Path(f"{path}-wal").read_bytes()) == before, "nothing is written"
+
+
 def test_a_search_in_another_pid_namespace_is_refused(tmp_path: Path) -> None:
     inside = ["unshare", "--pid", "--fork", "--mount-proc"]
     if (

@@ -61,6 +61,7 @@ def test_a_study_comes_back_as_it_was(store: Store) -> None:
         seed=2**40,
         accept_unproven=True,
         ranking="sharp",
+        portfolio=4,
     )
     made = store.create(first)
     assert dataclasses.replace(made, id=0, created="") == first

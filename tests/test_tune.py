@@ -133,6 +133,53 @@ def test_what_does_not_fit_the_kernel_is_refused(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        ({}, 'sizes={"rows": 100, "columns": 77}, if x has them'),
+        ({"rows": 100}, 'sizes={"columns": 77}, if x has them'),
+    ],
+)
+def test_a_size_that_is_not_said_is_asked_for_as_the_tensors_have_it(
+    tmp_path: Path, told: dict[str, int], hint: str
+) -> None:
+    with pytest.raises(UsageError, match="nothing says how large") as caught:
+        facts(tmp_path, ROWS, {"x": torch.ones(100, 77).half(), "at": AT, "a": 1.0, **told}, lambda x: x)
+    assert caught.value.hint == f'{hint}; where sides are equal, declare it: "x": In("rows", "columns")'
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("c[i] = a", "c[i = a", 3, 'expected a "]"'),
+        ("float* c", "flaot* c", 1, 'identifier "flaot" is undefined'),
+        ("int n)", "int n", 1, 'expected a ")"'),
+    ],
+)
+def test_a_source_that_does_not_compile_is_refused_with_the_compilers_words(
+    old: str, new: str, line: int, said: str
+) -> None:
+    source = ADD.strip().replace(old, new)
+    with pytest.raises(UsageError, match="the kernel does not compile") as caught:
+        public.tune(
+            source, tune_params={"block_size_x": [64]}, inputs={"a": X, "b": X}, reference=torch.add, grid=1
+        )
+    assert f"add.cu({line}): error: {said}" in caught.value.message
+    assert source.splitlines()[line - 1].strip() in caught.value.hint
+
+
+@pytest.mark.nvcc
+def test_a_length_that_a_wrong_reference_gave_is_said(tmp_path: Path) -> None:
+    told: dict[str, Any] = {
+        "tune_params": {"block_size_x": [64]}, "inputs": {"a": X, "b": X}, "workers": 1, "budget": 60,
+        "grid": "ceil(n / block_size_x)", "device": "emulator", "database": tmp_path / "evo.db",
+    }  # fmt: skip
+    with pytest.raises(NothingFound) as caught:
+        public.tune(ADD, **told, reference=lambda a, b: (a + b)[:5])
+    assert caught.value.hint.endswith("c has the shape (5,) because the reference gives it")
+
+
 def test_a_source_that_cannot_be_had_is_said(tmp_path: Path) -> None:
     told: dict[str, Any] = {"tune_params": {}, "inputs": {}, "reference": torch.add, "grid": 1}
     with pytest.raises(UsageError, match=r"cannot read the kernel: .*none\.cu"):

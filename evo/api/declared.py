@@ -136,10 +136,27 @@ def _sizes(
     if len(missing) == 1 and len(sides) == 1:
         told[missing[0]] = sides[0]
     if lost := [name for name in (*missing, *sorted(named)) if name not in told]:
-        hint = f'sizes={{"{lost[0]}": 1_000_000}}, or {lost[0]}=… among the inputs'
-        raise UsageError(f"nothing says how large {lost[0]} is", hint)
+        raise UsageError(f"nothing says how large {lost[0]} is", _how_large(lost, wanted, told, shapes))
     order = dict.fromkeys([*wanted, *told])
     return {n: int(told[n]) for n in order if n in named or (n in told and told[n] in sides)}
+
+
+def _how_large(
+    lost: Sequence[str],
+    wanted: Sequence[str],
+    told: Mapping[str, float],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> str:
+    """How to say what the sizes `lost` are: by the sides of the tensor that has most of them, if there is
+    one. `wanted`: all sizes that the kernel takes."""
+    name, shape = max(shapes.items(), key=lambda one: len(one[1]), default=("", ()))
+    if not shape:
+        return f'sizes={{"{lost[0]}": 1_000_000}}, or {lost[0]}=… among the inputs'
+    free = [side for side in shape if side not in told.values()] or shape
+    sizes = ", ".join(f'"{size}": {side}' for size, side in zip(lost, free, strict=False))
+    named = [f'"{size}"' for size in wanted][: len(shape)]
+    sides = ", ".join([*named, *["…"] * (len(named) < len(shape))])
+    return f'sizes={{{sizes}}}, if {name} has them; where sides are equal, declare it: "{name}": In({sides})'
 
 
 def _sides(shapes: Mapping[str, tuple[int, ...]]) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evo.api.parse import DATABASE, Paths, task_folders
-from evo.api.study_set import MOST, StudySet, load_studies, records_of
+from evo.api.study_set import StudySet, load_studies, records_of
 from evo.cache import Cache, default_folder
 from evo.compile import build_table_library, find_compiler
 from evo.confirm.champions import Champion, champion_of, champions, kernels_folders
@@ -106,7 +106,7 @@ def _set_named(sources: Sequence[str], database: str, most: int | None) -> Study
         return None
     with Store(database) as store:
         named = name in {study.name for study in store.studies()} or not records_of(store, name)
-    return None if named else load_studies(name, portfolio=most or MOST, database=database)
+    return None if named else load_studies(name, portfolio=most, database=database)
 
 
 def _of_set(several: StudySet) -> tuple[list[Champion], list[Row], dict[str, float | None]]:

@@ -44,7 +44,9 @@ def adopted(asked: Study, database: str, screen: Screen) -> Study | None:
         if (found.given.split("\n")[0], found.problem.key) != (asked.given.split("\n")[0], asked.problem.key):
             hint = "the arguments that it began with, or a study of another name"
             raise UsageError(f"study {found.name} searches another task, or has other arguments", hint)
-        return store.move(found, asked.folders)
+        moved = replace(found, folders=asked.folders)
+        store.keep(moved)
+        return moved
 
 
 def _may_have_studies(database: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.api.given import Given, given
+from evo.api.keywords import keywords_of
 from evo.api.parse import (
     DATABASE,
     Flags,
@@ -47,6 +48,7 @@ Where = tuple[str, str | None, str | None, str | None, str | None]
 """What --device, --gpu, --gpus, --target and --scheduler say."""
 
 
+@keywords_of("evo.search")
 def search(
     task: str | os.PathLike[str] | Task | Given,
     *,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.api.keywords import keywords_of
 from evo.api.parse import (
     DATABASE,
     Flags,
@@ -22,7 +23,7 @@ from evo.api.parse import (
 )
 from evo.api.running import created, open_store, pool_of
 from evo.api.search import asked_for, chosen, several
-from evo.api.study_set import StudySet
+from evo.api.study_set import StudySet, portfolio_of, records_of
 from evo.cache import default_folder
 from evo.device.open import is_gpu, memory_of
 from evo.errors import MachineError, NothingFound, UsageError
@@ -46,12 +47,13 @@ HELD_BYTES = 2 << 30
 """What a process that evaluates is allowed of a GPU's memory, besides what a problem takes."""
 
 
+@keywords_of("evo.search_shapes")
 def search_shapes(
     task: str,
     *,
     shapes: Sequence[Shape],
     budget: str | float,
-    portfolio: int = 8,
+    portfolio: int | None = None,
     rate: float | None = None,
     study: str | None = None,
     flag: Flags | None = None,
@@ -77,7 +79,8 @@ def search_shapes(
     own: str | None = None,
 ) -> StudySet:
     """Searches all problems of `shapes` for one budget, a study each, and chooses at most `portfolio` kernels
-    that serve them all with the least loss; the set of these studies.
+    (8; of a set that goes on as many as before) that serve them all with the least loss; the set of these
+    studies.
 
     `task`: its name. `shapes`: from 2 to MOST_PROBLEMS problems: sizes as `shape` of `evo.search` takes them,
     names of a task's sets, or files with such a text on each line. `study`: the name that the studies begin
@@ -90,7 +93,7 @@ def search_shapes(
     told = dict(locals())
     loaded = load_task(task, folders := task_folders(templates))
     told["shapes"] = texts_of(loaded, shapes)
-    problems = _checked(parse_problems(loaded, told["shapes"], dtype, flag or ()))
+    problems = _checked(_parsed(loaded, told["shapes"], dtype, flag or ()))
     first = asked_for(
         loaded,
         problems[0],
@@ -105,6 +108,18 @@ def search_shapes(
     tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
     asked = [replace(first, name=study or "", problem=problem) for problem in problems]
     return (_on_each_gpu if len(first.gpus) > 1 else _searched)(loaded, asked, told, tools)
+
+
+def _parsed(task: Task, shapes: Sequence[str], dtype: str | None, flags: Flags) -> list[Problem]:
+    """The problems of shapes and named sets. UsageError, which says of a malformed one how several are
+    given."""
+    try:
+        return parse_problems(task, shapes, dtype, flags)
+    except UsageError as error:
+        if not error.message.startswith("malformed shape"):
+            raise
+        how = "--shapes takes one shape and may be repeated, or names a file with a shape on each line"
+        raise UsageError(error.message, f"{how}; {error.hint}") from error
 
 
 def _checked(problems: list[Problem]) -> list[Problem]:
@@ -176,7 +191,7 @@ def _searched(
     from evo.loop.turns import Turns
 
     numbers = _own(told["own"], len(asked))
-    show, database, most = screen(told["progress"]), os.fspath(told["database"]), told["portfolio"]
+    show, database = screen(told["progress"]), os.fspath(told["database"])
     with ExitStack() as stack:
         memory = memory_of(asked[0].device) if is_gpu(asked[0].device) else None
         setup = Setup.of(_stand_in(task, asked, memory), *tools)
@@ -184,7 +199,12 @@ def _searched(
         store = stack.enter_context(open_store(database, show, create=True))
         name = asked[0].name or _unused(store, f"{task.name}-shapes")
         opens = _Opens(store, setup, several(told["warm_start"]))
-        there = {one.name: one for one in store.studies()}
+        known = records_of(store, name)
+        most = told["portfolio"] or portfolio_of(known)
+        asked = [replace(one, portfolio=most) for one in asked]
+        there = {one.name: replace(one, portfolio=most) for one in known}
+        for one in there.values():
+            store.keep(one)
         members = {
             number: opens.member(replace(one, name=f"{name}-{number}"), there.get(f"{name}-{number}"))
             for number, one in enumerate(asked, 1)

@@ -126,10 +126,11 @@ class Study:
             total_s = seconds + (max(record.budget_s, record.spent_s) if added else 0.0)
             record = replace(record, budget_s=total_s, rate=rate)  # stored when the search has the study
         if not record.left_s:
-            raise UsageError(
-                f"study {self.name} has spent its budget of {record.budget_s:g} s",
-                f"give it more: evo resume {self.name} --budget +10m",
-            )
+            said, hint = f"study {self.name} has spent its budget of {record.budget_s:g} s", "give it more"
+            if record.status == "exhausted":
+                said += ", and every feasible point was tried"
+                hint = "another template, or more values of a parameter, has more; to measure the best again"
+            raise UsageError(said, f"{hint}: evo resume {self.name} --budget +10m")
         shown = screen(progress)
         if scheduler is None:
             self.result = go_on(Setup.of(record, *self._tools), self.database, shown, spare)

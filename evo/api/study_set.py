@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ class StudySet:
         self,
         name: str,
         database: str,
-        most: int = MOST,
+        most: int | None = None,
         cache: Path | None = None,
         nvcc: Path | None = None,
         result: Found | None = None,
@@ -47,11 +47,16 @@ class StudySet:
         """What the names of its studies begin with."""
         self.database = database
         """The SQLite file or PostgreSQL URL that they are in."""
-        self.most = most
-        """Kernels of the portfolio at most."""
+        self._most = most
         self.result = result
         """What the last search of this object said at its end; None where there was none."""
         self._tools = cache or default_folder(), nvcc
+
+    @property
+    def most(self) -> int:
+        """Kernels of the portfolio at most: those that were asked for here, else by the last search."""
+        with self._store() as store:
+            return self._most or portfolio_of(records_of(store, self.name))
 
     @property
     def studies(self) -> list[Study]:
@@ -119,16 +124,23 @@ def records_of(store: Store, name: str) -> list[Record]:
     return [found[number] for number in sorted(found)]
 
 
+def portfolio_of(records: Sequence[Record]) -> int:
+    """How many kernels are to serve all problems of a set, as its last search was told; MOST where studies
+    are of none."""
+    return next((one.portfolio for one in records if one.portfolio), MOST)
+
+
 def load_studies(
     name: str,
     *,
-    portfolio: int = MOST,
+    portfolio: int | None = None,
     database: str | os.PathLike[str] = DATABASE,
     cache: str | os.PathLike[str] | None = None,
     nvcc: str | os.PathLike[str] | None = None,
 ) -> StudySet:
-    """The set of studies NAME-1, NAME-2, … with a portfolio of at most so many kernels; the others are as in
-    `evo.load_study`. UnknownName where there are none, StoreError where the database cannot be read."""
+    """The set of studies NAME-1, NAME-2, … with a portfolio of at most so many kernels (default: as its last
+    search was told); the others are as in `evo.load_study`. UnknownName where there are none, StoreError
+    where the database cannot be read."""
     tools = Path(cache) if cache else None, Path(nvcc) if nvcc else None
     found = StudySet(name, os.fspath(database), portfolio, *tools)
     if not found.studies:

@@ -25,6 +25,7 @@ from evo.device.open import gpu_named, is_gpu, real_gpu
 from evo.dtype import dtype_named
 from evo.errors import CandidateError, MachineError, NothingFound, UsageError
 from evo.gpu import Gpu, Limits
+from evo.launch.reading import OUTPUT, output_and_flags
 from evo.launch.traced import Means, usual_calls
 from evo.task import BufferSpec, Fallback, Task
 from evo.task.modules import module_beside
@@ -100,7 +101,7 @@ class TaskKernel:
         self.task = task
         self.champions = tuple(one for one in found if one.problem.task == task.name)
         self._folders, self._cache, self._nvcc, self._emulated = tuple(folders), cache, nvcc, emulated
-        self._reader = Reader(task)
+        self._reader, self._flag_out = Reader(task), OUTPUT in task.flags
         self._known = KnownCalls(self._reader.names, cache)
         self._served: dict[tuple[object, ...], _Served] = {}
         self._fallen = FallenCalls[_Served](MOST_DECISIONS)
@@ -113,13 +114,14 @@ class TaskKernel:
         defaults = {name: flag.default for name, flag in task.flags.items()}
         self._usual = usual_calls(self._operators, self._reader.lone, defaults, self._reader.tensors)
 
-    def __call__(self, *tensors: Any, out: Tensor | Outputs | None = None, **named: Any) -> Any:
+    def __call__(self, *tensors: Any, out: Tensor | Outputs | Value | None = None, **named: Any) -> Any:
         """Computes it: a champion where one serves, else the task's fallback.
 
         By place are the buffers that the task reads; by name any buffer, its flags, and sizes that no shape
-        tells. `out`: the output, or several by name; with it no memory is allocated, but for workspaces. What
-        is changed in place changes. A kernel runs on torch's current stream, and nothing waits for it.
-        Gives the output, or several by name.
+        tells. `out`: the output, or several by name; with it no memory is allocated, but for workspaces.
+        Where the task has a flag `out`, a text or a number is the flag, and an output can be given by its
+        name besides. What is changed in place changes. A kernel runs on torch's current stream, and nothing
+        waits for it. Gives the output, or several by name.
 
         The fallback serves: tensors on no GPU, those that require a gradient, that are not contiguous or do
         not begin at a multiple of 16 bytes, problems that no champion serves, and kernels that this machine
@@ -127,6 +129,8 @@ class TaskKernel:
 
         UsageError where the tensors are not the task's, and the first time within a CUDA graph's capture;
         NothingFound where there is no fallback."""
+        if self._flag_out:
+            out, named = output_and_flags(out, named)
         if is_dynamo_compiling():
             usual = self._usual.get((len(tensors), *named)) if out is None else None
             if usual is not None and (*named.values(),) in usual:
@@ -138,9 +142,13 @@ class TaskKernel:
             if out is None and not is_compiling() and (fallen := self._fallen.find(tensors, named)):
                 call, served = fallen
                 return _one_or_all(self._fall_back(call, served, served.decision.why))
-        call = self._reader.read(tensors, out, named)
         if is_compiling():
-            return _one_or_all(self._traced(call))
+            return _one_or_all(self._traced(self._reader.read(tensors, out, named)))
+        return self._computed(tensors, out, named)
+
+    def _computed(self, tensors: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
+        """What the call gives; the next such call is known."""
+        call = self._reader.read(tensors, out, named)
         written = self._written(call)
         self._learn(call, tensors, out, named)
         return _one_or_all(written)
@@ -335,7 +343,7 @@ class TaskKernel:
         def write(*tensors: Tensor, out: Tensor) -> None:
             if known.call(tensors, out, flags) is None:
                 with torch.no_grad():
-                    self(*tensors, out=out, **flags)
+                    self._computed(tensors, out, flags)
 
         return write
 

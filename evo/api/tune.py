@@ -15,15 +15,20 @@ import cloudpickle
 from evo.api.declared import Declared, declared
 from evo.api.given import Given, identity, new_folder, put, text_of
 from evo.api.kernel_task import KernelFacts
+from evo.api.keywords import keywords_of
 from evo.api.search import search
 from evo.api.study import Study
-from evo.errors import UsageError
+from evo.cache import Cache, default_folder
+from evo.compile import find_compiler
+from evo.errors import MachineError, NothingFound, Uncompilable, UsageError
 from evo.task import Task, Tolerance
 from evo.template import template
-from evo.template.macros import kernels_in
+from evo.template.macros import Macros, kernels_in, only_kernel
 from evo.template.sides import Number, Sides
 from evo.trial import Value
 
+NEWEST = "sm_90a"
+"""What a source is compiled for that does not say what it needs: it has all that older ones have."""
 _TEMPLATE = '''"""How {name}.cu is tuned and launched, as `evo.tune` was told."""
 
 import pickle
@@ -80,8 +85,10 @@ class TuneOptions(TypedDict, total=False):
 
 _OF_TASK = ("summed", "fixed", "independent_rows", "tolerance")
 _OF_TEMPLATE = frozenset(inspect.signature(template).parameters)
+_OF_SEARCH = set(inspect.signature(search).parameters) - {"task", "template"}
 
 
+@keywords_of("evo.tune", {*TuneOptions.__annotations__, *_OF_TEMPLATE, *_OF_SEARCH})
 def tune(
     kernel: str | os.PathLike[str],
     *,
@@ -117,7 +124,11 @@ def tune(
     place.mkdir()
     file = place / f"{name}.cu"
     file.write_text(text)
-    found = declared(file, inputs, told.pop("sizes", {}), reference, told.pop("args", None))
+    try:
+        found = declared(file, inputs, told.pop("sizes", {}), reference, told.pop("args", None))
+    except UsageError:
+        _check_compiles(file, tune_params, told)  # else what was misread is said
+        raise
     of_task = {key: told.pop(key) for key in _OF_TASK if key in told}
     task = _facts(name, found, reference, place, of_task).task()
     of_template = {key: told.pop(key) for key in _OF_TEMPLATE if key in told}
@@ -129,7 +140,45 @@ def tune(
     put(task, folder)
     digest = identity([text, of_template, found.sizes, found.tensors, found.numbers, reference, of_task])
     given = Given(task, folder, text_of(digest, [reference]))
-    return search(given, budget=budget, template=name, **told)
+    try:
+        return search(given, budget=budget, template=name, **told)
+    except NothingFound as error:
+        if shapes := _shapes_of_reference(found, inputs):
+            raise NothingFound(error.message, "; ".join([error.hint, *shapes])) from error
+        raise
+
+
+def _check_compiles(file: Path, tune_params: Mapping[str, Iterable[Value]], told: Mapping[str, Any]) -> None:
+    """UsageError with the compiler's message where the language itself forbids the source, with the first
+    value of each tunable. Nothing is said where no compiler is there, or macros are missing that follow from
+    others."""
+    if told.get("derived"):
+        return
+    first = {name: next(iter(values), 0) for name, values in tune_params.items()}
+    source = Macros.of(file).render({**first, **(told.get("defaults") or {})})
+    entry, cache, nvcc = told.get("entry"), told.get("cache"), told.get("nvcc")
+    try:
+        found = find_compiler(Path(nvcc) if nvcc else None, Cache(Path(cache) if cache else default_folder()))
+        with found as compiler:
+            compiler.compile(source, entry or only_kernel(file, source), told.get("needs") or NEWEST)
+    except MachineError:
+        return
+    except Uncompilable as error:
+        if error.reason.startswith("compiler error") and error.detail:
+            said, *where = error.detail.splitlines()
+            line = next((line.strip() for line in where if line.strip()), "the source")
+            raise UsageError(f"the kernel does not compile: {said}", f"mend: {line}") from error
+
+
+def _shapes_of_reference(found: Declared, inputs: Mapping[str, Any]) -> list[str]:
+    """The shape of each output that has a side which no input has, where the reference said it."""
+    read = {side for tensor in found.tensors.values() if tensor.role != "out" for side in tensor.dimensions}
+    shapes = {
+        name: tuple(found.sizes.get(str(side), side) for side in tensor.dimensions)
+        for name, tensor in found.tensors.items()
+        if name not in inputs and set(tensor.dimensions) - read - {1}
+    }
+    return [f"{name} has the shape {shape} because the reference gives it" for name, shape in shapes.items()]
 
 
 def _check_launch(of_template: Mapping[str, Any], task: Task) -> None:

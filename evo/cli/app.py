@@ -122,12 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with first_evaluator(given) as spare:
             return int(_command()(args=given, prog_name="evo", standalone_mode=False, obj=spare) or 0)
     except typer.TyperException as error:  # what typer itself found wrong with the words
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context else "evo"
         text = error.format_message().replace("Value error, ", "").replace("Input should be", "it is not")
-        hint = f"{path} --help says what there is"
-        if text.startswith("Missing option '--budget'"):
-            hint = "how long to search: --budget 2m"
+        hint = _hint(text, getattr(error, "ctx", None))
         return _complain(UsageError((text[:1].lower() + text[1:]).rstrip("."), hint), words)
     except EvoError as error:
         return _complain(error, words)
@@ -139,6 +135,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # noqa: BLE001 - a bug, wherever it is
         _tell(traceback.format_exc().rstrip(), words)
         return 1
+
+
+def _hint(text: str, context: typer.Context | None) -> str:
+    """What to do about words that typer refuses."""
+    if text.startswith("Missing option '--budget'"):
+        return "how long to search: --budget 2m"
+    if text.startswith("Got unexpected extra argument") and context:
+        params = context.command.params
+        words = {word for param in params for word in param.opts}
+        named = [f"{option} NAME" for option in ("--task", "--study") if option in words]
+        if named and all(param.param_type_name == "option" for param in params):
+            return f"an option says which: {' or '.join(named)}"
+    path = context.command_path if context else "evo"
+    return f"{path} --help says what there is"
 
 
 def _show_build(build: Build) -> None:

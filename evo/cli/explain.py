@@ -147,8 +147,9 @@ def ablate(
     form = form_of(json, markdown=markdown)
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     found = switch_off(stored, spec, workers or usable_cores(), notice)
-    path = write_artifact(out, stored.study, stored.number, "ablation", found.to_record())
     sys.stdout.write(ablation_text(found, form, stdout()))
+    sys.stdout.flush()
+    path = write_artifact(out, stored.study, stored.number, "ablation", found.to_record())
     notice(f"kept in {path}")
 
 
@@ -189,8 +190,9 @@ def profile(
     stored, spec = _candidate(trial, device, database, cache, nvcc)
     tool, absent = _ncu(ncu, spec.on_gpu)
     found = look(stored, spec, tool, folder_of(out, stored.study, stored.number), absent)
-    path = write_artifact(out, stored.study, stored.number, "profile", found.to_record())
     sys.stdout.write(profile_text(found, form, stdout()))
+    sys.stdout.flush()
+    path = write_artifact(out, stored.study, stored.number, "profile", found.to_record())
     notice(f"kept in {path}")
 
 

@@ -172,13 +172,13 @@ ProblemsOption = Annotated[
     ),
 ]
 PortfolioOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         min=1,
         max=64,
         metavar="N",
         rich_help_panel=WHAT,
-        help="With --shapes: at most so many kernels for all of them.",
+        help="With --shapes: at most so many kernels for all of them (default: 8).",
     ),
 ]
 FlagOption = Annotated[

@@ -72,7 +72,7 @@ def search(
     study: StudyNameOption = None,
     shape: ShapeOption = None,
     shapes: ProblemsOption = None,
-    portfolio: PortfolioOption = 8,
+    portfolio: PortfolioOption = None,
     flag: FlagOption = None,
     dtype: DtypeOption = None,
     inputs: InputsOption = None,
@@ -115,7 +115,7 @@ def search(
     told = {name: value for name, value in locals().items() if name not in ("context", "json", "slurm")}
     told |= {"cache": open_cache(cache).root, "nvcc": nvcc_or_environment(nvcc)}
     told["scheduler"] = _place(scheduler, slurm)
-    if not shapes and getattr(context.get_parameter_source("portfolio"), "name", "") == "COMMANDLINE":
+    if not shapes and portfolio is not None:
         raise UsageError("--portfolio is for several problems", "name them: --shapes; or leave it out")
     _search(told, json, context.obj)
 

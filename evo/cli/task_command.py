@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from typer.core import TyperCommand
 from evo.api.parse import task_folders
 from evo.cli.options import DEFAULT_TASK, WHAT
 from evo.cli.parse import problem_names
-from evo.errors import EvoError
+from evo.errors import EvoError, UnknownName
 
 if TYPE_CHECKING:
     from evo.task import Task
@@ -27,13 +28,18 @@ _PARAMETERS = "evo.parameters"
 """Key of a context: the parameters that were made for its task."""
 
 
+class _PerhapsAValue(UnknownName):
+    """There is no task of that name, but the word stands behind an option that the command does not have."""
+
+
 class TaskCommand(TyperCommand):
     """A command with the parameters `task`, `templates` and `flag`, and perhaps `shape` and `dtype`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As any command; what the task's own options say is added to the values of --flag.
 
-        Where the task cannot be loaded, its error comes before complaints about options that it may have."""
+        Where the task cannot be loaded, its error comes before complaints about options that it may have, but
+        not where the word stands behind a misspelt option of the command."""
         flags: list[Any] = []
         unknown: EvoError | None = None
         try:
@@ -44,10 +50,11 @@ class TaskCommand(TyperCommand):
             unknown = error
         try:
             rest: list[str] = super().parse_args(ctx, args)
-        except typer.TyperException:
-            if unknown is not None:
-                raise unknown from None
-            raise
+        except typer.TyperException as error:
+            misspelt = isinstance(unknown, _PerhapsAValue) and getattr(error, "possibilities", None)
+            if unknown is None or misspelt:
+                raise
+            raise unknown from None
         chosen = {param.name: ctx.params.pop(param.name) for param in flags}
         own = [f"{name}={value}" for name, value in chosen.items() if value is not None]
         ctx.params["flag"] = [*(ctx.params.get("flag") or ()), *own]
@@ -74,9 +81,15 @@ class TaskCommand(TyperCommand):
         folders = next(
             (param.consume_value(ctx, said)[0] for param in options if param.name == "templates"), ()
         )
-        return load_task(
-            named[0] if named else DEFAULT_TASK, task_folders([Path(folder) for folder in folders or ()])
-        )
+        name = named[0] if named else DEFAULT_TASK
+        try:
+            return load_task(name, task_folders([Path(folder) for folder in folders or ()]))
+        except UnknownName as error:
+            before = next((first for first, word in pairwise(words) if word == name), "")
+            if not before.startswith("-"):
+                raise
+            hint = f"{error.hint}; if {name} is the value of {before}: there is no such option here"
+            raise _PerhapsAValue(error.message, hint) from None
 
 
 def _flag_options(task: Task, taken: set[str]) -> list[Any]:

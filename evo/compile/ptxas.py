@@ -41,7 +41,7 @@ def reason(log: str) -> str:
         what = error["what"].strip()
         if asserted := _STATIC_ASSERT.search(what):
             return f"static_assert: {asserted['what'].strip() or 'without words'}"
-        return shorten(f"nvcc error: {what}", 100, placeholder=" …")
+        return shorten(f"compiler error: {what}", 100, placeholder=" …")
     if error := _PTXAS.search(log):
         what = error["what"].strip()
         for pattern, phrase in _KNOWN_PTXAS:
@@ -64,9 +64,10 @@ def resources(log: str, entry: str) -> Resources:
     parts = re.split(r"Compiling entry function '([^']+)'", log)
     reports = dict(zip(parts[1::2], parts[2::2], strict=True))
     if entry not in reports:
-        raise Uncompilable(
-            "no entry point", f"the source has no kernel named {entry}: {', '.join(reports) or 'none'}"
-        )
+        mangled = re.compile(rf"_Z(?:N\w*?(?<!\d))?{len(entry)}{re.escape(entry)}")
+        hint = '; it needs extern "C" before __global__' if any(map(mangled.match, reports)) else ""
+        found = ", ".join(reports) or "none"
+        raise Uncompilable("no entry point", f"the source has no kernel named {entry}: {found}{hint}")
     said = reports[entry]
     own = said.partition(f"Function properties for {entry}")[2]
     frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", own)

@@ -6,6 +6,7 @@
 A champion is made for one problem. It serves others of the same flags and storage type where its template
 has one program for both, launched as it was kept (`Template.sibling`). Of those that serve, the nearest comes
 first, then one that was timed on this GPU, then one that was timed on all timing inputs, then the faster.
+A problem with a tensor of more than 2^31 elements is served by a champion of that very problem alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from evo.confirm.champions import Champion
 from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
 from evo.gpu import Limits
+from evo.launch.dispatch import TOO_LARGE, is_large
 from evo.task import load_task
 from evo.template import Template, load_template
 from evo.trial import PLAIN, Candidate, LaunchConfig, Problem, body_of, varies
@@ -77,8 +79,9 @@ def first_of(problem: Problem, limits: Limits, considered: Sequence[Considered])
             why = one.why if exact else f"the nearest whose code serves it, {one.why}"
             return Choice(one.champion, one.launch, exact, why)
     reasons = "; ".join(f"{one.champion.name}: {one.why}" for one in considered)
+    large = f": {TOO_LARGE}" if any(one.why == TOO_LARGE for one in considered) else ""
     raise NothingFound(
-        f"no champion serves {problem.key} on {limits.instructions}",
+        f"no champion serves {problem.key} on {limits.instructions}{large}",
         reasons or "there are no champions: search, confirm, and `evo promote` the best",
     )
 
@@ -158,8 +161,11 @@ def _launch(
         return "other flags or another storage type"
     try:
         template = template_of(champion, limits, folders)
+        buffers = load_task(problem.task, folders).buffers(problem)
     except UnknownName as error:
         return error.message
+    if champion.problem.key != problem.key and is_large(buffer.shape for buffer in buffers):
+        return TOO_LARGE
     return launch_by(template, champion, problem, limits)
 
 

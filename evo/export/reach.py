@@ -18,14 +18,12 @@ from typing import Any
 
 from evo.confirm.champions import Champion
 from evo.errors import EvoError
-from evo.launch.dispatch import MOST_GRID, Number, launch_of, number
+from evo.launch.dispatch import MOST_GRID, Number, is_large, launch_of, number
 from evo.task import Task
 from evo.trial import LaunchConfig, Problem
 
 LARGEST = 1 << 17
 """Sizes beyond are not asked about."""
-MOST_ELEMENTS = 1 << 31
-"""Of a buffer, likewise."""
 SAMPLES = 60
 """Problems that a range and its numbers must hold for, besides those on its edges."""
 LARGEST_PART = 1024
@@ -145,8 +143,7 @@ def _drawn(ranges: Mapping[str, Range], task: Task, own: Problem) -> Iterator[di
         for name, (low, high, step) in ranges.items():
             top = rng.randint(low.bit_length(), high.bit_length())
             sizes[name] = min(high, max(low, rng.randrange(1 << top) // step * step))
-        buffers = task.buffers(own.replace(**sizes))
-        if all(math.prod(buffer.shape) < MOST_ELEMENTS for buffer in buffers):
+        if not is_large(buffer.shape for buffer in task.buffers(own.replace(**sizes))):
             yield sizes
 
 

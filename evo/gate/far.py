@@ -18,15 +18,14 @@ from evo.device import Kernel, Region
 from evo.dtype import dtype_named
 from evo.errors import Hung, Infeasible
 from evo.gate.tolerance import refuse_broken
+from evo.launch.dispatch import MOST_ELEMENTS, is_large
 from evo.task import BufferSpec, Relation, Task, Tensors
 from evo.trial import LaunchConfig, Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FAR = 2**31
-"""Elements beyond which an offset does not fit 32 bits with a sign."""
-FAR_OFFSETS = f"offsets beyond 2^{FAR.bit_length() - 1} elements"
+FAR_OFFSETS = f"offsets beyond 2^{MOST_ELEMENTS.bit_length() - 1} elements"
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 Served = tuple[Problem, Kernel, LaunchConfig]
 """A problem, and the candidate's kernel and launch for it."""
@@ -38,7 +37,7 @@ _UNWRITTEN = 0xFF
 
 def is_far(task: Task, problem: Problem) -> bool:
     """Whether some buffer has more than 2^31 elements."""
-    return any(math.prod(buffer.shape) > FAR for buffer in task.buffers(problem))
+    return is_large(buffer.shape for buffer in task.buffers(problem))
 
 
 class NotMet(Exception):

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from evo.importers.cuda_source import CudaSource
-from evo.importers.script import Array, unknown_part
+from evo.importers.script import Array, Number, unknown_part
 from evo.importers.source import KernelArgument, formula_of
 from evo.importers.tuned import TunedArgument
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`compute`'s text and whether it adds up; or why there is none."""
+    """`compute`'s text and the sides that it adds up along; or why there is none."""
 
     compute: str = ""
-    sums: bool = False
+    sums: tuple[Number, ...] = ()
     why: str = ""
 
 
@@ -38,7 +38,8 @@ def answer_of(
         for value, argument in zip(values, arguments, strict=True)
         if isinstance(value, Array)
     }
-    parts, sums = [], False
+    parts: list[str] = []
+    sums: tuple[Number, ...] = ()
     for answer, value, argument in zip(answers, values, arguments, strict=False):
         if answer is None or argument.role in ("", "in"):
             continue
@@ -52,7 +53,7 @@ def answer_of(
         if argument.role == "inout" and value.zeros:  # zeros in the script, and anything here
             text = f'x["{argument.name}"] + {text}'
         parts.append(f'"{argument.name}": {text}')
-        sums = sums or answer.sums
+        sums += answer.sums
     if len(parts) < sum(argument.role in ("out", "inout") for argument in arguments):
         return Answer(why="answer= does not name every array that the kernel writes")
     return Answer(f"{{{', '.join(parts)}}}", sums)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from evo.dtype import dtype_named
 from evo.errors import UsageError
 from evo.task import BufferSpec, Families, Task, Tensors, Tolerance
+from evo.task.tensors import same_order
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class GivenTask(Task):
         if key not in arrays:
             raise UsageError(f"{self.file} has no array {key}", f"arrays: {', '.join(arrays)}")
         found = torch.from_numpy(arrays[key]).to(dtype_named(buffer.dtype).torch)
-        if found.numel() != torch.Size(buffer.shape).numel():
+        if not same_order(found.shape, buffer.shape):
             raise UsageError(f"{self.file}: {key} has the shape {tuple(found.shape)}", f"{buffer.shape}")
         return found.reshape(buffer.shape)
 

@@ -136,7 +136,7 @@ class _Reader:
             constants=constants,
             smem=self._smem(),
             compute=answer.compute,
-            sums=answer.sums,
+            summed=_names_in([side.code for side in answer.sums], self.sizes),
             formula=formula_text(source, arguments) if answer.why else "",
             why_no_compute=answer.why,
             reference=self.reference,
@@ -219,15 +219,13 @@ class _Reader:
         """The whole numbers of the script that shapes and the problem's size are made of."""
         texts = [side.code for v in values if isinstance(v, Array) for side in (v.seen or v).shape]
         texts += [side.code for side in problem if isinstance(side, Number)]
-        words = dict.fromkeys(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
-        found = {word: self.script.literals[word] for word in words if word in self.script.literals}
+        found = {word: self.script.literals[word] for word in _names_in(texts, self.script.literals)}
         if not found:
             self.refuse("no size is a whole number of the script", "size = 1000000, and shapes made of it")
         return found
 
     def _is_sized(self, value: Any) -> bool:
-        words = re.findall(r"[A-Za-z_]\w*", value.text) if isinstance(value, Number) else []
-        return any(word in self.sizes for word in words)
+        return isinstance(value, Number) and bool(_names_in([value.text], self.sizes))
 
     def number(self, value: Any) -> str:
         """A number of the script as an expression over sizes."""
@@ -385,6 +383,12 @@ class _Reader:
         sizes = {size: f'problem["{size}"]' for size in self.sizes}
         in_torch = partial(substituted, names=self._with_sizes(sizes))
         return answer_of(_argument(self.call, "answer"), values, arguments, in_torch)
+
+
+def _names_in(texts: Sequence[str], known: Mapping[str, int]) -> list[str]:
+    """Those of the `known` names that expressions have, each once."""
+    words = dict.fromkeys(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
+    return [word for word in words if word in known]
 
 
 def _differs(of_source: str | None, of_script: str) -> bool:

@@ -57,7 +57,8 @@ class TunedKernel:
     smem: str = "0"
     compute: str = ""
     """What is right, in torch over `x["name"]`; nothing where the file does not say it."""
-    sums: bool = False
+    summed: Sequence[str] = ()
+    """Sizes that `compute` adds up along."""
     formula: str = ""
     """What the kernel itself computes of each element, where that was understood. It proves nothing."""
     why_no_compute: str = ""
@@ -139,8 +140,8 @@ def _task_text(name: str, kernel: TunedKernel) -> str:
     notes = f"\n{notes}\n" if notes else ""
     fixed = [] if given else kernel.fixed
     more = f"    fixed = {tuple_text(fixed)}  # in the kernel's code\n" if fixed else ""
-    if kernel.sums and kernel.compute:
-        more += f"    summed = {tuple_text(kernel.sizes)}\n"
+    if kernel.summed and kernel.compute:
+        more += f"    summed = {tuple_text(kernel.summed)}\n"
     return f'''"""{name}: from {kernel.origin}.{notes}"""
 
 {imported}

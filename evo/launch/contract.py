@@ -23,7 +23,8 @@ def cases(folder: Path) -> list[dict[str, Any]]:
 
 def check(call: Any, case: Mapping[str, Any], device: str) -> str:
     """Runs one case and says what served it. AssertionError where an output is beyond a limit: of the worst
-    row's relative error, or of the largest error of an element. `call` is a PackagedKernel."""
+    row's relative error, or of the largest error of an element; NotServed where nothing serves the case here.
+    `call` is a PackagedKernel."""
     inputs = {name: tensor.to(device) for name, tensor in case["inputs"].items()}
     served: str = call.explain(**inputs, **case["flags"])
     with torch.no_grad():

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MOST_GRID = (2**31 - 1, 65535, 65535)
+MOST_ELEMENTS = 2**31
+"""Of a tensor: beyond, an offset does not fit 32 bits with a sign."""
+TOO_LARGE = f"a tensor has more than {MOST_ELEMENTS} elements, and it was not checked on that very problem"
+"""Why a kernel does not serve a problem: those that it was checked on tell nothing of such offsets."""
 Number = int | float | Mapping[str, Any]
 """A number, or `{"times": 2, "of": [["L", 64], ["B", 1]]}`: 2 x ceil(L / 64) x B; with `"over": 4` the parts'
 product is divided by that, and at least 1; with `"most": 132` no more than that, with `"plus": 8` so much
@@ -58,11 +62,14 @@ class Dispatch:
     def decide(self, place: Place, dtype: str, flags: Mapping[str, Any], sizes: Mapping[str, int]) -> Decided:
         """The kernel for a problem on a GPU."""
         refusals = []
+        large = is_large(self.shapes(flags, sizes).values())
         for row in self._nearest(place, dtype, flags, sizes):
             kernel = self.kernels[row["kernel"]]
             arch, refusal = arch_for(kernel["cubins"], place.capability), ""
             if not arch:
                 refusal = f"it is compiled for {', '.join(kernel['cubins'])}"
+            elif large and dict(row["problem"]["sizes"]) != dict(sizes):
+                refusal = TOO_LARGE
             elif not serves(kernel, sizes):
                 refusal = f"its code is made for {shape_text(kernel['reach'])}"
             else:
@@ -73,6 +80,15 @@ class Dispatch:
             refusals.append(f"{kernel['name']}: {refusal}")
         said = "; ".join(dict.fromkeys(refusals)) or f"no kernel is for {dtype}{flags_text(flags)}"
         return Decided(None, "", {}, f"no kernel serves it on {place.name}: {said}")
+
+    def shapes(self, flags: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, tuple[Any, ...]]:
+        """Of all buffers; None for a side that no size tells."""
+        return {
+            buffer["name"]: tuple(length_of(side, sizes) for side in buffer["sides"])
+            for form in self.record["forms"]
+            if dict(form["flags"]) == dict(flags)
+            for buffer in form["buffers"]
+        }
 
     def _nearest(
         self, place: Place, dtype: str, flags: Mapping[str, Any], sizes: Mapping[str, int]
@@ -149,6 +165,20 @@ def number(said: Number, sizes: Mapping[str, int]) -> Any:
         product = max(1, product // said["over"])
     product *= said["times"]
     return min(product, said.get("most", product)) + said.get("plus", 0)
+
+
+def length_of(side: Any, sizes: Mapping[str, Any]) -> Any:
+    """The length of a buffer's side: a size's name, a number or a formula; None where that is not known."""
+    if isinstance(side, str):
+        return sizes.get(side)
+    known = not isinstance(side, Mapping) or all(name in sizes for name, _ in side["of"])
+    return number(side, sizes) if known else None
+
+
+def is_large(shapes: Iterable[Sequence[Any]]) -> bool:
+    """Whether a tensor has more than MOST_ELEMENTS: then a kernel serves the very problem alone that it was
+    checked on, here and in `evo.kernel`."""
+    return any(math.prod(side for side in shape if side is not None) > MOST_ELEMENTS for shape in shapes)
 
 
 def _argument(arg: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .reading import DTYPES, Call, Form, Reader, length_of
+from .dispatch import length_of
+from .reading import DTYPES, Call, Form, Reader
 from .traced import Means, offer, ready, usual_calls
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import itertools
 import logging
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +22,20 @@ from .driver import Refused, launch, load
 from .fast import Loaded, driver_addresses, table_of
 from .operators import Operators
 from .plans import Output, plan_of
-from .reading import Call, Form, Reader
+from .reading import OUTPUT, Call, Form, Reader, output_and_flags
 from .scratch import address_of, made, makers
 from .traced import Means
 
 ALIGNMENT = 16
 """Bytes: where kernels were checked to begin."""
-MOST_ELEMENTS = 2**31
-"""Of a tensor."""
 MOST_LINES = 100
 LIBRARY = "evo_fast.abi3.so"
 Fallback = Callable[[Mapping[str, Tensor], Mapping[str, Any]], Any]
 _log = logging.getLogger(__name__)
+
+
+class NotServed(RuntimeError):
+    """No kernel serves a call, and there is no fallback."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class PackagedKernel:
     ) -> None:
         self.folder, self.dispatch = folder, Dispatch(folder)
         self.reader = Reader(self.dispatch.record)
+        self._flag_out = OUTPUT in self.reader.defaults
         self._fallback, self._pack = fallback, pack
         self._served: dict[tuple[object, ...], _Served] = {}
         self._loaded: dict[tuple[str, int], Loaded] = {}
@@ -70,13 +72,16 @@ class PackagedKernel:
 
     def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
         """Computes it: by place what is read, by name any tensor and flag; `out=` takes the output, or
-        several by name. Gives the output, or several by name. A kernel runs on torch's current stream, and
-        nothing waits.
+        several by name. Where the task has a flag `out`, a text or a number is the flag, and an output
+        can be given by its name besides. Gives the output, or several by name. A kernel runs on torch's
+        current stream, and nothing waits.
 
         The fallback serves tensors on no GPU, those that require a gradient, that are not contiguous or do
         not begin at a multiple of 16 bytes, and what no kernel serves; the log says each reason once.
-        TypeError or ValueError where the arguments are not the task's; RuntimeError where nothing serves
+        TypeError or ValueError where the arguments are not the task's; NotServed where nothing serves
         them."""
+        if self._flag_out:
+            out, named = output_and_flags(out, named)
         if is_dynamo_compiling():
             usual = self._operators.usual.get((len(tensors), *named)) if out is None else None
             if usual is not None and (*named.values(),) in usual:
@@ -85,9 +90,13 @@ class PackagedKernel:
             known = self._known(tensors, out, named)
             if known is not None:
                 return known
-        call = self.reader.read(tensors, out, named)
         if is_compiling():
-            return self._operators.traced(call)
+            return self._operators.traced(self.reader.read(tensors, out, named))
+        return self._computed(tensors, out, named)
+
+    def _computed(self, tensors: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
+        """What the call gives; the next such call is known."""
+        call = self.reader.read(tensors, out, named)
         written = self._written(call)
         self._learn(call, tensors, out, named)
         return next(iter(written.values())) if len(written) == 1 else written
@@ -149,8 +158,6 @@ class PackagedKernel:
         index = call.device.index
         if call.device.type != "cuda" or index is None:
             return _Served(form, shapes, dtypes, f"the tensors lie on {call.device}")
-        if max(map(math.prod, shapes.values())) > MOST_ELEMENTS:
-            return _Served(form, shapes, dtypes, f"no kernel was tried on more than {MOST_ELEMENTS} elements")
         decided = self._decide(call, place_of(index))
         if decided.kernel is None:
             return _Served(form, shapes, dtypes, decided.why)
@@ -204,7 +211,7 @@ class PackagedKernel:
 
     def _fall_back(self, call: Call, served: _Served, why: str) -> dict[str, Tensor]:
         if self._fallback is None:
-            raise RuntimeError(f"no kernel serves this call of {self.dispatch.record['task']}: {why}")
+            raise NotServed(f"no kernel serves this call of {self.dispatch.record['task']}: {why}")
         if why not in self._said and len(self._said) < MOST_LINES:
             self._said.add(why)
             _log.warning("%s serves, not a kernel: %s", self._name(), why)
@@ -279,7 +286,7 @@ class PackagedKernel:
         def write(*tensors: Tensor, out: Tensor) -> None:
             if self._known(tensors, out, flags) is None:
                 with torch.no_grad():
-                    self(*tensors, out=out, **flags)
+                    self._computed(tensors, out, flags)
 
         return write
 

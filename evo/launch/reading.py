@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dispatch import number
+from .dispatch import length_of
 
 DTYPES = {
     "fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64,
     "fp8": torch.float8_e4m3fn, "i8": torch.int8, "u8": torch.uint8, "i16": torch.int16, "i32": torch.int32,
     "i64": torch.int64, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "bool": torch.bool,
 }  # fmt: skip
+OUTPUT = "out"
+"""The argument of a call that takes outputs. A task may have a flag of this name."""
 
 
 @dataclass(frozen=True)
@@ -186,12 +188,10 @@ class Reader:
                     raise ValueError(f"{name} shares memory with {other}: give it memory of its own")
 
 
-def length_of(side: Any, sizes: Mapping[str, Any]) -> Any:
-    """A side's length; None where a size of it is not known."""
-    if isinstance(side, str):
-        return sizes.get(side)
-    known = not isinstance(side, Mapping) or all(name in sizes for name, _ in side["of"])
-    return number(side, sizes) if known else None
+def output_and_flags(out: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """`out=` of a call and what it gives by name, where the task has a flag `out`: a text or a number is the
+    flag, anything else the output."""
+    return (None, {**named, OUTPUT: out}) if isinstance(out, (str, int, float)) else (out, named)
 
 
 def _form(said: Mapping[str, Any]) -> Form:

@@ -82,4 +82,5 @@ def _most_similar(store: Store, study: Study) -> list[Study]:
 
 
 def _correct(store: Store, study: Study) -> int:
-    return sum(count for outcome, count in store.count(study).items() if Outcome(outcome).correct)
+    counts = store.count(study)
+    return sum(counts.get(outcome, 0) for outcome in Outcome if outcome.correct)

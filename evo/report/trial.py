@@ -117,7 +117,9 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         worst = max(trial.errors, key=lambda e: e.part_of_limit)
         where = f"{worst.problem}, {worst.family}, seed {worst.seed}"
         margin = f"row error {worst.row_error:.2e} of {worst.limit:.2e} allowed"
-        yield "gate", f"{several(len(trial.errors), 'case')}; the nearest to its limit: {where}: {margin}"
+        how = "the nearest to its limit" if worst.part_of_limit <= 1 else "beyond its limit"
+        compared = several(len(trial.errors), "comparison")
+        yield "gate", f"{compared} with the reference; {how}: {where}: {margin}"
     if trial.extent:
         yield from _extent_facts(trial.extent)
     yield "marked", f"reads {' '.join(trial.reads)}: it makes no champion" if trial.reads else ""

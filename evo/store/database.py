@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +29,7 @@ from evo.store.records import (
     Failure,
     LeaderboardRow,
     TrialRow,
+    interned,
     owner_columns,
     owner_of,
     study_columns,
@@ -211,10 +211,9 @@ class Store:
         self._update(study, starts=list(starts))
         return replace(study, starts=starts)
 
-    def move(self, study: Study, folders: Sequence[str]) -> Study:
-        """The study, which finds its task and templates in those folders from now on."""
-        self._update(study, folders=list(folders))
-        return replace(study, folders=tuple(folders))
+    def keep(self, study: Study) -> None:
+        """Keeps where the study's task and templates are from now on, and the portfolio of its set."""
+        self._update(study, folders=list(study.folders), portfolio=study.portfolio)
 
     def _update(self, study: Study, **columns: Any) -> None:
         change = sa.update(studies).where(studies.c.id == study.id).values(**columns)
@@ -283,7 +282,7 @@ class Store:
 
     def _row(self, study: Study, row: Sequence[Any]) -> TrialRow:
         with reading(f"trial {study.name}/{row[0]}", self.name):
-            one = _interned(TrialRow(row[0], Outcome(row[1]), *row[2:]))
+            one = interned(TrialRow(row[0], Outcome(row[1]), *row[2:]))
             require_types(one)
             return one
 
@@ -294,16 +293,21 @@ class Store:
         found = self._database.read(lambda c: c.execute(query.where(trials.c.study_id == study.id)).all())
         spans = {}
         for number, created, seconds in found:
-            ended = datetime.fromisoformat(created)
-            took = sum(spent for stage, spent in seconds.items() if stage not in ("ahead", "idle"))
-            spans[number] = ended - timedelta(seconds=took), ended
+            with reading(f"trial {study.name}/{number}", self.name):
+                ended = datetime.fromisoformat(created)
+                took = sum(spent for stage, spent in seconds.items() if stage not in ("ahead", "idle"))
+                spans[number] = ended - timedelta(seconds=took), ended
         return spans
 
     def times(self, study: Study) -> dict[int, dict[str, InputTime]]:
         """The times by timing input of each timed trial, by number; without samples."""
         query = sa.select(trials.c.number, trials.c.times)
         query = query.where(trials.c.study_id == study.id, trials.c.median_us.isnot(None))
-        return {row[0]: times_of(row[1]) for row in self._database.read(lambda c: c.execute(query).all())}
+        times = {}
+        for number, found in self._database.read(lambda c: c.execute(query).all()):
+            with reading(f"trial {study.name}/{number}", self.name):
+                times[number] = times_of(found)
+        return times
 
     def count(self, study: Study) -> dict[str, int]:
         """Trials by outcome."""
@@ -381,11 +385,6 @@ class Store:
             values = {"device": device, "compiler": compiler, "versions": dict(versions)}
             self._environments[digest] = insert_once(connection, environments, digest, values)
         return self._environments[digest]
-
-
-def _interned(row: TrialRow) -> TrialRow:
-    """The row with names that it shares with all others: a third less memory for 100,000."""
-    return replace(row, point={sys.intern(name): value for name, value in row.point.items()})
 
 
 # made once: to make a statement costs as much as to execute it

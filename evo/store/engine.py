@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.engine.url import URL
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, NoResultFound, NoSuchModuleError, OperationalError
 
 from evo.errors import StoreError
 from evo.store.address import Address
-from evo.store.damage import from_json
+from evo.store.damage import from_json, reading
 from evo.store.schema import HEAD, VERSION_TABLE, metadata, schema_version
 from evo.store.views import VIEWS
 
@@ -31,6 +31,8 @@ RETRIES = 8
 """Attempts at a transaction that another one got in the way of, after SQLite's own busy timeout."""
 OUTAGE_S = 120.0
 """How long a server that has answered before may be away: it is restarted, or the network is cut."""
+ROOM = 1 << 20
+"""Bytes that must be free on a disk, or it is full."""
 
 Result = TypeVar("Result")
 
@@ -50,7 +52,11 @@ class Database:
             _make_room(self._address.file, create)
         self._engine = _engine(self._address)
         self._writer = self._engine.execution_options(evo_writes=True)
-        self._migrate(notice)
+        try:
+            self._migrate(notice)
+        except BaseException:
+            self.close()  # else the file stays locked
+            raise
 
     @property
     def name(self) -> str:
@@ -159,12 +165,15 @@ class Database:
             )
         for name in reversed(VIEWS):  # a column that a view shows cannot go
             connection.execute(sa.text(f"DROP VIEW IF EXISTS {name}"))
-        migrations.run(connection)
+        with reading(f"a row of schema {version}", self.name):
+            migrations.run(connection)
         _make_views(connection)
 
     def _explain(self, error: DBAPIError) -> StoreError:
         text = self._address.hidden(str(error.orig).strip())
         low = text.lower()
+        if "disk i/o error" in low and self._address.file and _full(self._address.file):
+            low = "no space left"  # SQLite says the other where it cannot make its shared memory larger
         for words, what, hint in _EXPLANATIONS:
             if any(word in low for word in words):
                 return StoreError(what.format(name=self.name, text=text), hint)
@@ -173,9 +182,14 @@ class Database:
 
 _EXPLANATIONS = (
     (
-        ("database or disk is full", "disk i/o error", "no space left", "could not extend file"),
+        ("database or disk is full", "no space left", "could not extend file"),
         "cannot write {name}: the disk is full ({text})",
         "free some space, then `evo resume`: finished trials are safe",
+    ),
+    (
+        ("disk i/o error",),
+        "cannot read or write {name}: {text}",
+        "check the disk and what you may still write on it, then `evo resume`: finished trials are safe",
     ),
     (
         ("readonly", "unable to open", "permission denied"),
@@ -183,7 +197,7 @@ _EXPLANATIONS = (
         "check that you may write there, also to its folder, or copy it and its -wal file",
     ),
     (
-        ("not a database", "malformed"),
+        ("not a database", "malformed", "could not decode to utf-8"),
         "{name} is no SQLite database, or a damaged one: {text}",
         "choose another database, or restore this one from a copy",
     ),
@@ -225,10 +239,15 @@ class _Migrations:
         return {script.revision for script in self._script.walk_revisions()}
 
     def run(self, connection: Connection) -> None:
+        """NoResultFound where the row of the schema's version is not found again: the file is damaged."""
         from alembic import command
+        from alembic.util import CommandError
 
         self._config.attributes["connection"] = connection
-        command.upgrade(self._config, "head")
+        try:
+            command.upgrade(self._config, "head")
+        except CommandError as error:
+            raise NoResultFound(str(error)) from error
 
 
 def _version(connection: Connection) -> str | None:
@@ -239,18 +258,34 @@ def _version(connection: Connection) -> str | None:
 
 
 def _make_room(file: Path, create: bool) -> None:
+    """Makes the file of a database, and its folder where only that is missing."""
     try:
         if file.exists():
+            if not file.is_file():
+                kind = "folder" if file.is_dir() else "device"
+                raise StoreError(f"cannot open {file}: it is a {kind}", "name a file, such as runs/evo.db")
             return
         if not create:
             hint = "run `evo search` first, or name another with --database"
             raise StoreError(f"there is no database {file} yet", hint)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.parent.parent.exists():
+            hint = f"make it (mkdir -p {file.parent}), or name another database"
+            raise StoreError(f"cannot make {file}: there is no folder {file.parent.parent}", hint)
+        file.parent.mkdir(exist_ok=True)
         # made here, so that the operating system names the reason (SQLite only says "unable to open")
         file.touch()
     except OSError as error:
         hint = "choose another database, or change the folder's rights"
         raise StoreError(f"cannot open {file}: {error.strerror}", hint) from error
+
+
+def _full(file: Path) -> bool:
+    """Whether the disk of that file has no room for the next change."""
+    try:
+        disk = os.statvfs(file.absolute().parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < ROOM
 
 
 def _engine(address: Address) -> Engine:
@@ -267,6 +302,7 @@ def _engine(address: Address) -> Engine:
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **as_json)
     sa.event.listen(engine, "connect", _set_up_reader if reads else _set_up_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
+    sa.event.listen(engine, "handle_error", _name_damage)
     return engine
 
 
@@ -303,8 +339,21 @@ def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
             if "locked" not in str(error):
                 raise
             time.sleep(0.05)
+        except UnicodeDecodeError as error:
+            raise _malformed() from error
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _name_damage(context: ExceptionContext) -> None:
+    """The error for a damaged file. SQLite quotes its text in a message, which Python cannot read where that
+    is no UTF-8."""
+    if isinstance(context.original_exception, UnicodeDecodeError):
+        raise DatabaseError(context.statement, None, _malformed())
+
+
+def _malformed() -> sqlite3.DatabaseError:
+    return sqlite3.DatabaseError("malformed text, which is no UTF-8")
 
 
 def _begin_sqlite(connection: Connection) -> None:

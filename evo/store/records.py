@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -95,7 +96,8 @@ class LeaderboardRow:
 
     `cases_run` of `cases_planned` cases of the gate ran in the search; of `classes_missed` less than half;
     `own_share` (0 to 1) is how much of the problem ran there. None: not known.
-    `reads`: clocks and places that it reads although its template does not declare them."""
+    `reads`: clocks and places that it reads although its template does not declare them.
+    `smem_bytes` is a CTA's dynamic shared memory, in bytes; `static_smem_bytes` comes on top."""
 
     trial: int
     study: str
@@ -138,6 +140,7 @@ class LeaderboardRow:
     times: Mapping[str, InputTime] = field(default_factory=dict)
     timing_inputs: int = 0
     own_data: str = ""
+    static_smem_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,11 @@ class Failure:
 def launch_digest(launch: LaunchConfig) -> str:
     """Equal for equal launches; with the machine code it identifies what really ran."""
     return digest_of(launch.to_json())
+
+
+def interned(row: TrialRow) -> TrialRow:
+    """The row with names that it shares with all others: a third less memory for 100,000."""
+    return replace(row, point={sys.intern(name): value for name, value in row.point.items()})
 
 
 def now() -> str:
@@ -182,8 +190,11 @@ def study_columns(study: Study) -> dict[str, Any]:
 
 
 def study_of(row: Mapping[str, Any]) -> Study:
-    """The study of a row of studies."""
+    """The study of a row of studies. One that a process left running when it was killed is interrupted."""
     kept = {k: row[k] for k in row if k in Study.__dataclass_fields__}
+    owner = owner_of(row)
+    if row["status"] == "running" and not (owner and owner.alive(row["heartbeat"])):
+        kept["status"] = "interrupted"
     kept |= {
         "problem": Problem(**row["problem_json"]),
         "templates": tuple(row["templates"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-HEAD = "0012"
+HEAD = "0013"
 """The newest revision in migrations/versions (a test holds the two together), so that opening an up-to-date
 database needs no Alembic. Another table, column or view is another revision."""
 
@@ -34,6 +34,7 @@ studies = sa.Table(
     sa.Column("gpus", sa.JSON, nullable=False, server_default="[]"),
     sa.Column("until", sa.String, nullable=False, server_default="converged"),
     sa.Column("starts", sa.JSON, nullable=False, server_default="[]"),
+    sa.Column("portfolio", sa.Integer, nullable=False, server_default="0"),
     sa.Column("templates", sa.JSON, nullable=False),
     sa.Column("strategy", sa.String, nullable=False),
     sa.Column("seed", sa.BigInteger, nullable=False),

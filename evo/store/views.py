@@ -55,7 +55,7 @@ WITH entrants AS (
         eligible.median_us, eligible.low_us, eligible.high_us, eligible.level,
         eligible.speedup, eligible.speedup_low, eligible.speedup_high, eligible.baselines,
         eligible.estimate_us, eligible.estimate_gpu, eligible.registers, eligible.spill_bytes,
-        eligible.smem_bytes, eligible.worst_error,
+        eligible.smem_bytes, eligible.static_smem_bytes, eligible.worst_error,
         eligible.cases_run, eligible.cases_planned, eligible.classes_missed, eligible.own_share,
         eligible.reads,
         confirmed.confirmation_id,
@@ -95,7 +95,7 @@ SELECT
     CASE WHEN kind = 'confirmed' THEN sure_speedup_low ELSE speedup_low END AS speedup_low,
     CASE WHEN kind = 'confirmed' THEN sure_speedup_high ELSE speedup_high END AS speedup_high,
     estimate_us, estimate_gpu, registers, spill_bytes, smem_bytes, worst_error, point,
-    versus, verdict, cold_median_us AS cold_us, cold_low_us, cold_high_us, cold_speedup,
+    static_smem_bytes, versus, verdict, cold_median_us AS cold_us, cold_low_us, cold_high_us, cold_speedup,
     median_us AS search_us, baselines, confirmation_id AS confirmation,
     cases_run, cases_planned, classes_missed, own_share, reads, ranking, timing_inputs, own_data,
     CASE WHEN kind = 'confirmed' THEN sure_times ELSE search_times END AS times

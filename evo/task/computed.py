@@ -3,7 +3,6 @@ begins."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from evo.dtype import dtype_named
 from evo.errors import UsageError, kind_of
 from evo.task.author import Author
 from evo.task.task import Task
-from evo.task.tensors import BufferSpec, precise
+from evo.task.tensors import BufferSpec, precise, same_order
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def _check_computed(
         if not isinstance(tensor, torch.Tensor):
             what = "nothing" if tensor is None else f"{name} as {kind_of(tensor)}"
             author.refuse("compute", f"compute gives {what}", f"return {{{form}}}, each a torch.Tensor")
-        if tensor.numel() != math.prod(buffer.shape):
+        if not same_order(tensor.shape, buffer.shape):
             what = f"compute gives {name} the shape {tuple(tensor.shape)}"
             author.refuse("compute", what, f"the tensor's shape: {buffer.shape}")
         if not _same(tensor, again[name]):

@@ -28,15 +28,17 @@ AT_ONCE = 1 << 22
 """Elements of the largest input in the draws that are made together."""
 
 
-def summed_sizes(declared: Mapping[str, DeclaredTensor]) -> set[str]:
-    """Sizes that inputs have and no output: kernels add up along them."""
+def summed_sizes(declared: Mapping[str, DeclaredTensor]) -> set[str | int]:
+    """Sizes, by name or as a number above 1, that inputs have and no output: kernels add up along them."""
     outputs = {d for tensor in declared.values() if tensor.role != "in" for d in tensor.dimensions}
     inputs = {d for tensor in declared.values() if tensor.role != "out" for d in tensor.dimensions}
-    return {size for size in inputs - outputs if isinstance(size, str)}
+    return {
+        size for size in inputs - outputs if isinstance(size, str) or (isinstance(size, int) and size > 1)
+    }
 
 
 def rounded_on_the_way(
-    inputs: Tensors, declared: Mapping[str, DeclaredTensor], summed: set[str], draws: int
+    inputs: Tensors, declared: Mapping[str, DeclaredTensor], summed: set[str | int], draws: int
 ) -> Iterator[list[dict[str, Tensor]]]:
     """Of each draw the inputs (fp32 or fp64), off as the roundings of a kernel make them seem: each by a few
     units, and along the sizes `summed` by up to a unit more at every step. For a sum whose terms are added

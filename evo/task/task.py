@@ -27,7 +27,7 @@ from evo.task.problems import around_tiles, every_size, tile_range
 from evo.task.relations import Relation, rows_apart
 from evo.task.roundings import farthest, functions_off, rounded_on_the_way, summed_sizes
 from evo.task.shapes import sizes_of
-from evo.task.tensors import FAR, BufferSpec, DeclaredTensor, Tensors, draw, precise
+from evo.task.tensors import FAR, BufferSpec, DeclaredTensor, Tensors, draw, precise, same_order
 from evo.trial import Problem
 
 if TYPE_CHECKING:  # importing torch takes seconds: only what computes imports it
@@ -275,7 +275,7 @@ class Task:
             several = found if isinstance(found, (tuple, list)) else (found,)
             found = dict(zip((buffer.name for buffer in written), several, strict=True))
         for buffer in written:
-            if found[buffer.name].numel() != math.prod(buffer.shape):
+            if not same_order(found[buffer.name].shape, buffer.shape):
                 given = tuple(found[buffer.name].shape)
                 said = f"compute gives {buffer.name} the shape {given} for {problem.shape}"
                 raise UsageError(said, f"what `tensors` says is {buffer.shape} there: one of both is wrong")

@@ -14,9 +14,11 @@ the problem's storage type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Literal
 
 from evo.dtype import Dtype, dtype_named
@@ -227,6 +229,13 @@ def draw(
             some.copy_(values(tuple(some.shape), kin, kind, ends, rng, traits))
         found[name] = parts[: math.prod(buffer.shape)].view(buffer.shape)
     return found
+
+
+def same_order(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether tensors of the two shapes, of as many elements, have these in the same order: one shape has
+    neighbouring dimensions of the other as one, or dimensions of size 1 besides. A transposed one has not."""
+    ends, others = (set(accumulate(shape, mul)) - {1} for shape in (one, other))
+    return math.prod(one) == math.prod(other) and (ends <= others or others <= ends)
 
 
 def precise(inputs: Mapping[str, Tensor], dtype: str) -> dict[str, Tensor]:

@@ -98,7 +98,7 @@ def of_array(  # noqa: PLR0911 - one for each kind of method
     if name == "transpose" and not args and len(array.shape) == 2:
         return Array(array.shape[::-1], array.dtype, f"{array.code}.T", sums=array.sums)
     if name == "cumsum" and len(array.shape) == 1:
-        return Array(array.shape, array.dtype, f"{array.code}.cumsum(0)", sums=True)
+        return Array(array.shape, array.dtype, f"{array.code}.cumsum(0)", sums=(*array.sums, *array.shape))
     if name in _REDUCED and not (args and name in ("max", "min") and isinstance(args[0], Array)):
         return _reduced(name, array, args, options, where)
     return Unknown(f"a call of numpy's {name} ({where})")
@@ -285,9 +285,11 @@ def _viewed(array: Array, shape: tuple[Number, ...], code: str) -> Array:
 def _reduced(name: str, array: Array, args: Arguments, options: Options, where: str) -> Any:
     axis = options.get("axis", args[0] if args else None)
     if axis is None:
-        return Array((), array.dtype, f"{array.code}.{_REDUCED[name]}()", sums=True)
+        sums = (*array.sums, *array.shape)
+        return Array((), array.dtype, f"{array.code}.{_REDUCED[name]}()", sums=sums)
     if not isinstance(axis, Number) or not -len(array.shape) <= axis.value < len(array.shape):
         return Unknown(f"an axis that is not known ({where})")
     at = int(axis.value) % len(array.shape)
     shape = (*array.shape[:at], *array.shape[at + 1 :])
-    return Array(shape, array.dtype, f"{array.code}.{_REDUCED[name]}({at})", sums=True)
+    sums = (*array.sums, array.shape[at])
+    return Array(shape, array.dtype, f"{array.code}.{_REDUCED[name]}({at})", sums=sums)

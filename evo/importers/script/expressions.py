@@ -303,10 +303,15 @@ def bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
     if isinstance(target, ast.Name):
         names[target.id] = value
     elif isinstance(target, (ast.Tuple, ast.List)):
-        whole = isinstance(value, (list, tuple)) and len(value) == len(target.elts)
-        for at, part in enumerate(target.elts):
-            missing = unknown_part(value) or Unknown(f"`{_short(target)}`")
-            bind(part, value[at] if whole else missing, names)
+        for part, one in parts_of(target, value):
+            bind(part, one, names)
+
+
+def parts_of(target: ast.Tuple | ast.List, value: Any) -> list[tuple[ast.expr, Any]]:
+    """What is assigned to each part of a tuple; unknown values where `value` has not so many."""
+    whole = isinstance(value, (list, tuple)) and len(value) == len(target.elts)
+    missing = unknown_part(value) or Unknown(f"`{_short(target)}`")
+    return [(part, value[at] if whole else missing) for at, part in enumerate(target.elts)]
 
 
 def truth(value: Any) -> bool | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import UsageError
-from evo.importers.script.expressions import Expressions, bind, truth
+from evo.importers.script.expressions import Expressions, bind, parts_of, truth
 from evo.importers.script.values import Function, Library, Number, Text, Unknown, unknown_part
 
 LONGEST_LOOP, DEEPEST_CALL = 1000, 20
@@ -124,6 +124,10 @@ class Script:
             owner, key = self._evaluate(target.value, names), self._evaluate(target.slice, names)
             if isinstance(owner, dict) and isinstance(key, (str, Number)):
                 owner[key if isinstance(key, str) else key.value] = value
+            return
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for part, one in parts_of(target, value):
+                self._bind(part, one, names)
             return
         if isinstance(target, ast.Name):
             value = self.given.get(target.id, self._named(target.id, value))

@@ -42,8 +42,8 @@ class Array:
     code: str
     zeros: bool = False
     between: tuple[Number, Number] | None = None
-    sums: bool = False
-    """Whether it adds up along a dimension."""
+    sums: tuple[Number, ...] = ()
+    """The sides that it adds up along."""
     seen: Array | None = None
     """The drawn array that this is another view of."""
 
@@ -161,7 +161,7 @@ def _of_arrays(kind: type[ast.AST], left: Any, right: Any, where: str) -> Any:
     widest = max(arrays, key=lambda array: len(array.shape))
     sign = OPERATORS[kind][0]
     dtype = max((array.dtype for array in arrays), key=lambda name: _WIDTH.get(name, 6))
-    sums = any(array.sums for array in arrays)
+    sums = tuple(side for array in arrays for side in array.sums)
     return Array(widest.shape, dtype, f"({code_of(left)} {sign} {code_of(right)})", sums=sums)
 
 
@@ -171,7 +171,8 @@ def product(left: Any, right: Any, where: str) -> Any:
         return Unknown(f"a product of what is no array ({where})")
     rows = left.shape[:-1]
     columns = right.shape[1:] if len(right.shape) > 1 else ()
-    return Array((*rows, *columns), left.dtype, f"({left.code} @ {right.code})", sums=True)
+    sums = (*left.sums, *right.sums, *left.shape[-1:])
+    return Array((*rows, *columns), left.dtype, f"({left.code} @ {right.code})", sums=sums)
 
 
 def code_of(value: Array | Number) -> str:
