@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from landscape import evaluate, new_study, spaces_of
 
 from evo.confirm.ahead import LEAD_S, Ahead
 from evo.confirm.confirmation import TOP, reserve_s
+from evo.confirm.worker import GateRequest
 from evo.store import Store
 from evo.study import Study
 
@@ -18,7 +20,7 @@ from evo.study import Study
 class Told(SimulatedWorker):
     """Keeps what it was told last."""
 
-    def expect(self, coming) -> None:  # type: ignore[no-untyped-def]
+    def expect(self, coming: Sequence[GateRequest]) -> None:
         self.expected = [name for name, _, _ in coming]
 
 
@@ -73,6 +75,8 @@ def test_what_has_led_for_a_while_is_checked(tmp_path: Path, monkeypatch: pytest
             searched.add(64, 64, 3)
             ahead.look(reserve + LEAD_S)
             assert worker.expected == [fast, slow[3], slow[2]], "two are overtaken, by two that are new"
+            ahead.look(reserve + 1.0)
+            assert len(worker.expected) == TOP, "at the end there is no time to wait"
     assert made == [reserve]
 
 

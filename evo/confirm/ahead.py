@@ -43,15 +43,16 @@ class Ahead:
         self._worker: ConfirmWorker | None = None
 
     def look(self, left_s: float) -> None:
-        """Has those checked that lead the study and have done so for STEADY_S; it has `left_s` seconds left.
-        Does not wait."""
+        """Has those checked that lead the study and have done so for STEADY_S, or will at its end; it has
+        `left_s` seconds left. Does not wait."""
         reserve, now = reserve_s(self._study.budget_s), time.monotonic()
         if self._make is None or left_s > reserve + LEAD_S or now < self._looked + LOOK_S:
             return
         self._looked = now
         leading = self._store.confirmations.contenders(self._study, TOP)
         self._leading_since = {number: self._leading_since.get(number, now) for number in leading}
-        steady = [number for number in leading if self._leading_since[number] <= now - STEADY_S]
+        latest = now if left_s <= reserve + STEADY_S else now - STEADY_S
+        steady = [number for number in leading if self._leading_since[number] <= latest]
         if leading and (self._worker is None or steady != self._expected):
             self._expected = steady
             requests = [gate_request(self._store, self._study.name, number, self.seed) for number in steady]
