@@ -56,7 +56,7 @@ class StudySet:
     def most(self) -> int:
         """Kernels of the portfolio at most: those that were asked for here, else by the last search."""
         with self._store() as store:
-            return self._most or portfolio_of(records_of(store, self.name))
+            return self._most_of(store)
 
     @property
     def studies(self) -> list[Study]:
@@ -81,7 +81,7 @@ class StudySet:
         from evo.loop.turns import found_of
 
         with self._store() as store:
-            return found_of(self._members(store), self.most)
+            return found_of(self._members(store), self._most_of(store))
 
     def _champions(self) -> list[Champion]:
         """For each problem the portfolio's kernel, with its regrets, as a champion that no folder has; the
@@ -89,10 +89,13 @@ class StudySet:
         from evo.loop.turns import found_of
 
         with self._store() as store:
-            found = found_of(self._members(store), self.most)
+            found = found_of(self._members(store), self._most_of(store))
             left_out = found.left_out
             served = [member for member in found.members if member.times]
             return [_champion(store, member, found, left_out) for member in served]
+
+    def _most_of(self, store: Store) -> int:
+        return self._most or portfolio_of(records_of(store, self.name))
 
     def _members(self, store: Store) -> list[Member]:
         from evo.loop.member import Member

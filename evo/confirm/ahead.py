@@ -24,8 +24,7 @@ LOOK_S = 1.0
 """The least time between two looks at the best trials."""
 STEADY_S = 3.0
 """A trial is checked ahead when it has been among the best for so long. Most that come among them are soon
-overtaken, and a thorough gate takes the GPU, and the emulator cores, from the search: beside this work four
-evaluators of an H200 did 10 trials a second, on the GPU next to it 24 (lab/throughput.md)."""
+overtaken, and a thorough gate takes the GPU, and the emulator cores, from the search (lab/throughput.md)."""
 
 
 class Ahead:

@@ -50,6 +50,5 @@ def confirm_on_each(
             if result is not None:
                 found[device] = result
     finally:
-        status = "interrupted" if study.status == "running" else study.status  # a kill left it so
-        store.release(study, status, study.spent_s)
+        store.release(study, study.status, study.spent_s)
     return found
