@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from evo.errors import UnknownName, UsageError
 
 KIB = 1024
 RESERVED_SMEM_PER_CTA = 1 * KIB
 """Shared memory that the system takes from every CTA on sm_80 and up, bytes."""
+SM_PARTS = 4
+"""Parts of an SM, each with a quarter of its registers: every warp lives in one of them."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +52,20 @@ class Gpu:
         return arch_number(self.arch)
 
     def ctas_resident(self, threads: int, registers: int, smem_bytes: int) -> int:
-        """CTAs of this shape that fit on one SM: 0 if not even one does. `registers` a thread,
+        """CTAs of this shape that fit on one SM: 0 if not even one does. `registers` a thread (0: not known),
         `smem_bytes` a CTA (static + dynamic)."""
-        warps = -(-threads // 32)
-        registers_per_cta = -(-registers // 8) * 8 * 32 * warps
+        return int(self.residents(threads, registers, smem_bytes))
+
+    def residents(self, threads: Any, registers: Any, smem_bytes: Any) -> npt.NDArray[np.int64]:
+        """`ctas_resident` of many shapes, each argument a number or an array."""
+        warps, smem_bytes = -(-np.asarray(threads) // 32), np.asarray(smem_bytes)
         by_smem = self.smem_per_sm // (smem_bytes + RESERVED_SMEM_PER_CTA)
-        by_registers = self.registers_per_sm // registers_per_cta if registers else self.ctas_per_sm
+        registers_a_warp = np.maximum(1, -(-np.asarray(registers) // 8)) * 8 * 32
+        by_registers = self.registers_per_sm // SM_PARTS // registers_a_warp * SM_PARTS // warps
         by_threads = self.threads_per_sm // (warps * 32)
-        return min(by_smem, by_registers, by_threads, self.ctas_per_sm)
+        limits = (by_smem, by_registers, by_threads, self.ctas_per_sm)
+        fitting: npt.NDArray[np.int64] = np.minimum.reduce(np.broadcast_arrays(*limits)).astype(np.int64)
+        return fitting
 
 
 @dataclass(frozen=True)

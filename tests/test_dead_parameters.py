@@ -9,7 +9,7 @@ from evo.trial import Outcome
 
 def test_one_pair_that_differs_is_enough_for_a_parameter() -> None:
     def row(number: int, code: str, launch: str = "a", **point: int) -> TrialRow:
-        return TrialRow(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None)
+        return TrialRow(number, Outcome.TIMED, "", "t", point, "", code, launch, 1.0, None, None, None, None)
 
     rows = [row(0, "x", a=0, b=0), row(1, "x", a=1, b=0), row(2, "y", a=0, b=1), row(3, "z", a=1, b=1)]
     assert dead_parameters(rows) == []

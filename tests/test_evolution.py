@@ -14,9 +14,10 @@ from evo.gpu import Limits, target
 from evo.space import Parameter, Space
 from evo.strategy import Observation, Proposal, make_strategy
 from evo.strategy.evolution.distance import Metric
-from evo.strategy.evolution.features import Features
+from evo.strategy.evolution.features import Features, template_models
 from evo.strategy.evolution.gaussian_process import GaussianProcess, inverse_of_lower, lower_times
 from evo.strategy.evolution.model import predicts
+from evo.strategy.evolution.registers import RegisterModel
 from evo.task import load_task
 from evo.template import load_template
 from evo.testing.strategy import LARGE, LIMITS, PROBLEM
@@ -244,3 +245,37 @@ def test_what_earlier_studies_expect_counts_only_while_it_predicts() -> None:
     assert not predicts(expected, times[::-1].copy())
     assert not predicts(np.zeros(5), times), "they expect the same of all"
     assert not predicts(expected, np.full(5, math.inf))
+
+
+def test_registers_of_other_points_are_expected_from_those_that_were_compiled() -> None:
+    """Here a kernel with one of the overlaps takes 24 more than the template's model says."""
+    attention = load_task("attention")
+    feasible = load_template(attention, "flash_wgmma").space.feasible(
+        Limits.of(target("sm_90a")), attention.example
+    )
+    rows = feasible.indices[np.random.default_rng(0).choice(len(feasible.indices), 300, False)].astype(
+        np.intp
+    )
+    models = feasible.space.models
+    assert models is not None
+    assert models.registers is not None
+    modelled = np.asarray(models.registers(feasible.space.columns(rows), attention.example)).astype(int)
+    names = [parameter.name for parameter in feasible.space.parameters]
+    actual = np.minimum(255, modelled + 24 * (rows[:, names.index("overlap")] == 1))
+    assert RegisterModel.of(feasible, list(rows[:11]), actual[:11].tolist()) is None, "too few"
+    learnt = RegisterModel.of(feasible, list(rows[:120]), [*actual[:100].tolist(), *[0] * 20])
+    assert learnt is not None
+    assert (learnt(rows[:100]) == actual[:100]).all(), "what was compiled is known"
+    before, after = np.abs(modelled - actual)[100:], np.abs(learnt(rows) - actual)[100:]
+    assert after.mean() < before.mean() / 2
+
+
+def test_how_ctas_share_an_sm_is_a_feature_that_follows_registers() -> None:
+    attention = load_task("attention")
+    problem = attention.problem("1,8,768,64")
+    feasible = load_template(attention, "flash_wgmma").space.feasible(Limits.of(target("sm_90a")), problem)
+    point = {"row_groups": 1, "bn": 128, "stages": 2, "cluster_kv": 2, "producer": "warp", "overlap": "none"}
+    at = feasible.space.indices_of(feasible.space.completed(point))[None, :].astype(np.intp)
+    few, many = (template_models(feasible, at, np.array([registers]))[-3:] for registers in (168.0, 176.0))
+    assert [float(column[0]) for column in few] == [0.0, 0.5, 1 / 3], "192 CTAs: two on an SM at once"
+    assert [float(column[0]) for column in many] == [0.5, 0.0, 0.0], "two rounds of one"

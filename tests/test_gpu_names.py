@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from evo.device.open import gpu_named
 from evo.errors import UnknownName
-from evo.gpu import known_gpu
+from evo.gpu import KNOWN_GPUS, known_gpu
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,11 @@ def test_another_model_with_such_a_name_is_not_taken_for_it(said: str) -> None:
     assert known_gpu(said) is None
     with pytest.raises(UnknownName, match="unknown gpu"):
         gpu_named(said)
+
+
+def test_warps_that_fill_no_quarter_of_an_sm_cost_registers_all_the_same() -> None:
+    """Two CTAs of five warps put three warps into two of the four parts, each with 16,384 registers."""
+    gpu = KNOWN_GPUS["H200"]
+    assert [gpu.ctas_resident(160, registers, 0) for registers in (168, 176)] == [2, 1]
+    assert gpu.residents(160, np.array([168, 176, 0]), 0).tolist() == [2, 1, 12]
+    assert gpu.residents(np.array([128, 1024]), 64, np.array([0, 200_000])).tolist() == [8, 1]

@@ -19,7 +19,19 @@ from evo.trial import Outcome, Problem
 PROBLEM = Problem("attention", {"B": 1, "H": 8, "L": 512, "D": 64}, "fp16", {"causal": False})
 STUDY = Study("mission-1", PROBLEM, "cuda:0", "H200", ("flash_mma",), 300.0, seed=3, rate=0.51)
 BEST = TrialRow(
-    118, Outcome.TIMED, "", "flash_mma", {"bm": 64, "swizzle": "xor"}, "d", "m", "l", 8.53, None, 1.067, None
+    118,
+    Outcome.TIMED,
+    "",
+    "flash_mma",
+    {"bm": 64, "swizzle": "xor"},
+    "d",
+    "m",
+    "l",
+    8.53,
+    None,
+    1.067,
+    168,
+    None,
 )
 NOW = Progress(
     STUDY,

@@ -12,7 +12,8 @@ import numpy as np
 from landscape import LIMITS, PROBLEM, SPACE, TILES, write_template
 
 from evo.gpu import KNOWN_GPUS, Limits
-from evo.loop.waves import last_wave, wave_factors
+from evo.loop.waves import wave_factors, waves_take
+from evo.space.rules import SHARED_SM
 from evo.strategy import Proposal
 from evo.task import load_task
 from evo.template import load_template
@@ -23,13 +24,19 @@ GEMM = load_task("gemm")
 WGMMA = load_template(GEMM, "gemm_wgmma")
 
 
-def test_a_last_wave_takes_as_long_as_a_full_one(tmp_path: Path) -> None:
+def test_ctas_that_fit_together_take_one_round_and_others_two(tmp_path: Path) -> None:
     template = write_template(tmp_path, space=SPACE + TILES)
-    problem = replace(PROBLEM, sizes={**PROBLEM.sizes, "H": 1, "L": 16 * 59})
-    points = template.space.indices_of({**template.space.default, "rows": 16})[None, :]
-    assert last_wave(template.space, points, problem, LIMITS.gpu).tolist() == [2 / (59 / 58)]
+    three_an_sm = 128 * (2 * LIMITS.gpu.sms + 1)
+    problem = replace(PROBLEM, sizes={**PROBLEM.sizes, "H": 1, "L": three_an_sm})
+    points = template.space.indices_of({**template.space.default, "rows": 128})[None, :]
+    few, many, unknown = (
+        waves_take(template.space, points, np.array([registers]), problem, LIMITS.gpu).tolist()
+        for registers in (32, 255, 0)
+    )
+    assert few == unknown == [3**SHARED_SM]
+    assert many == [2 * 2**SHARED_SM]
     silent = write_template(tmp_path, "silent")
-    assert last_wave(silent.space, points, problem, LIMITS.gpu).tolist() == [1.0]
+    assert waves_take(silent.space, points, np.array([255]), problem, LIMITS.gpu).tolist() == [1.0]
 
 
 def pairs() -> Iterator[tuple[list[float], list[float], list[float]]]:
@@ -46,7 +53,8 @@ def pairs() -> Iterator[tuple[list[float], list[float], list[float]]]:
         if len(both) >= 8:
             kernels = [Proposal(WGMMA.name, json.loads(point)) for point in both]
             feasible = WGMMA.space.feasible(Limits.of(KNOWN_GPUS["H200"]), problem(here))
-            factors = wave_factors(kernels, problem(there), "NVIDIA H200", {WGMMA.name: feasible})
+            unknown = [None] * len(kernels)
+            factors = wave_factors(kernels, unknown, problem(there), "NVIDIA H200", {WGMMA.name: feasible})
             yield [times[point][there] for point in both], factors, [times[point][here] for point in both]
 
 
@@ -76,4 +84,4 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
 def test_the_factor_of_a_template_that_is_not_there_is_one() -> None:
     kernels = [Proposal("gone", {"a": 1}), Proposal(WGMMA.name, {"a": 1})]
     feasible = WGMMA.space.feasible(Limits.of(KNOWN_GPUS["H200"]), problem("512,512,512,1"))
-    assert wave_factors(kernels, problem("64,64,64,1"), "", {WGMMA.name: feasible}) == [1.0, 1.0]
+    assert wave_factors(kernels, [None, 64], problem("64,64,64,1"), "", {WGMMA.name: feasible}) == [1.0, 1.0]

@@ -45,6 +45,8 @@ class Member:
     """Of each correct kernel the time here, in microseconds."""
     points: dict[Key, Proposal] = field(default_factory=dict)
     """What was tried, correct or not."""
+    registers: dict[Key, int | None] = field(default_factory=dict)
+    """Of what was tried: registers a thread."""
 
     @property
     def name(self) -> str:
@@ -84,7 +86,7 @@ class Member:
         """Takes in a trial of its study."""
         proposal = Proposal(row.template, row.point)
         key = key_of(proposal)
-        self.points[key] = proposal
+        self.points[key], self.registers[key] = proposal, row.registers
         if row.score_us is not None:
             self.times[key] = min(row.score_us, self.times.get(key, math.inf))
             self.best_us = min(row.score_us, self.best_us or math.inf)
@@ -100,11 +102,12 @@ class Member:
 
     def promising(self, other: Member, count: int) -> list[Proposal]:
         """Of the best kernels of another problem those that promise most here: by their times there, and by
-        how well their CTAs fill the SMs there and here."""
+        how their CTAs fill the SMs there and here."""
         known = other.best(LOOKED_AT)
         gpu = other.study.gpu if other.study else ""
         feasible = {name: space.feasible for name, space in self.spaces.items()}
-        factors = wave_factors(known, other.problem, gpu, feasible)
+        registers = [other.registers[key_of(one)] for one in known]
+        factors = wave_factors(known, registers, other.problem, gpu, feasible)
         expected = [other.times[key_of(one)] * factor for one, factor in zip(known, factors, strict=True)]
         return [known[i] for i in sorted(range(len(known)), key=expected.__getitem__)[:count]]
 

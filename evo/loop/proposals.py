@@ -157,7 +157,7 @@ class Proposals:
 
 
 def _observation(row: TrialRow) -> Observation:
-    return Observation(row.template, row.point, row.score_us)
+    return Observation(row.template, row.point, row.score_us, registers=row.registers)
 
 
 def _proposal(row: TrialRow) -> Proposal:

@@ -44,16 +44,16 @@ def earlier_trials(store: Store, study: Study, spaces: Mapping[str, FeasibleSet]
     """The trials that `study` is warm-started from. `spaces`: the feasible points of its templates.
 
     Scores are fractions of the best of their study, so that those of different shapes and GPUs can stand side
-    by side, after a correction for how well the CTAs fill the SMs there and here (`wave_factors`)."""
+    by side, after a correction for how the CTAs fill the SMs there and here (`wave_factors`)."""
     trials = []
     for name, count in study.warm_start.items():
         other = store.study(name)
         rows = store.rows(other)[:count]
-        factors = wave_factors(rows, other.problem, other.gpu, spaces)
+        factors = wave_factors(rows, [row.registers for row in rows], other.problem, other.gpu, spaces)
         scores = [None if r.score_us is None else r.score_us * f for r, f in zip(rows, factors, strict=True)]
         best = min((score for score in scores if score is not None), default=1.0)
         trials += [
-            Observation(row.template, row.point, None if score is None else score / best, name)
+            Observation(row.template, row.point, None if score is None else score / best, name, row.registers)
             for row, score in zip(rows, scores, strict=True)
         ]
     return trials

@@ -1,4 +1,4 @@
-"""What a kernel's time for one problem says of its time for another: how well its CTAs fill the SMs."""
+"""What a kernel's time for one problem says of its time for another: how its CTAs fill the SMs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ class Kernel(Protocol):
 
 
 def wave_factors(
-    kernels: Sequence[Kernel], there: Problem, gpu: str, spaces: Mapping[str, FeasibleSet]
+    kernels: Sequence[Kernel],
+    registers: Sequence[int | None],
+    there: Problem,
+    gpu: str,
+    spaces: Mapping[str, FeasibleSet],
 ) -> list[float]:
     """By what the time of each kernel for the problem `there`, on the GPU of that name, is multiplied before
-    it is compared with the others: how many times as long its last wave of CTAs takes here. 1 where its
-    template does not say how many CTAs it launches, or is not among the `spaces` of the problem here."""
+    it is compared with the others: how many times as long its waves of CTAs take here. 1 where its template
+    does not say how many CTAs it launches, or is not among the `spaces` of the problem here. `registers` a
+    thread of each; None: not known."""
     factors = [1.0] * len(kernels)
     for template, feasible in spaces.items():
         located = {
@@ -39,20 +44,22 @@ def wave_factors(
         if not located:
             continue
         points, own = np.stack(list(located.values())), feasible.limits.gpu
-        before = last_wave(feasible.space, points, there, known_gpu(gpu) or own)
-        here = last_wave(feasible.space, points, feasible.problem, own)
+        counts = np.array([registers[i] or 0 for i in located])
+        before = waves_take(feasible.space, points, counts, there, known_gpu(gpu) or own)
+        here = waves_take(feasible.space, points, counts, feasible.problem, own)
         for i, factor in zip(located, (here / before).tolist(), strict=True):
             factors[i] = factor
     return factors
 
 
-def last_wave(space: Space, points: Indices, problem: Problem, gpu: Gpu) -> npt.NDArray[np.float64]:
-    """How many times as long a launch takes as if its CTAs filled the SMs to the end, for `points`
-    (n, parameters): with 133 CTAs on 132 SMs it takes as long as with 264."""
-    waves = None
+def waves_take(
+    space: Space, points: Indices, registers: npt.NDArray[np.int64], problem: Problem, gpu: Gpu
+) -> npt.NDArray[np.float64]:
+    """How many times as long a launch takes as one CTA that has an SM alone, for `points` (n, parameters)
+    with so many `registers` a thread (n,): 133 CTAs on 132 SMs take two rounds where one fits on an SM, and
+    one round in which two share an SM where two fit."""
+    filled = None
     if space.models is not None:
         with suppress(Exception):  # a template's model at a problem that it was not asked about yet
-            waves = space.models.waves(space.columns(points), problem, gpu)
-    if waves is None:
-        return np.ones(len(points))
-    return np.broadcast_to(np.ceil(waves) / waves, len(points))
+            filled = space.models.occupancy(space.columns(points), problem, gpu, registers)
+    return np.ones(len(points)) if filled is None else np.broadcast_to(filled.duration, len(points))

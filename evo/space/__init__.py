@@ -1,7 +1,7 @@
 """What may fill the holes of a template: parameters, rules, and the points that the rules allow."""
 
 from evo.space.parameters import Filling, Indices, Parameter, where
-from evo.space.rules import ResourceModels, Rule, hardware_rules, rule, smem_text
+from evo.space.rules import Occupancy, ResourceModels, Rule, hardware_rules, rule, smem_text
 from evo.space.sieve import MOST_POINTS
 from evo.space.space import FeasibleSet, Space
 
@@ -10,6 +10,7 @@ __all__ = [
     "FeasibleSet",
     "Filling",
     "Indices",
+    "Occupancy",
     "Parameter",
     "ResourceModels",
     "Rule",

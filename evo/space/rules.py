@@ -93,6 +93,41 @@ REGISTER_MODEL_LIMIT = 300
 point; between 220 and this, ptxas decides."""
 
 
+SHARED_SM = 1 / 3
+"""k CTAs that share an SM are taken to need k ** SHARED_SM times as long as one that is alone: 0 would be
+CTAs that wait all the time, 1 such that keep a unit of the SM busy. What attention kernels took for one shape
+says most of another with 0.2 to 0.5 (lab/strategies.md)."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """`waves`: CTAs of a launch for each SM. `resident`: CTAs that fit on an SM at once, at least 1. One a
+    point."""
+
+    waves: npt.NDArray[np.float64]
+    resident: npt.NDArray[np.int64]
+
+    @property
+    def load(self) -> npt.NDArray[np.float64]:
+        """CTAs of the SM that has most."""
+        return np.maximum(1, np.ceil(self.waves))
+
+    @property
+    def together(self) -> npt.NDArray[np.float64]:
+        """CTAs that share the busiest SM."""
+        return np.minimum(self.load, self.resident)
+
+    @property
+    def rounds(self) -> npt.NDArray[np.float64]:
+        """CTAs that the busiest SM runs one after the other."""
+        return np.ceil(self.load / self.resident)
+
+    @property
+    def duration(self) -> npt.NDArray[np.float64]:
+        """How many times as long the launch takes as one CTA that has an SM alone, roughly."""
+        return np.asarray(self.rounds * self.together**SHARED_SM)
+
+
 @dataclass(frozen=True)
 class ResourceModels:
     """A template's models of what it needs, each `(p, problem) -> array`; None where it has none.
@@ -115,6 +150,14 @@ class ResourceModels:
         for side in self.grid(p, problem):
             ctas = ctas * np.asarray(side, float)
         return ctas / gpu.sms
+
+    def occupancy(self, p: Any, problem: Problem, gpu: Gpu, registers: Any) -> Occupancy | None:
+        """How the CTAs of the launch fill the SMs, with so many `registers` a thread (0: not known); None
+        without a model of the grid."""
+        if (waves := self.waves(p, problem, gpu)) is None:
+            return None
+        resident = gpu.residents(self.threads(p, problem), registers, self.smem_bytes(p, problem))
+        return Occupancy(waves, np.maximum(1, resident))
 
 
 def hardware_rules(models: ResourceModels) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

@@ -51,6 +51,7 @@ class TrialRow:
     median_us: float | None
     estimate_us: float | None
     speedup: float | None
+    registers: int | None
     same_as: int | None
 
     @property
@@ -76,6 +77,7 @@ class TrialRow:
             timing.median_us if timing else None,
             trial.estimate_us,
             timing.speedup if timing else None,
+            trial.resources.registers if trial.resources else None,
             same_as,
         )
 

@@ -164,7 +164,7 @@ class Strategy(ABC):
             self._reset()
         for trial in history[self._observed :]:
             if trial.template in self._candidates:
-                at = self._candidates[trial.template].observe(trial.point, trial.score_us)
+                at = self._candidates[trial.template].observe(trial.point, trial.score_us, trial.registers)
                 if at is not None:
                     self._warm_start_points.observe(trial.template, at, trial.score_us)
             self._observed += 1

@@ -45,6 +45,8 @@ class Candidates:
         """The finished trials in the order of the history."""
         self.scores: list[float] = []
         """Their scores; infinite where a trial failed."""
+        self.registers: list[int] = []
+        """Registers a thread of their kernels; 0 where that is not known."""
         self.pending: list[Positions] = []
         """Points under way."""
         self.distributions: dict[str, CategoricalDistribution] = {
@@ -71,7 +73,7 @@ class Candidates:
 
     # ---- trials
 
-    def observe(self, point: Point, score_us: float | None) -> Positions | None:
+    def observe(self, point: Point, score_us: float | None, registers: int | None = None) -> Positions | None:
         """Takes in a finished trial, and returns its positions. A point that the space does not know is
         ignored (None): the template has changed."""
         positions = self.locate(point)
@@ -83,6 +85,7 @@ class Candidates:
                 self._trial_of_row[row] = min(self._trial_of_row[row], len(self.tried))
             self.tried.append(positions)
             self.scores.append(math.inf if score_us is None else score_us)
+            self.registers.append(registers or 0)
             if score_us is not None:
                 insort(self._best, (score_us, len(self.scores) - 1))
                 del self._best[self.ELITES :]

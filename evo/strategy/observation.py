@@ -11,12 +11,14 @@ from evo.trial import Point
 @dataclass(frozen=True, slots=True)
 class Observation:
     """A finished trial, as a strategy sees it. `score_us` is minimized; None: the kernel is not correct.
-    `study`: the other study that it is from, in a warm start; its scores are comparable within that study."""
+    `study`: the other study that it is from, in a warm start; its scores are comparable within that study.
+    `registers` a thread of its kernel; None: not known."""
 
     template: str
     point: Point
     score_us: float | None
     study: str = ""
+    registers: int | None = None
 
 
 def times_behind(earlier: Iterable[Observation]) -> dict[str, float]:

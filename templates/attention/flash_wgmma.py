@@ -22,7 +22,6 @@ call = load_module(Path(__file__).with_name("call.py"))
 NEEDS = "sm_90a"
 ENTRY = "flash_wgmma"
 
-
 QUARTER_FILE = 16384
 """Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
 REGISTER_SPLITS = {2: (40, 232), 3: (32, 160), 4: (32, 112)}
@@ -63,11 +62,18 @@ def score_registers(p: Any, problem: Problem) -> Any:
 
 def register_cap(p: Any, problem: Problem) -> Any:
     """Registers a thread that a consumer can have."""
-    warps = call.ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
+    warps = call.ceil_div(p.min_ctas * threads(p, problem), 128)
     even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
     split = where(consumers(p) == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[4][1])
     split = where(consumers(p) == 2, REGISTER_SPLITS[2][1], split)
     return where(p.producer == "warpgroup", split, even)
+
+
+def registers(p: Any, problem: Problem) -> Any:
+    """Registers a thread of the launch: for two thirds of 1,926 points ptxas took within 8 of this."""
+    launched = QUARTER_FILE // (32 * call.ceil_div(threads(p, problem), 128)) // 8 * 8
+    free = np.minimum(register_cap(p, problem), score_registers(p, problem) + OVERHEAD)
+    return where(p.producer == "warpgroup", launched, free)
 
 
 def query_tiles(p: Any, problem: Problem) -> Any:
@@ -317,9 +323,9 @@ MANY = {False: 0.9, True: 2}
 def suited(problem: Problem, limits: Limits) -> Point:
     """The point to begin with. With many query tiles of 64 or 128 columns what was best for them on an H200:
     maxima are guessed, consumers take turns, and a CTA stays and copies the next query tile ahead. Under a
-    causal mask the same with the longest query tiles of all heads first: then the tiles of keys are dealt
-    out equally. With fewer, two share the keys of 64 queries, as in points that were good at 1,024 and 2,048
-    keys; if these leave SMs idle, the default."""
+    causal mask the longest query tiles of all heads come first: the tiles of keys are dealt out equally. With
+    fewer, two share the keys of 64 queries, as in points that were good at 1,024 and 2,048 keys; if these
+    leave SMs idle, the default."""
     causal, (groups, bn) = bool(problem["causal"]), GROUPS.get(problem["D"], (2, 64))
     first = {"grid_order": "head_fastest", "longest_first": True} if causal else {"key_order": "halving"}
     turns = {"rescale": "late", "overlap": "turns", "row_groups": groups, "bn": bn, **first}
@@ -332,15 +338,14 @@ def suited(problem: Problem, limits: Limits) -> Point:
         {**shared, "cluster_kv": 2},
     ]
     few: dict[str, Value] = {**shared, "row_groups": 1, "grid_order": "head_fastest"}
+    few |= {"bn": 128, "stages": 4, "key_groups": 2}
     if causal:
-        few |= {"bn": 64, "stages": 3, "cluster_kv": 2, "producer": "warp", "overlap": "values"}
-    else:
-        few |= {"bn": 128, "stages": 4, "key_groups": 2}
+        few |= {"bn": 64, "stages": 3, "key_groups": 1, "cluster_kv": 2}
+        few |= {"producer": "warp", "overlap": "values"}
     tries = [(MANY[causal], {"stages": n, **values}) for n, values in itertools.product((4, 3, 2), chosen)]
     space = Space(PARAMETERS, RULES)
     for tiles_an_sm, values in (*tries, (MANY[False], few)):
-        point = space.completed(values)
-        p = Filling(point)
+        p = Filling(point := space.completed(values))
         busy = grid(p, problem)[0] >= tiles_an_sm * limits.gpu.sms
         fits = smem_bytes(p, problem) <= limits.smem_bytes
         if busy and fits and space.why_not(point, limits, problem) is None:
@@ -351,10 +356,9 @@ def suited(problem: Problem, limits: Limits) -> Point:
 SPACE = Space(PARAMETERS, RULES, suited=suited)
 
 
-def supports(problem: Problem) -> str | None:
+def supports(problem: Problem) -> Any:
     """Why a problem is out of reach, if it is: tiles of wgmma are of whole blocks of 64 columns here."""
-    reason: str | None = call.serves(problem, call.WGMMA_HEAD_DIMS)
-    return reason
+    return call.serves(problem, call.WGMMA_HEAD_DIMS)
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
@@ -363,11 +367,8 @@ def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
     given, taken = REGISTER_SPLITS.get(consumers(p), (0, 0))
-    return {
-        "producer_registers": given,
-        "consumer_registers": taken,
-        **call.holes(problem, int(smem_bytes(p, problem))),
-    }
+    split = {"producer_registers": given, "consumer_registers": taken}
+    return {**split, **call.holes(problem, int(smem_bytes(p, problem)))}
 
 
 def tensor_map(buffer: str, rows: int, blocks: int, problem: Problem) -> TensorMapArg:
@@ -390,8 +391,7 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
         cluster=(int(cluster(p, problem)), 1, 1),
         args=(
             tensor_map("q", 64, blocks, problem),
-            tensor_map("k", part, parts, problem),
-            tensor_map("v", part, parts, problem),
+            *(tensor_map(buffer, part, parts, problem) for buffer in "kv"),
             tensor_map("o", 64, blocks, problem),
             BufferArg("o"),
             ScalarArg(call.heads(problem), "i32"),

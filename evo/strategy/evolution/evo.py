@@ -20,6 +20,7 @@ from evo.strategy.evolution.model import (
     TrainingSet,
     targets,
 )
+from evo.strategy.evolution.registers import RegisterModel
 from evo.strategy.selection import representative
 
 
@@ -50,25 +51,42 @@ class Evo(Strategy):
         super()._reset()
         self._models: dict[tuple[str, int], Model] = {}
         self._training_sets: dict[str, TrainingSet] = {}
-        self._features = {
-            name: Features(candidates.feasible, self._earlier_expectation(name, candidates))
-            for name, candidates in self._candidates.items()
+        self._earlier_trials = {
+            name: self._earlier_trials_of(candidates) for name, candidates in self._candidates.items()
         }
+        self._expected = {
+            name: self._earlier_expectation(earlier) for name, earlier in self._earlier_trials.items()
+        }
+        self._features = {name: self._features_at(name, 0) for name in self._candidates}
 
-    def _earlier_expectation(
-        self, template: str, candidates: Candidates
-    ) -> tuple[Callable[[Points], Floats], ...]:
+    def _earlier_trials_of(self, candidates: Candidates) -> Candidates:
+        """The trials of a template in earlier studies."""
+        earlier = Candidates(candidates.template, candidates.feasible)
+        for trial in self._earlier:
+            if trial.template == candidates.template:
+                earlier.observe(trial.point, trial.score_us, trial.registers)
+        return earlier
+
+    def _features_at(self, template: str, milestone: int) -> Features:
+        """The features of a template's points, by what is known of registers from earlier studies and the
+        trials up to a milestone."""
+        earlier, candidates = self._earlier_trials[template], self._candidates[template]
+        registers = RegisterModel.of(
+            candidates.feasible,
+            [*earlier.tried, *candidates.tried[:milestone]],
+            [*earlier.registers, *candidates.registers[:milestone]],
+        )
+        return Features(candidates.feasible, self._expected[template], registers)
+
+    def _earlier_expectation(self, earlier: Candidates) -> tuple[Callable[[Points], Floats], ...]:
         """What earlier studies would expect of points, as a feature. How much it is worth, if anything,
         follows from the trials of this study (`predicts`)."""
-        earlier = Candidates(template, candidates.feasible)
-        for trial in self._earlier:
-            if trial.template == template:
-                earlier.observe(trial.point, trial.score_us)
         if len(earlier.tried) < 4 * self.INITIAL_TRIALS:
             return ()
         scores = np.array(earlier.scores)
         used = representative(scores, TRAINING_TRIALS, TRAINING_TRIALS // 2)
-        features = Features(candidates.feasible)
+        registers = RegisterModel.of(earlier.feasible, earlier.tried, earlier.registers)
+        features = Features(earlier.feasible, registers=registers)
         x, y = features(np.stack([earlier.tried[i] for i in used])), targets(scores[used])
         fitted = representative(scores[used], FITTED_TRIALS, FITTED_TRIALS // 2)
         process = GaussianProcess(features.labels, features.levels, True, features.derived)
@@ -123,13 +141,13 @@ class Evo(Strategy):
         milestone = milestone_before(len(candidates.tried), self.LEAST_TRIALS, REBUILT_EVERY)
         model = self._models.get((template, kind))
         if model is None or model.milestone != milestone or not model.update(candidates):
-            features = self._features[template]
             rng = np.random.default_rng([self._seed % 2**63, milestone])
             training = self._training_sets.get(template)
             if training is None or training.milestone != milestone:
+                features = self._features_at(template, milestone)
                 training = TrainingSet(candidates, milestone, features, rng)
                 self._training_sets[template] = training
-            model = Model(candidates, features, training, bool(kind))
+            model = Model(candidates, training, bool(kind))
             self._models[template, kind] = model
             model.update(candidates)
         return model

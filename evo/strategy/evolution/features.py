@@ -28,12 +28,19 @@ class Features:
     a parameter of more than two values, ordered or not, is also a label, of which only equality counts. Two
     kinds of columns are derived: the products of two sizes (a block's threads, a tile's width), and by what
     power of two a size can be divided. Then come what the template's models say (shared memory, threads,
-    registers, waves of CTAs), and `extra` columns, such as what an earlier study would expect.
+    registers, CTAs for each SM, how these share it), with the `registers` that a point's kernel will have
+    where these are known better, and `extra` columns, such as what an earlier study would expect.
     """
 
-    def __init__(self, feasible: FeasibleSet, extra: tuple[Callable[[Points], Floats], ...] = ()) -> None:
+    def __init__(
+        self,
+        feasible: FeasibleSet,
+        extra: tuple[Callable[[Points], Floats], ...] = (),
+        registers: Callable[[Points], Floats] | None = None,
+    ) -> None:
         self._feasible = feasible
         self._extra = extra
+        self._registers = registers
         self._tables: list[tuple[int, Floats]] = []
         labels: list[bool] = []
         plain: list[bool] = []
@@ -98,38 +105,52 @@ class Features:
         return np.array([*own, *self._others(rows)]).reshape(-1, len(rows)).T
 
     def _others(self, rows: Points) -> list[Floats]:
-        return [*(column(rows) for column in self._extra), *template_models(self._feasible, rows)]
+        registers = self._registers(rows) if self._registers else None
+        models = template_models(self._feasible, rows, registers)
+        return [*(column(rows) for column in self._extra), *models]
 
 
-def template_models(feasible: FeasibleSet, rows: Points) -> list[Floats]:
-    """What the template's models say of points, each about 1 wide; empty where there are no models."""
+def template_models(feasible: FeasibleSet, rows: Points, registers: Floats | None = None) -> list[Floats]:
+    """What the template's models say of points, each about 1 wide; empty where there are no models.
+    `registers`: what their kernels will have a thread, where that is known better than by the models."""
     models = feasible.space.models
     if models is None or not len(rows):
         return []
     try:
-        return _asked(models, feasible, rows)
+        return _asked(models, feasible, rows, registers)
     except Exception:  # noqa: BLE001 - at some point, which will be tried and told: the others count
         if len(rows) == 1:
             return [np.ones(1)] * _count(models)
         half = len(rows) // 2
-        parts = template_models(feasible, rows[:half]), template_models(feasible, rows[half:])
+        one, other = (None, None) if registers is None else (registers[:half], registers[half:])
+        parts = template_models(feasible, rows[:half], one), template_models(feasible, rows[half:], other)
         return [np.concatenate(pair) for pair in zip(*parts, strict=True)]
 
 
 def _count(models: ResourceModels) -> int:
     """How many columns `_asked` gives."""
-    return 2 + (models.registers is not None) + (models.grid is not None)
+    return 2 + (models.registers is not None) + 4 * (models.grid is not None)
 
 
-def _asked(models: ResourceModels, feasible: FeasibleSet, rows: Points) -> list[Floats]:
+def _asked(
+    models: ResourceModels, feasible: FeasibleSet, rows: Points, registers: Floats | None
+) -> list[Floats]:
     p, problem, gpu = feasible.space.columns(rows), feasible.problem, feasible.limits.gpu
     smem = np.asarray(models.smem_bytes(p, problem), float) / feasible.limits.smem_bytes
     threads = np.asarray(models.threads(p, problem), float)
     columns = [smem, np.log2(threads) / 3]
     if models.registers is not None:
-        columns.append(np.asarray(models.registers(p, problem), float) / 256)
-    if (waves := models.waves(p, problem, gpu)) is not None:
-        columns.append(np.log2(waves) / 4)
+        modelled = np.asarray(models.registers(p, problem), float)
+        columns.append(modelled / 256)
+        registers = modelled.round() if registers is None else registers
+    filled = models.occupancy(p, problem, gpu, 0 if registers is None else registers)
+    if filled is not None:
+        columns += [
+            np.log2(filled.waves) / 4,
+            np.log2(filled.rounds) / 2,
+            np.log2(filled.together) / 2,
+            np.log2(filled.resident) / 3,
+        ]
     return [np.broadcast_to(column, len(rows)) for column in columns]
 
 

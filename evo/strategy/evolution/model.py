@@ -45,6 +45,7 @@ class TrainingSet:
         self, candidates: Candidates, milestone: int, features: Features, rng: np.random.Generator
     ) -> None:
         self.milestone = milestone
+        self.features = features
         scores = np.array(candidates.scores[:milestone])
         order = np.argsort(scores, kind="stable")
         self.used = representative(scores, TRAINING_TRIALS, TRAINING_TRIALS // 2, order).tolist()
@@ -59,11 +60,9 @@ class TrainingSet:
 class Model:
     """A Gaussian process of one template's times, and the pool of points that it ranks."""
 
-    def __init__(
-        self, candidates: Candidates, features: Features, training: TrainingSet, smooth: bool
-    ) -> None:
+    def __init__(self, candidates: Candidates, training: TrainingSet, smooth: bool) -> None:
         self.milestone = training.milestone
-        self._features = features
+        self._features = features = training.features
         known = features(np.asarray([candidates.tried[i] for i in training.used]))
         self._columns = np.ones(len(features.labels), bool) if smooth else features.plain.copy()
         self._columns[features.extra] = predicts(known[:, features.extra].sum(axis=1), training.scores)
