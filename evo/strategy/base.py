@@ -48,6 +48,10 @@ class Strategy(ABC):
     TEMPLATE_EXPONENT = 4
     """A template whose best takes twice as long as the best of all is drawn 2^-TEMPLATE_EXPONENT times as
     often. A TPE over templates spent a fifth of a short search on the slowest two, 5x and 10x off."""
+    TEMPLATE_TRIALS = 8
+    """With each so many trials of a template the exponent grows by as much again: what many of its points did
+    not make fast, few will. In replays of two attention spaces 13 of 24 cold searches came within 2 % of the
+    best in 200 trials with one exponent for all, and 19 with this; with 2, 4 and 32 there were 16, 17, 14."""
 
     expected_gain: float | None = None
     """By what part of the best time the last proposal is expected to improve on it; None: not known."""
@@ -135,10 +139,13 @@ class Strategy(ABC):
         scores = [each.best(1)[0][0] if each.best(1) else None for each in with_open]
         best = min((score for score in scores if score is not None), default=1.0)
         weights = [
-            self._untried_weight(each) if score is None else (best / score) ** self.TEMPLATE_EXPONENT
+            self._untried_weight(each) if score is None else (best / score) ** self._exponent(each)
             for each, score in zip(with_open, scores, strict=True)
         ]
         return with_open[int(rng.choice(len(with_open), p=np.array(weights) / sum(weights)))]
+
+    def _exponent(self, candidates: Candidates) -> float:
+        return self.TEMPLATE_EXPONENT * (1 + len(candidates.tried) / self.TEMPLATE_TRIALS)
 
     def _untried_weight(self, candidates: Candidates) -> float:
         """Of a template without a correct trial."""
