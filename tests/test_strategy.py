@@ -144,6 +144,21 @@ def test_prefers_the_better_template(name: str) -> None:
     assert np.mean([t.template == "t1" for t in history[50:]]) > 0.6
 
 
+def test_a_template_is_given_up_the_sooner_the_more_of_it_was_tried() -> None:
+    """One that is 1.5 times slower: of the next proposals it gets a seventh after one trial, few after 24."""
+    both = spaces(Space((Parameter("a", tuple(range(2000)), 0),)), BOWL)
+    fast = [Observation("t1", point, 1.0) for point in both["t1"].points[:24]]
+    shares = []
+    for tried in (1, 24):
+        slow = [Observation("t0", point, 1.5) for point in both["t0"].points[:tried]]
+        strategy = make_strategy("evo", both, 0)
+        asked = [strategy.ask([*fast, *slow], [], number) for number in range(1, 200)]
+        shares.append(np.mean([proposal is not None and proposal.template == "t0" for proposal in asked]))
+    once, often = shares
+    assert 0.1 < once < 0.4
+    assert often < 0.06, "only where any template is drawn"
+
+
 @every_strategy
 def test_a_resumed_search_of_a_large_space_goes_the_same_way(name: str) -> None:
     """The pool of candidates is then a sample, and is drawn anew on the way."""

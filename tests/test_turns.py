@@ -187,8 +187,8 @@ def test_a_problem_that_does_not_fit_in_memory_is_told_and_the_others_are_search
 
 
 def test_of_another_problem_those_are_tried_whose_ctas_fill_the_sms_here(tmp_path: Path) -> None:
-    """58 CTAs of 128 rows are one for each SM of an L4. With one CTA more the last wave is almost empty, that
-    of 118 CTAs of 64 rows is less so."""
+    """58 CTAs of 128 rows are one for each SM of an L4. With one more two share an SM; of 118 CTAs of 64 rows
+    three share one, where two did."""
     template = write_template(tmp_path, space=SPACE + TILES)
     there, here = problem(58 * 128), problem(59 * 128)
     spaces = search_spaces([template], LIMITS, here)
@@ -197,9 +197,9 @@ def test_of_another_problem_those_are_tried_whose_ctas_fill_the_sms_here(tmp_pat
         one = Member(here, lambda _: (study, spaces))
         other = Member(there, lambda _: (study, spaces), study)
         for us, rows in ((5.0, 128), (5.1, 64), (9.0, 32)):
-            point = {**template.space.default, "rows": rows}
-            other.points[key_of(Proposal(template.name, point))] = Proposal(template.name, point)
-            other.times[key_of(Proposal(template.name, point))] = us
+            kernel = Proposal(template.name, {**template.space.default, "rows": rows})
+            other.points[key_of(kernel)], other.registers[key_of(kernel)] = kernel, rows
+            other.times[key_of(kernel)] = us
         assert [kernel.point["rows"] for kernel in one.promising(other, 2)] == [128, 64], "without a space"
         one.begin()
         assert [kernel.point["rows"] for kernel in one.promising(other, 2)] == [64, 128]

@@ -28,6 +28,7 @@ from evo.loop.stopping import (
     EarlyStopping,
 )
 from evo.loop.warm_start import LEAST_CORRECT, earlier_trials, warm_start_sources
+from evo.space.rules import SHARED_SM
 from evo.store import Store
 from evo.strategy.warm_points import WarmStartPoints
 from evo.study import Study
@@ -67,7 +68,7 @@ def test_a_study_remembers_how_much_the_other_knew(database: str) -> None:
 
 def test_scores_of_another_shape_follow_how_well_ctas_fill_the_sms(tmp_path: Path) -> None:
     """Of the 58 SMs of an L4, 56 have a CTA where 512 rows are tiles of 64 in 7 heads. With 576 rows there
-    are 63, and the last five take a wave of their own. Tiles of 16 rows fill the SMs either way."""
+    are 63, and five SMs have two, which share it. Of tiles of 16 rows four share an SM, and then five."""
     longer = replace(PROBLEM, sizes={**PROBLEM.sizes, "H": 7, "L": 576})
     shorter = replace(longer, sizes={**longer.sizes, "L": 512})
     template = write_template(tmp_path, space=SPACE + TILES)
@@ -83,8 +84,7 @@ def test_scores_of_another_shape_follow_how_well_ctas_fill_the_sms(tmp_path: Pat
         if row.score_us is not None and trial.score_us is not None and row.point["rows"] in times:
             times[int(row.point["rows"])].add(round(trial.score_us / row.score_us, 9))
     (small,), (large,) = times[16], times[64]
-    here, there = (2 / (63 / 58)) / (1 / (56 / 58)), (5 / (252 / 58)) / (4 / (224 / 58))
-    assert large / small == pytest.approx(here / there)
+    assert large / small == pytest.approx((2 / 1) ** SHARED_SM / (5 / 4) ** SHARED_SM)
     assert min(trial.score_us for trial in trials if trial.score_us is not None) == 1.0
 
 

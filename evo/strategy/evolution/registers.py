@@ -29,7 +29,7 @@ class RegisterModel:
         """`points` (n, parameters) that were compiled, and what their kernels have (n,), all above 0."""
         self._feasible = feasible
         self._features = Features(feasible)
-        self._known = dict(zip(map(_key, points), registers.tolist(), strict=True))
+        self._known = dict(zip(_keys(points), registers.tolist(), strict=True))
         some = np.unique(np.linspace(0, len(points) - 1, MOST_COMPILED).astype(int))
         x, y = self._features(points[some]), np.log2(registers[some]) - self._modelled(points[some])
         process = GaussianProcess(self._features.labels, self._features.levels, False, self._features.derived)
@@ -53,9 +53,8 @@ class RegisterModel:
         """(n,) for positions (n, parameters)."""
         expected = self._expected(self._features(rows)) + self._modelled(rows)
         expected = np.clip(2**expected, 16, 255).round()
-        for i, row in enumerate(rows):
-            if (known := self._known.get(_key(row))) is not None:
-                expected[i] = known
+        compiled = [i for i, key in enumerate(_keys(rows)) if key in self._known]
+        expected[compiled] = [self._known[key] for key in _keys(rows[compiled])]
         return np.asarray(expected)
 
     def _modelled(self, rows: Points) -> Floats:
@@ -67,5 +66,7 @@ class RegisterModel:
         return np.broadcast_to(np.log2(np.maximum(16, modelled)), len(rows))
 
 
-def _key(point: Points) -> bytes:
-    return point.astype(np.int64).tobytes()
+def _keys(points: Points) -> list[bytes]:
+    """Of each of `points` (n, parameters) something that is equal for equal points."""
+    content, size = points.astype(np.int64).tobytes(), 8 * points.shape[1]
+    return [content[at : at + size] for at in range(0, len(content), size)]
