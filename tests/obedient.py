@@ -45,6 +45,7 @@ class Obedient:
         self, candidate: Candidate, watch: Callable[[str], None], earlier: int, best_us: float | None
     ) -> Trial:
         watch("gate")
+        began = time.monotonic()
         word, _, value = candidate.source.partition(" ")
         if word in ("sleep", "turn"):
             watch(word)
@@ -77,7 +78,8 @@ class Obedient:
         if word in ("takes", "loses"):  # one that loses is timed on one of two inputs
             timing = timing_on({"normal": float(value)}, {}, inputs=2 if word == "loses" else 1)
             return Trial(candidate, Outcome.TIMED, timing=timing, counters=counters)
-        return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters)
+        seconds = {"gate": time.monotonic() - began}
+        return Trial(candidate, Outcome.GREEN, estimate_us=1.0, counters=counters, seconds=seconds)
 
     def meanwhile(self) -> bool:
         if self.stuck:

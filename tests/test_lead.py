@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from obedient import ObedientSpec, awaited, candidate, rest, run
 
-from evo.evaluate.lead import Lead
+from evo.evaluate.lead import FEWEST, LATEST, SPARE, Lead
 from evo.evaluate.pool import Pool
 from evo.evaluate.supervised import AT_HAND
 
@@ -31,26 +31,32 @@ def test_all_compilers_work_where_evaluators_wait_for_them() -> None:
         assert pool.idle == 2
 
 
-def test_a_lead_keeps_evaluators_busy_and_no_more() -> None:
-    lead = Lead(most=20, evaluators=4)
-    assert lead.count == 10
-    lead.adjust(ready=5, short=False)
-    assert (lead.count, lead.held_back) == (10, False), "so many may wait"
-    for _ in range(2):
-        lead.adjust(ready=6, short=False)
-    assert (lead.count, lead.held_back) == (8, True)
-    lead.adjust(ready=0, short=True)
-    assert (lead.count, lead.held_back) == (9, True)
-    for _ in range(30):
-        lead.adjust(ready=0, short=True)
-    assert (lead.count, lead.held_back) == (20, False)
-    for _ in range(30):
-        lead.adjust(ready=6, short=False)
-    assert (lead.count, lead.held_back) == (4 + 2, True)
+def test_a_lead_is_what_compilers_have_in_hand_while_evaluators_are_busy() -> None:
+    lead = Lead(most=40, evaluators=4)
+    assert (lead.count, lead.held_back) == (20, False), "nothing is known"
+    for _ in range(FEWEST):
+        lead.learn(ahead_s=0.5, busy_s=0.2)
+    assert lead.count == 4 / 0.2 * 0.5 + 4 * SPARE
+    assert lead.held_back
+    for _ in range(LATEST):
+        lead.learn(ahead_s=1.0, busy_s=0.1)
+    assert (lead.count, lead.held_back) == (40, False), "evaluators could do more than compilers"
+    for _ in range(LATEST):
+        lead.learn(ahead_s=0.1, busy_s=1.0)
+    assert lead.count == 4 + 2, "each has the next one at hand"
+
+
+def test_one_slow_candidate_does_not_empty_the_compilers() -> None:
+    lead = Lead(most=40, evaluators=4)
+    for _ in range(FEWEST):
+        lead.learn(ahead_s=0.5, busy_s=0.2)
+    count = lead.count
+    lead.learn(ahead_s=0.5, busy_s=20.0)
+    assert lead.count == count
 
 
 def test_few_workers_do_what_they_can() -> None:
     lead = Lead(most=3, evaluators=4)
-    for _ in range(10):
-        lead.adjust(ready=9, short=False)
+    for _ in range(LATEST):
+        lead.learn(ahead_s=0.1, busy_s=1.0)
     assert (lead.count, lead.held_back) == (3, False)

@@ -29,6 +29,7 @@ import psutil
 
 from benchmarks.searches import a_minute
 from evo.cores import usable_cores
+from evo.device.emulator import built_interpreter
 from evo.store import Store
 
 PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
@@ -86,7 +87,9 @@ def rates(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def fill_cache(asked: argparse.Namespace, folder: Path) -> None:
-    """A cache with all that a search builds before its first trial, and with candidates of another seed."""
+    """A cache with all that a search builds before its first trial and for its confirmation, and with
+    candidates of another seed."""
+    built_interpreter(cache_of(folder, WARM))
     searched(asked, folder, WARM, 1000, ["--gpus", "0"], budget_s=15.0)
 
 

@@ -248,7 +248,8 @@ class EmulatorAhead:
 def _build_emulator(cache: Path, _report: Report) -> None:
     """What runs in the process."""
     os.nice(19)
-    built_interpreter(cache)
+    # compilers of the search have what others leave: it would leave them nothing for 5 s
+    built_interpreter(cache, jobs=max(1, usable_cores() // 2))
 
 
 def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:

@@ -117,6 +117,8 @@ class Pool:
         self._lead = Lead(self._most, self._evaluators_in_all)
         try:
             self._start_next(spare)
+            while len(self._evaluators) < len(self._groups):
+                self._start_next()
             if self._threads is None:
                 self._start_others()
             while early and len(self._evaluators) + len(self._spares) < self._evaluators_in_all:
@@ -193,7 +195,6 @@ class Pool:
                 for number, trial in evaluator.collect():  # what came before an error is kept
                     self._finished.append((number, trial))
                     self._hear(evaluator.gpu, trial)
-                    self._adjust_lead()
                 self._finished.extend(evaluator.supervise(self.deadline_s, self._ready))
             if self._evaluators[0].started:
                 self._start_others()
@@ -244,8 +245,8 @@ class Pool:
             connection.close()
 
     def _start_others(self) -> None:
-        """Before a GPU the other evaluators wait until the first one has started: beside it they would delay
-        the first trial, by the driver and the memory that all of them need to start."""
+        """The first evaluator of each GPU starts at once. The others wait until the very first one has
+        started: beside it they would delay the first trial, by the driver and the memory that all need."""
         while len(self._evaluators) < self._evaluators_in_all:
             self._start_next(self._spares.pop() if self._spares else None)
 
@@ -275,15 +276,13 @@ class Pool:
             self._ready.append(job)
 
     def _hear(self, gpu: str, trial: Trial) -> None:
-        """Keeps the time of a trial that is the best so far."""
+        """Keeps the time of a trial that is the best so far, and what it took."""
+        if "ahead" in trial.seconds:
+            busy_s = sum(s for stage, s in trial.seconds.items() if stage not in ("ahead", "idle"))
+            self._lead.learn(trial.seconds["ahead"], busy_s)
         if trial.timing is not None and trial.timing.complete:
             where = gpu, trial.candidate.problem.key
             self._best_us[where] = min(self._best_us.get(where, math.inf), trial.timing.median_us)
-
-    def _adjust_lead(self) -> None:
-        if self._threads is not None:
-            short = not self._ready and any(one.started and not one.jobs for one in self._evaluators)
-            self._lead.adjust(len(self._ready), short)
 
     def _hand_out(self) -> None:
         """Give ready candidates to the evaluators that hold the fewest."""

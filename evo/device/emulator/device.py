@@ -81,11 +81,15 @@ def load_interpreter(cache: Path | None = None, instructions: str | None = None)
 
 
 def built_interpreter(
-    cache: Path | None = None, instructions: str | None = None, extra_flags: tuple[str, ...] = ()
+    cache: Path | None = None,
+    instructions: str | None = None,
+    extra_flags: tuple[str, ...] = (),
+    jobs: int | None = None,
 ) -> Path:
     """The interpreter's library, built if the cache has none. `cache` is the cache's root (default:
     `~/.cache/evo`); `instructions` the CPU's instruction set ("x86-64-v4", "x86-64-v3", "x86-64"; default:
-    what this CPU has); `extra_flags` go to the compiler last.
+    what this CPU has); `extra_flags` go to the compiler last; `jobs`: how many files at a time (default: one
+    for each core).
 
     Raises MachineError if it must be built and there is no host compiler.
     """
@@ -105,6 +109,7 @@ def built_interpreter(
         Cache(cache or default_folder()),
         headers=headers,
         shared=folder / "machine.hpp",
+        jobs=jobs,
     )
 
 
