@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from evo.api.parse import parse_budget, parse_bytes, parse_problem
-from evo.cli.ahead import device_of, first_evaluator
+from evo.cli.ahead import devices_of, first_evaluators
+from evo.cores import usable_cores
 from evo.errors import UsageError
 from evo.task import load_task
 
@@ -67,21 +70,38 @@ def test_problems_by_shape_and_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "device"),
+    ("words", "devices"),
     [
-        ("search --budget 2m", "auto"),
+        ("search --budget 2m", "cuda:0"),
         ("resume one", "auto"),
         ("search --device cuda:1 --budget 2m", "cuda:1"),
-        ("search --device=emulator --gpus 2 --device cuda", "cuda"),
+        ("search --device=cuda:1 --budget 2m", "cuda:1"),
+        ("search --gpus 2,0", "cuda:2 cuda:0"),
+        ("resume one --gpus=1", "cuda:1"),
+        ("search --gpus all", "cuda:0"),
+        ("resume one --gpus all", "cuda:0"),
+        ("search --device=emulator --gpus 2 --budget 2m", "emulator"),
         ("search --gpu L4", "emulator"),
-        ("search --device", "auto"),
+        ("search --device", "cuda:0"),
     ],
 )
-def test_the_device_is_known_before_the_words_are_understood(words: str, device: str) -> None:
-    assert device_of(words.split()) == device
+def test_the_devices_are_known_before_the_words_are_understood(words: str, devices: str) -> None:
+    assert devices_of(words.split()) == devices.split()
 
 
 @pytest.mark.parametrize("words", ["", "show one/1", "search --help", "resume -h"])
 def test_nothing_starts_ahead_of_what_evaluates_nothing(words: str) -> None:
-    with first_evaluator(words.split()) as spare:
-        assert spare is None
+    with first_evaluators(words.split()) as spares:
+        assert not spares
+
+
+def test_where_there_is_no_driver_one_process_starts_ahead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for driver, most in ((tmp_path / "none", 1), (tmp_path, max(1, min(4, usable_cores() // 4)))):
+        monkeypatch.setattr("evo.cli.ahead.DRIVER", driver)
+        with first_evaluators(["search", "--budget", "2m"]) as spares:
+            assert len(spares) == most
+            processes = [spare.process for spare in spares]
+            assert all(process.poll() is None for process in processes)
+        assert all(process.poll() is not None for process in processes)

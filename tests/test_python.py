@@ -55,13 +55,13 @@ def test_the_parameters_are_the_options() -> None:
         return set(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
     several = {"shapes", "portfolio", "own"}  # problems, which are several studies
-    assert names(evo.search) - {"progress", "spare"} == names(commands.search) - several - {
+    assert names(evo.search) - {"progress", "spares"} == names(commands.search) - several - {
         *("context", "json"),
         "slurm",  # `scheduler` takes the file, too
     }
-    alone = {"shape", "inputs", "scheduler", "spare", "exchange"}
+    alone = {"shape", "inputs", "scheduler", "spares", "exchange"}
     assert names(evo.search_shapes) == (names(evo.search) | several) - alone
-    resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spare"}
+    resumed = names(evo.load_study) | names(evo.Study.resume) - {"self", "progress", "spares"}
     assert resumed - {"name"} == names(commands.resume) - {"context", "json", "study", "slurm"}
 
 

@@ -65,12 +65,12 @@ class Begin:
 
 
 def begin(
-    setup: Setup, start: Begin, spare: Spare | None = None, scheduler: Scheduler | None = None
+    setup: Setup, start: Begin, spares: Sequence[Spare] = (), scheduler: Scheduler | None = None
 ) -> SearchResult:
-    """The first search of a study; only when the machine has what it needs is it in the store. `spare`: a
-    process that becomes the first evaluator. `scheduler`: its workers evaluate."""
+    """The first search of a study; only when the machine has what it needs is it in the store. `spares`:
+    processes that become evaluators. `scheduler`: its workers evaluate."""
     screen = start.screen
-    with scheduler.workers(setup) if scheduler else pool_of(setup, spare) as pool:
+    with scheduler.workers(setup) if scheduler else pool_of(setup, spares) as pool:
         spaces = _search_spaces(setup, screen)
         with open_store(start.database, screen, create=True) as store:
             study = created(store, setup.study, spaces, start.warm_start)
@@ -82,25 +82,25 @@ def go_on(
     setup: Setup,
     database: str,
     screen: Screen,
-    spare: Spare | None = None,
+    spares: Sequence[Spare] = (),
     scheduler: Scheduler | None = None,
 ) -> SearchResult:
     """A further search of a study that is in the store."""
     with (
         open_store(database, screen) as store,
-        scheduler.workers(setup) if scheduler else pool_of(setup, spare) as pool,
+        scheduler.workers(setup) if scheduler else pool_of(setup, spares) as pool,
     ):
         return _run(setup, store, _search_spaces(setup, screen), pool, screen, scheduler)
 
 
-def pool_of(setup: Setup, spare: Spare | None) -> Pool:
+def pool_of(setup: Setup, spares: Sequence[Spare]) -> Pool:
     """The processes that evaluate. What the machine lacks is told here, before a study is made."""
     from evo.evaluate import EvaluatorSpec
     from evo.evaluate.pool import Pool
 
     spec, study = EvaluatorSpec.of(setup), setup.study
     groups, early = spec.groups(study.devices), ("evo.evaluate.early", "")
-    return Pool(spec, study.workers, spare=spare, early=early, groups=groups)
+    return Pool(spec, study.workers, spares=spares, early=early, groups=groups)
 
 
 def _compared(pool: GpuWorkers, study: Study, store: Store, screen: Screen) -> Workers:

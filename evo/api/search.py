@@ -78,7 +78,7 @@ def search(
     cache: str | os.PathLike[str] | None = None,
     nvcc: str | os.PathLike[str] | None = None,
     progress: bool = True,
-    spare: Spare | None = None,
+    spares: Sequence[Spare] = (),
     exchange: Sequence[str] = (),
 ) -> Study:
     """Searches for the fastest correct kernel of `task`; the study with what was found.
@@ -86,7 +86,7 @@ def search(
     `task`: a name, the folder that has its task.py, or a Task (its `study` goes on, where there is one). All
     other names are those of options of `evo search`; `scheduler` takes the file of --slurm, too. `budget`:
     "90m", seconds, or "$7" at `rate` dollars an hour. `shape`: "1,8,512", numbers in that order, or a mapping
-    by name. `flag`: a mapping, or "NAME=VALUE" texts. `spare`: a process that becomes the first evaluator.
+    by name. `flag`: a mapping, or "NAME=VALUE" texts. `spares`: processes that become evaluators.
     `exchange`: studies, on other GPUs, whose best kernels are tried here as they find them.
 
     Ctrl-C (a notebook's interrupt) ends the search, keeps every trial and gives the study; a second one is a
@@ -108,16 +108,20 @@ def search(
     asked = replace(found, name=study or "", calls=calls, given=text)
     tools = Path(cache) if cache else default_folder(), Path(nvcc) if nvcc else None
     start = Begin(os.fspath(database), several(warm_start), screen(progress), tuple(exchange or ()))
-    return _gone_on(asked, start.database, tools, progress) or _begun(asked, tools, scheduler, start, spare)
+    return _gone_on(asked, start.database, tools, progress) or _begun(asked, tools, scheduler, start, spares)
 
 
 def _begun(
-    asked: Record, tools: tuple[Path, Path | None], scheduler: str | None, start: Begin, spare: Spare | None
+    asked: Record,
+    tools: tuple[Path, Path | None],
+    scheduler: str | None,
+    start: Begin,
+    spares: Sequence[Spare],
 ) -> Study:
     """The study, which was searched here or by the workers at a scheduler."""
     asked = _with_workers(asked)
     if scheduler is None:
-        result = begin(Setup.of(asked, *tools), start, spare)
+        result = begin(Setup.of(asked, *tools), start, spares)
     else:
         with closing(Scheduler(scheduler, start.screen.notice)) as there:
             result = begin(there.setup(asked, *tools), start, scheduler=there)

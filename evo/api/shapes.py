@@ -195,7 +195,7 @@ def _searched(
     with ExitStack() as stack:
         memory = memory_of(asked[0].device) if is_gpu(asked[0].device) else None
         setup = Setup.of(_stand_in(task, asked, memory), *tools)
-        pool = stack.enter_context(pool_of(setup, None))
+        pool = stack.enter_context(pool_of(setup, ()))
         store = stack.enter_context(open_store(database, show, create=True))
         name = asked[0].name or _unused(store, f"{task.name}-shapes")
         opens = _Opens(store, setup, several(told["warm_start"]))

@@ -106,14 +106,14 @@ class Study:
         gpus: str | None = None,
         scheduler: str | None = None,
         progress: bool = True,
-        spare: Spare | None = None,
+        spares: Sequence[Spare] = (),
     ) -> Study:
         """Goes on searching; gives itself. No finished trial is lost and none is repeated.
 
         `budget`: more time ("+2h"), or another total ("3h", or seconds); None: what is left of the budget.
         `inputs`: where the file of the study's own tensors is now, if it has moved. `gpus`: other GPUs than
         before, "all" or "0,1". `scheduler`: as in `evo.search`.
-        `rate`, `progress`, `spare`, Ctrl-C and errors are as in `evo.search`. UsageError where the budget is
+        `rate`, `progress`, `spares`, Ctrl-C and errors are as in `evo.search`. UsageError where the budget is
         spent, or where another process searches this study."""
         record = located(self._record(), inputs)
         rate = rate or record.rate
@@ -133,7 +133,7 @@ class Study:
             raise UsageError(said, f"{hint}: evo resume {self.name} --budget +10m")
         shown = screen(progress)
         if scheduler is None:
-            self.result = go_on(Setup.of(record, *self._tools), self.database, shown, spare)
+            self.result = go_on(Setup.of(record, *self._tools), self.database, shown, spares)
             return self
         with closing(Scheduler(scheduler, shown.notice)) as there:
             self.result = go_on(there.setup(record, *self._tools), self.database, shown, scheduler=there)

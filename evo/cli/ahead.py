@@ -1,42 +1,66 @@
-"""The process that evaluates first: it starts before the words of a command are understood.
+"""The processes that evaluate: they start before the words of a command are understood.
 
-Importing torch takes it longer than all that a search does before its first trial, those words included."""
+Importing torch takes them longer than all that a search does before its first trial, those words included."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from evo.cores import usable_cores
 
 if TYPE_CHECKING:
     from evo.child import Spare
 
 SEARCHING = ("search", "resume")
 """The commands that evaluate."""
+DRIVER = Path("/dev/nvidiactl")
+"""Is there where NVIDIA's driver is loaded."""
+MOST_A_GPU, CORES_EACH = 4, 4
+"""A GPU has so many evaluators, where each has so many cores; a pool ends those that it does not need."""
 
 
 @contextmanager
-def first_evaluator(words: Sequence[str]) -> Iterator[Spare | None]:
-    """The process for the command that `words` begin, ended at the end; None for one that evaluates
-    nothing."""
+def first_evaluators(words: Sequence[str]) -> Iterator[tuple[Spare, ...]]:
+    """The processes for the command that `words` begin, ended at the end; none for one that evaluates
+    nothing. The first ones start a device each, that of a GPU's first evaluator; the others wait with that.
+    """
     asked = {word.partition("=")[0] for word in words}
     if not words or words[0] not in SEARCHING or {"-h", "--help", "--scheduler", "--slurm"} & asked:
-        yield None
+        yield ()
         return
     from evo.child import EVALUATES, Spare
 
-    spare = Spare(("evo.evaluate.early", device_of(words)), env=EVALUATES)
+    first = devices_of(words)
+    each = min(MOST_A_GPU, usable_cores() // CORES_EACH // len(first))
+    others = 0 if first == ["emulator"] or not DRIVER.exists() else max(0, each - 1) * len(first)
+    spares: list[Spare] = []
     try:
-        yield spare
+        for device in [*first, *[""] * others]:
+            spares.append(Spare(("evo.evaluate.early", device), env=EVALUATES))
+        yield tuple(spares)
     finally:
-        spare.close()
+        for spare in spares:
+            spare.close()
 
 
-def device_of(words: Sequence[str]) -> str:
-    """What --device says; --gpu is the emulator's. A word that is no device is told later."""
-    if any(word.partition("=")[0] == "--gpu" for word in words):
-        return "emulator"
-    said = [word.removeprefix("--device=") for word in words if word.startswith("--device=")]
-    said += [value for word, value in pairwise(words) if word == "--device"]
-    return "".join(said[-1:]) or "auto"
+def devices_of(words: Sequence[str]) -> list[str]:
+    """What --device and --gpus say, or would mean where there are GPUs: a new study is on the first one, an
+    old one wherever it was ("auto"). --gpu is the emulator's. A word that is no device is told later."""
+    word, gpus = _said(words, "--device") or "auto", _said(words, "--gpus")
+    if word == "emulator" or _said(words, "--gpu") is not None:
+        return ["emulator"]
+    if word == "auto" and (words[0] == "search" or gpus):
+        word = "cuda:0"
+    return [f"cuda:{number}" for number in re.findall(r"\d+", gpus or "")] or [word]
+
+
+def _said(words: Sequence[str], option: str) -> str | None:
+    """The last value of an option."""
+    said = [word.removeprefix(f"{option}=") for word in words if word.startswith(f"{option}=")]
+    said += [value for word, value in pairwise(words) if word == option]
+    return said[-1] if said else None

@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 
 from evo.cache import Build, watch_builds
 from evo.cli import champions, checks, cluster, database, explain, importing, kernel, own, results, search
-from evo.cli.ahead import first_evaluator
+from evo.cli.ahead import first_evaluators
 from evo.cli.parse import notice, stderr
 from evo.cli.task_command import TaskCommand
 from evo.errors import EvoError, UsageError, passwords_of, without_passwords
@@ -119,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [*given, os.environ.get("EVO_DATABASE", "")]
     try:
-        with first_evaluator(given) as spare:
-            return int(_command()(args=given, prog_name="evo", standalone_mode=False, obj=spare) or 0)
+        with first_evaluators(given) as spares:
+            return int(_command()(args=given, prog_name="evo", standalone_mode=False, obj=spares) or 0)
     except typer.TyperException as error:  # what typer itself found wrong with the words
         text = error.format_message().replace("Value error, ", "").replace("Input should be", "it is not")
         hint = _hint(text, getattr(error, "ctx", None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,7 +120,7 @@ def search(
     _search(told, json, context.obj)
 
 
-def _search(told: dict[str, Any], json: bool, spare: Spare | None) -> None:
+def _search(told: dict[str, Any], json: bool, spares: Sequence[Spare]) -> None:
     """Searches one problem on GPUs of one model, or many problems, or on several models."""
     from evo.api.models import models
     from evo.api.search import search as run  # its parameters have the names of the options
@@ -134,7 +134,7 @@ def _search(told: dict[str, Any], json: bool, spare: Spare | None) -> None:
     if found := models(**where):
         _search_models(found, told, json)
         return
-    _conclude(run(**told, spare=spare), json)
+    _conclude(run(**told, spares=spares), json)
 
 
 def resume(
@@ -171,7 +171,7 @@ def resume(
     found = load_study(study, database=database, cache=root, nvcc=compiler)
     place = _place(scheduler, slurm)
     _conclude(
-        found.resume(budget, rate=rate, inputs=inputs, gpus=gpus, scheduler=place, spare=context.obj), json
+        found.resume(budget, rate=rate, inputs=inputs, gpus=gpus, scheduler=place, spares=context.obj), json
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from evo.errors import Uncompilable
 
@@ -22,6 +22,16 @@ class Built:
     cubin: bytes = b""
 
 
+class Wanted(NamedTuple):
+    """What is wanted of a source: the binary of its kernel `entry` for `arch`, with those `parts`, made by
+    the compiler of that `version`."""
+
+    entry: str
+    arch: str
+    version: str
+    parts: tuple[str, ...]
+
+
 class Backend(Protocol):
     """Runs a compiler, for several threads at once."""
 
@@ -29,10 +39,15 @@ class Backend(Protocol):
         """Uncompilable("compile timeout") where it takes longer; Uncompilable where the compiler dies."""
         ...
 
-    def build_many(
-        self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int
-    ) -> list[tuple[Built | Uncompilable, float]]:
-        """`build` for many (source, arch), `jobs` at a time; each with the seconds that it took."""
+    def pack(self, source: str, wanted: Wanted, timeout_s: float) -> bytes:
+        """What the cache keeps of a binary (evo.compile.packing); Uncompilable with the reason too where the
+        compiler says no."""
+        ...
+
+    def pack_many(
+        self, sources: Sequence[tuple[str, Wanted]], timeout_s: float, jobs: int
+    ) -> list[bytes | Uncompilable]:
+        """`pack` for many, `jobs` at a time."""
         ...
 
     def close(self) -> None:

@@ -20,41 +20,30 @@ timeout").
 
 from __future__ import annotations
 
-import json
-import lzma
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Self
 
 from evo.cache import Cache
-from evo.compile.built import LINES, Backend, Built
+from evo.compile.built import LINES, Backend, Wanted
 from evo.compile.nvcc import NvccCommands
 from evo.compile.nvrtc_pool import NvrtcPool
-from evo.compile.places import places_read
-from evo.compile.ptxas import first_errors, machine_code, reason, resources, without_ptx_text
-from evo.compile.state import module_state
+from evo.compile.packing import DAMAGED, READING, unpacked
+from evo.compile.ptxas import first_errors
 from evo.compile.toolkit import Toolkit, toolkits
 from evo.errors import MachineError, Uncompilable
-from evo.trial import Binary, Resources, digest_of, without_provenance
+from evo.trial import Binary, digest_of, without_provenance
 
 OPTIONS = ("-std=c++17",)
 """What every candidate is compiled with, besides its architecture and, where there is PTX, LINES."""
 OLDEST = (12, 4)
 """Releases below are passed over unless they are asked for by name."""
-READING = 3
-"""Counts up when more, or something else, is read out of what a compiler gives: older entries are void."""
 PRUNE_EVERY = 1000
 """Own builds between two looks at the size of the cache."""
 Part = Literal["cubin", "ptx"]
 PARTS: tuple[Part, ...] = ("cubin", "ptx")
-XZ_PRESET = 1
-"""At 6 what is kept is an eighth smaller, and takes 20 ms more of a core for each candidate."""
-_FOLDER = re.compile(r'(\n[ \t]*\.file[ \t]+\d+[ \t]+")[^"\n]*/')
-"""What PTX says before the name of a file: the folder that happened to be the compiler's, or a toolkit's."""
 
 
 def find_compiler(
@@ -184,11 +173,13 @@ class Compiler:
         """
         key = self.key(source, entry, arch)
         cached = self._load(key)
-        if cached is not None:
-            return cached
-        begin = time.perf_counter()
-        built = self._backend.build(source, arch, self.timeout_s)
-        return self._keep(key, self._binary(built, entry, arch, time.perf_counter() - begin))
+        return cached or unpacked(self._build(key, source, entry, arch))
+
+    def compile_ahead(self, source: str, entry: str, arch: str) -> None:
+        """Has the cache keep the binary, and raises what `compile` raises."""
+        key = self.key(source, entry, arch)
+        if self.cache.read(key) is None:
+            self._build(key, source, entry, arch)
 
     def compile_many(
         self, requests: Sequence[tuple[str, str, str]], jobs: int
@@ -197,22 +188,16 @@ class Compiler:
         places. nvcc runs under ninja, NVRTC in `jobs` processes."""
         keys = [self.key(*request) for request in requests]
         done: dict[str, Binary | Uncompilable] = {}
-        missing: dict[str, tuple[str, str, str]] = {}
-        for key, request in zip(keys, requests, strict=True):
+        missing: dict[str, tuple[str, Wanted]] = {}
+        for key, (source, entry, arch) in zip(keys, requests, strict=True):
             cached = self._load(key)
             if cached is not None:
                 done[key] = cached
             else:
-                missing[key] = request
-        sources = [(source, arch) for source, _, arch in missing.values()]
-        results = self._backend.build_many(sources, self.timeout_s, jobs)
-        for (key, (_, entry, arch)), (result, seconds) in zip(missing.items(), results, strict=True):
-            try:
-                if isinstance(result, Uncompilable):
-                    raise result
-                done[key] = self._keep(key, self._binary(result, entry, arch, seconds))
-            except Uncompilable as error:
-                done[key] = error
+                missing[key] = source, self._wanted(entry, arch)
+        results = self._backend.pack_many([*missing.values()], self.timeout_s, jobs)
+        for key, result in zip(missing, results, strict=True):
+            done[key] = result if isinstance(result, Uncompilable) else unpacked(self._keep(key, result))
         return [done[key] for key in keys]
 
     def close(self) -> None:
@@ -225,51 +210,24 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _binary(self, built: Built, entry: str, arch: str, seconds: float) -> Binary:
-        if not built.ok:
-            raise Uncompilable(reason(built.log), first_errors(built.log))
-        cubin, ptx = without_ptx_text(built.cubin), _FOLDER.sub(r"\1", built.ptx.decode())
-        return Binary(
-            cubin=cubin if "cubin" in self.parts else b"",
-            ptx=ptx if "ptx" in self.parts else "",
-            entry=entry,
-            arch=arch,
-            compiler=self.version,
-            resources=resources(built.log, entry),
-            machine_code=machine_code(cubin, ptx, entry),
-            seconds=seconds,
-            state=module_state(ptx),
-            reads=places_read(ptx),
-        )
+    def _wanted(self, entry: str, arch: str) -> Wanted:
+        return Wanted(entry, arch, self.version, tuple(sorted(self.parts)))
 
     def _load(self, key: str) -> Binary | None:
         """The cached binary; a damaged entry is deleted."""
         try:
-            packed = self.cache.read(key)
-            if packed is None:
-                return None
-            head, _, rest = lzma.decompress(packed).partition(b"\n")  # which checks its sum
-            fields = json.loads(head)
-            cut = fields.pop("ptx_bytes")
-            fields["resources"]["warnings"] = tuple(fields["resources"]["warnings"])
-            fields["resources"] = Resources(**fields["resources"])
-            fields |= {name: tuple(fields[name]) for name in ("state", "reads")}
-            return Binary(ptx=rest[:cut].decode(), cubin=rest[cut:], **fields)
-        except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError):
+            entry = self.cache.read(key)
+            return None if entry is None else unpacked(entry)
+        except (OSError, *DAMAGED):
             self.cache.delete(key)
             return None
 
-    def _keep(self, key: str, binary: Binary) -> Binary:
-        ptx = binary.ptx.encode()
-        fields = {k: v for k, v in asdict(binary).items() if k not in PARTS}
-        head = json.dumps({**fields, "ptx_bytes": len(ptx)}).encode()
-        packed = lzma.compress(
-            head + b"\n" + ptx + binary.cubin,
-            check=lzma.CHECK_CRC32,
-            preset=XZ_PRESET,
-        )
+    def _build(self, key: str, source: str, entry: str, arch: str) -> bytes:
+        return self._keep(key, self._backend.pack(source, self._wanted(entry, arch), self.timeout_s))
+
+    def _keep(self, key: str, entry: bytes) -> bytes:
         try:
-            self.cache.write(key, packed)
+            self.cache.write(key, entry)
         except OSError as error:
             raise MachineError(
                 f"cannot write to the cache {self.cache.root}: {error.strerror}",
@@ -278,4 +236,4 @@ class Compiler:
         self._builds += 1
         if self._builds % PRUNE_EVERY == 0:
             self.cache.prune()
-        return binary
+        return entry

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evo.child import Command
-from evo.compile.built import LINES, Built
+from evo.compile.built import LINES, Built, Wanted
 from evo.compile.ninja import ninja_build
+from evo.compile.packing import packed
 from evo.compile.toolkit import Toolkit
 from evo.errors import Uncompilable
 
@@ -49,18 +50,23 @@ class NvccCommands:
         ptx, cubin = folder / "candidate.ptx", folder / "candidate.cubin"
         return Built(True, log, ptx.read_bytes(), cubin.read_bytes())
 
-    def build_many(
-        self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int
-    ) -> list[tuple[Built | Uncompilable, float]]:
+    def pack(self, source: str, wanted: Wanted, timeout_s: float) -> bytes:
+        begin = time.perf_counter()
+        built = self.build(source, wanted.arch, timeout_s)
+        return packed(built, wanted, time.perf_counter() - begin)
+
+    def pack_many(
+        self, sources: Sequence[tuple[str, Wanted]], timeout_s: float, jobs: int
+    ) -> list[bytes | Uncompilable]:
         if not sources:
             return []
         with tempfile.TemporaryDirectory(prefix="evo-nvcc-") as name:
             root = Path(name)
             commands = []
-            for i, (source, arch) in enumerate(sources):
+            for i, (source, wanted) in enumerate(sources):
                 (root / str(i)).mkdir()
                 (root / str(i) / "candidate.cu").write_text(source)
-                steps = " && ".join(shlex.join(step) for step in self._commands(arch))
+                steps = " && ".join(shlex.join(step) for step in self._commands(wanted.arch))
                 limited = shlex.join(["timeout", "-k", "1", f"{timeout_s:g}", "sh", "-c", steps])
                 begin = f'cd {i} && export TMPDIR="$PWD" && : > begun'
                 commands.append(f"{begin} && {{ {limited}; echo $? > status; }} > log 2>&1; : > ended")
@@ -69,15 +75,19 @@ class NvccCommands:
                 (f"{i}/ended", "step", [f"{i}/candidate.cu"], {"command": c}) for i, c in enumerate(commands)
             ]
             ninja_build(root, rules, edges, jobs)
-            return [self._outcome(root / str(i), timeout_s) for i in range(len(sources))]
+            outcomes = enumerate(wanted for _, wanted in sources)
+            return [self._outcome(root / str(i), wanted, timeout_s) for i, wanted in outcomes]
 
-    def _outcome(self, folder: Path, timeout_s: float) -> tuple[Built | Uncompilable, float]:
+    def _outcome(self, folder: Path, wanted: Wanted, timeout_s: float) -> bytes | Uncompilable:
         log = (folder / "log").read_text(errors="replace")
         status = int((folder / "status").read_text())
         seconds = (folder / "ended").stat().st_mtime - (folder / "begun").stat().st_mtime
         if status in (124, 137):
-            return Uncompilable("compile timeout", f"no answer within {timeout_s:g} s"), seconds
-        return (Built(False, log) if status else self._collect(folder, log)), seconds
+            return Uncompilable("compile timeout", f"no answer within {timeout_s:g} s")
+        try:
+            return packed(Built(False, log) if status else self._collect(folder, log), wanted, seconds)
+        except Uncompilable as error:
+            return error
 
     def _run(self, words: list[str], folder: Path, left_s: float, timeout_s: float) -> tuple[int, str]:
         """Run to the end or to the deadline; what a killed compiler leaves lies in `folder`."""

@@ -2,7 +2,7 @@
 
 NVRTC cannot be interrupted, and a compiler may crash: `evo.compile.nvrtc_pool` therefore asks it through an
 `evo.child.Child`. That takes this file for its program, not a name of the package `evo.compile`: the process
-then imports the standard library alone, and starts in half the time.
+then starts with the standard library alone, in half the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import ctypes
 import os
 import resource
 import signal
+import threading
 import time
+from importlib import import_module
+from typing import Any
 
 ADDRESS_SPACE_LIMIT = 8 << 30
 """Bytes of address space: a source that makes the compiler eat memory ends this process, not the machine."""
@@ -33,6 +36,8 @@ class Nvrtc:
         if background:
             with contextlib.suppress(OSError):  # forbidden in some containers
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        # what packs a binary takes 0.1 s to import: while NVRTC compiles the first one
+        threading.Thread(target=import_module, args=("evo.compile.packing",), daemon=True).start()
         if builtins:  # libnvrtc looks its builtins up by bare name: find them already loaded
             ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
         self._lib = ctypes.CDLL(library)
@@ -58,15 +63,22 @@ class Nvrtc:
         return text.raw
 
     def compile(
-        self, source: str, options: list[str], limit_s: float
-    ) -> tuple[tuple[bool, str, bytes, bytes], float]:
-        """`(ok, log, ptx, cubin)`, and the seconds of CPU time. A compilation that takes more than `limit_s`
-        of these ends the process by SIGPROF: how long it waited for a core is not its source's fault."""
-        began = time.process_time()
+        self, source: str, options: list[str], limit_s: float, wanted: tuple[Any, ...] | None
+    ) -> tuple[Any, float]:
+        """`(ok, log, ptx, cubin)`, or packed what is `wanted` of it, and the seconds of CPU time. A
+        compilation that takes more than `limit_s` of these ends the process by SIGPROF: how long it waited
+        for a core is not its source's fault."""
+        began, since = time.process_time(), time.perf_counter()
         signal.setitimer(signal.ITIMER_PROF, limit_s)
-        built = self._compile(source, options)
+        made: Any = self._compile(source, options)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        return built, time.process_time() - began
+        cpu_s, seconds = time.process_time() - began, time.perf_counter() - since
+        if wanted is not None:
+            from evo.compile.built import Built, Wanted
+            from evo.compile.packing import packed
+
+            made = packed(Built(*made), Wanted(*wanted), seconds)
+        return made, cpu_s
 
     def _compile(self, source: str, options: list[str]) -> tuple[bool, str, bytes, bytes]:
         """With a real architecture (`sm_*`) one compilation gives PTX and cubin."""

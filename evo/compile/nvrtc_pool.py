@@ -8,9 +8,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from evo.child import Child, ChildError
-from evo.compile.built import Built
+from evo.compile.built import Built, Wanted
 from evo.compile.standard_headers import HEADERS, PRELUDE
 from evo.compile.toolkit import Toolkit
 from evo.errors import Crashed, Hung, Uncompilable
@@ -37,17 +38,27 @@ class NvrtcPool:
         self._closed = False
 
     def build(self, source: str, arch: str, timeout_s: float) -> Built:
+        return Built(*self._ask(source, arch, timeout_s, None))
+
+    def pack(self, source: str, wanted: Wanted, timeout_s: float) -> bytes:
+        entry: bytes = self._ask(source, wanted.arch, timeout_s, wanted)
+        return entry
+
+    def _ask(self, source: str, arch: str, timeout_s: float, wanted: Wanted | None) -> Any:
         child = self._take()
         healthy = False
         try:
             begin = time.monotonic()
-            built, cpu_s = child.compile(source, [f"-arch={arch}", *self._options], timeout_s)
+            made, cpu_s = child.compile(source, [f"-arch={arch}", *self._options], timeout_s, wanted)
             if time.monotonic() - begin > CROWDED * max(0.1, cpu_s):
                 self._background = False
             healthy = True
+        except Uncompilable:
+            healthy = not child.dead
+            raise
         finally:
             self._give_back(child, healthy)
-        return built
+        return made
 
     def _give_back(self, child: _NvrtcProcess, healthy: bool) -> None:
         with self._lock:
@@ -69,15 +80,14 @@ class NvrtcPool:
             self._busy.add(child)
             return child
 
-    def build_many(
-        self, sources: Sequence[tuple[str, str]], timeout_s: float, jobs: int
-    ) -> list[tuple[Built | Uncompilable, float]]:
-        def one(request: tuple[str, str]) -> tuple[Built | Uncompilable, float]:
-            begin = time.perf_counter()
+    def pack_many(
+        self, sources: Sequence[tuple[str, Wanted]], timeout_s: float, jobs: int
+    ) -> list[bytes | Uncompilable]:
+        def one(request: tuple[str, Wanted]) -> bytes | Uncompilable:
             try:
-                return self.build(*request, timeout_s), time.perf_counter() - begin
+                return self.pack(*request, timeout_s)
             except Uncompilable as error:
-                return error, time.perf_counter() - begin
+                return error
 
         with ThreadPoolExecutor(max(1, jobs)) as threads:
             return list(threads.map(one, sources))
@@ -100,11 +110,16 @@ class _NvrtcProcess(Child):
         super().__init__(PROGRAM, (*libraries, background, HEADERS))
         self.background = background
 
-    def compile(self, source: str, options: list[str], timeout_s: float) -> tuple[Built, float]:
-        """What NVRTC made, and the seconds of CPU time that it took. Uncompilable if these are more than
-        `timeout_s`, or the compiler dies of the source."""
+    def compile(
+        self, source: str, options: list[str], timeout_s: float, wanted: Wanted | None
+    ) -> tuple[Any, float]:
+        """What NVRTC made, packed if it is known what is `wanted` of it, and the seconds of CPU time that it
+        took. Uncompilable if these are more than `timeout_s`, if the compiler dies of the source, or by what
+        packing it finds."""
+        plain = None if wanted is None else tuple(wanted)
+        deadline = PATIENCE * timeout_s
         try:
-            built, cpu_s = self.ask("compile", source, options, timeout_s, deadline=PATIENCE * timeout_s)
+            made, cpu_s = self.ask("compile", source, options, timeout_s, plain, deadline=deadline)
         except Hung as late:
             raise Uncompilable("compile timeout", late.detail) from late
         except Crashed as error:
@@ -113,5 +128,6 @@ class _NvrtcProcess(Child):
                 raise Uncompilable("compile timeout", spent) from error
             raise Uncompilable("compiler crashed", str(error)) from error
         except ChildError as error:
+            self.close()
             raise Uncompilable("compiler crashed", str(error).strip().splitlines()[-1]) from error
-        return Built(*built), cpu_s
+        return made, cpu_s

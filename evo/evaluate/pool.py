@@ -24,7 +24,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle, islice
 from multiprocessing import Pipe
@@ -78,9 +78,10 @@ class Pool:
     number that candidate alone is given up, and `wait` may be called again.
 
     `deadline_s`: how long a candidate may take. `start_s`: how long an evaluator may take to start, and to
-    begin with a candidate. `spare`: the process of the first evaluator; what those of the others do while
-    they wait for it is `early`, a module with a function `prepare` and its word. `groups`: what evaluates on
-    each GPU, by the GPU's id, where that is not the spec itself; the `workers` are for all of them.
+    begin with a candidate. `spares`: processes that become evaluators, at first the first one of each GPU, in
+    their order; what others do while they wait for these is `early`, a module with a function `prepare` and
+    its word. `groups`: what evaluates on each GPU, by the GPU's id, where that is not the spec itself;
+    the `workers` are for all of them.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Pool:
         workers: int,
         deadline_s: float = DEADLINE_S,
         start_s: float = START_LIMIT_S,
-        spare: Spare | None = None,
+        spares: Sequence[Spare] = (),
         early: tuple[str, str] | None = None,
         groups: Mapping[str, Builds] | None = None,
     ) -> None:
@@ -108,21 +109,22 @@ class Pool:
             sys.setswitchinterval(SWITCH_S)
         self._woken, self._waker = Pipe(duplex=False)
         self._evaluators: list[SupervisedEvaluator] = []
-        self._spares: list[Spare] = []
-        """Processes of evaluators that are to start when the first one has."""
+        self._spares = [*spares]
+        """Processes of evaluators that are to start."""
         self._groups, self._start_s = dict(groups or {"": spec}), start_s
         each = spec.evaluators(max(1, self.workers // len(self._groups)))
         self._evaluators_in_all = each * len(self._groups)
         self._most = self.workers + max(1, self.workers // 4)
         self._lead = Lead(self._most, self._evaluators_in_all)
         try:
-            self._start_next(spare)
-            while len(self._evaluators) < len(self._groups):
+            while len(self._evaluators) < (
+                self._evaluators_in_all if self._threads is None else len(self._groups)
+            ):
                 self._start_next()
-            if self._threads is None:
-                self._start_others()
             while early and len(self._evaluators) + len(self._spares) < self._evaluators_in_all:
                 self._spares.append(Spare(early, env=EVALUATES))
+            while len(self._evaluators) + len(self._spares) > self._evaluators_in_all:
+                self._spares.pop().close()
         except BaseException:
             self.close()
             raise
@@ -248,11 +250,12 @@ class Pool:
         """The first evaluator of each GPU starts at once. The others wait until the very first one has
         started: beside it they would delay the first trial, by the driver and the memory that all need."""
         while len(self._evaluators) < self._evaluators_in_all:
-            self._start_next(self._spares.pop() if self._spares else None)
+            self._start_next()
 
-    def _start_next(self, spare: Spare | None = None) -> None:
+    def _start_next(self) -> None:
         """One more evaluator; the GPUs get theirs by turns."""
         gpu, spec = next(islice(cycle(self._groups.items()), len(self._evaluators), None))
+        spare = self._spares.pop(0) if self._spares else None
         self._evaluators.append(SupervisedEvaluator(spec, gpu, self._start_s, spare))
 
     def _compile_ahead(self, job: Job) -> Trial | None:

@@ -113,7 +113,7 @@ class Precompiler:
         begin = time.perf_counter()
         try:
             for source in self._program.sources(candidate):
-                self._compiler.compile(source.source, source.entry, self._arch)
+                self._compiler.compile_ahead(source.source, source.entry, self._arch)
         except CandidateError as error:
             seconds = {"compile": time.perf_counter() - begin}
             return failed(candidate, error, seconds=seconds, compiler=self._compiler.version)
