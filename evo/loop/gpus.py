@@ -27,7 +27,7 @@ from evo.trial import Candidate, Offset, Trial
 TURNS = {"reference": 6, "best": 10}
 """Turns of a measured offset, by its kernel. Six are the fewest that have an interval at 95 %: on the first
 comparison the trials of a GPU wait. Of ten the interval leaves out the least and the largest."""
-AGAIN_S = 10.0, 60.0
+AGAIN_S = 5.0, 60.0
 """After so many seconds, the first time and at last, the GPUs are compared by the best kernel, if that is
 another one by now; the wait doubles. A search of a minute, too, is to know it by a kernel near its best."""
 UNFIT_KERNELS = 3
