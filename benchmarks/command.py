@@ -54,6 +54,8 @@ def evo_for(seconds: float, *words: str, out: IO[bytes] | None = None) -> None:
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the tree that `record` names the commit of."""
+    """This process's, with the tree that `record` names the commit of. Byte code is kept, as where a package
+    is installed: containers that forbid it have each process compile all modules again."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": path}

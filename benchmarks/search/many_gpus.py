@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.command import environment
 from benchmarks.searches import a_minute
 from evo.cores import usable_cores
 from evo.device.emulator import built_interpreter
@@ -137,7 +138,7 @@ def searched(
     """One search, and what its database says of it."""
     command = [*search_words(asked, folder, name, seed, budget_s), *where]  # copies a cache: before the clock
     began = time.time()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"error: {name}: {done.stderr[-3000:]}")
     return summary(folder, name, began)
@@ -189,7 +190,9 @@ def killed(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """A search on two GPUs of which an evaluator is killed, then all; it goes on with one GPU."""
     name = "killed"
     command = [*search_words(asked, folder, name, 0), "--gpus", "0,1"]
-    search = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    search = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     counts: list[int] = []
     for least in (3, 6):  # so many more trials, then a sixth of the budget
         while count(folder, name) < least + sum(counts) and search.poll() is None:
@@ -208,7 +211,7 @@ def killed(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     before = numbers(folder, name)
     began = time.time()
     again = [*words(folder, name, "resume"), name, "--gpus", "1", "--budget", f"+{asked.budget / 2:g}s"]
-    done = subprocess.run(again, capture_output=True, text=True, check=False)
+    done = subprocess.run(again, env=environment(), capture_output=True, text=True, check=False)
     after = numbers(folder, name)
     return {
         "trials_when_an_evaluator_was_killed": counts[0],
@@ -308,7 +311,10 @@ def scheduler_and_workers(asked: argparse.Namespace, folder: Path) -> Iterator[s
         cache = ["--cache", str(cache_of(folder, f"worker-{gpu}"))]
         commands.append(["-m", "evo", "worker", "--scheduler", address, *device, *cores, *cache])
     with (folder / "cluster.log").open("a") as log:
-        started = [subprocess.Popen([sys.executable, *one], stdout=log, stderr=log) for one in commands]
+        started = [
+            subprocess.Popen([sys.executable, *one], env=environment(), stdout=log, stderr=log)
+            for one in commands
+        ]
         try:
             yield address
         finally:
