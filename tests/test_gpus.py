@@ -14,8 +14,10 @@ import pytest
 from command import SMALL, Evo, template_words
 from finals import SimulatedWorker
 from landscape import BEST_US, SIZE, LandscapeSpec, LandscapeWorkers, evaluate, new_study, slower, spaces_of
+from obedient import ObedientSpec, awaited, children, run
 from trials import timed
 
+from evo.child import Spare
 from evo.confirm.on_gpus import confirm_on_each
 from evo.device.open import choose_gpus
 from evo.errors import MachineError, UsageError
@@ -199,6 +201,22 @@ def test_a_kernel_that_is_wrong_on_one_gpu_compares_nothing(
         with pytest.raises(MachineError, match="cannot be compared with GPU-a: RED") as caught:
             search(study, store, spaces, never)
     assert "evo resume land-2 --gpus 0" in caught.value.hint
+
+
+def test_the_first_evaluators_of_all_gpus_start_at_once_and_of_what_started_before(tmp_path: Path) -> None:
+    before = children()
+    spares = [Spare(("obedient", str(tmp_path))) for _ in range(5)]
+    started = [spare.process.pid for spare in spares]
+    spec = ObedientSpec(most=2, compile_s=0.0)
+    with Pool(spec, workers=8, spares=spares, groups={"GPU-a": spec, "GPU-b": spec}) as pool:
+        assert sum("starting" in line for line in pool.activity()) == 2, "one on each GPU"
+        assert children() - before == set(started[:4]), "the pool ends what it does not need"
+        awaited(pool, 4)
+        assert children() - before == set(started[:4])
+        found = run(pool, ["sleep 0.3"] * 4)
+    assert {(trial.gpu, trial.counters["pid"]) for _, trial in found} == {
+        (gpu, pid) for gpu, pid in zip(["GPU-a", "GPU-b"] * 2, started, strict=False)
+    }
 
 
 def test_an_evaluator_is_killed_then_the_search_ends_then_a_gpu_is_gone(

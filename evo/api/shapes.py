@@ -266,7 +266,7 @@ def _unused(store: Store, base: str) -> str:
 def _stand_in(task: Task, asked: Sequence[Study], memory: int | None) -> Study:
     """The study whose problem stands for all where one must: half of them move more bytes. The largest, where
     a GPU with so many bytes of `memory` has not room for several evaluators of it; None: there is room."""
-    from evo.evaluate.evaluator import MOST_EVALUATORS
+    from evo.cores import MOST_EVALUATORS
     from evo.gate.room import gate_bytes, set_bytes
     from evo.timing import TimingSettings
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.cores import usable_cores
+from evo.cores import evaluators_on_a_gpu, usable_cores
 
 if TYPE_CHECKING:
     from evo.child import Spare
@@ -20,8 +20,6 @@ SEARCHING = ("search", "resume")
 """The commands that evaluate."""
 DRIVER = Path("/dev/nvidiactl")
 """Is there where NVIDIA's driver is loaded."""
-MOST_A_GPU, CORES_EACH = 4, 4
-"""A GPU has so many evaluators, where each has so many cores; a pool ends those that it does not need."""
 
 
 @contextmanager
@@ -36,11 +34,12 @@ def first_evaluators(words: Sequence[str]) -> Iterator[tuple[Spare, ...]]:
     from evo.child import EVALUATES, Spare
 
     first = devices_of(words)
-    each = min(MOST_A_GPU, usable_cores() // CORES_EACH // len(first))
-    others = 0 if first == ["emulator"] or not DRIVER.exists() else max(0, each - 1) * len(first)
+    others = evaluators_on_a_gpu(usable_cores() // len(first)) - 1  # of each GPU; a pool may need fewer
+    if first == ["emulator"] or not DRIVER.exists():
+        others = 0
     spares: list[Spare] = []
     try:
-        for device in [*first, *[""] * others]:
+        for device in [*first, *[""] * others * len(first)]:
             spares.append(Spare(("evo.evaluate.early", device), env=EVALUATES))
         yield tuple(spares)
     finally:

@@ -11,10 +11,9 @@ from typing import Any
 
 from evo.cache import Cache
 from evo.compile import find_compiler
-from evo.cores import usable_cores
+from evo.cores import evaluators_on_a_gpu, usable_cores
 from evo.device.open import choose_device, choose_gpus, gpu_id, is_gpu, require_one_model
 from evo.errors import MachineError
-from evo.evaluate.evaluator import COMPILERS_EACH, MOST_EVALUATORS
 from evo.gpu import Gpu
 from evo.version import __version__
 
@@ -95,9 +94,7 @@ def site_here(
         require_one_model(named)
         devices = {gpu_id(one): one for one in named}
         each = max(1, cores // len(named))
-        slots = len(named) * (
-            min(MOST_EVALUATORS, max(1, each // COMPILERS_EACH)) if is_gpu(chosen) else each
-        )
+        slots = len(named) * (evaluators_on_a_gpu(each) if is_gpu(chosen) else each)
     versions = versions_here(cache, nvcc)
     if any(is_gpu(one) for one in devices.values()):
         from evo.device.driver import driver_version

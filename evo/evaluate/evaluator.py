@@ -16,6 +16,7 @@ from pathlib import Path
 from evo.cache import Cache
 from evo.calls import OwnCalls, with_calls
 from evo.compile import PARTS, Compiler, find_compiler
+from evo.cores import evaluators_on_a_gpu
 from evo.device import Device, Kernel
 from evo.device.open import gpu_id, is_gpu, open_device, part_for, prepare_device
 from evo.errors import CandidateError, NotEnoughMemory
@@ -41,11 +42,6 @@ from evo.trial import (
 )
 from evo.version import __version__
 
-MOST_EVALUATORS = 4
-"""Processes that evaluate on one GPU. Most of a gate is the host's work, so several gates fit beside each
-other, and most of a timing has the GPU alone."""
-COMPILERS_EACH = 4
-"""Workers for each of these processes: so many compile as fast as one evaluates."""
 LARGE_BYTES = 64 << 20
 """Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
 
@@ -324,7 +320,7 @@ class EvaluatorSpec:
             return workers
         if self.problem and load_task(self.task, self.folders).nbytes(self.problem) > LARGE_BYTES:
             return 1
-        return max(1, min(MOST_EVALUATORS, workers // COMPILERS_EACH))
+        return evaluators_on_a_gpu(workers)
 
     def precompiler(self, workers: int) -> Precompiler | None:
         """What compiles ahead of the evaluators; None where the evaluators do it themselves."""

@@ -117,9 +117,8 @@ class Pool:
         self._most = self.workers + max(1, self.workers // 4)
         self._lead = Lead(self._most, self._evaluators_in_all)
         try:
-            while len(self._evaluators) < (
-                self._evaluators_in_all if self._threads is None else len(self._groups)
-            ):
+            at_once = self._evaluators_in_all if self._threads is None else len(self._groups)
+            while len(self._evaluators) < at_once:
                 self._start_next()
             while early and len(self._evaluators) + len(self._spares) < self._evaluators_in_all:
                 self._spares.append(Spare(early, env=EVALUATES))
