@@ -12,9 +12,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
+import optuna
 import pytest
+import sqlalchemy
 import torch
 from command import ROOT, SMALL, Evo, altered, run_evo, trials
+
+import evo as evo_package
 
 SYSTEM = "/usr/bin:/bin"
 
@@ -134,7 +139,7 @@ def test_doctor_finds_what_is_there_and_what_is_not(
             assert re.search(r"absent|broken", line)
 
 
-def test_doctor_says_that_torch_is_compiled_in_every_process(
+def test_doctor_says_what_is_compiled_in_every_process(
     tmp_path: Path, evo: Evo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "compiled"))
@@ -144,7 +149,11 @@ def test_doctor_says_that_torch_is_compiled_in_every_process(
         return next(f for f in said if f["check"] == "byte code")
 
     assert finding()["status"] == "absent"
-    py_compile.compile(str(torch.__file__))  # what the advice does, of one module
+    for package in (torch, evo_package, numpy, sqlalchemy):
+        py_compile.compile(str(package.__file__))  # what the advice does, of one module
+    assert finding()["found"].startswith("modules of optuna are not compiled")
+    assert finding()["advice"].endswith(str(Path(optuna.__file__).parent))
+    py_compile.compile(optuna.__file__)
     assert finding()["advice"] == ""
     assert finding()["status"] == "works"
 

@@ -154,16 +154,20 @@ def _torch() -> Finding:
     return Finding("torch", "works", f"torch {torch.__version__}, CPU only: enough for the emulator")
 
 
+IMPORTED = ("torch", "evo", "numpy", "sqlalchemy", "optuna")
+"""Packages that the processes of a search import: together they take longest."""
+
+
 def _byte_code() -> Finding:
-    """Whether torch's modules are compiled. Some installers leave that to the first import, and where
+    """Whether their modules are compiled. Some installers leave that to the first import, and where
     PYTHONDONTWRITEBYTECODE is set, as in many containers, it is done again in every process."""
-    spec = find_spec("torch")
-    assert spec is not None
-    assert spec.origin is not None
-    if Path(cache_from_source(spec.origin)).is_file():
-        return Finding("byte code", "works", "torch's modules are compiled")
-    found = "torch's modules are not compiled: each process takes seconds more to start"
-    return Finding("byte code", "absent", found, f"python -m compileall -q {Path(spec.origin).parent}")
+    places = {name: Path(spec.origin) for name in IMPORTED if (spec := find_spec(name)) and spec.origin}
+    missing = [name for name, place in places.items() if not Path(cache_from_source(place)).is_file()]
+    if not missing:
+        return Finding("byte code", "works", f"modules of {', '.join(places)} are compiled")
+    found = f"modules of {', '.join(missing)} are not compiled: each process takes seconds more to start"
+    folders = " ".join(str(places[name].parent) for name in missing)
+    return Finding("byte code", "absent", found, f"python -m compileall -q {folders}")
 
 
 def _cluster() -> Finding:
