@@ -2,7 +2,7 @@
 by, what a kill costs, and what Dask costs a trial.
 
 It runs `evo` as a person does, in processes of its own, and reads the databases afterwards. On a machine with
-two GPUs and 32 cores it takes about (2 × seeds + 12) × (budget + 15 s): 20 minutes as it is by default.
+two GPUs and 32 cores it takes about (3 × seeds + 12) × (budget + 15 s): 25 minutes as it is by default.
 `--part` asks one of the questions alone. With `--device emulator` it shows on any machine that all of it
 runs; its times are estimates then.
 """
@@ -34,10 +34,10 @@ from evo.device.emulator import built_interpreter
 from evo.store import Store
 
 PROTOCOL = """evo search in a process of its own, each run with a database of its own and a cache in which
-no candidate is compiled for it; one GPU and two in turns; trials a minute from the first trial to the last;
-within 1 % of the best time of all runs, by the wall clock from the command on; the same points, drawn at
-random, on one GPU with half of the cores, with all, and on two, in turns: trials a minute of the later half
-of each search, and the mean ms of a trial's stages (ahead: a compiler; idle: its evaluator waited for it);
+no candidate is compiled for it; one GPU with half of the cores, one with all, and two, in turns; trials a
+minute from the first trial to the last; within 1 % of the best time of all runs, by the wall clock from the
+command on; the same points, drawn at random, likewise: trials a minute of the later half of each search, and
+the mean ms of a trial's stages (ahead: a compiler; idle: its evaluator waited for it);
 the killed search lost an evaluator, then itself, by SIGKILL, and went on with one GPU fewer;
 the cluster: a Dask scheduler and two workers as processes of their own, each with a GPU and half of the
 cores, in turns with the local pool, both with the same points drawn at random: trials a minute of the later
@@ -76,15 +76,36 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield found | {"cluster": on_cluster(asked, folder)}
 
 
+WAYS: Mapping[str, tuple[str, int]] = {
+    "gpus 0, half of the cores": ("0", 2),
+    "gpus 0": ("0", 1),
+    "gpus 0,1": ("0,1", 1),
+}
+"""The GPUs of a search, and the part of the cores that it may use: one half, or all."""
+
+
 def rates(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """The same searches on one GPU and on two."""
-    runs: dict[str, list[dict[str, Any]]] = {"0": [], "0,1": []}
+    """The same searches on one GPU, with half of the cores and with all, and on two."""
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for seed in range(asked.seeds):
         # the first has a colder machine: in turns
-        for gpus, done in list(runs.items())[:: 1 if seed % 2 == 0 else -1]:
-            done.append(searched(asked, folder, f"{gpus.replace(',', '-')}-{seed}", seed, ["--gpus", gpus]))
+        for number, (way, (gpus, part)) in list(enumerate(WAYS.items()))[:: 1 if seed % 2 == 0 else -1]:
+            with part_of_the_cores(part):
+                done = searched(asked, folder, f"{number}-{seed}", seed, ["--gpus", gpus])
+            runs[way].append(done)
             if all(runs.values()):
                 yield compared(runs)
+
+
+@contextmanager
+def part_of_the_cores(part: int) -> Iterator[None]:
+    """What is started within may use one of so many parts of the cores of this process."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[: max(1, len(cores) // part)])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def fill_cache(asked: argparse.Namespace, folder: Path) -> None:
@@ -177,9 +198,9 @@ def compared(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The runs side by side; seconds to within 1 % of the best of all of them, None where it was not met."""
     best = min(us for done in runs.values() for one in done for _, us in one["scores"])
     found: dict[str, Any] = {"best_us": best}
-    for gpus, done in runs.items():
+    for way, done in runs.items():
         near = [min((at for at, us in one["scores"] if us <= 1.01 * best), default=None) for one in done]
-        found[f"gpus {gpus}"] = {
+        found[way] = {
             "seconds_to_1_percent": [None if at is None else round(at, 2) for at in near],
             "runs": [{k: v for k, v in one.items() if k != "scores"} for one in done],
         }
@@ -239,15 +260,11 @@ DRAWN = ("--strategy", "random")
 
 def same_points(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The same points, drawn at random, on one GPU with half of the cores and with all, and on two."""
-    cores = sorted(os.sched_getaffinity(0))
     stages: dict[str, list[dict[str, float]]] = {}
 
     def rate(name: str, seed: int, gpus: str, part: int = 1) -> float:
-        os.sched_setaffinity(0, cores[: max(1, len(cores) // part)])  # what is started here inherits it
-        try:
+        with part_of_the_cores(part):
             done = searched(asked, folder, name, seed, ["--gpus", gpus, *DRAWN])
-        finally:
-            os.sched_setaffinity(0, cores)
         stages.setdefault(name.partition("-")[0], []).append(done["stages_ms"])
         return float(done["later_trials_a_minute"])
 
