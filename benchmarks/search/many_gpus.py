@@ -10,6 +10,7 @@ runs; its times are estimates then.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import socket
@@ -55,12 +56,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto or emulator")
     parser.add_argument("--workers", type=int, help="of each search (default: one a core)")
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated (default: all)")
+    parser.add_argument("--folder", type=Path, help="keeps what is done: the same command goes on there")
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     parts = asked.part or PARTS
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = asked.folder or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
         found: dict[str, Any] = {}
         fill_cache(asked, folder)
         if "rates" in parts:
@@ -156,13 +159,23 @@ def searched(
     where: Sequence[str],
     budget_s: float | None = None,
 ) -> dict[str, Any]:
-    """One search, and what its database says of it."""
+    """One search, and what its database says of it; what was kept of it if it was done before."""
+    kept = folder / f"{name}.json"
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        return found
+    for begun in folder.glob(f"{name}.db*"):  # and was interrupted
+        begun.unlink()
+    if name != WARM:
+        shutil.rmtree(folder / f"cache-{name}", ignore_errors=True)
     command = [*search_words(asked, folder, name, seed, budget_s), *where]  # copies a cache: before the clock
     began = time.time()
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"error: {name}: {done.stderr[-3000:]}")
-    return summary(folder, name, began)
+    found = summary(folder, name, began)
+    kept.write_text(json.dumps(found))
+    return found
 
 
 def summary(folder: Path, name: str, began: float) -> dict[str, Any]:
