@@ -13,8 +13,8 @@ of its files is larger than `file_bytes`, its log included.
 
 A `Command` is the other kind of process: any program, which runs to its end or to a deadline.
 
-This module imports little, so that a child starts fast: the process that compiles has no more than this, and
-what only a parent needs, or only an error, is imported there.
+This module imports little, so that a child starts fast: the process that compiles begins with no more
+than this, and what only a parent needs, or only an error, is imported there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import pytest
 
 from evo.api.parse import parse_budget, parse_bytes, parse_problem
 from evo.cli.ahead import devices_of, first_evaluators
-from evo.cores import usable_cores
 from evo.errors import UsageError
 from evo.task import load_task
 
@@ -89,7 +88,9 @@ def test_the_devices_are_known_before_the_words_are_understood(words: str, devic
     assert devices_of(words.split()) == devices.split()
 
 
-@pytest.mark.parametrize("words", ["", "show one/1", "search --help", "resume -h"])
+@pytest.mark.parametrize(
+    "words", ["", "show one/1", "search --help", "resume -h", "search gemm --shapes=square"]
+)
 def test_nothing_starts_ahead_of_what_evaluates_nothing(words: str) -> None:
     with first_evaluators(words.split()) as spares:
         assert not spares
@@ -98,7 +99,8 @@ def test_nothing_starts_ahead_of_what_evaluates_nothing(words: str) -> None:
 def test_where_there_is_no_driver_one_process_starts_ahead(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for driver, most in ((tmp_path / "none", 1), (tmp_path, max(1, min(4, usable_cores() // 4)))):
+    monkeypatch.setattr("evo.cli.ahead.usable_cores", lambda: 12)
+    for driver, most in ((tmp_path / "none", 1), (tmp_path, 3)):
         monkeypatch.setattr("evo.cli.ahead.DRIVER", driver)
         with first_evaluators(["search", "--budget", "2m"]) as spares:
             assert len(spares) == most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from obedient import ObedientSpec, awaited, candidate, rest, run
 
-from evo.evaluate.lead import FEWEST, LATEST, SPARE, Lead
+from evo.evaluate.lead import FEWEST, LATEST, RESERVE, Lead
 from evo.evaluate.pool import Pool
 from evo.evaluate.supervised import AT_HAND
 
@@ -36,7 +36,7 @@ def test_a_lead_is_what_compilers_have_in_hand_while_evaluators_are_busy() -> No
     assert (lead.count, lead.held_back) == (20, False), "nothing is known"
     for _ in range(FEWEST):
         lead.learn(ahead_s=0.5, busy_s=0.2)
-    assert lead.count == 4 / 0.2 * 0.5 + 4 * SPARE
+    assert lead.count == 4 / 0.2 * 0.5 + 4 * RESERVE
     assert lead.held_back
     for _ in range(LATEST):
         lead.learn(ahead_s=1.0, busy_s=0.1)

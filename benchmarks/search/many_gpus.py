@@ -164,10 +164,7 @@ def searched(
     if kept.exists():
         found: dict[str, Any] = json.loads(kept.read_text())
         return found
-    for begun in folder.glob(f"{name}.db*"):  # and was interrupted
-        begun.unlink()
-    if name != WARM:
-        shutil.rmtree(folder / f"cache-{name}", ignore_errors=True)
+    forget(folder, name)
     command = [*search_words(asked, folder, name, seed, budget_s), *where]  # copies a cache: before the clock
     began = time.time()
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
@@ -176,6 +173,14 @@ def searched(
     found = summary(folder, name, began)
     kept.write_text(json.dumps(found))
     return found
+
+
+def forget(folder: Path, name: str) -> None:
+    """What there is of a search that was interrupted."""
+    for begun in folder.glob(f"{name}.db*"):
+        begun.unlink()
+    if name != WARM:
+        shutil.rmtree(folder / f"cache-{name}", ignore_errors=True)
 
 
 def summary(folder: Path, name: str, began: float) -> dict[str, Any]:
@@ -223,6 +228,7 @@ def compared(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def killed(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """A search on two GPUs of which an evaluator is killed, then all; it goes on with one GPU."""
     name = "killed"
+    forget(folder, name)
     command = [*search_words(asked, folder, name, 0), "--gpus", "0,1"]
     search = subprocess.Popen(
         command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SEARCHING = ("search", "resume")
 """The commands that evaluate."""
+NOT_HERE = {"-h", "--help", "--scheduler", "--slurm", "--shapes"}
+"""With one of these it does so elsewhere, in processes of other commands, or not at all."""
 DRIVER = Path("/dev/nvidiactl")
 """Is there where NVIDIA's driver is loaded."""
 
@@ -28,7 +30,7 @@ def first_evaluators(words: Sequence[str]) -> Iterator[tuple[Spare, ...]]:
     nothing. The first ones start a device each, that of a GPU's first evaluator; the others wait with that.
     """
     asked = {word.partition("=")[0] for word in words}
-    if not words or words[0] not in SEARCHING or {"-h", "--help", "--scheduler", "--slurm"} & asked:
+    if not words or words[0] not in SEARCHING or NOT_HERE & asked:
         yield ()
         return
     from evo.child import EVALUATES, Spare

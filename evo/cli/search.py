@@ -132,8 +132,9 @@ def _search(told: dict[str, Any], json: bool, spares: Sequence[Spare]) -> None:
     del told["shapes"], told["portfolio"], told["own"]
     where = {name: told[name] for name in ("device", "gpu", "gpus", "target", "scheduler")}
     if found := models(**where):
-        _search_models(found, told, json)
-        return
+        for spare in spares:  # the search of each model has its own
+            spare.close()
+        return _search_models(found, told, json)
     _conclude(run(**told, spares=spares), json)
 
 

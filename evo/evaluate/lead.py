@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 LATEST, FEWEST = 24, 6
 """Of so many of the latest candidates it is known what they took; with fewer than these nothing is known."""
-SPARE = 0.5
+RESERVE = 0.5
 """So many candidates more than needed for each evaluator: compilers take longer for some than for others."""
 
 
@@ -41,5 +41,5 @@ class Lead:
         if len(self._busy_s) >= FEWEST:
             # by the median: a process takes much longer for its first candidate
             rate = self._evaluators / max(median(self._busy_s), 1e-3)
-            needed = math.ceil(rate * fmean(self._ahead_s) + SPARE * self._evaluators)
+            needed = math.ceil(rate * fmean(self._ahead_s) + RESERVE * self._evaluators)
             self.count = min(self._most, max(needed, self._evaluators + 2))

@@ -54,10 +54,12 @@ class Evo(Strategy):
         self._earlier_trials = {
             name: self._earlier_trials_of(candidates) for name, candidates in self._candidates.items()
         }
-        self._expected = {
-            name: self._earlier_expectation(earlier) for name, earlier in self._earlier_trials.items()
-        }
-        self._features = {name: self._features_at(name, 0) for name in self._candidates}
+        self._expected: dict[str, tuple[Callable[[Points], Floats], ...]] = {}
+        self._features: dict[str, Features] = {}
+        for name, earlier in self._earlier_trials.items():
+            registers = self._registers_at(name, 0)
+            self._expected[name] = self._earlier_expectation(earlier, registers)
+            self._features[name] = Features(earlier.feasible, self._expected[name], registers)
 
     def _earlier_trials_of(self, candidates: Candidates) -> Candidates:
         """The trials of a template in earlier studies."""
@@ -67,25 +69,25 @@ class Evo(Strategy):
                 earlier.observe(trial.point, trial.score_us, trial.registers)
         return earlier
 
-    def _features_at(self, template: str, milestone: int) -> Features:
-        """The features of a template's points, by what is known of registers from earlier studies and the
-        trials up to a milestone."""
+    def _registers_at(self, template: str, milestone: int) -> RegisterModel | None:
+        """What is known of the registers of a template's kernels from earlier studies and the trials up to a
+        milestone."""
         earlier, candidates = self._earlier_trials[template], self._candidates[template]
-        registers = RegisterModel.of(
+        return RegisterModel.of(
             candidates.feasible,
             [*earlier.tried, *candidates.tried[:milestone]],
             [*earlier.registers, *candidates.registers[:milestone]],
         )
-        return Features(candidates.feasible, self._expected[template], registers)
 
-    def _earlier_expectation(self, earlier: Candidates) -> tuple[Callable[[Points], Floats], ...]:
+    def _earlier_expectation(
+        self, earlier: Candidates, registers: RegisterModel | None
+    ) -> tuple[Callable[[Points], Floats], ...]:
         """What earlier studies would expect of points, as a feature. How much it is worth, if anything,
         follows from the trials of this study (`predicts`)."""
         if len(earlier.tried) < 4 * self.INITIAL_TRIALS:
             return ()
         scores = np.array(earlier.scores)
         used = representative(scores, TRAINING_TRIALS, TRAINING_TRIALS // 2)
-        registers = RegisterModel.of(earlier.feasible, earlier.tried, earlier.registers)
         features = Features(earlier.feasible, registers=registers)
         x, y = features(np.stack([earlier.tried[i] for i in used])), targets(scores[used])
         fitted = representative(scores[used], FITTED_TRIALS, FITTED_TRIALS // 2)
@@ -144,7 +146,8 @@ class Evo(Strategy):
             rng = np.random.default_rng([self._seed % 2**63, milestone])
             training = self._training_sets.get(template)
             if training is None or training.milestone != milestone:
-                features = self._features_at(template, milestone)
+                registers = self._registers_at(template, milestone)
+                features = Features(candidates.feasible, self._expected[template], registers)
                 training = TrainingSet(candidates, milestone, features, rng)
                 self._training_sets[template] = training
             model = Model(candidates, training, bool(kind))
