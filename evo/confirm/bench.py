@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from evo.confirm.rounds import Fallen
 from evo.confirm.worker import ConfirmWorker
-from evo.errors import CandidateError, Infeasible
+from evo.errors import CandidateError, Infeasible, UsageError
 from evo.gpu import Limits
 from evo.template import Template
 from evo.timing.statistics import FEWEST_ROUNDS, standings
@@ -61,9 +61,13 @@ def rendered(template: Template, stored: Candidate, limits: Limits, origin: str 
             return stored
         if reason := template.supports(problem, limits):
             raise Infeasible(reason)
-        if reason := template.space.why_not(stored.point, limits, problem):
+        try:
+            point = template.space.completed(stored.point)
+        except UsageError as error:
+            raise Infeasible(f"a point of an older state of its template: {error.message}") from error
+        if reason := template.space.why_not(point, limits, problem):
             raise Infeasible(reason)
-        return template.candidate(stored.point, problem)
+        return template.candidate(point, problem)
 
     return Entrant(candidate_for, origin)
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evo.confirm.champions import Champion
-from evo.errors import BadTemplate, NothingFound, UnknownName, UsageError
+from evo.errors import BadTemplate, NothingFound, UnknownName
 from evo.gpu import Limits
 from evo.launch.dispatch import TOO_LARGE, is_large
 from evo.task import load_task
@@ -193,10 +193,8 @@ def launch_by(template: Template, champion: Champion, problem: Problem, limits: 
         launch,
     )
     try:
-        sibling = template.sibling(
-            replace(candidate, point=template.space.completed(candidate.point)), problem
-        )
-    except (BadTemplate, UsageError):
+        sibling = template.sibling(candidate, problem)
+    except BadTemplate:
         sibling = None  # today's template has changed too much
     if sibling is None or body_of(sibling.source) != body_of(champion.source):
         return f"its code is made for {own.key}"

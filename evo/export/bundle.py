@@ -171,12 +171,11 @@ def _exported(champion: Champion, task: Task, compiler: Compiler, folders: Seque
         return None if isinstance(launch, str) else launch
 
     reach = reach_of(champion, task, launch_at)
-    point = template.space.completed(champion.record["point"])
     return Exported(
         champion,
         reach,
         _binaries(champion, template, compiler),
-        template.tiles(point, champion.problem),
+        template.tiles(champion.record["point"], champion.problem),
     )
 
 

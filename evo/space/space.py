@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,9 +110,17 @@ class Space:
         """The position of each value in its parameter's values: (parameters,)."""
         return np.array([p.position(point[p.name]) for p in self.parameters], np.intp)
 
+    def knows(self, point: Point) -> bool:
+        """Whether a point has the parameters that there are, no more and no fewer."""
+        return point.keys() == self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(p.name for p in self.parameters)
+
     def located(self, point: Point) -> Indices | None:
         """As `indices_of`; None where the space does not know the point (the template has changed)."""
-        if point.keys() != {p.name for p in self.parameters}:
+        if not self.knows(point):
             return None
         try:
             return self.indices_of(point)

@@ -134,15 +134,16 @@ class Template:
 
     def tiles(self, point: Point, problem: Problem) -> tuple[int, ...]:
         """The tile sizes whose boundaries the gate tests."""
+        p = self._filling(point)
         if hasattr(self._module, "tiles"):
-            return self._ask_for(lambda said: tuple(map(int, said)), "tiles", Filling(point), problem)
-        return tuple(int(point[name]) for name in ("bm", "bn") if name in point)
+            return self._ask_for(lambda said: tuple(map(int, said)), "tiles", p, problem)
+        return tuple(int(p[name]) for name in ("bm", "bn") if name in p)
 
     def registers(self, point: Point, problem: Problem) -> int | None:
         """The template's model of the registers a thread, which the space is pruned by; None without one."""
         if not hasattr(self._module, "registers"):
             return None
-        return self._ask_for(int, "registers", Filling(point), problem)
+        return self._ask_for(int, "registers", self._filling(point), problem)
 
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""
@@ -188,15 +189,22 @@ class Template:
 
         It is the candidate's own program where this template has one for both problems and launches it as
         ever, even if the candidate was rendered by an older state of the template."""
-        point, own = candidate.point, body_of(candidate.source)
+        point, own = self._filling(candidate.point), body_of(candidate.source)
         body = self._body(point, problem)
-        launch = self._launched(Filling(point), problem)
+        launch = self._launched(point, problem)
         if body == own or (
             body == self._body(point, candidate.problem)
-            and candidate.launch == self._launched(Filling(point), candidate.problem)
+            and candidate.launch == self._launched(point, candidate.problem)
         ):
             body = own
         return body, launch
+
+    def _filling(self, point: Point) -> Filling:
+        """A point's values, those of newer parameters too. BadTemplate where one of its own is gone."""
+        try:
+            return Filling(point if self.space.knows(point) else self.space.completed(point))
+        except UsageError as error:
+            self._fail(f"a point of an older state of this template: {error.message}", error.hint)
 
     def _launched(self, p: Filling, problem: Problem) -> LaunchConfig:
         """What the template's Python file says, with the constants that the task's tensors name."""

@@ -17,20 +17,31 @@ struct RingPosition {
     }
 };
 
-// Which tile comes at an index: the tile of that number; or halving, of those that need no mask, the first, the last, the
+// Which tile comes next: in the order of their numbers; or halving, of those that need no mask, the first, the last, the
 // middle one, the quarters, the eighths, and so on, each of these from left to right, then the others as they come. Where
 // scores change steadily along the keys, a row's maximum then moves at a few tiles alone. `whole`: tiles without a mask.
+// Each step is a few instructions, which run while copies do: to find a tile from its index takes a producer longer than
+// consumers take for one.
 template <bool kHalving>
-__device__ __forceinline__ int tile_at(int index, int whole) {
-    if (!kHalving || index == 0 || index >= whole) return index;
-    const int last = whole - 1;
-    if (index == 1) return last;
-    int before = index - 2;
-    for (int shift = 31 - __clz(last - 1);; --shift) {  // odd multiples of 2^shift between the first and the last
-        const int found = (last - 1 + (1 << shift)) >> (shift + 1);
-        if (before < found) return (2 * before + 1) << shift;
-        before -= found;
+struct TileOrder {
+    int whole, index = 0, tile = 0, stride = 0;
+
+    __device__ __forceinline__ explicit TileOrder(int whole) : whole(whole) {
+        if (whole > 2) stride = 4 << (31 - __clz(whole - 2));  // so that the middle one comes after the last
     }
-}
+    __device__ __forceinline__ int next() {
+        const int now = tile, last = whole - 1;
+        ++index;
+        if (!kHalving || index >= whole) {
+            tile = index;
+        } else if (index == 1) {
+            tile = last;
+        } else {  // odd multiples of half the stride, between the first and the last
+            tile += stride;
+            if (tile >= last) stride /= 2, tile = stride / 2;
+        }
+        return now;
+    }
+};
 
 }  // namespace evo
