@@ -77,6 +77,23 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "256,360,256,1", {"epilogue": "bias_gelu"},
         {**TURNS, "rows": 2, "bn": 176, "stages": 5, "multicast": "b"},
     ),
+    "boxes of 32 columns": (
+        "100,72,264,1", {"epilogue": "bias"}, {"bn": 32, "bk": 128, "stages": 3, "epilogue": "tma"}
+    ),
+    "in turns, boxes of 40 columns": (
+        "256,328,256,1", {"epilogue": "bias"}, {**TURNS, "rows": 2, "bn": 160, "stages": 4}
+    ),
+    "late, boxes of 72 columns": (
+        "264,296,200,1", {"epilogue": "residual"},
+        {**TURNS, "schedule": "cooperative", "bn": 144, "stages": 4, "multicast": "b"},
+    ),
+    "boxes of 56 columns": (
+        "136,232,200,2", {}, {"consumers": 2, "bn": 112, "stages": 4, "epilogue": "tma"}
+    ),
+    "48 columns, split in a cluster": (
+        "100,104,520,1", {"epilogue": "bias"},
+        {"bn": 48, "stages": 3, "splits": 2, "join": "cluster"},
+    ),
     "late, boxes of 24 columns": (
         "136,264,200,1", {"epilogue": "residual"},
         {**TURNS, "schedule": "cooperative", "bn": 96, "stages": 4, "multicast": "a"},
@@ -119,7 +136,8 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
 }  # fmt: skip
 """What is tried on the emulator: a problem, and what its point has that is not the default."""
 QUICK = (
-    "in turns", "in turns, boxes of 88 columns", "late", "split", "split in a cluster", "A for both"
+    "in turns", "in turns, boxes of 88 columns", "boxes of 32 columns", "late", "split", "split in a cluster",
+    "A for both",
 )  # fmt: skip
 GOLDENS: dict[str, tuple[str, dict[str, Any], Point]] = {
     "gemm_wgmma_large": ("4096,7168,16384,1", {}, {}),
@@ -155,18 +173,16 @@ def test_there_is_a_point_to_begin_with_for_every_size(shape: str) -> None:
                 assert WGMMA.space.why_not(point, limits, problem) is None, f"{problem.key} {dict(point)}"
 
 
-def test_large_products_begin_with_what_was_best_for_them() -> None:
-    def first(shape: str) -> Point:
-        return WGMMA.space.default_for(GEMM.problem(shape), LIMITS)
-
+def test_a_search_begins_with_what_its_model_of_clocks_prefers() -> None:
     def agrees(shape: str, **values: Value) -> bool:
-        return {"persistent": True, "epilogue": "tma", **values}.items() <= first(shape).items()
+        return values.items() <= WGMMA.space.default_for(GEMM.problem(shape), LIMITS).items()
 
     for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1"):
-        assert agrees(shape, schedule="cooperative", bn=256, stages=4, multicast="b", panel=8)
-    assert agrees("3000,3000,3000,1", schedule="pingpong", rows=3, stages=4, panel=8)
-    assert agrees("2048,2048,2048,1", schedule="pingpong", rows=2, stages=6, panel=4)
-    assert first("96,2112,7168,1")["splits"] != 1
+        assert agrees(shape, persistent=True, consumers=2, rows=1, bn=256, stages=4, multicast="b")
+    assert agrees("512,4736,960,1", consumers=2, rows=1, bn=144, splits=1)  # 132 tiles for 132 SMs
+    assert agrees("832,5696,8192,1", persistent=True, consumers=2, rows=1, bn=160)  # 252, in two waves
+    assert agrees("8576,1024,384,1", schedule="pingpong", bn=128)
+    assert agrees("64,192,1152,1", bn=32, splits=4, join="cluster", epilogue="direct")
 
 
 def test_rows_that_tma_cannot_copy_are_refused() -> None:

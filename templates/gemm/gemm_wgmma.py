@@ -63,9 +63,12 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
 
 
 def box_columns(p: Any, problem: Problem) -> Any:
-    """Of C that TMA stores at once: 128 bytes; an odd number of 16 where these do not divide 16-bit tiles."""
-    narrow = where(p.bn == 176, 88, where(p.bn == 96, 24, BLOCK_COLUMNS))
-    return BLOCK_BYTES // 4 if call.out_bytes(problem) == 4 else narrow
+    """Of C that TMA stores at once: 128 bytes, or 64; an odd number of 16 where these divide no tile."""
+    if call.out_bytes(problem) == 4:
+        return BLOCK_BYTES // 4
+    pieces = p.bn // 8
+    odd = 8 * (pieces // (pieces & -pieces))
+    return where(p.bn % BLOCK_COLUMNS == 0, BLOCK_COLUMNS, where(p.bn == 32, 32, odd))
 
 
 def ring_bytes(p: Any) -> Any:
@@ -232,7 +235,10 @@ PARAMETERS = (
         "rows", (1, 2, 3), 1, "macro", meaning="times 64 rows of a tile that a consumer has",
         expected="2 with 128 columns; 3 for very large products",
     ),
-    Parameter("bn", (32, 64, 96, 128, 176, 192, 256), 64, "macro", meaning="columns of a tile"),
+    Parameter(
+        "bn", (32, 48, 64, 96, 112, 128, 144, 160, 176, 192, 256), 64, "macro", meaning="columns of a tile",
+        expected="those whose tiles fill whole waves",
+    ),
     Parameter("bk", (64, 128), 64, "macro", meaning="terms of a stage", expected="128 halves the waits"),
     Parameter(
         "stages", (2, 3, 4, 5, 6, 8), 2, "macro", meaning="tiles of A and B, copied ahead",
@@ -290,38 +296,14 @@ def supports(problem: Problem) -> str | None:
 
 # ---- what is sensible for a size
 
-MIDDLING, LARGE = 1e10, 3e10
-"""FLOP from which on CTAs stay, and from which on two copy B for each other."""
-STAY: dict[str, Value] = {"consumers": 2, "producer": "warpgroup", "persistent": True}
-TURNS: dict[str, Value] = {**STAY, "schedule": "pingpong", "bn": 128}
-LOSS_OF_TURNS = 1.02
-"""How many times as long they take as tiles that are shared and leave late, on an H200."""
-
 
 def suited(problem: Problem, limits: Limits) -> Point:
-    """The point to begin with. Large products take what was best for them on an H200, with the tiles that
-    leave the busiest SM least to do: 128 × 256 that two consumers share, B copied once for two CTAs, or
-    128 × 128 or 192 × 128 in turns. Others the tile that fills the GPU best by a model of its clocks; K is
-    split where tiles are few."""
-    flop = 2.0 * problem["M"] * problem["N"] * problem["K"] * problem["batch"]
-    large: list[tuple[float, dict[str, Value]]] = []
-    if flop >= MIDDLING and problem["M"] > 64:
-        for rows in (2, 3):
-            turns = LOSS_OF_TURNS * filling.busiest(problem, limits.gpu, GROUP_ROWS * rows, 128)
-            large.append((turns, {**TURNS, "rows": rows, "panel": 8 if flop >= LARGE else 4}))
-        if flop >= LARGE:
-            shared = filling.busiest(problem, limits.gpu, 2 * GROUP_ROWS, 256)
-            large.append((shared, {**STAY, "bn": 256, "multicast": "b", "panel": 8}))
-        large.sort(key=lambda one: one[0])
-    chosen = [values for _, values in large]
-    for consumers, rows, bn in filling.fastest_first(problem, limits.gpu):
-        splits = filling.splits(problem, limits.gpu, consumers * rows * GROUP_ROWS, bn)
-        chosen.append({"consumers": consumers, "rows": rows, "bn": bn, "splits": splits})
+    """The point to begin with: the way of computing the product that takes fewest clocks by a model."""
     default = {parameter.name: parameter.default for parameter in PARAMETERS}
-    for values in chosen:
-        for epilogue in ("tma", "direct"):
-            for stages in (8, 6, 5, 4, 3, 2):
-                point = {**default, **values, "epilogue": epilogue, "stages": stages}
+    for values in filling.fastest_first(problem, limits):
+        for panel in dict.fromkeys((values["panel"], 1)):
+            for stages in (n for n in (8, 6, 5, 4, 3, 2) if n <= values["stages"]):
+                point = {**default, **values, "panel": panel, "stages": stages}
                 if _feasible(point, limits, problem):
                     return point
     return default
@@ -376,7 +358,8 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
     if p.epilogue == "tma":
         kind = problem.dtype if nbytes == 2 else "fp32"
         box = (int(box_columns(p, problem)), WARP_ROWS, 1)
-        swizzle = BLOCK_BYTES if box[0] * nbytes == BLOCK_BYTES else 0
+        row = box[0] * nbytes
+        swizzle = row if row in (BLOCK_BYTES, BLOCK_BYTES // 2) else 0
         out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=swizzle)
     extra = call.operand(problem)
     places = int(clusters(p, problem) * cluster(p, problem))  # tiles of C times parts of K

@@ -670,9 +670,13 @@ struct WgmmaStored<N> {                                                         
 };
 
 EVO_WGMMA_STORED(32, 2, 16, 17, 18, 19, 20, 21)
+EVO_WGMMA_STORED(48, 3, 24, 25, 26, 27, 28, 29)
 EVO_WGMMA_STORED(64, 4, 32, 33, 34, 35, 36, 37)
 EVO_WGMMA_STORED(96, 6, 48, 49, 50, 51, 52, 53)
+EVO_WGMMA_STORED(112, 7, 56, 57, 58, 59, 60, 61)
 EVO_WGMMA_STORED(128, 8, 64, 65, 66, 67, 68, 69)
+EVO_WGMMA_STORED(144, 9, 72, 73, 74, 75, 76, 77)
+EVO_WGMMA_STORED(160, 10, 80, 81, 82, 83, 84, 85)
 EVO_WGMMA_STORED(176, 11, 88, 89, 90, 91, 92, 93)
 EVO_WGMMA_STORED(192, 12, 96, 97, 98, 99, 100, 101)
 EVO_WGMMA_STORED(256, 16, 128, 129, 130, 131, 132, 133)
@@ -697,17 +701,19 @@ struct alignas(1024) StoredTile {
     }
 };
 
-// A box of C on its way out: a warp's 16 rows. Eight of them begin in different bank groups: rows of 128 bytes are
-// swizzled, others are an odd number of 16 bytes long.
+// A box of C on its way out: a warp's 16 rows. Eight of them begin in different bank groups: rows of 128 and of 64 bytes
+// are swizzled, others are an odd number of 16 bytes long.
 constexpr int kWarpRows = kGroupRows / 4;
 template <int kRowBytes>
-struct alignas(kRowBytes == kSwizzledBytes ? 1024 : 128) OutBox {
-    static_assert(kRowBytes == kSwizzledBytes || kRowBytes % 32 == 16, "rows that share a bank group");
+struct alignas(kRowBytes % 64 == 0 ? 1024 : 128) OutBox {
+    static constexpr bool kSwizzled = kRowBytes == kSwizzledBytes || kRowBytes == kSwizzledBytes / 2;
+    static_assert(kSwizzled || kRowBytes % 32 == 16, "rows that share a bank group");
     unsigned char bytes[kWarpRows * kRowBytes];
 
-    // Bytes from the box's begin to byte `at` of a row.
+    // Bytes from the box's begin to byte `at` of a row. A swizzle moves 16 bytes by which 128 bytes of the box they are in.
     static __device__ __forceinline__ u32 offset(int row, int at) {
-        if constexpr (kRowBytes == kSwizzledBytes) return row * kRowBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
+        constexpr int kPieces = kRowBytes / 16;
+        if constexpr (kSwizzled) return row * kRowBytes + ((at / 16 ^ (row * kPieces / 8 & (kPieces - 1))) << 4) + at % 16;
         else return row * kRowBytes + at;
     }
 };

@@ -670,9 +670,13 @@ struct WgmmaStored<N> {                                                         
 };
 
 EVO_WGMMA_STORED(32, 2, 16, 17, 18, 19, 20, 21)
+EVO_WGMMA_STORED(48, 3, 24, 25, 26, 27, 28, 29)
 EVO_WGMMA_STORED(64, 4, 32, 33, 34, 35, 36, 37)
 EVO_WGMMA_STORED(96, 6, 48, 49, 50, 51, 52, 53)
+EVO_WGMMA_STORED(112, 7, 56, 57, 58, 59, 60, 61)
 EVO_WGMMA_STORED(128, 8, 64, 65, 66, 67, 68, 69)
+EVO_WGMMA_STORED(144, 9, 72, 73, 74, 75, 76, 77)
+EVO_WGMMA_STORED(160, 10, 80, 81, 82, 83, 84, 85)
 EVO_WGMMA_STORED(176, 11, 88, 89, 90, 91, 92, 93)
 EVO_WGMMA_STORED(192, 12, 96, 97, 98, 99, 100, 101)
 EVO_WGMMA_STORED(256, 16, 128, 129, 130, 131, 132, 133)
@@ -697,17 +701,19 @@ struct alignas(1024) StoredTile {
     }
 };
 
-// A box of C on its way out: a warp's 16 rows. Eight of them begin in different bank groups: rows of 128 bytes are
-// swizzled, others are an odd number of 16 bytes long.
+// A box of C on its way out: a warp's 16 rows. Eight of them begin in different bank groups: rows of 128 and of 64 bytes
+// are swizzled, others are an odd number of 16 bytes long.
 constexpr int kWarpRows = kGroupRows / 4;
 template <int kRowBytes>
-struct alignas(kRowBytes == kSwizzledBytes ? 1024 : 128) OutBox {
-    static_assert(kRowBytes == kSwizzledBytes || kRowBytes % 32 == 16, "rows that share a bank group");
+struct alignas(kRowBytes % 64 == 0 ? 1024 : 128) OutBox {
+    static constexpr bool kSwizzled = kRowBytes == kSwizzledBytes || kRowBytes == kSwizzledBytes / 2;
+    static_assert(kSwizzled || kRowBytes % 32 == 16, "rows that share a bank group");
     unsigned char bytes[kWarpRows * kRowBytes];
 
-    // Bytes from the box's begin to byte `at` of a row.
+    // Bytes from the box's begin to byte `at` of a row. A swizzle moves 16 bytes by which 128 bytes of the box they are in.
     static __device__ __forceinline__ u32 offset(int row, int at) {
-        if constexpr (kRowBytes == kSwizzledBytes) return row * kRowBytes + ((at / 16 ^ (row & 7)) << 4) + at % 16;
+        constexpr int kPieces = kRowBytes / 16;
+        if constexpr (kSwizzled) return row * kRowBytes + ((at / 16 ^ (row * kPieces / 8 & (kPieces - 1))) << 4) + at % 16;
         else return row * kRowBytes + at;
     }
 };
@@ -739,11 +745,11 @@ constexpr Multicast kMulticast = Multicast::a;
 constexpr bool kPersistent = false;                // CTAs stay and take one tile after the other
 constexpr bool kDown = true;                   // panels are kPanel tiles of rows, else of columns
 constexpr int kPanel = 1;
-constexpr bool kStoreBoxes = true;
+constexpr bool kStoreBoxes = false;
 constexpr int kSplits = 4;                         // parts of K, whose sums are joined
-constexpr bool kJoinCluster = kSplits > 1 && false;  // in a cluster of the parts, else by a workspace
+constexpr bool kJoinCluster = kSplits > 1 && true;  // in a cluster of the parts, else by a workspace
 constexpr int kMinCtas = 1;
-constexpr int kSmemBytes = 230400;
+constexpr int kSmemBytes = 197632;
 // ---- end of knobs ----
 
 constexpr int kBM = kRows * kGroupRows * (kPingpong ? 1 : kConsumers);
@@ -774,20 +780,23 @@ using Sums = float[kRows][kBN / 8][4];
 struct SharedStorage {
     ATile a[kStages];
     BTile b[kStages];
-    OutBox<kBoxBytes> c[kConsumers][4][kOutBoxes];
     u64 full[kStages], empty[kStages];
-    u32 before[kConsumers];  // how many parts of K of a consumer's rows were ready before its own
+    u64 rings_free, shares_here;  // of all CTAs of the cluster; of the others, in this one
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
 
 // Of the sums of a tile each CTA of a cluster that joins parts of K gets so many blocks of 8 columns, from all parts.
 [[maybe_unused]] constexpr int kShare = kBN / 8 / kSplits;
+struct Shares {  // they take the place of the rings
+    float4 sums[kSplits][kRows * kShare][kConsumers * kGroupThreads];
+};
+static_assert(kBN / 8 % kSplits == 0, "shares of whole blocks of columns");
+static_assert(sizeof(Shares) <= sizeof(SharedStorage::a) + sizeof(SharedStorage::b), "shares fit the rings");
+constexpr int kOthersBytes = (kSplits - 1) * sizeof(Shares::sums[0]);
 struct Arguments {
     const TensorMap &a, &b;
-    const TensorMap& c_map;
+    Out* c;
     const Operand* other;
-    float4* partials;
-    u32* tickets;
     int m, n, k, batch;
 };
 
@@ -971,37 +980,46 @@ struct Consumer {
                 for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.f;
     }
 
-    // Leaves the sums of a part of K in the workspace. True for the last part that comes: it then has the sums of all,
-    // added up in their order, whoever came last.
-    __device__ __forceinline__ bool join(Sums& sums, const Work& work) const {
-        constexpr int kBlocks = kRows * (kBN / 8);
-        const int place = work.tile * kReaders + (kPingpong ? 0 : consumer);
-        float4* const partials = args.partials + static_cast<long long>(place) * kSplits * kBlocks * kGroupThreads + thread;
+    // Gives each CTA of the cluster its share of this part's sums, and adds up its own share of all parts, in their
+    // order. By then no ring is in use any more.
+    __device__ __forceinline__ void join(Sums& sums, int rank) const {
+        const u32 shares = shared_address(&shared), me = consumer * kGroupThreads + thread;
+        const u32 rings_free = shared_address(&shared.rings_free), shares_here = shared_address(&shared.shares_here);
+        const auto place = [&](int part, int block) {
+            return shares + ((part * kRows * kShare + block) * kConsumers * kGroupThreads + me) * sizeof(float4);
+        };
+        cluster_wait();  // the others have begun
+        if (lane < kSplits) mbarrier_arrive_at(rings_free, lane);
+        mbarrier_wait(rings_free, 0);
 #pragma unroll
         for (int i = 0; i < kRows; ++i)
 #pragma unroll
             for (int j = 0; j < kBN / 8; ++j) {
                 const float(&x)[4] = sums[i][j];
-                partials[(work.split * kBlocks + i * (kBN / 8) + j) * kGroupThreads] = make_float4(x[0], x[1], x[2], x[3]);
+                const int owner = j / kShare;
+                if (owner != rank)
+                    store_async(map_to_rank(place(rank, i * kShare + j % kShare), owner),
+                                make_float4(x[0], x[1], x[2], x[3]), map_to_rank(shares_here, owner));
             }
-        __threadfence();
-        barrier_sync(kOwnBarrier + consumer, kGroupThreads);
-        if (thread == 0) shared.before[consumer] = atomicAdd(&args.tickets[place], 1u);
-        barrier_sync(kOwnBarrier + consumer, kGroupThreads);
-        if (shared.before[consumer] != kSplits - 1) return false;
-        __threadfence();
-        if (thread == 0) args.tickets[place] = 0;
-        clear(sums);
-        for (int split = 0; split < kSplits; ++split)
+        mbarrier_wait_cluster(shares_here, 0);
+        const Shares& all = *reinterpret_cast<const Shares*>(&shared);
 #pragma unroll
-            for (int i = 0; i < kRows; ++i)
+        for (int i = 0; i < kRows; ++i)
 #pragma unroll
-                for (int j = 0; j < kBN / 8; ++j) {
-                    const float4 x = partials[(split * kBlocks + i * (kBN / 8) + j) * kGroupThreads];
-                    float(&sum)[4] = sums[i][j];
-                    sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
+            for (int j = 0; j < kBN / 8; ++j) {
+                if (j / kShare != rank) continue;
+                float total[4] = {};
+#pragma unroll
+                for (int part = 0; part < kSplits; ++part) {
+                    const bool own = part == rank;
+                    float4 x = make_float4(0.f, 0.f, 0.f, 0.f);
+                    if (!own) x = all.sums[part][i * kShare + j % kShare][me];
+                    total[0] += own ? sums[i][j][0] : x.x, total[1] += own ? sums[i][j][1] : x.y;
+                    total[2] += own ? sums[i][j][2] : x.z, total[3] += own ? sums[i][j][3] : x.w;
                 }
-        return true;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) sums[i][j][e] = total[e];
+            }
     }
     // What the epilogue takes for two columns of a row; zeros outside of C.
     __device__ __forceinline__ float2 others(int matrix, int row, int column) const {
@@ -1029,62 +1047,6 @@ struct Consumer {
         return make_float2(finished<kFinish>(sum[2 * half], other.x), finished<kFinish>(sum[2 * half + 1], other.y));
     }
 
-    // Where box `number` of a warp's rows of C waits for its TMA store.
-    __device__ __forceinline__ u32 box_address(int number) const {
-        return shared_address(&shared.c[consumer][warp][number % kOutBoxes]);
-    }
-
-    // Writes kBoxColumns columns of this warp's rows, pairs as fragments hold them, rounded.
-    template <class Pair>
-    __device__ __forceinline__ void fill_box(u32 box, Pair pair) const {
-        constexpr int kChunks = kBoxColumns / 8;
-        const int row = lane % 16, chunk = lane / 16;
-#pragma unroll
-        for (int j = 0; j + 1 < kChunks; j += 2)
-            stmatrix_x4(box + OutBox<kBoxBytes>::offset(row, 16 * (j + chunk)), pair(j, 0), pair(j, 1), pair(j + 1, 0),
-                        pair(j + 1, 1));
-        if constexpr (kChunks % 2 == 1)
-            stmatrix_x2(box + OutBox<kBoxBytes>::offset(row, 16 * (kChunks - 1)), pair(kChunks - 1, 0), pair(kChunks - 1, 1));
-    }
-
-    // Sends a box off to (top, left) of C.
-    __device__ __forceinline__ void send_box(u32 box, int matrix, int top, int left) const {
-        fence_proxy_async();
-        __syncwarp();
-        if (lane == 0) {
-            store_box(args.c_map, box, left, top, matrix);
-            commit_boxes();
-        }
-    }
-
-    // Waits until what was in the next box has left.
-    __device__ __forceinline__ void await_box() const {
-        if (lane == 0) await_boxes_read<kOutBoxes - 1>();
-        __syncwarp();
-    }
-
-    // kBoxColumns columns of this warp's rows from (top, left) on: through a box in shared memory, by TMA.
-    __device__ __forceinline__ void store_columns(const float (*sums)[4], int matrix, int top, int left, int number) const {
-        const u32 box = box_address(number);
-        await_box();
-        if constexpr (kWideOut) {
-#pragma unroll
-            for (int j = 0; j < kBoxColumns / 8; ++j)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int row = lane / 4 + 8 * half, column = 8 * j + 2 * (lane % 4);
-                    const float2 x = result(sums[j], half, matrix, top + row, left + column);
-                    store_shared(box + OutBox<kBoxBytes>::offset(row, 4 * column), x.x, x.y);
-                }
-        } else {
-            fill_box(box, [&](int j, int half) {
-                const int column = 8 * j + 2 * (lane % 4);
-                const float2 x = result(sums[j], half, matrix, top + lane / 4 + 8 * half, left + column);
-                return Element::pack(x.x, x.y);
-            });
-        }
-        send_box(box, matrix, top, left);
-    }
     // Sums out of registers, with the epilogue: straight to global memory, or through shared memory by TMA.
     __device__ __forceinline__ void store(const Sums& sums, const Work& work) const {
         const int first = work.m * kBM + (kPingpong ? 0 : consumer * kRows * kGroupRows), left = work.n * kBN;
@@ -1092,8 +1054,25 @@ struct Consumer {
         for (int i = 0; i < kRows; ++i) {
             const int top = first + i * kGroupRows + warp * kWarpRows;
 #pragma unroll
-            for (int begin = 0; begin < kBN; begin += kBoxColumns)
-                store_columns(&sums[i][begin / 8], work.matrix, top, left + begin, i * kBoxesAcross + begin / kBoxColumns);
+            for (int half = 0; half < 2; ++half) {
+                const int row = top + lane / 4 + 8 * half;
+                Out* const to = args.c + (static_cast<long long>(work.matrix) * args.m + row) * args.n;
+#pragma unroll
+                for (int j = 0; j < kBN / 8; ++j) {
+                    const int column = left + 8 * j + 2 * (lane % 4);
+                    if (kJoinCluster && j / kShare != work.split) continue;
+                    const float2 x = result(sums[i][j], half, work.matrix, row, column);
+                    if (row >= args.m || column >= args.n) continue;
+                    if constexpr (!kEvenRows) {
+                        put(to + column, x.x);
+                        if (column + 1 < args.n) put(to + column + 1, x.y);
+                    } else if constexpr (kWideOut) {
+                        *reinterpret_cast<float2*>(to + column) = x;
+                    } else {
+                        *reinterpret_cast<u32*>(to + column) = Element::pack(x.x, x.y);
+                    }
+                }
+            }
         }
     }
 
@@ -1103,7 +1082,8 @@ struct Consumer {
             if (kSplits > 1) clear(sums);  // a part of K may have no tile
             await_turn();
             multiply(sums, work);
-            if (join(sums, work)) store(sums, work);
+            join(sums, work.split);
+            store(sums, work);
         }
         steps_before += work.steps;
     }
@@ -1115,6 +1095,9 @@ __device__ __forceinline__ void initialise(SharedStorage& shared) {
         mbarrier_init(shared_address(&shared.full[i]), 1);
         mbarrier_init(shared_address(&shared.empty[i]), kCtas * 4 * kReaders);
     }
+    mbarrier_init(shared_address(&shared.rings_free), kSplits * 4 * kConsumers);
+    mbarrier_init(shared_address(&shared.shares_here), 1);
+    mbarrier_expect(shared_address(&shared.shares_here), kOthersBytes);
     fence_mbarrier_init();
 }
 
@@ -1123,7 +1106,6 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
     if (threadIdx.x == 0) {
         tma_prefetch(args.a);
         tma_prefetch(args.b);
-        tma_prefetch(args.c_map);
     }
     if (threadIdx.x == kThreads - 32) initialise(shared);
     __syncwarp();
@@ -1154,13 +1136,11 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
 // a, b, c_map: tensor maps (see boxes.cuh). Grid: a CTA a tile and part of K, or as many as fit the GPU (persistent).
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(evo::kThreads, evo::kMinCtas)
 gemm_wgmma(const __grid_constant__ evo::TensorMap a, const __grid_constant__ evo::TensorMap b,
-           const __grid_constant__ evo::TensorMap c_map,
+           evo::Out* c,
            const evo::Operand* other,
-           float4* partials, evo::u32* tickets,
            int m, int n, int k, int batch) {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     evo::product(*reinterpret_cast<evo::SharedStorage*>(shared_memory),
-                 {a, b, c_map, other,
-                  partials, tickets,
+                 {a, b, c, other,
                   m, n, k, batch});
 }

@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma
 // problem attention B=1 H=8 L=2048 D=64 causal=0 fp16
-// point {"bn":64,"cluster_kv":1,"cluster_m":1,"epilogue":"wide","grid_order":"m_fastest","key_groups":2,"key_order":"halving","longest_first":false,"message":"half","min_ctas":1,"overlap":"turns","persistent":false,"polynomials":0,"producer":"warpgroup","query_stages":1,"rescale":"late","row_groups":2,"stages":8}
+// point {"bn":64,"cluster_kv":1,"cluster_m":1,"epilogue":"wide","grid_order":"m_fastest","key_groups":2,"key_order":"halving","longest_first":false,"message":"full","min_ctas":1,"overlap":"turns","persistent":false,"polynomials":0,"producer":"warpgroup","query_stages":1,"rescale":"late","row_groups":2,"stages":8}
 
 // Attention forward on Hopper (sm_90a): a producer copies tiles of K and V ahead by TMA, warpgroups of
 // consumers multiply them by wgmma. A CTA takes kBM queries of one head; scores, probabilities and output
@@ -739,6 +739,11 @@ __device__ __forceinline__ void stmatrix_x4(u32 row, u32 a, u32 b, u32 c, u32 d)
                  :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+// stmatrix.x2: two of them; lanes from 16 on give no address.
+__device__ __forceinline__ void stmatrix_x2(u32 row, u32 a, u32 b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], { %1, %2 };" :: "r"(row), "r"(a), "r"(b) : "memory");
+}
+
 }  // namespace evo
 
 // wgmma.cuh
@@ -1314,26 +1319,30 @@ struct RingPosition {
     }
 };
 
-// A walk over tiles: from the first to the last, or halving: the first, the middle one, the quarters, the eighths, and so
-// on, each of these from left to right. Where scores change steadily along the keys, a row's maximum then moves at a few
-// tiles alone.
+// Which tile comes next: in the order of their numbers; or halving, of those that need no mask, the first, the last, the
+// middle one, the quarters, the eighths, and so on, each of these from left to right, then the others as they come. Where
+// scores change steadily along the keys, a row's maximum then moves at a few tiles alone. `whole`: tiles without a mask.
+// Each step is a few instructions, which run while copies do: to find a tile from its index takes a producer longer than
+// consumers take for one.
 template <bool kHalving>
-struct TileWalk {
-    int tile = 0;
-    int step;  // halving: half the distance of the tiles of this round, 0 after the last
+struct TileOrder {
+    int whole, index = 0, tile = 0, stride = 0;
 
-    __device__ __forceinline__ explicit TileWalk(int tiles)
-        : step(kHalving && tiles > 0 ? 1 << (32 - __clz(tiles - 1)) : 0) {}
-    __device__ __forceinline__ bool goes_on(int tiles) const { return kHalving ? step > 0 : tile < tiles; }
-    __device__ __forceinline__ void advance(int count, int tiles) {
-        if constexpr (kHalving) {
-            for (int i = 0; i < count; ++i) {
-                tile += 2 * step;
-                if (tile >= tiles) step >>= 1, tile = step;
-            }
-        } else {
-            tile += count;
+    __device__ __forceinline__ explicit TileOrder(int whole) : whole(whole) {
+        if (whole > 2) stride = 4 << (31 - __clz(whole - 2));  // so that the middle one comes after the last
+    }
+    __device__ __forceinline__ int next() {
+        const int now = tile, last = whole - 1;
+        ++index;
+        if (!kHalving || index >= whole) {
+            tile = index;
+        } else if (index == 1) {
+            tile = last;
+        } else {  // odd multiples of half the stride, between the first and the last
+            tile += stride;
+            if (tile >= last) stride /= 2, tile = stride / 2;
         }
+        return now;
     }
 };
 
@@ -1351,10 +1360,11 @@ constexpr int kKeyGroups = 2;                // warpgroups that share the keys o
 constexpr int kBN = 64;                               // keys a tile
 constexpr int kStages = 8;                       // tiles of K, and of V, in shared memory
 constexpr int kQueryStages = 1;             // query tiles: with two the next comes while one is read
-enum class KeyOrder { ascending, halving };                 // halving: the first tile, the middle, the quarters, ...
+enum class KeyOrder { ascending, halving };                 // halving: the first tile, the last, the middle, the quarters, ...
 constexpr KeyOrder kKeyOrder = KeyOrder::halving;
 constexpr int kCluster = 1;                   // CTAs of neighbouring queries: each copies its part for all
 constexpr int kKeyCtas = 1;                  // CTAs that share the keys of the same queries
+using Message = float;
 enum class Producer { warp, warpgroup, consumer };          // a warpgroup gives its registers to the consumers
 constexpr Producer kProducer = Producer::warpgroup;
 constexpr int kProducerRegisters = 32;
@@ -1371,7 +1381,7 @@ constexpr GridOrder kGridOrder = GridOrder::m_fastest;
 constexpr bool kLongestFirst = false;         // the last queries, which see the most keys, first
 constexpr bool kPersistent = false;              // CTAs stay and take one query tile after the other
 constexpr int kMinCtas = 1;                    // CTAs an SM that registers are capped for
-constexpr int kSmemBytes = 168960;
+constexpr int kSmemBytes = 185344;
 // ---- end of knobs ----
 
 constexpr int kBM = kRowGroups * kGroupRows;
@@ -1393,7 +1403,6 @@ using Scores = Accumulator<1, kBN>;
 using Probabilities = u32[kBN / 16][4];
 using Output = float[kD / 8][4];
 using Softmax = DeferredSoftmax<kRescale == Rescale::lazy>;
-using Message = Element;
 using PartsJoin = Join<kD, kKeyCtas, kKeyGroups, kRowGroups, true, Message>;
 struct SharedStorage {
     QTile q[kQueryStages][kRowGroups];  // O too, on its way out
@@ -1427,10 +1436,16 @@ struct Work {
         first_query = kCluster == 1 ? m * kBM : (m * kCluster + rank) * kBM;
         share = kKeyCtas == 1 ? 0 : rank;
         const int keys = kCausal ? min(args.length, (m + 1) * kCluster * kBM) : args.length;
-        tiles = ((keys + kBN - 1) / kBN - share + kKeyCtas - 1) / kKeyCtas;
+        tiles = count(keys + kBN - 1);
+    }
+    // How many of them need no mask, the first ones: all queries of the cluster see all their keys.
+    __device__ __forceinline__ int whole_tiles(const Arguments& args) const {
+        return kCausal ? count(first_query / (kCluster * kBM) * (kCluster * kBM) + 1) : count(args.length);
     }
     // The first key of a tile.
     __device__ __forceinline__ int key(int tile) const { return (tile * kKeyCtas + share) * kBN; }
+    // How many of the tiles that so many keys fill are this CTA's.
+    __device__ __forceinline__ int count(int keys) const { return (keys / kBN - share + kKeyCtas - 1) / kKeyCtas; }
     static __device__ __forceinline__ int count_m(int length) { return (length + kCluster * kBM - 1) / (kCluster * kBM); }
 };
 
@@ -1467,7 +1482,6 @@ static_assert(kRescale != Rescale::late || kPolynomials == 0, "only ex2 says by 
 
 using Position = RingPosition<kStages>;
 using QueryPosition = RingPosition<kQueryStages>;
-using Walk = TileWalk<kKeyOrder == KeyOrder::halving>;
 
 // One tile of keys or values, once its stage is empty. In a cluster each CTA copies a part for all.
 __device__ __forceinline__ void copy_tile(KvTile* ring, u64* full, u64* empty, const TensorMap& map, Position at,
@@ -1503,22 +1517,19 @@ __device__ __forceinline__ void copy_queries(SharedStorage& shared, const Argume
 __device__ __forceinline__ void produce(SharedStorage& shared, const Arguments& args) {
     Position keys_at(0), values_at(0);
     for_all_work(args, [&](const Work& work, int done) {
-        Walk keys(work.tiles), values(work.tiles);
+        TileOrder<kKeyOrder == KeyOrder::halving> keys(work.whole_tiles(args)), values = keys;
         const auto copy_keys = [&] {
-            copy_tile(shared.k, shared.k_full, shared.k_empty, args.k, keys_at, work.key(keys.tile), work.head);
+            copy_tile(shared.k, shared.k_full, shared.k_empty, args.k, keys_at, work.key(keys.next()), work.head);
             keys_at.advance(1);
-            keys.advance(1, work.tiles);
         };
-        int copied = 0;
-        if (done > 0 && work.tiles > 0) copy_keys(), ++copied;  // their place is empty before that of the queries is
+        if (done > 0 && work.tiles > 0) copy_keys();  // their place is empty before that of the queries is
         copy_queries(shared, args, work, done);
         // in the order of use: with overlap a tile of keys is read before the values of the one before it
         constexpr int kAhead = kOverlap == Overlap::none ? 0 : kKeyGroups;
         for (int i = 0; i < work.tiles; ++i) {
-            for (; copied <= min(i + kAhead, work.tiles - 1); ++copied) copy_keys();
-            copy_tile(shared.v, shared.v_full, shared.v_empty, args.v, values_at, work.key(values.tile), work.head);
+            while (keys.index <= min(i + kAhead, work.tiles - 1)) copy_keys();
+            copy_tile(shared.v, shared.v_full, shared.v_empty, args.v, values_at, work.key(values.next()), work.head);
             values_at.advance(1);
-            values.advance(1, work.tiles);
         }
     });
 }
@@ -1538,10 +1549,10 @@ struct Consumer {
     SharedStorage& shared;
     const Arguments& args;
     int lane, warp, thread, consumer, row_group, key_group;
-    int first_tile = 0;   // of the current work, counted through all work
-    Walk walk = Walk(0);  // over the tiles of the current work
-    Position at;          // of the current tile, in both rings
-    int done = 0;         // how much work came before
+    int first_tile = 0;  // of the current work, counted through all work
+    int tile = 0;        // of the current work; which of those without a mask it is, the producer alone knows
+    Position at;         // of the current tile, in both rings
+    int done = 0;        // how much work came before
 
     __device__ __forceinline__ Consumer(SharedStorage& shared, const Arguments& args, int warpgroup)
         : shared(shared), args(args), lane(threadIdx.x % 32), warp(__shfl_sync(0xffffffffu, threadIdx.x / 32 % 4, 0)),
@@ -1576,7 +1587,7 @@ struct Consumer {
         wgmma_commit();
     }
     __device__ __forceinline__ void mask(Scores& scores, const Work& work) const {
-        const int row = work.first_query + row_group * kGroupRows + warp * 16, key = work.key(walk.tile);
+        const int row = work.first_query + row_group * kGroupRows + warp * 16, key = work.key(tile);
         if (key + kBN > args.length || (kCausal && key + kBN > row + 1))
             mask_scores<kCausal>(scores, row, key, args.length, lane);
     }
@@ -1584,9 +1595,7 @@ struct Consumer {
     // where their place is the output's.
     __device__ __forceinline__ void release_keys(const Work& work) const {
         release(&shared.k_empty[at.stage], lane);
-        Walk next = walk;
-        next.advance(kKeyGroups, work.tiles);
-        if (!next.goes_on(work.tiles)) release_queries();
+        if (tile + kKeyGroups >= work.tiles) release_queries();
     }
     __device__ __forceinline__ void release_queries() const {
         if constexpr (kPersistent && kEpilogue != Epilogue::tma) {
@@ -1683,13 +1692,13 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void attend_in_turn(Output& out, Softmax& softmax, const Work& work) {
-        for (; walk.goes_on(work.tiles); walk.advance(kKeyGroups, work.tiles), at.advance(kKeyGroups)) {
+        for (; tile < work.tiles; tile += kKeyGroups, at.advance(kKeyGroups)) {
             Scores scores;
             Probabilities p;
             float factor[2];
             await_keys();
             start_scores(scores);
-            replace_values(work, walk.tile - kKeyGroups);
+            replace_values(work, tile - kKeyGroups);
             wgmma_wait<0>();
             if constexpr (kRescale == Rescale::late) {
                 guess_scores(scores, softmax, factor, work);
@@ -1700,7 +1709,7 @@ struct Consumer {
             pack<Element, 0>(p, scores[0]);
             await_values(at);
             start_output(out, p, at);
-            replace_keys(work, walk.tile);
+            replace_keys(work, tile);
             wgmma_wait<0>();
             pin(out);
             release(&shared.v_empty[at.stage], lane);
@@ -1731,7 +1740,7 @@ struct Consumer {
         pack<Element, 0>(p, scores[0]);
         Position values = at;
         if constexpr (kValuesEarly) await_values(values);
-        for (walk.advance(kKeyGroups, work.tiles); walk.goes_on(work.tiles); walk.advance(kKeyGroups, work.tiles)) {
+        for (tile += kKeyGroups; tile < work.tiles; tile += kKeyGroups) {
             at.advance(kKeyGroups);
             if constexpr (!kValuesEarly) await_values(values);
             await_keys();
@@ -1739,8 +1748,8 @@ struct Consumer {
             start_scores(scores);
             start_output(out, p, values);
             pass_turn();
-            replace_keys(work, walk.tile - kKeyGroups);
-            replace_values(work, walk.tile - 2 * kKeyGroups);
+            replace_keys(work, tile - kKeyGroups);
+            replace_values(work, tile - 2 * kKeyGroups);
             wgmma_wait<1>();
             bool rescale = false;
             if constexpr (kRescale == Rescale::late) guess_scores(scores, softmax, factor, work);
@@ -1829,8 +1838,7 @@ struct Consumer {
         const QueryPosition q_at(done);
         mbarrier_wait(shared_address(&shared.q_full[q_at.stage][row_group]), q_at.parity);
         at = Position(first_tile + key_group);
-        walk = Walk(work.tiles);
-        walk.advance(key_group, work.tiles);
+        tile = key_group;
         if constexpr (kOverlap == Overlap::none) attend_in_turn(out, softmax, work);
         else attend_overlapped(out, softmax, work);
         if (key_group >= work.tiles) release_queries();  // of which it read nothing
