@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
     ),
     "in turns": ("256,256,256,1", {}, {**TURNS, "rows": 2, "bn": 128, "stages": 6, "panel": 8}),
     "in turns, small": (
-        "72,136,200,1", {"epilogue": "bias"}, {**TURNS, "bn": 64, "stages": 3, "panel": 4}
+        "72,136,200,1", {"epilogue": "bias"}, {**TURNS, "bn": 64, "stages": 3, "panel": 4, "in_flight": 2}
     ),
     "in turns, 192 rows": (
         "256,256,256,1", {"layout": "NN", "epilogue": "bias"},
@@ -117,6 +117,11 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "300,264,520,1", {"layout": "NN"}, {**TURNS, "rows": 2, "bn": 128, "stages": 3, "multicast": "b"}
     ),
     "split": ("100,72,520,1", {}, {"stages": 3, "splits": 4}),
+    "two in flight": ("100,72,520,1", {}, {"stages": 3, "in_flight": 2}),
+    "two in flight, late": (
+        "264,256,72,1", {"layout": "NN"},
+        {**TURNS, "schedule": "cooperative", "bn": 128, "stages": 4, "in_flight": 2},
+    ),
     "split in a cluster": (
         "100,72,520,1", {"epilogue": "residual"}, {"stages": 3, "splits": 2, "join": "cluster"}
     ),
@@ -137,7 +142,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
 """What is tried on the emulator: a problem, and what its point has that is not the default."""
 QUICK = (
     "in turns", "in turns, boxes of 88 columns", "boxes of 32 columns", "late", "split", "split in a cluster",
-    "A for both",
+    "A for both", "two in flight",
 )  # fmt: skip
 GOLDENS: dict[str, tuple[str, dict[str, Any], Point]] = {
     "gemm_wgmma_large": ("4096,7168,16384,1", {}, {}),

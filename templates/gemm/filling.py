@@ -57,6 +57,7 @@ def _ways(problem: Problem) -> Iterator[dict[str, Value]]:
         for consumers, rows in ((1, 1), (2, 1), (3, 1), (2, 2)):
             for bk in (128, 64) if consumers == 1 else (64,):
                 tile: dict[str, Value] = {"consumers": consumers, "rows": rows, "bn": bn, "bk": bk}
+                tile["producer"] = "warp" if consumers == 1 else "warpgroup"
                 yield {**ONCE, **tile, "epilogue": "tma"}
                 for splits, join in itertools.product((2, 4, 8), JOIN_CLOCKS):
                     yield {**ONCE, **tile, "splits": splits, "join": join, "epilogue": "direct"}

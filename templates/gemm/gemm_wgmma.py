@@ -170,6 +170,11 @@ def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.stages == 2) | (p.stages <= deep) | p.persistent
 
 
+@rule("no stage is free while so many are multiplied")
+def free_stages(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return p.stages > p.in_flight
+
+
 @rule("parts of K of less than two tiles")
 def busy_splits(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.splits == 1) | (2 * p.splits <= call.ceil_div(problem["K"], p.bk))
@@ -245,6 +250,11 @@ PARAMETERS = (
         expected="as many as fit",
     ),
     Parameter(
+        "in_flight", (1, 2), 1, "macro", off=1,
+        meaning="stages whose products may be under way when those of the next are issued",
+        expected="2 for small tiles, whose products end sooner than the next are issued",
+    ),
+    Parameter(
         "producer", ("warp", "warpgroup"), "warp", "macro", off="warp",
         meaning="what copies: a warp, or a warpgroup that gives consumers its registers",
     ),
@@ -317,8 +327,8 @@ def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
 
 RULES = (
     joined_in_cluster, turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters,
-    boxes_of_c, busy_tiles, busy_stages, busy_splits, needed_splits, deep_tiles, enough_to_persist,
-    narrow_panels, sums_in_registers, binding_cap, resident_ctas,
+    boxes_of_c, busy_tiles, busy_stages, free_stages, busy_splits, needed_splits, deep_tiles,
+    enough_to_persist, narrow_panels, sums_in_registers, binding_cap, resident_ctas,
 )  # fmt: skip
 SPACE = Space(PARAMETERS, RULES, suited=suited)
 

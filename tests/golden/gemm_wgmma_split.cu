@@ -736,8 +736,9 @@ constexpr int kRows = 1;                             // times 64 rows of C that 
 constexpr int kBN = 64;
 constexpr int kBK = 64;
 constexpr int kStages = 8;
+constexpr int kInFlight = 1;                    // products of stages under way when the next are issued
 enum class Producer { warp, warpgroup };                      // a warpgroup gives its registers to the consumers
-constexpr Producer kProducer = Producer::warp;
+constexpr Producer kProducer = Producer::warpgroup;
 constexpr int kProducerRegisters = 40;
 constexpr int kConsumerRegisters = 232;
 enum class Multicast { none, a, b };                          // the operand that two CTAs copy for each other
@@ -949,18 +950,20 @@ struct Consumer {
     __device__ __forceinline__ void multiply(Sums& sums, const Work& work) {
 #pragma unroll
         for (int i = 0; i < kRows; ++i) pin(sums[i]);
-        Position at(steps_before);
-        int last = 0;
+        Position at(steps_before), read = at;
+        const auto release_read = [&] {
+            release(read.stage);
+            read.advance();
+        };
         const auto advance = [&](int step) {
             mbarrier_wait(shared_address(&shared.full[at.stage]), at.parity);
             wgmma_fence();
             start(sums, at.stage, step > 0);
             wgmma_commit();
-            if (step > 0) {  // a stage is read once the product after it has begun and it has ended
-                wgmma_wait<1>();
-                release(last);
+            if (step >= kInFlight) {
+                wgmma_wait<kInFlight>();
+                release_read();
             }
-            last = at.stage;
             at.advance();
         };
         for (int step = 0; step < work.steps; ++step) advance(step);
@@ -968,7 +971,7 @@ struct Consumer {
         wgmma_wait<0>();
 #pragma unroll
         for (int i = 0; i < kRows; ++i) pin(sums[i]);
-        if (work.steps > 0) release(last);
+        for (int left = min(work.steps, kInFlight); left > 0; --left) release_read();
     }
 
     __device__ __forceinline__ static void clear(Sums& sums) {
