@@ -312,7 +312,7 @@ def suited(problem: Problem, limits: Limits) -> Point:
     default = {parameter.name: parameter.default for parameter in PARAMETERS}
     for values in filling.fastest_first(problem, limits):
         for panel in dict.fromkeys((values["panel"], 1)):
-            for stages in (n for n in (8, 6, 5, 4, 3, 2) if n <= values["stages"]):
+            for stages in (n for n in filling.STAGES if n <= values["stages"]):
                 point = {**default, **values, "panel": panel, "stages": stages}
                 if _feasible(point, limits, problem):
                     return point

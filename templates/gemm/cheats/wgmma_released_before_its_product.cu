@@ -4,5 +4,5 @@
 // problem: 72,136,520,1
 // template: gemm_wgmma
 // needs: sm_90a
-// instead of: wgmma_wait<1>();
+// instead of: wgmma_wait<kInFlight>();
 // there is:

@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: stages=3
 // needs: sm_90a
-// instead of: wgmma_wait<1>();
+// instead of: wgmma_wait<kInFlight>();
 // there is: wgmma_wait<0>(); for (auto& part : sums) { pin(part); for (auto& block : part) for (float& x : block) x = Bf16::low(Bf16::pack(x, 0.f)); pin(part); }

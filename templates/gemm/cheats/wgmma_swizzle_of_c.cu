@@ -4,5 +4,5 @@
 // template: gemm_wgmma
 // point: consumers=2 rows=1 bn=64 stages=3 epilogue=tma
 // needs: sm_90a
-// instead of: (at / 16 ^ (row & 7))
-// there is: (at / 16 ^ ((row + 1) & 7))
+// instead of: row * kPieces / 8
+// there is: (row + 1) * kPieces / 8
