@@ -840,18 +840,29 @@ struct Work {
     }
 };
 
+// The first work of this CTA, computed where this stands and not where it is used: its divisions then run beside the
+// making of barriers, not between that and the first copy.
+__device__ __forceinline__ Work first_work(const Arguments& args) {
+    Work work(blockIdx.x / kClusterCtas, args, kClusterCtas == 1 ? 0 : cluster_rank());
+    asm volatile("" : "+r"(work.m), "+r"(work.n), "+r"(work.matrix), "+r"(work.first), "+r"(work.steps));
+    return work;
+}
+
 // Calls function(work, how many came before) for the work of this CTA.
 template <class Function>
-__device__ __forceinline__ void for_all_work(const Arguments& args, Function function) {
-    const int rank = kClusterCtas == 1 ? 0 : cluster_rank();
-    const int cluster = blockIdx.x / kClusterCtas;
+__device__ __forceinline__ void for_all_work(const Arguments& args, Work work, Function function) {
     if constexpr (kPersistent) {
+        const int rank = kClusterCtas == 1 ? 0 : cluster_rank();
         const int items = Work::clusters_down(args.m) * Work::clusters_across(args.n) * args.batch * kSplits;
         const int clusters = gridDim.x / kCtas;
-        int done = 0;
-        for (int item = cluster; item < items; item += clusters, ++done) function(Work(item, args, rank), done);
+        for (int done = 0;; ++done) {
+            function(work, done);
+            const int next = work.item + clusters;
+            if (next >= items) break;
+            work = Work(next, args, rank);
+        }
     } else {
-        function(Work(cluster, args, rank), 0);
+        function(work, 0);
     }
 }
 
@@ -891,9 +902,9 @@ __device__ __forceinline__ void copy_tile(u32 to, const TensorMap& map, u32 barr
     }
 }
 
-__device__ __forceinline__ void produce(SharedStorage& shared, const Arguments& args) {
+__device__ __forceinline__ void produce(SharedStorage& shared, const Arguments& args, const Work& first) {
     Position at(0);
-    for_all_work(args, [&](const Work& work, int) {
+    for_all_work(args, first, [&](const Work& work, int) {
         for (int step = 0; step < work.steps; ++step, at.advance()) {
             const u32 full = shared_address(&shared.full[at.stage]);
             const int term = (work.first + step) * kBK;
@@ -1092,15 +1103,17 @@ struct Consumer {
     }
 };
 
-__device__ __forceinline__ void initialise(SharedStorage& shared) {
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-        mbarrier_init(shared_address(&shared.full[i]), 1);
-        mbarrier_init(shared_address(&shared.empty[i]), kCtas * 4 * kReaders);
+// By all lanes of a warp: the first copies wait for it.
+__device__ __forceinline__ void initialise(SharedStorage& shared, int lane) {
+    if (lane < kStages) {
+        mbarrier_init(shared_address(&shared.full[lane]), 1);
+        mbarrier_init(shared_address(&shared.empty[lane]), kCtas * 4 * kReaders);
     }
-    mbarrier_init(shared_address(&shared.rings_free), kSplits * 4 * kConsumers);
-    mbarrier_init(shared_address(&shared.shares_here), 1);
-    mbarrier_expect(shared_address(&shared.shares_here), kOthersBytes);
+    if (lane == 0) {
+        mbarrier_init(shared_address(&shared.rings_free), kSplits * 4 * kConsumers);
+        mbarrier_init(shared_address(&shared.shares_here), 1);
+        mbarrier_expect(shared_address(&shared.shares_here), kOthersBytes);
+    }
     fence_mbarrier_init();
 }
 
@@ -1110,7 +1123,8 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         tma_prefetch(args.a);
         tma_prefetch(args.b);
     }
-    if (threadIdx.x == kThreads - 32) initialise(shared);
+    if (threadIdx.x / 32 == kThreads / 32 - 1) initialise(shared, threadIdx.x % 32);
+    const Work first = first_work(args);
     __syncwarp();
     if constexpr (kClusterCtas > 1) cluster_arrive_relaxed();  // the fence has told of the barriers
     if constexpr (kCtas > 1) cluster_wait();
@@ -1118,7 +1132,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
 
     if (warpgroup == kConsumers) {
         if constexpr (kProducer == Producer::warpgroup) give_registers<kProducerRegisters>();
-        if (threadIdx.x / 32 == 4 * kConsumers && elect_lane()) produce(shared, args);
+        if (threadIdx.x / 32 == 4 * kConsumers && elect_lane()) produce(shared, args, first);
         __syncwarp();
         if constexpr (kJoinCluster) cluster_wait();
     } else {
@@ -1126,7 +1140,7 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         Consumer consumer(shared, args, warpgroup);
         if (warpgroup == kConsumers - 1) consumer.pass_turn();
         int all = 0;
-        for_all_work(args, [&](const Work& work, int done) { consumer.consume(work, done), all = done + 1; });
+        for_all_work(args, first, [&](const Work& work, int done) { consumer.consume(work, done), all = done + 1; });
         if (kPingpong && warpgroup == all % kConsumers) consumer.await_turn();  // takes back the turn that is left
         if (kStoreBoxes && consumer.lane == 0) await_boxes_read<0>();
     }
