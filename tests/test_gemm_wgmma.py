@@ -80,7 +80,7 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
     "boxes of 32 columns": (
         "100,72,264,1", {"epilogue": "bias"}, {"bn": 32, "bk": 128, "stages": 3, "epilogue": "tma"}
     ),
-    "in turns, boxes of 40 columns": (
+    "in turns, five boxes of 32 columns": (
         "256,328,256,1", {"epilogue": "bias"}, {**TURNS, "rows": 2, "bn": 160, "stages": 4}
     ),
     "late, boxes of 72 columns": (
@@ -94,9 +94,13 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "100,104,520,1", {"epilogue": "bias"},
         {"bn": 48, "stages": 3, "splits": 2, "join": "cluster"},
     ),
-    "late, boxes of 24 columns": (
+    "late, three boxes of 32 columns": (
         "136,264,200,1", {"epilogue": "residual"},
         {**TURNS, "schedule": "cooperative", "bn": 96, "stages": 4, "multicast": "a"},
+    ),
+    "late, boxes of 24 columns": (
+        "136,264,200,1", {"epilogue": "residual"},
+        {**TURNS, "schedule": "cooperative", "bn": 48, "stages": 4, "multicast": "a"},
     ),
     "three in turns": (
         "256,256,256,1", {"layout": "TN", "out": "fp32", "epilogue": "residual"},

@@ -68,7 +68,7 @@ def box_columns(p: Any, problem: Problem) -> Any:
         return BLOCK_BYTES // 4
     pieces = p.bn // 8
     odd = 8 * (pieces // (pieces & -pieces))
-    return where(p.bn % BLOCK_COLUMNS == 0, BLOCK_COLUMNS, where(p.bn == 32, 32, odd))
+    return where(p.bn % BLOCK_COLUMNS == 0, BLOCK_COLUMNS, where(p.bn % 32 == 0, 32, odd))
 
 
 def ring_bytes(p: Any) -> Any:
