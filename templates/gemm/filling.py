@@ -1,8 +1,8 @@
 """Which way of computing a product is fastest: a model of an SM's clocks, by which a search begins.
 
 Its constants are fitted to the best points of 1,609 kinds that searches timed for 149 products on an H200. Of
-the kinds timed for a product, the first one by the model is 0 to 2 % slower than the best in the median, 3 to 8 % in
-the mean (lab/gemm.md).
+the kinds timed for a product, the first one by the model is 0 to 2 % slower than the best in the median, and
+3 to 8 % in the mean (lab/gemm.md).
 """
 
 from __future__ import annotations
