@@ -187,7 +187,7 @@ def test_a_search_begins_with_what_its_model_of_clocks_prefers() -> None:
         return values.items() <= WGMMA.space.default_for(GEMM.problem(shape), LIMITS).items()
 
     for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1"):
-        assert agrees(shape, persistent=True, consumers=2, rows=1, bn=256, stages=4, multicast="b")
+        assert agrees(shape, persistent=True, consumers=2, rows=1, bn=256, stages=4, multicast="b", panel=8)
     assert agrees("512,4736,960,1", consumers=2, rows=1, bn=144, splits=1)  # 132 tiles for 132 SMs
     assert agrees("832,5696,8192,1", persistent=True, consumers=2, rows=1, bn=160)  # 252, in two waves
     assert agrees("8576,1024,384,1", schedule="pingpong", bn=128)

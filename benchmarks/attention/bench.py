@@ -6,13 +6,11 @@ The README's picture is drawn from the result (`python benchmarks/readme.py writ
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.command import evo_json, type_and_flags
 from evo.api.parse import parse_problems
-from evo.store import Store
 from evo.task import load_task
 
 PROTOCOL = "warm L2, graph replays, rounds and intervals of CONFIRMED; thorough gate before"
@@ -22,20 +20,14 @@ GPU = True
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shapes", default="seeds", help="as evo bench takes them")
     parser.add_argument("--flag", action="append", default=[], help="as evo bench takes it")
-    parser.add_argument(
-        "--trial", action="append", default=[], metavar="STUDY/N", help="time it at its own problem"
-    )
+    parser.add_argument("--trial", action="append", default=[], metavar="STUDY/N", help="time it, too")
     parser.add_argument("--database", default="runs/evo.db", help="where the trials are")
 
 
 def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    trials: dict[str, list[str]] = defaultdict(list)
-    if asked.trial:
-        with Store(asked.database, create=False) as store:
-            for name in asked.trial:
-                trials[store.trial(name).candidate.problem.key] += ["--trial", name]
+    trials = [word for trial in asked.trial for word in ("--trial", trial)]
+    database = ["--database", asked.database] if trials else []
     sheets: list[Any] = []
     for problem in parse_problems(load_task("attention"), [asked.shapes], None, asked.flag):
-        more = trials[problem.key] and [*trials[problem.key], "--database", asked.database]
-        sheets += evo_json("bench", "--shapes", problem.shape, *type_and_flags(problem), *more)
+        sheets += evo_json("bench", "--shapes", problem.shape, *type_and_flags(problem), *trials, *database)
         yield {"sheets": sheets}

@@ -32,10 +32,11 @@ JOIN_CLOCKS = {"workspace": 2500, "cluster": 40}
 PART_CLOCKS = 0.018
 """and besides for each part of an element."""
 ODD_WIDTH = 1.08
-"""How many times as long tiles take that are no whole 64 columns wide."""
+"""How many times as long tiles take that are neither 32 nor whole 64 columns wide."""
 
 WIDTHS = (32, 48, 64, 96, 112, 128, 144, 160, 176, 192, 256)
 STAGES = (8, 6, 5, 4, 3, 2)
+"""Columns of a tile, and tiles that are copied ahead: all that there are."""
 STAY: dict[str, Value] = {"consumers": 2, "producer": "warpgroup", "persistent": True, "panel": 4}
 ONCE: dict[str, Value] = {"panel": 1}
 LARGE = 1e11
@@ -45,7 +46,7 @@ LARGE = 1e11
 def fastest_first(problem: Problem, limits: Limits) -> list[dict[str, Value]]:
     """Ways of computing a product, each with the most stages that shared memory holds: those that take fewest
     clocks by the model first. Rules may forbid some."""
-    ways = [way for way in _ways(problem) if _with_stages(way, limits)]
+    ways = [{**way, "stages": most} for way in _ways(problem) if (most := _most_stages(way, limits))]
     return sorted(ways, key=lambda way: _clocks(way, problem, limits))
 
 
@@ -67,14 +68,11 @@ def _ways(problem: Problem) -> Iterator[dict[str, Value]]:
             yield {**STAY, "schedule": "pingpong", "rows": rows, "bn": bn, "epilogue": "tma"}
 
 
-def _with_stages(way: dict[str, Value], limits: Limits) -> bool:
-    """Whether two stages fit; the way then has as many as do."""
-    boxes = (
-        0 if way["epilogue"] == "direct" else 8192 * int(way["consumers"]) * (2 - int(way["bn"]) // 64 % 2)
-    )
-    room = (limits.smem_bytes - 1024 - boxes) // _stage_bytes(way)
-    way["stages"] = next((stages for stages in STAGES if stages <= room), 0)
-    return bool(way["stages"])
+def _most_stages(way: dict[str, Value], limits: Limits) -> int:
+    """How many fit in shared memory, beside the boxes that C leaves by; 0 where two do not."""
+    boxes = 8192 * int(way["consumers"]) * (2 - int(way["bn"]) // 64 % 2)
+    room = limits.smem_bytes - 1024 - (boxes if way["epilogue"] == "tma" else 0)
+    return next((stages for stages in STAGES if stages * _stage_bytes(way) <= room), 0)
 
 
 def _stage_bytes(way: dict[str, Value]) -> int:

@@ -241,12 +241,12 @@ PARAMETERS = (
         expected="2 with 128 columns; 3 for very large products",
     ),
     Parameter(
-        "bn", (32, 48, 64, 96, 112, 128, 144, 160, 176, 192, 256), 64, "macro", meaning="columns of a tile",
+        "bn", filling.WIDTHS, 64, "macro", meaning="columns of a tile",
         expected="those whose tiles fill whole waves",
     ),
     Parameter("bk", (64, 128), 64, "macro", meaning="terms of a stage", expected="128 halves the waits"),
     Parameter(
-        "stages", (2, 3, 4, 5, 6, 8), 2, "macro", meaning="tiles of A and B, copied ahead",
+        "stages", filling.STAGES[::-1], 2, "macro", meaning="tiles of A and B, copied ahead",
         expected="as many as fit",
     ),
     Parameter(
