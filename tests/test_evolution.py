@@ -259,7 +259,8 @@ def test_registers_of_other_points_are_expected_from_those_that_were_compiled() 
     models = feasible.space.models
     assert models is not None
     assert models.registers is not None
-    modelled = np.asarray(models.registers(feasible.space.columns(rows), attention.example)).astype(int)
+    columns = feasible.space.columns(rows, attention.example, feasible.limits.gpu)
+    modelled = np.asarray(models.registers(columns, attention.example)).astype(int)
     names = [parameter.name for parameter in feasible.space.parameters]
     actual = np.minimum(255, modelled + 24 * (rows[:, names.index("overlap")] == 1))
     assert RegisterModel.of(feasible, list(rows[:11]), actual[:11].tolist()) is None, "too few"

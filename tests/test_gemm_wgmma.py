@@ -25,7 +25,6 @@ from evo.evaluate import EvaluatorSpec
 from evo.gpu import Limits, target
 from evo.selftest.mutant_results import MutationTarget
 from evo.selftest.mutants import MutationRun
-from evo.space import Filling
 from evo.task import load_task
 from evo.template import load_template
 from evo.testing import TemplateTests
@@ -188,10 +187,10 @@ def test_a_search_begins_with_what_its_model_of_clocks_prefers() -> None:
 
     for shape in ("4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1"):
         assert agrees(shape, persistent=True, consumers=2, rows=1, bn=256, stages=4, multicast="b", panel=8)
-    assert agrees("512,4736,960,1", consumers=2, rows=1, bn=144, splits=1)  # 132 tiles for 132 SMs
+    assert agrees("512,4736,960,1", consumers=2, rows=1, bn=144, splits="auto")  # 132 tiles for 132 SMs
     assert agrees("832,5696,8192,1", persistent=True, consumers=2, rows=1, bn=160)  # 252, in two waves
     assert agrees("8576,1024,384,1", schedule="pingpong", bn=128)
-    assert agrees("64,192,1152,1", bn=32, splits=4, join="cluster", epilogue="direct")
+    assert agrees("64,192,1152,1", bn=32, splits="auto", join="cluster", epilogue="tma")  # in 4 parts each
 
 
 def test_rows_that_tma_cannot_copy_are_refused() -> None:
@@ -215,7 +214,7 @@ def gated(problem: Problem, changes: Point, device: str = "emulator") -> None:
         pytest.skip(f"{gpu.name} has no wgmma")
     evaluator = EvaluatorSpec("gemm", device, gpu, Limits.of(gpu), default_folder()).build()
     template = load_template(GEMM, "gemm_wgmma", gpu=gpu)
-    candidate = template.candidate({**template.space.default, **changes}, problem)
+    candidate = template.candidate({**template.space.default, "splits": 1, **changes}, problem)
     try:
         evaluator.gate(candidate, 0, thorough=device != "emulator")
     except CandidateError as error:
@@ -249,10 +248,10 @@ def test_first_points_are_right_on_a_gpu(shape: str) -> None:
 
 
 def fits_easily(point: Point, problem: Problem) -> bool:
-    """Whether there are registers beyond the model."""
-    p = Filling(point)
-    module = WGMMA._module
-    return bool(int(p.rows) * int(p.bn) // 2 + 64 < int(module.register_cap(p, problem)))
+    """Whether K is whole, and there are registers beyond the model."""
+    p = WGMMA.space.filling(point, problem, LIMITS.gpu)
+    module = WGMMA._module.tile
+    return bool(p.splits == 1 and int(p.rows) * int(p.bn) // 2 + 64 < int(module.register_cap(p, problem)))
 
 
 @pytest.mark.nvcc
@@ -267,7 +266,7 @@ def test_sampled_points_compile_within_their_models(shape: str, layout: str, com
         candidate = WGMMA.candidate(point, problem)
         resources = compiler.compile(candidate.source, candidate.entry, "sm_90a").resources
         assert not resources.warnings, dict(point)
-        if fits_easily(point, problem) and point["splits"] == 1:
+        if fits_easily(point, problem):
             assert resources.spill_bytes == 0, dict(point)
 
 
@@ -279,7 +278,7 @@ def test_clusters_wait_for_no_memory_of_the_gpu(compiler: Compiler) -> None:
         {"multicast": "a"}, {"multicast": "b", "rows": 2}, {"splits": 2, "join": "cluster", "stages": 4},
     )  # fmt: skip
     for changes in points:
-        candidate = WGMMA.candidate({**WGMMA.space.default, **changes}, problem)
+        candidate = WGMMA.candidate({**WGMMA.space.default, "splits": 1, **changes}, problem)
         ptx = compiler.compile(candidate.source, candidate.entry, "sm_90a").ptx
         assert "mbarrier.arrive.shared::cluster" in ptx
         assert "arrive.release.cluster" not in ptx
@@ -298,12 +297,19 @@ def test_no_parameter_is_dead(compiler: Compiler) -> None:
         machine_code = compiler.compile(candidate.source, candidate.entry, "sm_90a").machine_code
         return machine_code, candidate.launch
 
+    def tells(point: Point, other: Point) -> bool:
+        """Whether parts of K are joined at all, and C is stored in another way, if these alone differ."""
+        one, two = (WGMMA.space.filling(p, problem, LIMITS.gpu) for p in (point, other))
+        joined = one.join == two.join or one.splits > 1
+        by_tma = WGMMA._module.tile.by_tma
+        return bool(joined and (one.epilogue == two.epilogue or by_tma(one) != by_tma(two)))
+
     for parameter in WGMMA.space.parameters:
         for point in (feasible.sample(rng) for _ in range(2000)):
             others: list[dict[str, Value]] = [
                 {**point, parameter.name: value} for value in parameter.neighbours(point[parameter.name])
             ]
-            if others := [other for other in others if feasible.contains(other)]:
+            if others := [one for one in others if feasible.contains(one) and tells(point, one)]:
                 assert code(point) != code(others[0]), f"{parameter.name} changes nothing at {dict(point)}"
                 break
         else:
@@ -336,7 +342,7 @@ def test_the_benchmark_says_the_least_ratio() -> None:
 def test_mutants_that_change_a_bit_are_refused(name: str) -> None:
     """But for those that round otherwise: the line allows them."""
     shape, flags, changes = CASES[name]
-    point = {**WGMMA.space.default, **changes}
+    point = {**WGMMA.space.default, "splits": 1, **changes}
     problem = GEMM.problem(shape, **flags)
     found = MutationRun(MutationTarget("gemm_wgmma", problem, LIMITS.gpu, default_folder(), point=point))
     found.verify()

@@ -149,6 +149,8 @@ def test_true_and_one_are_different_values() -> None:
         {"default": 48},
         {"off": 3},
         {"values": ("a\nb",), "default": "a\nb"},
+        {"auto": lambda _p, _problem, _gpu: 64},
+        {"values": ("auto", 64, 1.5), "auto": lambda _p, _problem, _gpu: 64},
         {"values": ('"',), "default": '"'},
     ],
 )

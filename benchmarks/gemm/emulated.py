@@ -23,10 +23,10 @@ PROTOCOL = """one launch of 256 x 256 x 256 in bf16 with every check, under each
 s; and the whole gate of a candidate for that problem, once its kernel is compiled, s. One thread"""
 GPU = False
 POINTS: dict[str, Point] = {
-    "cooperative, 128 x 128": {"consumers": 2, "bn": 128, "stages": 4, "epilogue": "tma"},
+    "cooperative, 128 x 128": {"consumers": 2, "bn": 128, "stages": 4, "epilogue": "tma", "splits": 1},
     "in turns, 128 x 128": {
         "schedule": "pingpong", "consumers": 2, "rows": 2, "bn": 128, "stages": 6, "persistent": True,
-        "epilogue": "tma", "producer": "warpgroup", "panel": 8,
+        "epilogue": "tma", "producer": "warpgroup", "panel": 8, "splits": 1,
     },
     "64 x 64, K in 2 parts": {"stages": 4, "splits": 2},
 }  # fmt: skip

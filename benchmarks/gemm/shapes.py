@@ -143,8 +143,9 @@ def points_of(template: Template, problem: Problem, limits: Limits, quick: bool)
     known = {parameter.name for parameter in template.space.parameters}
     flop = load_task("gemm").flop(problem)
     sized = POINTS_OF_LARGE if flop >= LARGE else POINTS if flop >= SMALL else POINTS_OF_SMALL
+    whole: Point = {"splits": 1} if "splits" in known else {}
     others = [
-        {**template.space.default, **point}
+        template.space.with_auto({**template.space.default, **whole, **point}, problem, limits.gpu)
         for point in (*sized, *POINTS_OF_MMA)
         if set(point) <= known and not quick
     ]

@@ -63,6 +63,7 @@ def rendered(template: Template, stored: Candidate, limits: Limits, origin: str 
             raise Infeasible(reason)
         try:
             point = template.space.completed(stored.point)
+            point = template.space.with_auto(point, problem, limits.gpu)
         except UsageError as error:
             raise Infeasible(f"a point of an older state of its template: {error.message}") from error
         if reason := template.space.why_not(point, limits, problem):

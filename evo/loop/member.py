@@ -123,10 +123,15 @@ class Member:
 
     def untried(self, proposals: Sequence[Proposal]) -> list[Proposal]:
         """Those that are feasible here and were not tried."""
+        named = [
+            replace(one, point=self.spaces[one.template].feasible.named(one.point))
+            for one in proposals
+            if one.template in self.spaces
+        ]
         return [
             one
-            for one in {key_of(one): one for one in proposals}.values()
+            for one in {key_of(one): one for one in named}.values()
             if key_of(one) not in self.points
-            and one.template in self.spaces
+            and self.spaces[one.template].feasible.space.knows(one.point)
             and self.spaces[one.template].feasible.contains(one.point)
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from evo.confirm.choice import distance
@@ -10,10 +10,10 @@ from evo.device.open import is_gpu
 from evo.errors import UsageError
 from evo.loop.waves import wave_factors
 from evo.space import FeasibleSet
-from evo.store import Store
+from evo.store import Store, TrialRow
 from evo.strategy import Observation
 from evo.study import Study
-from evo.trial import Outcome
+from evo.trial import Outcome, Point
 
 AUTO = "auto"
 NONE = "none"
@@ -53,10 +53,17 @@ def earlier_trials(store: Store, study: Study, spaces: Mapping[str, FeasibleSet]
         scores = [None if r.score_us is None else r.score_us * f for r, f in zip(rows, factors, strict=True)]
         best = min((score for score in scores if score is not None), default=1.0)
         trials += [
-            Observation(row.template, row.point, None if score is None else score / best, name, row.registers)
-            for row, score in zip(rows, scores, strict=True)
+            Observation(row.template, point, None if score is None else score / best, name, row.registers)
+            for row, point, score in zip(rows, _named_here(rows, spaces), scores, strict=True)
         ]
     return trials
+
+
+def _named_here(rows: Sequence[TrialRow], spaces: Mapping[str, FeasibleSet]) -> Iterator[Point]:
+    """The points of trials by the names that kernels have for the problem here."""
+    for row in rows:
+        known = spaces.get(row.template)
+        yield row.point if known is None else known.named(row.point)
 
 
 def _most_similar(store: Store, study: Study) -> list[Study]:

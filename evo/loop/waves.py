@@ -61,5 +61,5 @@ def waves_take(
     filled = None
     if space.models is not None:
         with suppress(Exception):  # a template's model at a problem that it was not asked about yet
-            filled = space.models.occupancy(space.columns(points), problem, gpu, registers)
+            filled = space.models.occupancy(space.columns(points, problem, gpu), problem, gpu, registers)
     return np.ones(len(points)) if filled is None else np.broadcast_to(filled.duration, len(points))

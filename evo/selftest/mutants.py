@@ -158,7 +158,7 @@ class MutationRun:
         """How the same code is launched for `problem`; Infeasible where it does not serve it."""
         if reason := self.template.supports(problem, self.limits):
             raise Infeasible(reason)
-        sibling = self.template.candidate(self.point, problem)
+        sibling = self.template.sibling(self.candidate, problem)
         if body_of(sibling.source) != body_of(self.candidate.source):
             raise Infeasible("other code, which has other mutants")
         return sibling.launch

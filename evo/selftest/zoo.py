@@ -106,7 +106,7 @@ class Planted:
 
     def launch(self, problem: Problem) -> LaunchConfig:
         """How it is launched for `problem`."""
-        usual = rules_of(self.rules).launch(problem, self.point)
+        usual = rules_of(self.rules).launch(problem, self.point, self.problem)
         x, y, z = usual.grid
         threads, cluster = self.launched.get("threads"), self.launched.get("cluster")
         return replace(

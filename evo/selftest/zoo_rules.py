@@ -58,7 +58,7 @@ class ZooRules(ABC):
         """Tile sizes, around which the gate looks."""
 
     @abstractmethod
-    def launch(self, problem: Problem, point: Point) -> LaunchConfig:
+    def launch(self, problem: Problem, point: Point, rendered_for: Problem) -> LaunchConfig:
         """How a kernel is launched."""
 
 
@@ -109,7 +109,7 @@ class WrittenRules(ZooRules):
     def tiles(self, _problem: Problem, _point: Point) -> tuple[int, ...]:
         return tuple(self.module.TILES)
 
-    def launch(self, problem: Problem, _point: Point) -> LaunchConfig:
+    def launch(self, problem: Problem, _point: Point, _rendered_for: Problem) -> LaunchConfig:
         with blame(self.path):
             usual: LaunchConfig = self.module.launch(problem)
         return usual
@@ -148,7 +148,8 @@ class TemplateRules(ZooRules):
     def source(self, text: str, problem: Problem, point: Point, path: Path) -> str:
         edits = list(_EDIT.finditer(text))
         if not edits:
-            values = {**self._point(point), **self.template.derived(self._point(point), problem)}
+            own = self.template.space.filling(self._point(point), problem, self.template.gpu)
+            values = {**own, **self.template.derived(own, problem)}
             return "".join(f"#define {name} {value}\n" for name, value in values.items()) + text
         source = self.honest(problem, point)
         for edit in edits:
@@ -158,8 +159,9 @@ class TemplateRules(ZooRules):
     def tiles(self, problem: Problem, point: Point) -> tuple[int, ...]:
         return self.template.tiles(self._point(point), problem)
 
-    def launch(self, problem: Problem, point: Point) -> LaunchConfig:
-        return self.template.launch(self._point(point), problem)
+    def launch(self, problem: Problem, point: Point, rendered_for: Problem) -> LaunchConfig:
+        values = self.template.space.filling(self._point(point), rendered_for, self.template.gpu)
+        return self.template.launch(values, problem)
 
 
 def _edited(source: str, edit: re.Match[str], path: Path) -> str:

@@ -1,11 +1,12 @@
 """What may fill the holes of a template: parameters, rules, and the points that the rules allow."""
 
-from evo.space.parameters import Filling, Indices, Parameter, where
-from evo.space.rules import Occupancy, ResourceModels, Rule, hardware_rules, rule, smem_text
+from evo.space.parameters import AUTO, Filling, Indices, Parameter, where
+from evo.space.rules import Occupancy, ResourceModels, Rule, auto_rules, hardware_rules, rule, smem_text
 from evo.space.sieve import MOST_POINTS
 from evo.space.space import FeasibleSet, Space
 
 __all__ = [
+    "AUTO",
     "MOST_POINTS",
     "FeasibleSet",
     "Filling",
@@ -15,6 +16,7 @@ __all__ = [
     "ResourceModels",
     "Rule",
     "Space",
+    "auto_rules",
     "hardware_rules",
     "rule",
     "smem_text",

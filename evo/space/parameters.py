@@ -12,12 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from evo.errors import BadTemplate, UsageError
-from evo.trial import Value
+from evo.gpu import Gpu
+from evo.trial import Problem, Value
 
 Indices = npt.NDArray[np.signedinteger]
 """Positions in the tuples of values: (points, parameters)."""
 Positions = Callable[[int], npt.NDArray[np.signedinteger]]
 """Those of points by the number of a parameter: (points,)."""
+
+AUTO = "auto"
+"""A parameter's value that stands for another one, which follows from the rest of the point, the problem and
+the GPU: the kernel of a portfolio can so be another one for each size."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TEXT = re.compile(r"[A-Za-z0-9_.+-]*")  # goes into a comment and into C++: no quotes, backslashes, line ends
@@ -30,7 +35,8 @@ class Parameter:
     `layer` is the level of the two-layer search it belongs to, `off` the value that switches the idea off
     (for ablations), `meaning` and `expected` (what it should bring, and when) are sentences for a person.
     `worth` is that expectation in figures, if it has any: time with `off` / time with another value, from and
-    to.
+    to. `auto(p, problem, gpu)` is the value that `"auto"`, one of `values`, stands for; `p` has the point's
+    other values, one of each or columns of them.
     """
 
     name: str
@@ -41,6 +47,7 @@ class Parameter:
     meaning: str = ""
     expected: str = ""
     worth: tuple[float, float] | None = None
+    auto: Callable[[Any, Problem, Gpu], Any] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or hasattr(Columns, self.name):
@@ -61,6 +68,9 @@ class Parameter:
             raise BadTemplate(
                 f"parameter {self.name}: worth {self.worth}", "(1.2, 1.3), and `off`, the value without it"
             )
+        if self.auto is not None and (AUTO not in self.values or len({type(v) for v in self.values}) != 2):
+            hint = f'one of the values is "{AUTO}", and the others are of one type'
+            raise BadTemplate(f"parameter {self.name} has a function for its value {AUTO}", hint)
         for value in (self.default,) if self.off is None else (self.default, self.off):
             if not any(_same(value, v) for v in self.values):
                 raise BadTemplate(f"parameter {self.name} has no value {value!r}", f"values: {self.values}")
@@ -103,7 +113,11 @@ class Parameter:
 
     @cached_property
     def column(self) -> npt.NDArray[Any]:
-        """The values as an array; of objects where their types differ."""
+        """The values as an array; of objects where their types differ. In the place of a value that `auto`
+        gives there is another one."""
+        if self.auto is not None:
+            other = next(v for v in self.values if v != AUTO)
+            return np.array([other if v == AUTO else v for v in self.values])
         uniform = len({type(v) for v in self.values}) == 1
         return np.array(self.values, dtype=None if uniform else object)
 
@@ -138,17 +152,19 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
 
 class Columns(Filling):
     """Columns of `count` points, built when they are first asked for: `positions` says which of a parameter's
-    values the points have."""
+    values the points have. Values `auto` are already what they stand for, for a problem and a GPU."""
 
-    def __init__(self, parameters: Sequence[Parameter], count: int, positions: Positions) -> None:
+    def __init__(
+        self, parameters: Sequence[Parameter], count: int, positions: Positions, problem: Problem, gpu: Gpu
+    ) -> None:
         super().__init__()
         self._sources = {p.name: (p, i) for i, p in enumerate(parameters)}
-        self._count, self._positions = count, positions
+        self._count, self._positions, self._asked_for = count, positions, (problem, gpu)
 
     @classmethod
-    def of(cls, parameters: Sequence[Parameter], rows: Indices) -> Columns:
+    def of(cls, parameters: Sequence[Parameter], rows: Indices, problem: Problem, gpu: Gpu) -> Columns:
         """Of the points `rows` (n, parameters)."""
-        return cls(parameters, len(rows), lambda number: rows[:, number])
+        return cls(parameters, len(rows), lambda number: rows[:, number], problem, gpu)
 
     def __missing__(self, name: str) -> npt.NDArray[Any]:
         if name not in self._sources:
@@ -156,8 +172,16 @@ class Columns(Filling):
             raise BadTemplate(f"there is no parameter {name}", f"parameters: {known}")
         parameter, number = self._sources[name]
         column: npt.NDArray[Any] = parameter.column.take(self._positions(number))
+        if parameter.auto is not None:
+            column = np.where(self.says_auto(name), parameter.auto(self, *self._asked_for), column)
         self[name] = column
         return column
+
+    def says_auto(self, name: str) -> npt.NDArray[np.bool_]:
+        """Of which points the value of this parameter is `auto`."""
+        parameter, number = self._sources[name]
+        found: npt.NDArray[np.bool_] = self._positions(number) == parameter.position(AUTO)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return self[name]

@@ -7,7 +7,7 @@ second. A single point is a column of length one, so there is only one way to ev
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from evo.errors import BadTemplate, EvoError
 from evo.gpu import KIB, Gpu, Limits
-from evo.space.parameters import Columns
+from evo.space.parameters import Columns, Parameter
 from evo.trial import Problem
 
 
@@ -86,6 +86,22 @@ class Rule:
 def rule(reason: str) -> Callable[[Callable[[Any, Limits, Problem], Any]], Rule]:
     """Decorator: a `Rule` of a function `(p, limits, problem)` that is True where a point is allowed."""
     return lambda allowed: Rule(allowed, reason)
+
+
+def auto_rules(parameters: Sequence[Parameter]) -> tuple[Rule, ...]:
+    """Of each parameter with a value `auto` the rule by which a kernel has one name for a problem: a value
+    that `auto` gives there is not allowed."""
+    return tuple(_named_auto(one) for one in parameters if one.auto is not None)
+
+
+def _named_auto(parameter: Parameter) -> Rule:
+    @rule(f"{parameter.name}=auto is the same kernel")
+    def named_auto(p: Any, limits: Limits, problem: Problem) -> Any:
+        assert parameter.auto is not None
+        value = p[parameter.name]
+        return p.says_auto(parameter.name) | (value != parameter.auto(p, problem, limits.gpu))
+
+    return named_auto
 
 
 REGISTER_MODEL_LIMIT = 300

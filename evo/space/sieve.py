@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evo.errors import BadTemplate
-from evo.gpu import Limits
+from evo.gpu import Gpu, Limits
 from evo.space.parameters import Columns, Indices, Parameter
 from evo.space.rules import Rule
 from evo.trial import Problem
@@ -75,14 +75,14 @@ class GivenPoints:
 
     each = 1
 
-    def __init__(self, parameters: Sequence[Parameter], rows: Indices) -> None:
-        self._parameters, self.rows = parameters, rows
+    def __init__(self, parameters: Sequence[Parameter], rows: Indices, problem: Problem, gpu: Gpu) -> None:
+        self._parameters, self.rows, self._asked_for = parameters, rows, (problem, gpu)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def columns(self, begin: int, end: int) -> Columns:
-        return Columns.of(self._parameters, self.rows[begin:end])
+        return Columns.of(self._parameters, self.rows[begin:end], *self._asked_for)
 
     def assign(self, number: int) -> None:
         """Nothing: they have all their values."""
@@ -95,8 +95,8 @@ class PartialPoints:
     """Points of the product of `parameters`: at first one, which has no values. TooManyPoints where there
     would be more than MOST_POINTS."""
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
-        self._parameters = parameters
+    def __init__(self, parameters: Sequence[Parameter], problem: Problem, gpu: Gpu) -> None:
+        self._parameters, self._asked_for = parameters, (problem, gpu)
         self._counts = [len(parameter.values) for parameter in parameters]
         self._steps = [math.prod(self._counts[number + 1 :]) for number in range(len(parameters))]
         self.each = math.prod(self._counts)
@@ -117,7 +117,7 @@ class PartialPoints:
                 raise Unassigned(number)
             return self._positions(ranks, number)
 
-        return Columns(self._parameters, len(ranks), positions)
+        return Columns(self._parameters, len(ranks), positions, *self._asked_for)
 
     def assign(self, number: int) -> None:
         if len(self) * self._counts[number] > MOST_POINTS:

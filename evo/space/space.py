@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from evo.errors import BadTemplate, EvoError, UsageError
-from evo.gpu import Limits
-from evo.space.parameters import Columns, Indices, Parameter
+from evo.gpu import Gpu, Limits
+from evo.space.parameters import AUTO, Columns, Filling, Indices, Parameter
 from evo.space.rules import ResourceModels, Rule
 from evo.space.sieve import GivenPoints, PartialPoints, Sieved, TooManyPoints, sieve
 from evo.trial import Point, Problem
@@ -83,7 +83,7 @@ class Space:
 
     def why_not(self, point: Point, limits: Limits, problem: Problem) -> str | None:
         """The reason of the first rule that rejects `point`, or None where it is feasible."""
-        columns = self.columns(self.indices_of(point)[None, :])
+        columns = self.columns(self.indices_of(point)[None, :], problem, limits.gpu)
         for one in self.rules:
             if not one.mask(columns, limits, problem)[0]:
                 return one.why(limits, problem)
@@ -92,7 +92,7 @@ class Space:
     def feasible(self, limits: Limits, problem: Problem) -> FeasibleSet:
         """The points that the rules allow: all of them, or a sample where they are too many."""
         with suppress(TooManyPoints):
-            points = PartialPoints(self.parameters)
+            points = PartialPoints(self.parameters, problem, limits.gpu)
             said = sieve(points, self.rules, limits, problem)
             rows = points.rows()
             return FeasibleSet(self, limits, problem, rows, said.rejected, True, self.size, said.raised)
@@ -133,13 +133,34 @@ class Space:
 
     def sieve(self, rows: Indices, limits: Limits, problem: Problem) -> tuple[Indices, Sieved]:
         """The rows that all rules allow, and what was left out."""
-        points = GivenPoints(self.parameters, rows)
+        points = GivenPoints(self.parameters, rows, problem, limits.gpu)
         said = sieve(points, self.rules, limits, problem)
         return points.rows, said
 
-    def columns(self, rows: Indices) -> Columns:
+    def columns(self, rows: Indices, problem: Problem, gpu: Gpu) -> Columns:
         """The points of `rows` of indices as columns: what rules and models get."""
-        return Columns.of(self.parameters, rows)
+        return Columns.of(self.parameters, rows, problem, gpu)
+
+    def filling(self, point: Point, problem: Problem, gpu: Gpu) -> Filling:
+        """The values of a point as a template gets them: each `auto` is what it stands for, and parameters
+        that the point does not have yet are at their defaults. UsageError where one of its own is gone."""
+        values = Filling(point if self.knows(point) else self.completed(point))
+        for name, auto in self._autos.items():
+            if values[name] == AUTO:
+                values[name] = auto(values, problem, gpu)
+        return values
+
+    def with_auto(self, point: Point, problem: Problem, gpu: Gpu) -> Point:
+        """The same kernel by the name that the rules allow: `auto` where that gives the same value."""
+        if not self.knows(point):
+            return point
+        values = Filling(point)
+        same = (name for name, auto in self._autos.items() if values[name] == auto(values, problem, gpu))
+        return {**point, **dict.fromkeys(same, AUTO)}
+
+    @cached_property
+    def _autos(self) -> Mapping[str, Callable[[Any, Problem, Gpu], Any]]:
+        return {p.name: p.auto for p in self.parameters if p.auto is not None}
 
 
 @dataclass(frozen=True)
@@ -218,6 +239,10 @@ class FeasibleSet:
             return self.space.why_not(point, self.limits, self.problem) is None
         except BadTemplate:
             return True
+
+    def named(self, point: Point) -> Point:
+        """See `Space.with_auto`."""
+        return self.space.with_auto(point, self.problem, self.limits.gpu)
 
     def ask_rules(self, point: Point) -> None:
         """Raises what a rule raises at `point`. It need not be asked where none did at any point."""

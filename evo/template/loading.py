@@ -35,7 +35,7 @@ from typing import Any, NoReturn, TypeVar
 
 from evo.errors import BadTemplate, UnknownName, UsageError
 from evo.gpu import Gpu, Limits, arch_number, target
-from evo.space import Filling, ResourceModels, Space, hardware_rules
+from evo.space import Filling, ResourceModels, Space, auto_rules, hardware_rules
 from evo.task import Task, blame, find_file, folders_of, load_module
 from evo.template.checks import check_arguments, check_constants, check_kernel, check_macros, parameters_of
 from evo.template.constants import Declared, constants_of
@@ -124,7 +124,7 @@ class Template:
 
     def derived(self, point: Point, problem: Problem) -> dict[str, Value]:
         """The values of the holes that are no parameters."""
-        derived = self._ask_for(dict[str, Value], "derived", Filling(point), problem)
+        derived = self._ask_for(dict[str, Value], "derived", self._filling(point, problem), problem)
         for name, value in derived.items():
             if not isinstance(value, int | float | str):
                 self._fail(f"derived {name} is {type(value).__name__}", "a number, a text, True or False")
@@ -134,7 +134,7 @@ class Template:
 
     def tiles(self, point: Point, problem: Problem) -> tuple[int, ...]:
         """The tile sizes whose boundaries the gate tests."""
-        p = self._filling(point)
+        p = self._filling(point, problem)
         if hasattr(self._module, "tiles"):
             return self._ask_for(lambda said: tuple(map(int, said)), "tiles", p, problem)
         return tuple(int(p[name]) for name in ("bm", "bn") if name in p)
@@ -143,11 +143,11 @@ class Template:
         """The template's model of the registers a thread, which the space is pruned by; None without one."""
         if not hasattr(self._module, "registers"):
             return None
-        return self._ask_for(int, "registers", self._filling(point), problem)
+        return self._ask_for(int, "registers", self._filling(point, problem), problem)
 
     def launch(self, point: Point, problem: Problem) -> LaunchConfig:
         """The launch of this template's kernel for `problem`, checked against the template's own models."""
-        p = Filling(point)
+        p = self._filling(point, problem)
         launch = self._launched(p, problem)
         if not isinstance(launch, LaunchConfig):
             self._fail(f"launch gave {type(launch).__name__}", "launch returns a LaunchConfig")
@@ -189,7 +189,7 @@ class Template:
 
         It is the candidate's own program where this template has one for both problems and launches it as
         ever, even if the candidate was rendered by an older state of the template."""
-        point, own = self._filling(candidate.point), body_of(candidate.source)
+        point, own = self._filling(candidate.point, candidate.problem), body_of(candidate.source)
         body = self._body(point, problem)
         launch = self._launched(point, problem)
         if body == own or (
@@ -199,10 +199,10 @@ class Template:
             body = own
         return body, launch
 
-    def _filling(self, point: Point) -> Filling:
+    def _filling(self, point: Point, problem: Problem) -> Filling:
         """A point's values, those of newer parameters too. BadTemplate where one of its own is gone."""
         try:
-            return Filling(point if self.space.knows(point) else self.space.completed(point))
+            return self.space.filling(point, problem, self.gpu)
         except UsageError as error:
             self._fail(f"a point of an older state of this template: {error.message}", error.hint)
 
@@ -241,7 +241,7 @@ class Template:
     def _body(self, point: Point, problem: Problem) -> str:
         """The source without its provenance. The last ones are kept: a point's siblings for other problems
         mostly have the same."""
-        values = {**point, **self.derived(point, problem)}
+        values = {**self._filling(point, problem), **self.derived(point, problem)}
         key = repr(values)
         if key not in self._bodies:
             if len(self._bodies) >= BODIES_KEPT:
@@ -379,7 +379,7 @@ def _with_hardware_rules(module: Any) -> Space:
     models = ResourceModels(module.NEEDS, module.smem_bytes, module.threads, **optional)
     first, last = hardware_rules(models)
     space: Space = module.SPACE
-    return replace(space, rules=(*first, *space.rules, *last), models=models)
+    return replace(space, rules=(*first, *auto_rules(space.parameters), *space.rules, *last), models=models)
 
 
 def _check_holes(template: Template) -> None:

@@ -11,111 +11,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from evo.gpu import Gpu, Limits
-from evo.space import Filling, Parameter, Space, rule, where
+from evo.space import AUTO, Parameter, Space, rule, where
 from evo.task import load_module
 from evo.trial import BufferArg, LaunchConfig, Point, Problem, ScalarArg, TensorMapArg, Value, Workspace
 
 call = load_module(Path(__file__).with_name("call.py"))
 filling = load_module(Path(__file__).with_name("filling.py"))
+tile = load_module(Path(__file__).with_name("wgmma_tiles.py"))
 join = load_module(Path(__file__).parents[1] / "include" / "gemm" / "join.py")
 
 NEEDS = "sm_90a"
 ENTRY = "gemm_wgmma"
 
-GROUP_ROWS = 64
-"""Rows of a wgmma."""
-WARP_ROWS = GROUP_ROWS // 4
-"""Of these a warp's, which leave by its own TMA stores."""
-QUARTER_FILE = 16384
-"""Registers of each of the four schedulers of an SM, among which warps are dealt out in turn."""
-REGISTER_SPLITS = {2: (40, 232), 3: (32, 160)}
-"""Registers a thread of the producer's warpgroup and of the consumers', by the number of consumers: in
-eights, together no more than the CTA was launched with."""
-OVERHEAD = 40
-"""Registers a consumer needs besides the sums. Against ptxas 13.0: with less it serialises the wgmmas."""
-REACH = 72
-"""Registers besides the sums that ptxas takes where it is free to and joins parts of K; else it takes 26."""
-REGISTER_FILE, OPERANDS = 65536, 26
-"""Registers of an SM; what ptxas wants for a wgmma besides its sums, of those that the CTA begins with."""
-BLOCK_BYTES, BLOCK_COLUMNS = 128, 64
-"""Of a row of a swizzled box, and its elements of 16 bits."""
-
-
-def bm(p: Any) -> Any:
-    """Rows of a CTA's tile."""
-    return GROUP_ROWS * p.rows * where(p.schedule == "pingpong", 1, p.consumers)
-
-
-def cluster(p: Any, _problem: Problem) -> Any:
-    return where(p.multicast == "none", where(p.join == "cluster", p.splits, 1), 2)
-
-
-def smem_bytes(p: Any, problem: Problem) -> Any:
-    """sizeof(SharedStorage): the rings of A and B, boxes of C for each consumer, barriers."""
-    row = box_columns(p, problem) * call.out_bytes(problem)
-    boxes = where((row == BLOCK_BYTES) & (p.bn * call.out_bytes(problem) // BLOCK_BYTES % 2 == 0), 2, 1)
-    out = where(p.epilogue == "tma", p.consumers * GROUP_ROWS * boxes * row, 0)
-    words = where(p.join == "workspace", call.ceil_div(4 * p.consumers, 8) * 8, 16)
-    return call.ceil_div(ring_bytes(p) + out + 16 * p.stages + where(p.splits > 1, words, 0), 1024) * 1024
-
-
-def box_columns(p: Any, problem: Problem) -> Any:
-    """Of C that TMA stores at once: 128 bytes, or 64; an odd number of 16 where these divide no tile."""
-    if call.out_bytes(problem) == 4:
-        return BLOCK_BYTES // 4
-    pieces = p.bn // 8
-    odd = 8 * (pieces // (pieces & -pieces))
-    return where(p.bn % BLOCK_COLUMNS == 0, BLOCK_COLUMNS, where(p.bn % 32 == 0, 32, odd))
-
-
-def ring_bytes(p: Any) -> Any:
-    return p.stages * 2 * p.bk * (bm(p) + p.bn)
-
-
-def leaves_late(p: Any, problem: Problem) -> bool:
-    """Whether C leaves under the products of the next tile: where registers hold it, rounded, meanwhile."""
-    rounded = 3 * p.rows * p.bn // 4 + OVERHEAD <= register_cap(p, problem) and call.out_bytes(problem) == 2
-    one_by_one = p.schedule == "cooperative" and p.persistent and p.splits == 1
-    return bool(p.epilogue == "tma" and rounded and one_by_one)
-
-
-def threads(p: Any, _problem: Problem) -> Any:
-    return 128 * p.consumers + where(p.producer == "warp", 32, 128)
-
-
-def register_cap(p: Any, problem: Problem) -> Any:
-    """Registers a thread that a consumer can have."""
-    warps = call.ceil_div(p.min_ctas * threads(p, problem) // 32, 4)
-    even = np.minimum(255, QUARTER_FILE // (32 * warps) // 8 * 8)
-    split = where(p.consumers == 3, REGISTER_SPLITS[3][1], REGISTER_SPLITS[2][1])
-    return where(p.producer == "warpgroup", split, even)
-
-
-def clusters(p: Any, problem: Problem) -> Any:
-    """Tiles of all matrices, those that a cluster takes together counted once, times the parts of K, if these
-    are not a cluster's."""
-    down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
-    across = call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
-    return down * across * problem["batch"] * where(p.join == "cluster", 1, p.splits)
-
-
-def resident(p: Any, gpu: Gpu) -> Any:
-    """Clusters that the GPU runs at once, if what `min_ctas` asks for fits an SM."""
-    return gpu.sms * p.min_ctas // cluster(p, None)
-
-
-def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
-    """A CTA for each tile and part of K: the most that is launched."""
-    return clusters(p, problem) * cluster(p, problem), 1, 1
-
-
-def ctas(p: Any, problem: Problem, gpu: Gpu) -> int:
-    """CTAs of the launch: with `persistent` no more than the GPU runs at once."""
-    every = clusters(p, problem)
-    return int((np.minimum(every, resident(p, gpu)) if p.persistent else every) * cluster(p, problem))
+smem_bytes, threads, grid, cluster = tile.smem_bytes, tile.threads, tile.grid, tile.cluster
 
 
 @rule("turns are taken by 2 or 3 consumers, with tiles of their own to take")
@@ -130,44 +39,43 @@ def register_split(p: Any, _limits: Limits, _problem: Problem) -> Any:
 
 @rule("tiles of more than 256 rows")
 def boxes_of_rows(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return bm(p) <= 256
+    return tile.bm(p) <= 256
 
 
 @rule("columns of B side by side come in blocks of 64")
 def whole_blocks(p: Any, _limits: Limits, problem: Problem) -> Any:
-    return (problem["layout"] == "NT") | (p.bn % BLOCK_COLUMNS == 0)
+    return (problem["layout"] == "NT") | (p.bn % tile.BLOCK_COLUMNS == 0)
 
 
 @rule("a CTA's half of the shared operand is not whole blocks or swizzle patterns")
 def whole_halves(p: Any, _limits: Limits, problem: Problem) -> Any:
-    of_b = 16 if problem["layout"] == "NT" else 2 * BLOCK_COLUMNS
-    of_a = 2 * BLOCK_COLUMNS if problem["layout"] == "TN" else 16
+    of_b = 16 if problem["layout"] == "NT" else 2 * tile.BLOCK_COLUMNS
+    of_a = 2 * tile.BLOCK_COLUMNS if problem["layout"] == "TN" else 16
     halves_of_b = (p.multicast != "b") | (p.bn % of_b == 0)
-    return halves_of_b & ((p.multicast != "a") | (bm(p) % of_a == 0))
+    return halves_of_b & ((p.multicast != "a") | (tile.bm(p) % of_a == 0))
 
 
 @rule("a cluster's second tile would be empty")
 def busy_clusters(p: Any, _limits: Limits, problem: Problem) -> Any:
-    below = (p.multicast != "b") | (problem["M"] > bm(p))
+    below = (p.multicast != "b") | (problem["M"] > tile.bm(p))
     return below & ((p.multicast != "a") | (problem["N"] > p.bn))
 
 
 @rule("the TMA epilogue stores boxes that divide a tile, to rows of whole 16 bytes")
 def boxes_of_c(p: Any, _limits: Limits, problem: Problem) -> Any:
     aligned = call.vectors(problem)[2] * call.out_bytes(problem) >= 16
-    return (p.epilogue == "direct") | ((p.bn % box_columns(p, problem) == 0) & aligned)
+    return ~tile.by_tma(p) | ((p.bn % tile.box_columns(p, problem) == 0) & aligned)
+
+
+@rule("parts of K that a cluster joins are stored directly: epilogue=tma is for those that are split by auto")
+def stored_by_parts(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.epilogue == "direct") | tile.by_tma(p) | p.says_auto("splits")
 
 
 @rule("most of a tile is outside of C")
 def busy_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
-    tall = (bm(p) == GROUP_ROWS) | (bm(p) < 2 * problem["M"])
-    return tall & ((p.bn <= BLOCK_COLUMNS) | (p.bn < 2 * problem["N"]))
-
-
-@rule("more stages than K has tiles")
-def busy_stages(p: Any, _limits: Limits, problem: Problem) -> Any:
-    deep = call.ceil_div(problem["K"], p.bk)
-    return (p.stages == 2) | (p.stages <= deep) | p.persistent
+    tall = (tile.bm(p) == tile.GROUP_ROWS) | (tile.bm(p) < 2 * problem["M"])
+    return tall & ((p.bn <= tile.BLOCK_COLUMNS) | (p.bn < 2 * problem["N"]))
 
 
 @rule("no stage is free while so many are multiplied")
@@ -182,15 +90,15 @@ def busy_splits(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("K is split although tiles fill the GPU twice")
 def needed_splits(p: Any, limits: Limits, problem: Problem) -> Any:
-    tiles_of_c = clusters(p, problem) // where(p.join == "cluster", 1, p.splits)
-    return (p.splits == 1) | (tiles_of_c * cluster(p, problem) < 2 * limits.gpu.sms * p.min_ctas)
+    ctas = tile.whole_tiles(p, problem) * tile.cluster(p, problem)
+    return (p.splits == 1) | (ctas < 2 * limits.gpu.sms * p.min_ctas)
 
 
 @rule("parts of K join in a cluster that shares one tile, through its rings, in shares of whole blocks")
 def joined_in_cluster(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    alone = (p.multicast == "none") & (p.schedule == "cooperative") & ~p.persistent & (p.epilogue == "direct")
-    fits = (4 * bm(p) * p.bn <= ring_bytes(p)) & (p.bn // 8 % p.splits == 0)
-    return (p.join == "workspace") | (alone & fits & (p.splits > 1))
+    alone = (p.multicast == "none") & (p.schedule == "cooperative") & ~p.persistent
+    fits = (4 * tile.bm(p) * p.bn <= tile.ring_bytes(p)) & (p.bn // 8 % p.splits == 0)
+    return (p.join == "workspace") | (alone & where(p.splits > 1, fits, p.says_auto("splits")))
 
 
 @rule("tiles of 64 terms are twice as many")
@@ -200,12 +108,12 @@ def deep_tiles(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("as many CTAs fit as there are tiles: nothing to persist for")
 def enough_to_persist(p: Any, limits: Limits, problem: Problem) -> Any:
-    return ~p.persistent | (clusters(p, problem) > resident(p, limits.gpu))
+    return ~p.persistent | (tile.clusters(p, problem) > tile.resident(p, limits.gpu))
 
 
 @rule("a panel as wide as C, in either direction, is the same order")
 def narrow_panels(p: Any, _limits: Limits, problem: Problem) -> Any:
-    down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
+    down = call.ceil_div(problem["M"], tile.bm(p) * where(p.multicast == "b", 2, 1))
     across = call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
     width = where(p.raster == "m", down, across)
     return (p.panel == 1) | (p.panel < 2 * width)
@@ -213,20 +121,21 @@ def narrow_panels(p: Any, _limits: Limits, problem: Problem) -> Any:
 
 @rule("sums need more registers than a consumer has")
 def sums_in_registers(p: Any, _limits: Limits, problem: Problem) -> Any:
-    fits = p.rows * p.bn // 2 + OVERHEAD <= register_cap(p, problem)
-    at_entry = REGISTER_FILE // threads(p, problem) // 8 * 8
-    return fits & ((p.producer == "warp") | (p.bn // 2 + OPERANDS <= at_entry))
+    fits = p.rows * p.bn // 2 + tile.OVERHEAD <= tile.register_cap(p, problem)
+    at_entry = tile.REGISTER_FILE // tile.threads(p, problem) // 8 * 8
+    return fits & ((p.producer == "warp") | (p.bn // 2 + tile.OPERANDS <= at_entry))
 
 
 @rule("registers allow that many CTAs an SM without a cap")
 def binding_cap(p: Any, _limits: Limits, problem: Problem) -> Any:
-    free = p.rows * p.bn // 2 + where(p.splits == 1, OVERHEAD, REACH) <= register_cap(p, problem)
+    besides = where(p.splits == 1, tile.OVERHEAD, tile.REACH)
+    free = p.rows * p.bn // 2 + besides <= tile.register_cap(p, problem)
     return (p.min_ctas == 1) | p.persistent | ~free  # a persistent grid is made for min_ctas an SM
 
 
 @rule("shared memory holds fewer CTAs than registers are capped for")
 def resident_ctas(p: Any, limits: Limits, problem: Problem) -> Any:
-    return p.min_ctas * (smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
+    return p.min_ctas * (tile.smem_bytes(p, problem) + 1024) <= limits.gpu.smem_per_sm
 
 
 PARAMETERS = (
@@ -282,8 +191,8 @@ PARAMETERS = (
         expected="tma: whole lines, and it runs beside the next tile",
     ),
     Parameter(
-        "splits", (1, 2, 4, 8), 1, "macro", off=1,
-        meaning="parts of K, whose sums are joined in their order",
+        "splits", (AUTO, 1, 2, 4, 8), AUTO, "macro", off=1, auto=tile.parts_in_a_wave,
+        meaning="parts of K, whose sums are joined in their order; auto: as many as fill the SMs once",
         expected="where tiles are fewer than SMs",
     ),
     Parameter(
@@ -309,43 +218,50 @@ def supports(problem: Problem) -> str | None:
 
 def suited(problem: Problem, limits: Limits) -> Point:
     """The point to begin with: the way of computing the product that takes fewest clocks by a model."""
-    default = {parameter.name: parameter.default for parameter in PARAMETERS}
+    default = {**SPACE.default, "splits": 1}
     for values in filling.fastest_first(problem, limits):
         for panel in dict.fromkeys((values["panel"], 1)):
             for stages in (n for n in filling.STAGES if n <= values["stages"]):
                 point = {**default, **values, "panel": panel, "stages": stages}
+                point = SPACE.with_auto(point, problem, limits.gpu)
+                if point["join"] == "cluster" and point["splits"] == AUTO:
+                    point["epilogue"] = "tma"
                 if _feasible(point, limits, problem):
                     return point
-    return default
+    return SPACE.default
 
 
 def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
     """Whether all rules, and the shared memory, allow the point."""
-    fits = bool(smem_bytes(Filling(point), problem) <= limits.smem_bytes)
-    return fits and Space(PARAMETERS, RULES).why_not(point, limits, problem) is None
+    values = SPACE.filling(point, problem, limits.gpu)
+    return (
+        bool(tile.smem_bytes(values, problem) <= limits.smem_bytes)
+        and SPACE.why_not(point, limits, problem) is None
+    )
 
 
 RULES = (
     joined_in_cluster, turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters,
-    boxes_of_c, busy_tiles, busy_stages, free_stages, busy_splits, needed_splits, deep_tiles,
+    boxes_of_c, stored_by_parts, busy_tiles, free_stages, busy_splits, needed_splits, deep_tiles,
     enough_to_persist, narrow_panels, sums_in_registers, binding_cap, resident_ctas,
 )  # fmt: skip
 SPACE = Space(PARAMETERS, RULES, suited=suited)
 
 
 def tiles(p: Any, _problem: Problem) -> tuple[int, ...]:
-    return int(bm(p)), p.bn, p.bk
+    return int(tile.bm(p)), p.bn, p.bk
 
 
 def derived(p: Any, problem: Problem) -> dict[str, Value]:
-    given, taken = REGISTER_SPLITS.get(p.consumers, (0, 0))
+    given, taken = tile.REGISTER_SPLITS.get(p.consumers, (0, 0))
     return {
-        "late": leaves_late(p, problem),
+        "late": tile.leaves_late(p, problem),
         "producer_registers": given,
         "consumer_registers": taken,
-        "box_columns": int(box_columns(p, problem)),
+        "box_columns": int(tile.box_columns(p, problem)),
+        "by_tma": bool(tile.by_tma(p)),
         "even_rows": problem["N"] % 2 == 0,
-        **call.holes(problem, int(smem_bytes(p, problem))),
+        **call.holes(problem, int(tile.smem_bytes(p, problem))),
         **call.layout(problem),
     }
 
@@ -356,8 +272,8 @@ def operand_map(p: Any, problem: Problem, name: str) -> TensorMapArg:
     which = "ab".index(name)
     (rows, columns), leading = call.stored(problem)[which], call.leading(problem)[which]
     along_k = problem["layout"][which] == "NT"[which]
-    across = (bm(p), p.bn)[which] // (2 if p.multicast == name else 1)
-    box = (BLOCK_COLUMNS, int(across if along_k else p.bk), 1)
+    across = (tile.bm(p), p.bn)[which] // (2 if p.multicast == name else 1)
+    box = (tile.BLOCK_COLUMNS, int(across if along_k else p.bk), 1)
     strides = (2 * leading, 2 * leading * rows)
     return TensorMapArg(name, problem.dtype, (columns, rows, problem["batch"]), strides, box, swizzle=128)
 
@@ -365,22 +281,22 @@ def operand_map(p: Any, problem: Problem, name: str) -> TensorMapArg:
 def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
     m, n, batch, nbytes = problem["M"], problem["N"], problem["batch"], call.out_bytes(problem)
     out: BufferArg | TensorMapArg = BufferArg("c")
-    if p.epilogue == "tma":
+    if tile.by_tma(p):
         kind = problem.dtype if nbytes == 2 else "fp32"
-        box = (int(box_columns(p, problem)), WARP_ROWS, 1)
+        box = (int(tile.box_columns(p, problem)), tile.WARP_ROWS, 1)
         row = box[0] * nbytes
-        swizzle = row if row in (BLOCK_BYTES, BLOCK_BYTES // 2) else 0
+        swizzle = row if row in (tile.BLOCK_BYTES, tile.BLOCK_BYTES // 2) else 0
         out = TensorMapArg("c", kind, (n, m, batch), (nbytes * n, nbytes * n * m), box, swizzle=swizzle)
     extra = call.operand(problem)
-    places = int(clusters(p, problem) * cluster(p, problem))  # tiles of C times parts of K
+    places = int(tile.clusters(p, problem) * tile.cluster(p, problem))  # tiles of C times parts of K
     joined: tuple[Workspace, ...] = ()
     if p.splits > 1 and p.join == "workspace":
-        joined = join.workspaces(places, bm(p) * p.bn, places // p.splits * p.consumers)
+        joined = join.workspaces(places, tile.bm(p) * p.bn, places // p.splits * p.consumers)
     return LaunchConfig(
-        grid=(ctas(p, problem, gpu), 1, 1),
-        block=(int(threads(p, problem)), 1, 1),
-        smem_bytes=int(smem_bytes(p, problem)),
-        cluster=(int(cluster(p, problem)), 1, 1),
+        grid=(tile.ctas(p, problem, gpu), 1, 1),
+        block=(int(tile.threads(p, problem)), 1, 1),
+        smem_bytes=int(tile.smem_bytes(p, problem)),
+        cluster=(int(tile.cluster(p, problem)), 1, 1),
         args=(
             operand_map(p, problem, "a"),
             operand_map(p, problem, "b"),

@@ -135,7 +135,8 @@ def _count(models: ResourceModels) -> int:
 def _asked(
     models: ResourceModels, feasible: FeasibleSet, rows: Points, registers: Floats | None
 ) -> list[Floats]:
-    p, problem, gpu = feasible.space.columns(rows), feasible.problem, feasible.limits.gpu
+    problem, gpu = feasible.problem, feasible.limits.gpu
+    p = feasible.space.columns(rows, problem, gpu)
     smem = np.asarray(models.smem_bytes(p, problem), float) / feasible.limits.smem_bytes
     threads = np.asarray(models.threads(p, problem), float)
     columns = [smem, np.log2(threads) / 3]

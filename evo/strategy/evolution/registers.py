@@ -62,7 +62,9 @@ class RegisterModel:
         space, models = self._feasible.space, self._feasible.space.models
         if models is None or models.registers is None:
             return np.zeros(len(rows))
-        modelled = np.asarray(models.registers(space.columns(rows), self._feasible.problem), float)
+        problem = self._feasible.problem
+        columns = space.columns(rows, problem, self._feasible.limits.gpu)
+        modelled = np.asarray(models.registers(columns, problem), float)
         return np.broadcast_to(np.log2(np.maximum(16, modelled)), len(rows))
 
 

@@ -2,7 +2,7 @@
 // expect: GREEN
 // problem: 72,136,200,1
 // template: gemm_wgmma
-// point: consumers=2 rows=1 bn=64 stages=3 persistent=true epilogue=tma panel=4
+// point: consumers=2 rows=1 bn=64 stages=3 persistent=true epilogue=tma panel=4 splits=1
 // needs: sm_90a
 // instead of: const int place = kDealt ? item / kSplits : item;
 // there is: const int place = all * args.batch - 1 - (kDealt ? item / kSplits : item);

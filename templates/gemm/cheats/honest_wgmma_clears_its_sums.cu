@@ -2,6 +2,7 @@
 // expect: GREEN
 // problem: 72,136,520,1
 // template: gemm_wgmma
+// point: splits=1
 // needs: sm_90a
 // instead of:             Sums sums;
 // there is:             Sums sums; clear(sums);

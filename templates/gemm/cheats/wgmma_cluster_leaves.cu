@@ -3,7 +3,7 @@
 // on a GPU: a symptom, emulator: race, CRASHED
 // problem: 136,136,200,1
 // template: gemm_wgmma
-// point: multicast=b bn=64 stages=3
+// point: multicast=b bn=64 stages=3 splits=1
 // needs: sm_90a
 // instead of: if constexpr (kCtas > 1) cluster_arrive_relaxed(), cluster_wait();
 // there is:

@@ -3,6 +3,7 @@
 // on a GPU: write out of bounds, row error
 // problem: 72,136,200,1
 // template: gemm_wgmma
+// point: splits=1
 // needs: sm_90a
 // instead of: row >= args.m ||
 // there is: row > args.m ||

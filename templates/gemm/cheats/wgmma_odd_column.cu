@@ -3,6 +3,7 @@
 // on a GPU: write out of bounds, a symptom, emulator: race
 // problem: 40,101,72,1
 // template: gemm_wgmma
+// point: splits=1
 // needs: sm_90a
 // instead of: if (column + 1 < args.n) put(to
 // there is: put(to

@@ -3,7 +3,7 @@
 // on a GPU: NaN in the output, row error, runs differ
 // problem: 72,136,200,1
 // template: gemm_wgmma
-// point: panel=4
+// point: panel=4 splits=1
 // needs: sm_90a
 // instead of: min(kPanel, width - panel * kPanel)
 // there is: kPanel

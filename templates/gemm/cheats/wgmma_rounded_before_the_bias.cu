@@ -2,6 +2,7 @@
 // expect: row error
 // problem: 72,136,200,1 epilogue=bias out=fp32
 // template: gemm_wgmma
+// point: splits=1
 // needs: sm_90a
 // instead of: const float x = sum + other;
 // there is: const float x = Bf16::low(Bf16::pack(sum, 0.f)) + other;
