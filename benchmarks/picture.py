@@ -45,7 +45,7 @@ def picture(result: Mapping[str, Any], theme: str) -> str:
     top = math.ceil(max(ratios))
     title = f"How much longer the baselines take than evo's kernel, {result['gpu']}"
     parts = [_text(WIDTH / 2, 26, title, 20)]
-    parts += _legend(theme)
+    parts += _legend(theme, [group for group in GROUPS if any(group in slowdowns(s) for s in sheets)])
     for number, (mask, ours) in enumerate(panels.items()):
         left = LEFT + number * (PANEL + GAP)
         parts += _panel(left, "causal mask" if mask else "no mask", ours, top, theme, labelled=number == 0)
@@ -119,15 +119,16 @@ def _panel(
     return [*parts, _dashed(left, height(1), PANEL, colours.text)]
 
 
-def _legend(theme: str) -> list[str]:
-    """The groups' colours, in the order of the bars, and what the dashed line is."""
+def _legend(theme: str, groups: Sequence[str]) -> list[str]:
+    """The colours of the groups that took part, in the order of the bars, and what the dashed line is."""
     widths = {"PyTorch SDPA": 148, "FlexAttention, Triton": 206, "FlashAttention 4, FlashInfer": 268}
-    x = (WIDTH - sum(widths.values()) - 70) / 2
+    colours = dict(zip(GROUPS, THEMES[theme].bars, strict=True))
+    x = (WIDTH - sum(widths[name] for name in groups) - 70) / 2
     parts = []
-    for (name, width), colour in zip(widths.items(), THEMES[theme].bars, strict=True):
-        parts.append(f'<rect x="{x:.1f}" y="48" width="16" height="16" fill="{colour}"/>')
+    for name in groups:
+        parts.append(f'<rect x="{x:.1f}" y="48" width="16" height="16" fill="{colours[name]}"/>')
         parts.append(_text(x + 23, 62, name, 16, "start"))
-        x += width
+        x += widths[name]
     parts.append(_dashed(x, 56, 32, THEMES[theme].text))
     parts.append(_text(x + 39, 62, "evo", 16, "start"))
     return parts

@@ -6,6 +6,8 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from evo.gpu import Gpu, Limits, target
 from evo.space import Filling, Parameter, Space, auto_rules, rule, where
 from evo.trial import Point, Problem
@@ -33,6 +35,13 @@ def test_what_auto_stands_for_follows_from_the_point_the_problem_and_the_gpu() -
         columns = SPLIT.columns(SPLIT.indices_of(point)[None, :], problem, gpu)
         assert columns.parts.tolist() == [expected]
     assert SPLIT.filling({"parts": 2, "bm": 64}, PROBLEM, L4.gpu) == {"parts": 2, "bm": 64}
+
+
+def test_auto_may_be_written_for_columns_alone() -> None:
+    parts = replace(PARTS, auto=lambda p, problem, _gpu: np.where(problem["L"] // p.bm > 8, 1, 4))
+    value = Space((parts, BM)).filling({"parts": "auto", "bm": 64}, PROBLEM, L4.gpu).parts
+    assert value == 4
+    assert type(value) is int
 
 
 def test_rules_see_what_auto_stands_for_and_a_kernel_has_one_name() -> None:

@@ -22,7 +22,7 @@ from benchmarks import measure, record, run
 from benchmarks.gate.mutation import checking, checks_digest
 from benchmarks.gate.mutation_judged import judged
 from benchmarks.gemm.many_shapes import SHAPES, drawn, pack, spent, unpack
-from benchmarks.picture import GROUPS, slowdowns
+from benchmarks.picture import GROUPS, picture, slowdowns
 from benchmarks.search.methodology import RandomBaseline, Trajectory
 from evo.device.emulator import cpu_instructions
 from evo.store import Store
@@ -364,6 +364,9 @@ def test_a_bar_is_the_fastest_of_its_group_by_our_time() -> None:
             "sharp": {"median_us": standing["median_us"] * (1.25 if name in sheet["entrants"] else 1)},
         }
     assert slowdowns(sheet) == {sdpa: 2.0, compiled: 1.2}, "on the input where we are slowest"
+    sheet |= {"problem": "causal=0", "shape": "1,8,512,64"}
+    drawn_now = picture({"gpu": "H200", "results": {"sheets": [sheet]}}, "light")
+    assert [group in drawn_now for group in GROUPS] == [True, True, False], "those that took part"
 
 
 def test_the_listed_shapes_are_those_that_are_drawn() -> None:

@@ -131,7 +131,5 @@ class Member:
         return [
             one
             for one in {key_of(one): one for one in named}.values()
-            if key_of(one) not in self.points
-            and self.spaces[one.template].feasible.space.knows(one.point)
-            and self.spaces[one.template].feasible.contains(one.point)
+            if key_of(one) not in self.points and self.spaces[one.template].feasible.contains(one.point)
         ]

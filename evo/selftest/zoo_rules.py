@@ -14,6 +14,7 @@ import numpy as np
 
 from evo.errors import BadTemplate
 from evo.gpu import Limits
+from evo.space import Filling
 from evo.task import Task, blame, find_file, folders_of, load_module, load_task
 from evo.template import Template, list_templates, load_template
 from evo.template.include import Includes
@@ -124,6 +125,9 @@ class TemplateRules(ZooRules):
     loose_baselines: tuple[str, ...] = ("eager", "compiled")
     """They compute as the reference does, in the storage type."""
 
+    def _values(self, point: Point, rendered_for: Problem) -> Filling:
+        return self.template.space.filling(self._point(point), rendered_for, self.template.gpu)
+
     def _point(self, point: Point) -> Point:
         return self.template.space.completed(point)
 
@@ -148,8 +152,8 @@ class TemplateRules(ZooRules):
     def source(self, text: str, problem: Problem, point: Point, path: Path) -> str:
         edits = list(_EDIT.finditer(text))
         if not edits:
-            own = self.template.space.filling(self._point(point), problem, self.template.gpu)
-            values = {**own, **self.template.derived(own, problem)}
+            values = self._values(point, problem)
+            values.update(self.template.derived(values, problem))
             return "".join(f"#define {name} {value}\n" for name, value in values.items()) + text
         source = self.honest(problem, point)
         for edit in edits:
@@ -160,8 +164,7 @@ class TemplateRules(ZooRules):
         return self.template.tiles(self._point(point), problem)
 
     def launch(self, problem: Problem, point: Point, rendered_for: Problem) -> LaunchConfig:
-        values = self.template.space.filling(self._point(point), rendered_for, self.template.gpu)
-        return self.template.launch(values, problem)
+        return self.template.launch(self._values(point, rendered_for), problem)
 
 
 def _edited(source: str, edit: re.Match[str], path: Path) -> str:

@@ -146,8 +146,8 @@ class Space:
         that the point does not have yet are at their defaults. UsageError where one of its own is gone."""
         values = Filling(point if self.knows(point) else self.completed(point))
         for name, auto in self._autos.items():
-            if values[name] == AUTO:
-                values[name] = auto(values, problem, gpu)
+            if values[name] == AUTO:  # item: one that is written with np.where gives an array
+                values[name] = np.asarray(auto(values, problem, gpu)).item()
         return values
 
     def with_auto(self, point: Point, problem: Problem, gpu: Gpu) -> Point:
@@ -234,7 +234,10 @@ class FeasibleSet:
 
     def contains(self, point: Point) -> bool:
         """Whether the rules allow `point`; they are asked again, so that it may lie outside the sample. Where
-        one raises: yes, so that the point is tried, and what is raised is told."""
+        one raises: yes, so that the point is tried, and what is raised is told. No point of another state of
+        the template is allowed."""
+        if not self.space.knows(point):
+            return False
         try:
             return self.space.why_not(point, self.limits, self.problem) is None
         except BadTemplate:
