@@ -18,7 +18,7 @@ GPU = True
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shapes", default="seeds", help="as evo bench takes them")
+    parser.add_argument("--shapes", action="append", help="as evo bench takes them (default: seeds)")
     parser.add_argument("--flag", action="append", default=[], help="as evo bench takes it")
     parser.add_argument("--trial", action="append", default=[], metavar="STUDY/N", help="time it, too")
     parser.add_argument("--database", default="runs/evo.db", help="where the trials are")
@@ -28,6 +28,6 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     trials = [word for trial in asked.trial for word in ("--trial", trial)]
     database = ["--database", asked.database] if trials else []
     sheets: list[Any] = []
-    for problem in parse_problems(load_task("attention"), [asked.shapes], None, asked.flag):
+    for problem in parse_problems(load_task("attention"), asked.shapes or ["seeds"], None, asked.flag):
         sheets += evo_json("bench", "--shapes", problem.shape, *type_and_flags(problem), *trials, *database)
         yield {"sheets": sheets}
