@@ -28,7 +28,8 @@ NAMES = [(task, path.stem) for task, zoo in ZOOS.items() for path in sorted(zoo.
 QUICK = (
     "wgmma_k_tail_lost", "wgmma_sums_of_the_tile_before", "wgmma_stage_read_early", "wgmma_n_mask",
     "wgmma_split_no_fence", "wgmma_split_ticket_left", "wgmma_no_fence_before_the_store",
-    "wgmma_turn_not_awaited", "wgmma_sums_in_half", "wgmma_cluster_leaves", "honest_wgmma_joins_backwards",
+    "wgmma_turn_not_awaited", "wgmma_sums_in_half", "wgmma_cluster_leaves", "wgmma_cluster_leaves_relaxed",
+    "honest_wgmma_joins_backwards",
     "mma_k_tail_counts", "mma_n_mask", "mma_stream_remainder_lost", "mma_no_barrier_in_the_loop",
     "mma_stream_slots_shared", "mma_sums_at_least", "scalar_small_elements_of_b", "small_scales_are_zero",
     "skinny_tickets_of_the_first_matrix", "gemv_half_of_the_lanes", "codes_of_twos_complement",

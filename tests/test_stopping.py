@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from landscape import new_study
 
 from evo.loop import Turn
-from evo.loop.stopping import Clock
+from evo.loop.stopping import Clock, interrupts
 
 
 @pytest.mark.parametrize(
@@ -17,3 +20,15 @@ def test_what_is_kept_for_a_confirmation_is_not_spent_on_waiting(
     reserve_s: float, found: bool, grace_s: float
 ) -> None:
     assert Clock(new_study(), reserve_s).grace_s(Turn(first_s=8.0), found) == grace_s
+
+
+def test_a_signal_that_a_turn_no_longer_asks_for_ends_the_search() -> None:
+    with interrupts() as outer:
+        with interrupts() as inner:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert inner()
+        assert outer()
+        with interrupts() as following:
+            assert following()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)

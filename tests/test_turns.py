@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -14,7 +12,7 @@ import pytest
 from landscape import LIMITS, SPACE, TASK, TILES, LandscapeWorkers, evaluate, new_study, write_template
 
 from evo.errors import NotEnoughMemory, NothingFound, UsageError
-from evo.loop import Progress, SearchSpace, Turn, search, search_spaces
+from evo.loop import SearchSpace, Turn, search, search_spaces
 from evo.loop.first_points import Key, key_of
 from evo.loop.lent import Lent
 from evo.loop.member import Member
@@ -216,30 +214,6 @@ def test_one_kernel_for_all_costs_something(tmp_path: Path) -> None:
     assert found.left_out.keys() == {one.name for one in found.members}
 
 
-def test_a_search_that_ended_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
-    with Store(tmp_path / "evo.db") as store:
-        members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
-        seen: set[str] = set()
-
-        def shown(progress: Progress) -> None:
-            if progress.latest and len(seen) < len(BEST_ROWS):  # a second signal would end the process
-                seen.add(progress.study.name)
-                if len(seen) == len(BEST_ROWS):
-                    os.kill(os.getpid(), signal.SIGINT)
-
-        Turns(members, store, ShapedWorkers(2, 0.01), 2, lambda *_: None, shown).run(LONG_S)
-        before = {s.name: len(store.rows(s)) for s in store.studies()}
-        assert sum(before.values()) < 36 * len(BEST_ROWS)
-    _, said = run(tmp_path)
-    assert not [text for text in said if "first round" in text]
-    with Store(tmp_path / "evo.db") as store:
-        for study in store.studies():
-            points = [tried(row) for row in store.rows(study)]
-            assert len(points) == len(set(points))
-            assert len(points) >= before[study.name]
-        assert sum(len(store.rows(s)) for s in store.studies()) > sum(before.values())
-
-
 def test_in_the_last_round_every_problem_tries_the_kernels_of_the_portfolio(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
         for number, length in enumerate(BEST_ROWS):
@@ -260,26 +234,6 @@ def test_in_the_last_round_every_problem_tries_the_kernels_of_the_portfolio(tmp_
         for one in found.members:
             assert {key_of(kernel) for kernel in found.kernels.values()} <= one.points.keys()
             assert 12 < len(one.points) < 36
-
-
-def test_a_person_ends_all_turns(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    def interrupt(one: Member, _text: str) -> None:
-        said.append(one.name)
-
-    with Store(tmp_path / "evo.db") as store:
-        members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
-        sent: list[Progress] = []
-
-        def shown(progress: Progress) -> None:
-            if progress.latest and not sent:
-                sent.append(progress)
-                os.kill(os.getpid(), signal.SIGINT)
-
-        found = Turns(members, store, ShapedWorkers(2, 0.002), 2, interrupt, shown).run(LONG_S)
-    assert found.interrupted
-    assert len(said) == 1
 
 
 def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
@@ -363,38 +317,3 @@ def test_these_points_alone_are_tried(tmp_path: Path) -> None:
         result = search(study, store, spaces, ShapedWorkers(2), turn=Turn(wanted, these_alone=True))
         assert result.stopped == "tried"
         assert [dict(row.point) for row in sorted(store.rows(study), key=lambda r: r.number)] == chosen
-
-
-@pytest.mark.slow
-def test_two_hundred_problems_are_searched_ended_and_gone_on_with(tmp_path: Path) -> None:
-    """Every problem is served, whatever ended the search in between, and few kernels serve all."""
-    lengths = range(1, 201)
-    with Store(tmp_path / "evo.db") as store:
-
-        def searched(end_with: int) -> tuple[Found, list[str]]:
-            members = [member(store, tmp_path / "t", length) for length in lengths]
-            said: list[str] = []
-
-            sent: list[int] = []
-
-            def shown(_: Progress) -> None:
-                if len(said) == end_with and not sent:
-                    sent.append(end_with)
-                    os.kill(os.getpid(), signal.SIGINT)
-
-            workers = LandscapeWorkers(2)
-            search_all = Turns(members, store, workers, 12, lambda m, _: said.append(m.name), shown)
-            return search_all.run(LONG_S), said
-
-        found, said = searched(100)
-        assert found.interrupted
-        assert len(said) == 100
-        assert len(found.unserved) in (100, 101), "the turn that ended may have tried nothing"
-        found, said = searched(-1)
-        assert len(said) >= 100
-        assert not found.unserved
-        assert found.portfolio is not None
-        assert found.portfolio.worst_regret == 1.0, "it is the same landscape for all"
-        assert all(len(one.points) == 36 for one in found.members)
-        assert all(not len(one.spaces["landscape"].feasible.indices) for one in found.members if one.spaces)
-        assert set(found.left_out.values()) == {1.0}

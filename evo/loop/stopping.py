@@ -106,10 +106,12 @@ class _First(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Whether SIGINT or SIGTERM came. A second signal is a KeyboardInterrupt."""
+    """Whether SIGINT or SIGTERM came. A second signal is a KeyboardInterrupt. `around`: in whose use this
+    one is; both hear of a signal, whichever is in use then."""
 
-    def __init__(self) -> None:
-        self._came = False
+    def __init__(self, around: Interrupts | None = None) -> None:
+        self._came = around is not None and around()
+        self._around = around
         self._at_once = False
 
     def __call__(self) -> bool:
@@ -125,10 +127,16 @@ class Interrupts:
         finally:
             self._at_once = False
 
+    def hear(self) -> None:
+        """A signal has come."""
+        self._came = True
+        if self._around is not None:
+            self._around.hear()
+
     def on_signal(self, _number: int, _frame: object) -> None:
         if self._came:
             raise KeyboardInterrupt
-        self._came = True
+        self.hear()
         if self._at_once:
             raise _First
 
@@ -136,7 +144,8 @@ class Interrupts:
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
     """Gives what says whether a signal came, while it is in use."""
-    given = Interrupts()
+    around = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    given = Interrupts(around if isinstance(around, Interrupts) else None)
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield given
         return

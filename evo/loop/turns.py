@@ -102,7 +102,6 @@ class Turns:
         self._elsewhere, self._looked = dict(elsewhere or {}), -math.inf
         self._workers, self._on_turn, self._on_progress = Lent(workers, self._late), on_turn, on_progress
         self._stopped: Callable[[], bool] = lambda: False
-        self._interrupted = False
         self._ended = 0.0
         """When the last turn ended: what lies between two turns is spent, too."""
         for member in self._all:
@@ -168,7 +167,7 @@ class Turns:
             self._turn(member, wanted, seconds, text, without=losing(member, known))
 
     def _second_round(self, until_s: float, usual_s: float) -> None:
-        while not self._over:
+        while not self._stopped():
             left_s = until_s - self._spent_s
             going = [member for member in self._members if not member.over]
             if left_s < LEAST_TURN_S or not going:
@@ -200,10 +199,6 @@ class Turns:
     def _spent_s(self) -> float:
         return math.fsum(member.spent_s for member in self._members)
 
-    @property
-    def _over(self) -> bool:
-        return self._interrupted or self._stopped()
-
     def _turn(
         self,
         member: Member,
@@ -215,7 +210,7 @@ class Turns:
     ) -> None:
         """Searches one problem for some seconds, beginning with the points that are `wanted`, which are asked
         for when its space is known."""
-        if self._over or seconds <= 0:
+        if self._stopped() or seconds <= 0:
             return
         self._workers.begin(member)
         before, spent_s = member.best_us, member.spent_s
@@ -253,7 +248,6 @@ class Turns:
             member.gain = before / member.best_us
         elif member.times or member.turns == PATIENT_TURNS:
             member.gain = 1.0
-        self._interrupted = stopped == "interrupted"
         if not these_alone:
             member.over = stopped in ("exhausted", "converged", "hopeless", "unrenderable")
 
@@ -275,9 +269,9 @@ class Turns:
         return {key_of(one): one for one in chosen}
 
     def _found(self) -> Found:
-        if not any(member.times for member in self._all) and not self._interrupted:
+        if not any(member.times for member in self._all) and not self._stopped():
             raise NothingFound(f"none of {len(self._all)} problems has a correct kernel", "evo studies")
-        return found_of(self._all, self._most, self._interrupted)
+        return found_of(self._all, self._most, self._stopped())
 
 
 def promising(member: Member, others: Sequence[Member], count: int) -> list[Proposal]:

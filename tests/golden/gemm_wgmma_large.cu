@@ -910,6 +910,10 @@ __device__ __forceinline__ void produce(SharedStorage& shared, const Arguments& 
                 shared_address(&shared.b[at.stage]), args.b, full, work.n * kBN, term, work.matrix);
         }
     });
+    // A CTA must not exit before the other one's last arrivals at its barriers, which nothing else waits for.
+    if constexpr (kCtas > 1)
+        for (int stage = 0; stage < kStages; ++stage, at.advance())
+            mbarrier_wait(shared_address(&shared.empty[at.stage]), at.parity ^ 1);
 }
 
 // A consumer warp: where it stands in its CTA.
@@ -1169,8 +1173,6 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         if (kPingpong && warpgroup == all % kConsumers) consumer.await_turn();  // takes back the turn that is left
         if (kStoreBoxes && consumer.lane == 0) await_boxes_read<0>();
     }
-    __syncwarp();
-    if constexpr (kCtas > 1) cluster_arrive_relaxed(), cluster_wait();  // the other may still use our barriers
 }
 
 }  // namespace evo

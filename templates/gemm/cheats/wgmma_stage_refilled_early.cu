@@ -5,5 +5,5 @@
 // template: gemm_wgmma
 // point: splits=1
 // needs: sm_90a
-// instead of: mbarrier_wait(shared_address(&shared.empty[at.stage]), at.parity ^ 1);
+// instead of number 1: mbarrier_wait(shared_address(&shared.empty[at.stage]), at.parity ^ 1);
 // there is:

@@ -116,6 +116,11 @@ struct AsyncCopy {  // one cp.async of a warp
 struct BulkCopy;  // hopper.hpp
 struct WgmmaOp;
 
+// The last access of a warp to the shared memory of another CTA of the cluster.
+struct Visit {
+  u32 clock = 0, pc = 0;
+};
+
 struct Mbarrier {
   u32 address = 0;
   i64 expected = 0, pending = 0, tx = 0;
@@ -128,6 +133,10 @@ struct Mbarrier {
   u64 announced = 0;
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   std::vector<u32> current_near, done_near;  // the same, of arrivals from its own CTA
+  // Arrivals from other CTAs, per agent of the cluster, once there are any; the phase of the last one; how
+  // many phases warps of its own CTA know to be complete.
+  std::vector<Visit> guests;
+  u64 guest_phase = 0, seen = 0;
   ForeignPtr foreign;
   std::unique_ptr<Fences> fences;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)
@@ -206,11 +215,6 @@ struct Barrier {      // bar.sync 0..15
   bool in_use = false;
 };
 
-// The last access of a warp to the shared memory of another CTA of the cluster.
-struct Visit {
-  u32 clock = 0, pc = 0;
-};
-
 struct Cta {
   Cluster* cluster = nullptr;
   u32 rank = 0, index[3] = {};
@@ -227,7 +231,9 @@ struct Cta {
   std::vector<NewestReads> newest;  // per agent
   std::vector<Warp> warps;
   u32 warps_done = 0;
-  std::vector<Visit> visits;   // per agent of the cluster, once there are any
+  // Per agent of the cluster, once there are any: those that are over when they were executed, and those that
+  // may come late (stores, atomics).
+  std::vector<Visit> visits, late_visits;
   u32 free_registers[4] = {};  // that setmaxnreg.dec gave back, by the quarter of the SM: warp % 4
   Barrier barriers[16];
   std::vector<std::unique_ptr<Mbarrier>> mbarriers;
@@ -260,8 +266,9 @@ struct Cluster {
   std::vector<u32> barrier_clock, barrier_done;
   ForeignPtr barrier_foreign, barrier_foreign_done;
   std::unique_ptr<Fences> barrier_fences, barrier_fences_done;
-  std::vector<u32> arrived, arrived_done;  // clocks of the warps at their arrival, in this and the last phase
-  bool progress = false;                   // since the scheduler last looked
+  // Clocks of the warps at their arrival, in this and the last phase; and up to where it orders memory.
+  std::vector<u32> arrived, arrived_done, handed, handed_done;
+  bool progress = false;  // since the scheduler last looked
   u64 seed = 0;
   u64 instructions = 0;
   std::vector<u8> frames;  // registers of all warps

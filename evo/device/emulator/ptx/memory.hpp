@@ -35,11 +35,15 @@ std::string agent_name(const Cluster& c, u32 agent);
 // ---- shared memory
 // Faults if the other CTA may not have started yet, or has exited (clusters.cpp).
 void check_alive(const Warp& w, const Cta& c, u32 address);
-// Remembers that the warp has used the shared memory of another CTA, which must not exit before that.
-void visit(Warp& w, Cta& c);
+// Remembers that the warp has used the shared memory of another CTA, which must not exit before that. `late`:
+// what it does there may come later than its next instructions.
+void visit(Warp& w, Cta& c, bool late);
+// The same of an arrival at an mbarrier of that CTA.
+void visit(Warp& w, Mbarrier& b);
 // The CTA has exited: faults if that was not known to come after each visit.
 void check_visits(Cta& c);
-// The warp has waited for a cluster barrier: what came before the arrivals is over.
+// The warp has waited for a cluster barrier: what came before the arrivals is over; what may come late only
+// if they order memory.
 void forget_visits(Cta& c);
 
 inline Cta& cta_of(Warp& w, u32 address) {
@@ -159,7 +163,7 @@ template <Access ACCESS>
 inline u8* shared_at(Warp& w, u32 address, u32 n, u32 lane = NO_LANE, Scope scope = Scope::NONE) {
   Cta& c = cta_of(w, address);
   if (&c != w.cta) [[unlikely]]
-    visit(w, c);
+    visit(w, c, writes(ACCESS));
   const u32 o = shared_offset(w, c, address, n);
   const Launch& launch = *w.worker->launch;
   const u16 mask = static_cast<u16>(((1u << n) - 1) << (o & 15));

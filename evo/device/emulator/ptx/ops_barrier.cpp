@@ -142,7 +142,7 @@ void cluster_check(Cluster& c) {
   c.barrier_foreign_done = c.barrier_foreign;
   c.barrier_fences_done = nullptr;
   join(c.barrier_fences_done, c.barrier_fences);
-  c.arrived_done = c.arrived;
+  c.arrived_done = c.arrived, c.handed_done = c.handed;
   c.progress = true;
   for (auto& cta : c.ctas)
     for (auto& w : cta.warps)
@@ -169,6 +169,10 @@ void cluster_arrive(Warp& w, const Ins& I, u32) {  // n: 1 relaxed
   }
   u32& started = c.barrier_clock[w.agent];  // even a relaxed arrival tells that
   started = std::max(started, c.base_clock + 1);
+  u32& handed = c.handed[w.agent];  // a relaxed arrival hands on what came before the last fence
+  if (!I.n) handed = w.clock[w.agent];
+  else if (const Known* k = w.fences ? &w.fences->fenced[1] : nullptr; k && k->clock)
+    handed = std::max(handed, (*k->clock)[w.agent]);
   c.arrived[w.agent] = w.clock[w.agent]++;
   c.progress = true;
   cluster_check(c);

@@ -99,7 +99,7 @@ void arrive(Warp& w, const Ins& I, u32 m) {
     Mbarrier& b = mbarrier_at(w, address, l);
     Cta& c = cta_of(w, address);
     const bool near = &c == w.cta;
-    if (!near) visit(w, c);
+    if (!near) visit(w, b);
     const u64 state = token(b);
     if (I.b)
       add_tx(b, I.n & COMPLETE ? -static_cast<i64>(w.u(I.b - 1)[l]) : static_cast<i64>(w.u(I.b - 1)[l]), l);
@@ -172,6 +172,7 @@ void test_wait(Warp& w, const Ins& I, u32 m) {
     }
     if (!complete()) return;
     r |= 1u << l;
+    if (&cta_of(w, b.address) == w.cta) b.seen = b.phase;
     if (w.worker->launch->race && !(I.n & 2)) {
       const bool near = (I.n & 4) && cl.ctas.size() > 1;
       join(w.clock, (near ? b.done_near : b.done).data(), cl.clock_words);

@@ -363,7 +363,7 @@ void start_cta(Cta& cta) {
     if (m->alive) cta.mbarrier_at[(m->address - cta.base) >> 3] = 0;
   cta.mbarriers.clear();
   for (Barrier& b : cta.barriers) b = Barrier{};
-  cta.visits.clear();
+  cta.visits.clear(), cta.late_visits.clear();
   cta.warps_done = 0;
   std::fill(std::begin(cta.free_registers), std::end(cta.free_registers), 0);
   if (!cta.local.empty()) {
@@ -408,6 +408,7 @@ void start(Cluster& c, u64 linear) {
   c.barrier_foreign = c.barrier_foreign_done = nullptr;
   c.barrier_fences = nullptr, c.barrier_fences_done = nullptr;
   c.arrived.assign(c.agents, 0), c.arrived_done.assign(c.agents, 0);
+  c.handed.assign(c.agents, 0), c.handed_done.assign(c.agents, 0);
   c.instructions = 0;
   c.seed = L.config.seed * 0x9e3779b97f4a7c15ull + linear;
   start_clocks(c);

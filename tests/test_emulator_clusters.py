@@ -1,0 +1,76 @@
+"""When the emulator knows that a CTA does not exit while others of its cluster use its shared memory."""
+
+from __future__ import annotations
+
+import pytest
+from ptx.programs import entry
+from ptx.running import aligned, binary_of, h200, regions_of
+
+from evo.device.emulator import EmulatorKernel
+from evo.errors import Red
+from evo.trial import BufferArg, LaunchConfig
+
+BEGIN = """
+.reg .b32 %t, %there, %bar, %other, %rank, %v; .reg .b64 %out; .reg .pred %p, %done;
+.shared .align 8 .b8 barrier[8]; .shared .align 16 .b8 words[128];
+ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %bar, barrier; setp.eq.u32 %p, %t, 0;
+@%p mbarrier.init.shared::cta.b64 [%bar], 1; @%p fence.mbarrier_init.release.cluster;
+mov.u32 %rank, %cluster_ctarank; xor.b32 %rank, %rank, 1;
+mapa.shared::cluster.u32 %other, %bar, %rank;
+mov.u32 %there, words; mad.lo.u32 %there, %t, 4, %there; st.shared.u32 [%there], %t;
+mapa.shared::cluster.u32 %there, %there, %rank;
+barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+"""
+"""A warp a CTA: `bar` is its mbarrier, `other` that of the other CTA, `there` a word of the other CTA."""
+
+ARRIVE = "@%p mbarrier.arrive.shared::cluster.b64 _, [%other]; bar.warp.sync 0xffffffff;"
+ARRIVE_RELAXED = ARRIVE.replace("arrive.", "arrive.relaxed.cluster.")
+STORE = "st.shared::cluster.u32 [%there], %t;"
+LOAD = "ld.shared::cluster.u32 %v, [%there];"
+ADD = "red.shared::cluster.add.u32 [%there], %t;"
+
+ORDERED = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+RELAXED = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+FENCED = "fence.acq_rel.cluster;" + RELAXED
+AWAITED = "waiting: mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0; @!%done bra waiting;"
+RELAXED_TWICE = RELAXED + RELAXED
+
+
+def verdict(body: str, schedule: str) -> str:
+    kernel = EmulatorKernel(h200(), binary_of(entry(BEGIN + body)))
+    arrays = {"in": aligned(1024), "out": aligned(1024)}
+    config = LaunchConfig((2, 1, 1), (32, 1, 1), 0, (BufferArg("in"), BufferArg("out")), (2, 1, 1))
+    try:
+        kernel.launch(config, regions_of(arrays), schedule)
+    except Red as red:
+        return f"{red.reason}: {red.detail}"
+    return "GREEN"
+
+
+@pytest.mark.parametrize("schedule", ["eager", "reversed", "seeded:3"])
+@pytest.mark.parametrize(
+    ("use", "end"),
+    [
+        *[(use, ORDERED) for use in (ARRIVE, ARRIVE_RELAXED, STORE, LOAD, ADD)],
+        *[(use, FENCED) for use in (ARRIVE, STORE, ADD)],
+        (ARRIVE, AWAITED), (ARRIVE_RELAXED, AWAITED), (LOAD, RELAXED), (ARRIVE, RELAXED + AWAITED),
+        (ARRIVE, RELAXED + ORDERED),
+    ],
+)  # fmt: skip
+def test_it_is_known_that_the_other_is_there(use: str, end: str, schedule: str) -> None:
+    assert verdict(use + end, schedule) == "GREEN"
+
+
+@pytest.mark.parametrize("schedule", ["eager", "reversed", "seeded:3"])
+@pytest.mark.parametrize(
+    ("use", "end", "why"),
+    [
+        *[(use, "", "barrier.cluster at its end is missing") for use in (ARRIVE, STORE, LOAD, ADD)],
+        *[(use, RELAXED, "is relaxed") for use in (ARRIVE, ARRIVE_RELAXED, STORE, ADD)],
+        (ARRIVE, RELAXED_TWICE, "is relaxed"), (STORE, AWAITED.replace("0;", "1;"), "is missing"),
+    ],
+)  # fmt: skip
+def test_it_may_have_exited(use: str, end: str, why: str, schedule: str) -> None:
+    said = verdict(use + end, schedule)
+    assert said.startswith("race: use of the shared memory of CTA rank")
+    assert why in said or "which has exited" in said
