@@ -74,3 +74,11 @@ def test_it_may_have_exited(use: str, end: str, why: str, schedule: str) -> None
     said = verdict(use + end, schedule)
     assert said.startswith("race: use of the shared memory of CTA rank")
     assert why in said or "which has exited" in said
+
+
+def test_only_arrivals_that_were_waited_for_are_over() -> None:
+    first = ARRIVE_RELAXED + AWAITED + RELAXED
+    again = AWAITED.replace("waiting", "again").replace("0;", "1;")
+    assert verdict(first + ARRIVE_RELAXED + again, "eager") == "GREEN"
+    assert "has exited" in verdict(first + ARRIVE_RELAXED, "eager")
+    assert "is relaxed" in verdict(first + ARRIVE_RELAXED + RELAXED, "eager")

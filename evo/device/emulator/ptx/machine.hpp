@@ -133,10 +133,10 @@ struct Mbarrier {
   u64 announced = 0;
   std::vector<u32> current, done;  // clocks: joined by the arrivals of this phase; what a waiter acquires
   std::vector<u32> current_near, done_near;  // the same, of arrivals from its own CTA
-  // Arrivals from other CTAs, per agent of the cluster, once there are any; the phase of the last one; how
-  // many phases warps of its own CTA know to be complete.
+  // Arrivals from other CTAs, per agent of the cluster, until a warp of its own CTA has waited for the last
+  // one's phase.
   std::vector<Visit> guests;
-  u64 guest_phase = 0, seen = 0;
+  u64 guest_phase = 0;
   ForeignPtr foreign;
   std::unique_ptr<Fences> fences;
   std::vector<std::shared_ptr<BulkCopy>> in_flight;  // not landed yet (late copies)

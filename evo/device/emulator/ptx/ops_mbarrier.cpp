@@ -172,7 +172,7 @@ void test_wait(Warp& w, const Ins& I, u32 m) {
     }
     if (!complete()) return;
     r |= 1u << l;
-    if (&cta_of(w, b.address) == w.cta) b.seen = b.phase;
+    if (b.phase > b.guest_phase) b.guests.clear();
     if (w.worker->launch->race && !(I.n & 2)) {
       const bool near = (I.n & 4) && cl.ctas.size() > 1;
       join(w.clock, (near ? b.done_near : b.done).data(), cl.clock_words);
