@@ -144,11 +144,11 @@ class Interrupts:
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
     """Gives what says whether a signal came, while it is in use."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield Interrupts()
+        return
     around = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
     given = Interrupts(around if isinstance(around, Interrupts) else None)
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield given
-        return
     before = {number: signal.signal(number, given.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield given
