@@ -39,10 +39,10 @@ from evo.template import load_template
 from evo.trial import Candidate, Problem
 
 PROTOCOL = """one evo search of all shapes for one budget, in seconds of one GPU; then for each shape its best
-kernel, the kernel of the portfolio that serves it and the baselines in one process: warm L2, graph replays,
-medians, on every timing input. `ratio` is how many times as long as ours cublaslt takes (the fastest of up to
-32 algorithms, by evo's own times) on the input where that is least; `loss` how many times as long as the
-shape's best kernel the portfolio's takes, by the worst input. Means are geometric"""
+kernel, the kernel of the portfolio that serves it and the baselines in one process: both rendered anew, warm
+L2, graph replays, medians, on every timing input. `ratio` is how many times as long as ours cublaslt takes
+(the fastest of up to 32 algorithms, by evo's own times) on the input where that is least; `loss` how many
+times as long as the shape's best kernel the portfolio's takes, by the worst input. Means are geometric"""
 GPU = True
 SHAPES = Path(__file__).with_name("shapes-200.txt")
 STUDY = "many"
@@ -178,7 +178,8 @@ def compare(
             if not best:
                 told.put((text, {"failed": "no correct kernel"}))
                 continue
-            kernels = {"best": store.trial(best[0].trial).candidate}
+            found = store.trial(best[0].trial).candidate
+            kernels = {"best": load_template(task, found.template, gpu=gpu).candidate(found.point, problem)}
             if row["kernel"]:
                 chosen = said["kernels"][row["kernel"] - 1]
                 template = load_template(task, chosen["template"], gpu=gpu)
