@@ -7,6 +7,7 @@ search, its resumption and a replay work with the same things.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,9 +35,10 @@ class Study:
     inputs of its problem that kernels are checked and timed on beside those of the task. `given` is what is
     kept of a task that was given in Python: a digest and source text; "" for one that is in a file. `gpus`
     are the devices that evaluate at once ("cuda:0", "cuda:1"; "emulator:0"), the first of them `device` if
-    that is a GPU; () for `device` alone. `until` says when the search ends: "budget" or "converged";
-    `starts` are the numbers of the trials with which it started again elsewhere. `portfolio`: where it is of
-    a search for many problems, how many kernels may serve them all; 0: it is of none.
+    that is a GPU; () for `device` alone. `until` says when the search ends: "budget", "converged" or how many
+    trials it may have ("200"); `starts` are the numbers of the trials with which it started again elsewhere.
+    `portfolio`: where it is of a search for many problems, how many kernels may serve them all; 0: it is of
+    none.
     """
 
     name: str
@@ -77,6 +79,11 @@ class Study:
     def on_gpus(self, devices: tuple[str, ...]) -> Study:
         """The study, evaluated by those devices; finalists are confirmed on the first."""
         return replace(self, gpus=devices, device=devices[0] if is_gpu(devices[0]) else self.device)
+
+    @property
+    def most_trials(self) -> float:
+        """How many trials its search may have: infinity unless `until` is a number."""
+        return int(self.until) if self.until.isdecimal() else math.inf
 
     @property
     def starts_again(self) -> bool:

@@ -68,6 +68,22 @@ def test_the_template_of_the_examples_is_searched_until_nothing_is_left(
     assert len(trials(tmp_path)) == 20
 
 
+def test_a_search_ends_with_so_many_trials(tmp_path: Path, row_warp: Path, evo: Evo) -> None:
+    words = [*SMALL, *template_words(row_warp), "--workers", "1"]
+    done = run_evo(tmp_path, "search", "--budget", "10m", "--until", "3", *words)
+    assert done.returncode == 0, done.stderr
+    assert "it has its 3 trials; to go on: evo resume attention-1 --until budget" in done.stderr
+    again = evo("resume", "attention-1")
+    assert (again.code, len(trials(tmp_path))) == (2, 3)
+    assert again.err.startswith(
+        "error: study attention-1 has its 3 trials\nhint: evo resume attention-1 --until 6"
+    )
+    assert evo("resume", "attention-1", "--until", "soon").code == 2
+    more = evo("resume", "attention-1", "--until", "5")
+    assert (more.code, len(trials(tmp_path))) == (0, 5), more.err
+    assert evo("resume", "attention-1").code == 2, "a study keeps its end"
+
+
 def test_a_wrong_kernel_is_red_and_nothing_found_is_said(tmp_path: Path, four_points: Path, evo: Evo) -> None:
     words = altered(four_points, tmp_path, "row_warp.cu.jinja", "first < visible;", "first < visible - 1;")
     done = run_evo(tmp_path, "search", "--budget", "5m", "--workers", "1", *SMALL, *words)

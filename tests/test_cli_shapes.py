@@ -100,6 +100,17 @@ def test_each_gpu_searches_a_part_of_the_problems(evo: Evo, tmp_path: Path) -> N
     assert "2 GPUs need as many workers" in few.err
 
 
+def test_times_of_another_gpu_are_told_of(evo: Evo) -> None:
+    words = ["search", "row_sum", *TOYS, "--shapes", "33", "--shapes", "5", "--study", "rows"]
+    words += ["--device", "emulator", "--workers", "1", "--budget", "10m"]
+    said = "measured what is there, and this is another GPU of that model"
+    first = evo(*words, "--gpus", "1")
+    assert first.code == 0, first.err
+    assert said not in first.err
+    assert said not in evo(*words, "--gpus", "1").err
+    assert f"emulator:1 {said}" in evo(*words, "--gpus", "2").err
+
+
 def test_a_part_that_nothing_serves_leaves_the_others_what_they_found(evo: Evo, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tests" / "toys" / "row_sum", tmp_path / "own" / "row_sum")
     with (tmp_path / "own" / "row_sum" / "warp.py").open("a") as template:

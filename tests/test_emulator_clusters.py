@@ -1,4 +1,4 @@
-"""When the emulator knows that a CTA does not exit while others of its cluster use its shared memory."""
+"""CTAs that use the shared memory of others of their cluster: when one may exit, what PTX does not have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ptx.programs import entry
 from ptx.running import aligned, binary_of, h200, regions_of
 
 from evo.device.emulator import EmulatorKernel
-from evo.errors import Red
+from evo.errors import CandidateError, Red
 from evo.trial import BufferArg, LaunchConfig
 
 BEGIN = """
@@ -82,3 +82,35 @@ def test_only_arrivals_that_were_waited_for_are_over() -> None:
     assert verdict(first + ARRIVE_RELAXED + again, "eager") == "GREEN"
     assert "has exited" in verdict(first + ARRIVE_RELAXED, "eager")
     assert "is relaxed" in verdict(first + ARRIVE_RELAXED + RELAXED, "eager")
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("mbarrier.try_wait.parity.shared::cta.b64 %done, [%other], 0;", "a wait"),
+        ("mbarrier.test_wait.parity.shared.b64 %done, [%other], 0;", "a wait"),
+        ("@%p mbarrier.init.shared::cta.b64 [%other], 1;", "mbarrier.init"),
+        ("@%p mbarrier.inval.shared::cta.b64 [%other];", "mbarrier.inval"),
+        ("@%p mbarrier.arrive.shared::cta.b64 _, [%other];", "mbarrier.arrive without .shared::cluster"),
+        ("@%p mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%other], 4;", "mbarrier.expect_tx without"),
+        ("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%other];", "cp.async.mbarrier.arrive"),
+    ],
+)
+def test_what_a_cta_may_do_with_its_own_mbarriers_alone(use: str, said: str) -> None:
+    found = verdict(use + ORDERED, "eager")
+    assert said in found
+    assert "at the mbarrier of another CTA" in found
+    own = use.replace("%other", "%bar")
+    assert "another CTA" not in verdict(own + ORDERED, "eager")
+
+
+def test_bytes_are_counted_at_the_mbarrier_of_another_cta() -> None:
+    expect = "@%p mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%other], 4;"
+    assert verdict(expect + expect.replace("expect", "complete") + ORDERED, "eager") == "GREEN"
+
+
+@pytest.mark.parametrize("refused", ["init", "inval", "test_wait.parity", "try_wait.parity"])
+def test_ptx_has_no_such_instruction_on_a_cluster(refused: str) -> None:
+    done, rest = ("%done, ", ", 0") if "wait" in refused else ("", ", 1" if refused == "init" else "")
+    with pytest.raises(CandidateError, match=r"shared::cluster"):
+        verdict(f"mbarrier.{refused}.shared::cluster.b64 {done}[%bar]{rest};", "eager")

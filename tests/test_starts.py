@@ -80,6 +80,30 @@ def test_a_search_without_a_gpu_or_until_it_has_converged_ends(
     assert 40 <= count < SIZE
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_search_has_as_many_trials_as_it_was_told(
+    tmp_path: Path, spaces: dict[str, SearchSpace], workers: int
+) -> None:
+    """Also one that starts again, is killed and goes on, and is told of fewer than it has, then of more."""
+    with Store(tmp_path / "whole.db") as store:
+        study = store.create(on_gpu(workers=workers))
+        search(study, store, spaces, LandscapeWorkers(workers), patience=LONG)
+        whole = sequence(store, study)
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(on_gpu(workers=workers, until="60"))
+        with pytest.raises(KeyboardInterrupt):
+            search(study, store, spaces, Killed(5), patience=LONG)
+        for until, count in (("60", 60), ("7", 60), ("64", 64)):
+            again = replace(store.study(study.name), until=until)
+            result = search(again, store, spaces, LandscapeWorkers(workers), patience=LONG)
+            rows = store.rows(study)
+            assert (result.stopped, result.study.status, result.study.until) == ("trials", "finished", until)
+            assert sorted(row.number for row in rows) == list(range(count))
+        assert result.study.starts, "it had converged"
+        if workers == 1:
+            assert sequence(store, study) == whole[:64]
+
+
 def test_a_killed_search_goes_on_in_the_start_that_it_was_in(
     tmp_path: Path, spaces: dict[str, SearchSpace]
 ) -> None:

@@ -77,14 +77,14 @@ def problem(length: int) -> Problem:
     return TASK.problem(f"1,1,{length},64")
 
 
-def member(store: Store, folder: Path, length: int) -> Member:
+def member(store: Store, folder: Path, length: int, until: str = "budget") -> Member:
     one = problem(length)
     name = f"many-{length}"
     found = next((study for study in store.studies() if study.name == name), None)
 
     def open_study(_without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
         spaces = search_spaces([write_template(folder, space=SMALL)], LIMITS, one)
-        study = Study(name, one, "none", "L4", ("landscape",), LONG_S, workers=2)
+        study = Study(name, one, "none", "L4", ("landscape",), LONG_S, workers=2, until=until)
         there = {study.name for study in store.studies()}
         return store.study(name) if name in there else store.create(study), spaces
 
@@ -234,6 +234,15 @@ def test_in_the_last_round_every_problem_tries_the_kernels_of_the_portfolio(tmp_
         for one in found.members:
             assert {key_of(kernel) for kernel in found.kernels.values()} <= one.points.keys()
             assert 12 < len(one.points) < 36
+
+
+def test_each_problem_has_so_many_trials_and_then_those_of_the_portfolio(tmp_path: Path) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        members = [member(store, tmp_path / "t", length, until="9") for length in BEST_ROWS]
+        found = Turns(members, store, ShapedWorkers(2), 3, lambda _, __: None, lambda _: None).run(LONG_S)
+        counts = [len(store.rows(one.study)) for one in found.members if one.study]
+    assert len(counts) == len(BEST_ROWS)
+    assert all(9 <= count <= 9 + len(found.kernels) for count in counts)
 
 
 def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:

@@ -54,6 +54,15 @@ def parse_budget(budget: str | float, rate: float | None = None) -> float:
     return seconds
 
 
+def parse_until(until: str | int) -> str:
+    """When a search ends, as a study keeps it: "budget", "converged", or a number of trials ("200")."""
+    text = str(until)
+    if text in ("budget", "converged") or (text.isdecimal() and int(text) > 0):
+        return str(int(text)) if text.isdecimal() else text
+    hint = "--until budget, --until converged, or a number of trials: --until 200"
+    raise UsageError(f"unknown end of a search: {text}", hint)
+
+
 def parse_bytes(size: str | int) -> int:
     """Bytes meant by a number of them, "48K", "99KB", "101376" (K = 1024); else UsageError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k?)(?:i?b)?", str(size).strip().lower())

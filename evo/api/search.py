@@ -19,6 +19,7 @@ from evo.api.parse import (
     parse_budget,
     parse_bytes,
     parse_own,
+    parse_until,
     task_folders,
     whole,
 )
@@ -64,7 +65,7 @@ def search(
     strategy: str = "evo",
     seed: int = 0,
     warm_start: str | Sequence[str] | None = None,
-    until: str = "budget",
+    until: str | int = "budget",
     rank: str = "worst",
     accept_unproven: bool = False,
     workers: int | None = None,
@@ -198,13 +199,11 @@ def chosen(
     workers: int | None,
     smem_limit: str | int | None,
     rate: float | None,
-    until: str,
+    until: str | int,
 ) -> dict[str, Any]:
     """Fields of a study whose values have limits."""
-    if until not in ("budget", "converged"):
-        raise UsageError(f"unknown end of a search: {until}", "--until budget, or --until converged")
     return {
-        "until": until,
+        "until": parse_until(until),
         "strategy": strategy,
         "rate": rate,
         "seed": whole("seed", seed, 0, LARGEST_SEED),

@@ -63,7 +63,7 @@ def search_shapes(
     strategy: str = "evo",
     seed: int = 0,
     warm_start: str | Sequence[str] | None = None,
-    until: str = "budget",
+    until: str | int = "budget",
     rank: str = "worst",
     accept_unproven: bool = False,
     workers: int | None = None,
@@ -213,8 +213,10 @@ def _searched(
         own = [members.pop(number) for number in numbers]
         elsewhere = {f"{name}-{number}": member for number, member in members.items()}
         turns = Turns(own, store, pool, most, shown.turn, shown.show, elsewhere)
-        if said := _too_short(turns, asked[0].budget_s):
-            show.notice(said)
+        mine = [there[f"{name}-{number}"] for number in numbers if f"{name}-{number}" in there]
+        for said in (_too_short(turns, asked[0].budget_s), _timed_elsewhere(store, mine, pool.gpus)):
+            if said:
+                show.notice(said)
         found = turns.run(asked[0].budget_s)
     return StudySet(name, database, most, *tools, found)
 
@@ -238,6 +240,15 @@ def _too_short(turns: Turns, budget_s: float) -> str:
     enough = f"--budget {math.ceil(least_s)}s is not"
     last = f"last in line: {'; '.join(named)}{more}"
     return f"{duration(budget_s)} may be too short for a turn of each problem, {enough}; {last}"
+
+
+def _timed_elsewhere(store: Store, studies: Sequence[Study], gpus: Sequence[str]) -> str:
+    """What is said of times that none of the `gpus` measured; "" where there are none."""
+    others = sorted({store.offsets.first_gpu(one) for one in studies} - {"", *gpus})
+    if not others:
+        return ""
+    measured = f"{', '.join(others)} measured what is there, and this is another GPU of that model"
+    return f"{measured}: their times differ by 1 or 2 % as a rule, and are taken as equal here"
 
 
 def texts_of(task: Task, shapes: Sequence[Shape]) -> list[str]:

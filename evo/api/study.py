@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.api.parse import DATABASE, located, parse_budget
+from evo.api.parse import DATABASE, located, parse_budget, parse_until
 from evo.api.running import go_on, open_store
 from evo.api.scheduler import Scheduler
 from evo.api.trial import Trial, parameter_columns
@@ -101,6 +101,7 @@ class Study:
         self,
         budget: str | float | None = None,
         *,
+        until: str | int | None = None,
         rate: float | None = None,
         inputs: str | os.PathLike[str] | None = None,
         gpus: str | None = None,
@@ -111,10 +112,11 @@ class Study:
         """Goes on searching; gives itself. No finished trial is lost and none is repeated.
 
         `budget`: more time ("+2h"), or another total ("3h", or seconds); None: what is left of the budget.
+        `until`: another end than before, as in `evo.search`.
         `inputs`: where the file of the study's own tensors is now, if it has moved. `gpus`: other GPUs than
         before, "all" or "0,1". `scheduler`: as in `evo.search`.
         `rate`, `progress`, `spares`, Ctrl-C and errors are as in `evo.search`. UsageError where the budget is
-        spent, or where another process searches this study."""
+        spent, where it has all its trials, or where another process searches this study."""
         record = located(self._record(), inputs)
         rate = rate or record.rate
         if gpus is not None:
@@ -125,6 +127,11 @@ class Study:
             seconds = parse_budget(budget.removeprefix("+") if isinstance(budget, str) else budget, rate)
             total_s = seconds + (max(record.budget_s, record.spent_s) if added else 0.0)
             record = replace(record, budget_s=total_s, rate=rate)  # stored when the search has the study
+        if until is not None:
+            record = replace(record, until=parse_until(until))  # likewise
+        if self._count(record) >= record.most_trials:
+            more = f"evo resume {self.name} --until {2 * int(record.most_trials)}, or --until budget"
+            raise UsageError(f"study {self.name} has its {record.until} trials", more)
         if not record.left_s:
             said, hint = f"study {self.name} has spent its budget of {record.budget_s:g} s", "give it more"
             if record.status == "exhausted":
@@ -152,6 +159,10 @@ class Study:
     def _record(self) -> Record:
         with self._store() as store:
             return store.study(self.name)
+
+    def _count(self, record: Record) -> int:
+        with self._store() as store:
+            return sum(store.count(record).values())
 
     def __repr__(self) -> str:
         with self._store() as store:

@@ -69,7 +69,7 @@ class TuneOptions(TypedDict, total=False):
     strategy: str
     seed: int
     warm_start: str | Sequence[str] | None
-    until: str
+    until: str | int
     rank: str
     accept_unproven: bool
     workers: int | None

@@ -315,15 +315,13 @@ WarmStartOption = Annotated[
         help="Learn from another study (auto, as by default: those most like this one). May be repeated.",
     ),
 ]
-UntilOption = Annotated[
-    str,
-    typer.Option(
-        "--until",
-        metavar="budget|converged",
-        rich_help_panel=HOW,
-        help="If it converges early: start again elsewhere until the budget is spent, or end.",
-    ),
-]
+UNTIL = typer.Option(
+    "--until",
+    metavar="budget|converged|N",
+    rich_help_panel=HOW,
+    help="When it ends: with the budget (if it converges early it starts again elsewhere), when it has "
+    "converged, or with N trials.",
+)
 StrategyOption = Annotated[
     str,
     typer.Option(

@@ -14,6 +14,7 @@ from evo.api.parse import DATABASE, located, parse_bytes, parse_problem, task_fo
 from evo.cli.options import (
     DEFAULT_TASK,
     HOW,
+    UNTIL,
     WHERE,
     BudgetOption,
     CacheOption,
@@ -45,7 +46,6 @@ from evo.cli.options import (
     TemplateOption,
     TemplatesOption,
     UnprovenOption,
-    UntilOption,
     WarmStartOption,
     WorkersOption,
     nvcc_or_environment,
@@ -81,7 +81,7 @@ def search(
     strategy: StrategyOption = "evo",
     seed: SeedOption = 0,
     warm_start: WarmStartOption = None,
-    until: UntilOption = "budget",
+    until: Annotated[str, UNTIL] = "budget",
     rank: RankOption = "worst",
     accept_unproven: UnprovenOption = False,
     workers: WorkersOption = None,
@@ -148,6 +148,7 @@ def resume(
             metavar="+2h|3h|+$5", rich_help_panel=HOW, help="More time (+2h), or another total (3h)."
         ),
     ] = None,
+    until: Annotated[str | None, UNTIL] = None,
     rate: RateOption = None,
     inputs: PlaceOption = None,
     gpus: GpusOption = None,
@@ -170,10 +171,8 @@ def resume(
 
     root, compiler = open_cache(cache).root, nvcc_or_environment(nvcc)
     found = load_study(study, database=database, cache=root, nvcc=compiler)
-    place = _place(scheduler, slurm)
-    _conclude(
-        found.resume(budget, rate=rate, inputs=inputs, gpus=gpus, scheduler=place, spares=context.obj), json
-    )
+    told = {"until": until, "rate": rate, "inputs": inputs, "gpus": gpus, "spares": context.obj}
+    _conclude(found.resume(budget, scheduler=_place(scheduler, slurm), **told), json)
 
 
 def _place(scheduler: str | None, slurm: Path | None) -> str | None:
@@ -387,11 +386,11 @@ def _conclude(found: Study, json: bool) -> None:
     )
     if result.stopped == "exhausted":
         notice("every feasible point has been tried")
+    if result.stopped == "trials":
+        notice(f"it has its {study.until} trials; to go on: evo resume {study.name} --until budget")
     if result.stopped == "converged":
-        notice(
-            f"converged: no untried point is expected to be faster by more than the noise; "
-            f"to go on all the same: evo resume {study.name}"
-        )
+        why = "converged: no untried point is expected to be faster by more than the noise"
+        notice(f"{why}; to go on all the same: evo resume {study.name}")
     if result.best:
         best = f"{study.name}/{result.best[0].number}"
         notice(f"next: evo show {best} --source, or: evo insights {study.name}")

@@ -6,6 +6,7 @@ way is tried again. To resume a study is to call `search` for a study that has t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -100,12 +101,11 @@ def search(
     patience: int = STOPPING_PATIENCE,
     turn: Turn = ALONE,
 ) -> SearchResult:
-    """Searches `study` until its budget is spent, its points are exhausted, or a person interrupts it. When
-    its strategy expects nothing more (see `EarlyStopping`) it starts again elsewhere, or ends, as
-    `Study.starts_again` says. Then it confirms the best trials with what
-    `confirm_with` makes of the seconds left: part of the budget is kept for that. `patience`: it has
-    converged when its strategy expects nothing of so many proposals in a row. `turn`: where it is a part of a
-    search for many problems.
+    """Searches `study` until its budget is spent, it has its trials, its points are exhausted, or a person
+    interrupts it. When its strategy expects nothing more (see `EarlyStopping`) it starts again elsewhere, or
+    ends, as `Study.starts_again` says. Then it confirms the best trials with what `confirm_with` makes of the
+    seconds left: part of the budget is kept for that. `patience`: it has converged when its strategy expects
+    nothing of so many proposals in a row. `turn`: where it is a part of a search for many problems.
 
     Ctrl-C (or SIGTERM) once ends it cleanly; twice, at once (KeyboardInterrupt). `workers` are closed in any
     case. Raises NothingFound when the search came to its end without a correct kernel, StoreError when the
@@ -122,7 +122,7 @@ def search(
         try:
             loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience, turn)
             stopped = loop.run(interrupted)
-            if confirm_with and stopped in ("budget", "exhausted", "converged"):
+            if confirm_with and stopped in ("budget", "trials", "exhausted", "converged"):
                 workers.close()  # a GPU must be free of them
                 stopped = loop.confirm(interrupted) or stopped
             status = _STATUS.get(stopped, stopped)
@@ -137,6 +137,7 @@ def search(
 
 _STATUS: Mapping[str, str] = {
     "budget": "finished",
+    "trials": "finished",
     "tried": "finished",
     "hopeless": "failed",
     "unrenderable": "failed",
@@ -166,8 +167,8 @@ class _Loop:
         feasible = {name: space.feasible for name, space in spaces.items()}
         earlier = earlier_trials(store, study, feasible)
         self._proposals = Proposals(study, feasible, self._rows, earlier, patience, turn.wanted)
-        self._next = 0
-        self._exhausted = False
+        self._most = math.inf if turn.these_alone else max(study.most_trials, len(self._rows))
+        self._next, self._exhausted = 0, False
         self._unrenderable = 0
         """Trials in a row whose template failed, in this run."""
         self._under_way: dict[int, Proposal] = {}
@@ -246,6 +247,7 @@ class _Loop:
         reasons: dict[Stopped, bool] = {
             "interrupted": interrupted(),
             "budget": self._clock.search_is_over,
+            "trials": self._next >= self._most and not self._under_way,
             "exhausted": self._exhausted and not self._under_way,
             "tried": self._turn.these_alone and self._proposals.wanted is None and not self._under_way,
             "converged": self._proposals.converged,
@@ -307,7 +309,8 @@ class _Loop:
             self._workers.submit(number, candidate)
 
     def _may_propose(self) -> bool:
-        if self._turn.these_alone and self._proposals.wanted is None and self._next not in self._rows:
+        over = self._turn.these_alone and self._proposals.wanted is None and self._next not in self._rows
+        if over or self._next >= self._most:
             return False
         return self._proposals.may_propose(self._next, len(self._under_way), self._workers.capacity)
 

@@ -13,7 +13,9 @@ from typing import Literal, TypeVar
 from evo.strategy import Proposal
 from evo.study import Study
 
-Stopped = Literal["budget", "exhausted", "converged", "interrupted", "tried", "hopeless", "unrenderable"]
+Stopped = Literal[
+    "budget", "trials", "exhausted", "converged", "interrupted", "tried", "hopeless", "unrenderable"
+]
 
 GRACE_S, GRACE_SHARE = 5.0, 0.1
 """Candidates under way get so long to finish when a search ends, and no more than that share of what is kept

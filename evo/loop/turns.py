@@ -249,7 +249,7 @@ class Turns:
         elif member.times or member.turns == PATIENT_TURNS:
             member.gain = 1.0
         if not these_alone:
-            member.over = stopped in ("exhausted", "converged", "hopeless", "unrenderable")
+            member.over = stopped in ("trials", "exhausted", "converged", "hopeless", "unrenderable")
 
     def _late(self, member: Member, number: int, trial: Trial) -> None:
         """A candidate of an earlier turn has ended."""

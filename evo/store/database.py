@@ -169,7 +169,8 @@ class Store:
         self, study: Study, lookahead: int, budget_s: float | None = None, rate: float | None = None
     ) -> Study:
         """Marks `study` as running in this process, on its device and GPUs, and gives it back as it stands
-        now; with `lookahead` where it has none yet, and with another budget and rate where they are given.
+        now; with the study's end, with `lookahead` where it has none yet, and with another budget and rate
+        where they are given.
 
         UsageError if another live process runs it: two searches may share a database, not a study.
         """
@@ -184,7 +185,7 @@ class Store:
                     f"(from another machine or container it is free {STALE_S:.0f} s after it died)",
                 )
             mine = owner_columns(me) | {"heartbeat": time.time(), "status": "running"}
-            mine |= {"device": study.device, "gpus": list(study.gpus)}
+            mine |= {"device": study.device, "gpus": list(study.gpus), "until": study.until}
             mine["lookahead"] = row["lookahead"] or lookahead
             mine |= {} if budget_s is None else {"budget_s": budget_s}
             mine |= {} if rate is None else {"rate": rate}

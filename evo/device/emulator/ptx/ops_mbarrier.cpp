@@ -41,11 +41,21 @@ u32 address_at(Warp& w, const Ins& I, u32 l) {
   return (I.flags & ADDRESS_WIDE ? static_cast<u32>(w.w(I.a)[l]) : w.u(I.a)[l]) + static_cast<u32>(I.imm);
 }
 
+// Only arrivals, and what counts bytes, may be at the mbarrier of another CTA, and only by `.shared::cluster`
+// or a generic address.
+void must_be_own(Warp& w, u32 address, u32 lane, const char* what) {
+  Cta& c = cta_of(w, address);
+  if (&c == w.cta) return;
+  Fault f(EVO_PTX_SYNC, std::string(what) + " at the mbarrier of another CTA", static_cast<int>(lane));
+  throw f.at(Space::SHARED, address, 8, "shared memory", address - c.base);
+}
+
 void init(Warp& w, const Ins& I, u32 m) {  // b: count slot
   const Cluster& cl = *w.cta->cluster;
   const Launch& L = *w.worker->launch;
   each_lane(m, [&](u32 l) {
     const u32 address = address_at(w, I, l);
+    must_be_own(w, address, l, "mbarrier.init");
     const i64 count = w.u(I.b)[l];
     if (count < 1 || count > MAX_COUNT)
       throw Fault(
@@ -75,6 +85,7 @@ void init(Warp& w, const Ins& I, u32 m) {  // b: count slot
 void inval(Warp& w, const Ins& I, u32 m) {
   each_lane(m, [&](u32 l) {
     const u32 address = address_at(w, I, l);
+    must_be_own(w, address, l, "mbarrier.inval");
     Mbarrier& b = mbarrier_at(w, address, l);
     Cta& c = cta_of(w, address);
     b.alive = false;
@@ -89,13 +100,29 @@ void add_tx(Mbarrier& b, i64 bytes, u32 lane) {
 }
 u64 token(const Mbarrier& b) { return b.phase << 20 | static_cast<u64>(b.pending & MAX_COUNT); }
 
-enum Arrive : u8 { DROP = 2, NO_COMPLETE = 4, RELAXED = 8, TX_ONLY = 16, COMPLETE = 32, NEAR = 64 };
-// d: state slot + 1; b: tx slot + 1; c: count slot + 1; n: Arrive bits (NEAR: at the scope of the CTA)
+enum Arrive : u8 {
+  DROP = 2,
+  NO_COMPLETE = 4,
+  RELAXED = 8,
+  TX_ONLY = 16,
+  COMPLETE = 32,
+  NEAR = 64,
+  OWN = 128
+};
+const char* name_of(u8 n) {
+  if (n & TX_ONLY) return "mbarrier.expect_tx without .shared::cluster";
+  return n & COMPLETE ? "mbarrier.complete_tx without .shared::cluster"
+                      : "mbarrier.arrive without .shared::cluster";
+}
+// d: state slot + 1; b: tx slot + 1; c: count slot + 1; n: Arrive bits (NEAR: at the scope of the CTA; OWN:
+// the mbarrier must be one of this CTA)
 void arrive(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
   const bool race = w.worker->launch->race;
   each_lane(m, [&](u32 l) {
     const u32 address = address_at(w, I, l);
+    if (I.n & OWN) must_be_own(w, address, l, name_of(I.n));
+    if (I.d) must_be_own(w, address, l, "mbarrier.arrive that returns a state");
     Mbarrier& b = mbarrier_at(w, address, l);
     Cta& c = cta_of(w, address);
     const bool near = &c == w.cta;
@@ -132,6 +159,7 @@ void arrive(Warp& w, const Ins& I, u32 m) {
 void arrive_after_copies(Warp& w, const Ins& I, u32 m) {
   Cluster& cl = *w.cta->cluster;
   each_lane(m, [&](u32 l) {
+    must_be_own(w, address_at(w, I, l), l, "cp.async.mbarrier.arrive");
     Mbarrier& b = mbarrier_at(w, address_at(w, I, l), l);
     if (!I.n) b.pending++;  // without .noinc the pending count grows by one first
     if (b.pending < 1)
@@ -156,6 +184,7 @@ void test_wait(Warp& w, const Ins& I, u32 m) {
   Mbarrier* early = nullptr;  // asked for the first time: the same answer for all lanes
   u32 r = 0;
   each_lane(m, [&](u32 l) {
+    must_be_own(w, address_at(w, I, l), l, "a wait");
     Mbarrier& b = mbarrier_at(w, address_at(w, I, l), l);
     if ((I.n & 1) && w.u(I.b)[l] > 1)
       throw Fault(EVO_PTX_BAD_OPERAND,
@@ -187,6 +216,8 @@ void test_wait(Warp& w, const Ins& I, u32 m) {
   }
 }
 
+u8 own(const Lower& x) { return x.has("shared") || x.has("shared::cta") ? OWN : 0; }
+
 void make_mbarrier(Lower& x) {
   const std::string& what = x.word(1);
   if (what == "init") {
@@ -206,7 +237,7 @@ void make_mbarrier(Lower& x) {
   } else if (what == "expect_tx" || what == "complete_tx") {
     x.address(x.operand(0));
     x.ins.b = x.from(1, "u32") + 1;
-    x.ins.n = what == "expect_tx" ? TX_ONLY : COMPLETE;
+    x.ins.n = static_cast<u8>((what == "expect_tx" ? TX_ONLY : COMPLETE) | own(x));
     x.set(arrive);
   } else if (what == "pending_count") {
     x.ins.d = x.to(0, "u32"), x.ins.a = x.from(1, "b64");
@@ -221,7 +252,7 @@ void make_mbarrier(Lower& x) {
     if (x.has("expect_tx")) x.ins.b = x.from(at++, "u32") + 1;
     if (at < x.count()) x.ins.c = x.from(at, "u32") + 1;
     x.ins.n = static_cast<u8>((what == "arrive_drop" ? DROP : 0) | (x.has("noComplete") ? NO_COMPLETE : 0) |
-                              (x.has("relaxed") ? RELAXED : 0) | (x.has("cta") ? NEAR : 0));
+                              (x.has("relaxed") ? RELAXED : 0) | (x.has("cta") ? NEAR : 0) | own(x));
     x.set(arrive);
   }
 }
@@ -233,19 +264,20 @@ void make_arrive_after_copies(Lower& x) {
 
 #define SEMANTICS "?release|relaxed|acquire ?cta|cluster"
 #define SHARED "?shared|shared::cta|shared::cluster"
+#define OF_THIS_CTA "?shared|shared::cta"
 const Row ROWS[] = {
-    {"mbarrier .init " SHARED " .b64", Class::BARRIER, 0, make_mbarrier},
-    {"mbarrier .inval " SHARED " .b64", Class::BARRIER, 0, make_mbarrier},
+    {"mbarrier .init " OF_THIS_CTA " .b64", Class::BARRIER, 0, make_mbarrier},
+    {"mbarrier .inval " OF_THIS_CTA " .b64", Class::BARRIER, 0, make_mbarrier},
     {"mbarrier .arrive|arrive_drop ?expect_tx " SEMANTICS " " SHARED " .b64", Class::BARRIER, 1,
      make_mbarrier},
-    {"mbarrier .arrive|arrive_drop .noComplete " SEMANTICS " " SHARED " .b64", Class::BARRIER, 1,
+    {"mbarrier .arrive|arrive_drop .noComplete " SEMANTICS " " OF_THIS_CTA " .b64", Class::BARRIER, 1,
      make_mbarrier},
     {"mbarrier .expect_tx|complete_tx ?relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 0,
      make_mbarrier},
-    {"mbarrier .test_wait|try_wait ?parity ?acquire|relaxed ?cta|cluster " SHARED " .b64", Class::BARRIER, 1,
-     make_mbarrier, "a time limit is ignored; a wait that fails lets other warps run"},
+    {"mbarrier .test_wait|try_wait ?parity ?acquire|relaxed ?cta|cluster " OF_THIS_CTA " .b64",
+     Class::BARRIER, 1, make_mbarrier, "a time limit is ignored; a wait that fails lets other warps run"},
     {"mbarrier .pending_count .b64", Class::BARRIER, 1, make_mbarrier},
-    {"cp .async .mbarrier .arrive ?noinc " SHARED " .b64", Class::BARRIER, 0, make_arrive_after_copies},
+    {"cp .async .mbarrier .arrive ?noinc " OF_THIS_CTA " .b64", Class::BARRIER, 0, make_arrive_after_copies},
 };
 }  // namespace
 
