@@ -225,6 +225,7 @@ class LandscapeSpec:
     """By what factor all takes longer on this GPU."""
     meeting: Path | None = None
     """A folder in which two evaluators are there before either evaluates: one may start much later."""
+    forks: bool = False
 
     def prepare(self) -> None: ...
 

@@ -16,6 +16,7 @@ from times import timing_on
 from evo.errors import CandidateError, Crashed, MachineError, Red, Uncompilable
 from evo.evaluate import evaluating, failed
 from evo.evaluate.pool import Pool
+from evo.fork_server import server_pid
 from evo.trial import Candidate, LaunchConfig, Outcome, Problem, Trial
 
 PROBLEM = Problem("demo", {"N": 1}, "fp32")
@@ -112,6 +113,7 @@ class ObedientSpec:
     broken: str = ""
     small: bool = False
     """Replaced at 512 MB above what it starts with, however little that is."""
+    forks: bool = False
 
     def prepare(self) -> None: ...
 
@@ -164,8 +166,9 @@ def rest(pool: Pool, count: int) -> list[tuple[int, Trial]]:
 
 
 def children() -> set[int]:
-    """Child processes of this one (zombies too: they were not waited for)."""
-    return {child.pid for child in psutil.Process().children()}
+    """Processes of this one, forked ones too, but not the server that forks. Zombies too: they were not
+    waited for."""
+    return {child.pid for child in psutil.Process().children(recursive=True)} - {server_pid()}
 
 
 def awaited(pool: Pool, idle: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 from collections.abc import Mapping
@@ -9,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from command import SMALL, Evo, template_words
 from finals import SimulatedWorker
@@ -223,7 +223,7 @@ def test_an_evaluator_is_killed_then_the_search_ends_then_a_gpu_is_gone(
     tmp_path: Path, spaces: dict[str, SearchSpace]
 ) -> None:
     """With real processes. It is the first GPU that is gone: what it had measured stands for it."""
-    others, seen, sent = set(psutil.Process().children()), set[str](), list[int]()
+    others, seen, sent = children(), set[str](), list[int]()
     (meeting := tmp_path / "meeting").mkdir()
     gpus = {name: replace(spec, seconds=0.01, meeting=meeting) for name, spec in GPUS.items()}
     with Store(tmp_path / "evo.db") as store:
@@ -235,7 +235,7 @@ def test_an_evaluator_is_killed_then_the_search_ends_then_a_gpu_is_gone(
                 return
             seen.add(store.trial(f"land-1/{progress.latest.number}").gpu)
             if progress.trials == 20:
-                (set(psutil.Process().children()) - others).pop().kill()
+                os.kill((children() - others).pop(), signal.SIGKILL)
             if progress.trials >= 60 and seen >= GPUS.keys() and not sent:
                 sent.append(progress.trials)
                 signal.raise_signal(signal.SIGINT)

@@ -21,15 +21,17 @@ from evo.evaluate.evaluating import Builds
 from evo.evaluate.pool import Pool
 from evo.trial import Outcome, Trial
 
-DEADLINE_S = 4.0
-"""Long for what is done at once, even where others have the processor; short for a hang."""
-STARTS_S = 12.0
-"""Long for an evaluator that starts, or begins with a candidate."""
+DEADLINE_S, STARTS_S = 4.0, 12.0
+"""Long for what is done at once, and for a start, even where others have the processor; short for a hang."""
 
 
-def test_every_candidate_comes_back_once() -> None:
+FORKS = pytest.mark.parametrize("forks", [False, True])
+
+
+@FORKS
+def test_every_candidate_comes_back_once(forks: bool) -> None:
     before = children()
-    with Pool(ObedientSpec(), workers=2) as pool:
+    with Pool(ObedientSpec(forks=forks), workers=2) as pool:
         finished = run(pool, ["green"] * 40)
         assert sorted(number for number, _ in finished) == list(range(40))
         assert all(trial.outcome == Outcome.GREEN for _, trial in finished)
@@ -38,9 +40,10 @@ def test_every_candidate_comes_back_once() -> None:
     assert children() <= before
 
 
-def test_a_hang_is_hung_and_the_search_goes_on() -> None:
+@FORKS
+def test_a_hang_is_hung_and_the_search_goes_on(forks: bool) -> None:
     before = children()
-    with Pool(ObedientSpec(), workers=2, deadline_s=DEADLINE_S) as pool:
+    with Pool(ObedientSpec(forks=forks), workers=2, deadline_s=DEADLINE_S) as pool:
         finished = dict(run(pool, ["green", "hang", "green", "green", "hang", "green"]))
     assert [finished[n].outcome for n in range(6)] == ["GREEN", "HUNG", "GREEN", "GREEN", "HUNG", "GREEN"]
     assert finished[1].reason == "deadline"
@@ -55,12 +58,13 @@ def test_waiting_for_others_does_not_count() -> None:
     assert [finished[n].outcome for n in range(3)] == ["GREEN"] * 3
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [("exit 3", "exit code 3"), ("signal 11", "killed by SIGSEGV"), ("signal 9", "killed by SIGKILL")],
-)
-def test_a_death_is_crashed_and_the_search_goes_on(source: str, reason: str) -> None:
-    with Pool(ObedientSpec(), workers=1) as pool:
+DEATHS = [("exit 3", "exit code 3"), ("signal 11", "killed by SIGSEGV"), ("signal 9", "killed by SIGKILL")]
+
+
+@pytest.mark.parametrize(("source", "reason"), DEATHS)
+@FORKS
+def test_a_death_is_crashed_and_the_search_goes_on(source: str, reason: str, forks: bool) -> None:
+    with Pool(ObedientSpec(forks=forks), workers=1) as pool:
         finished = dict(run(pool, ["green", source, "green"]))
     assert [finished[n].outcome for n in range(3)] == ["GREEN", "CRASHED", "GREEN"]
     assert finished[1].reason == reason

@@ -37,12 +37,15 @@ def first_evaluators(words: Sequence[str]) -> Iterator[tuple[Spare, ...]]:
 
     first = devices_of(words)
     others = evaluators_on_a_gpu(usable_cores() // len(first)) - 1  # of each GPU; a pool may need fewer
+    kind: type[Spare] = Spare
     if first == ["emulator"] or not DRIVER.exists():
-        others = 0
+        from evo.fork_server import Forked, can_fork
+
+        others, kind = 0, Forked if can_fork() else Spare
     spares: list[Spare] = []
     try:
         for device in [*first, *[""] * others * len(first)]:
-            spares.append(Spare(("evo.evaluate.early", device), env=EVALUATES))
+            spares.append(kind(("evo.evaluate.early", device), env=EVALUATES))
         yield tuple(spares)
     finally:
         for spare in spares:

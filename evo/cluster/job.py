@@ -69,6 +69,10 @@ class OnlyEvaluates:
     def precompiler(self, workers: int) -> None:  # noqa: ARG002
         return None
 
+    @property
+    def forks(self) -> bool:
+        return self.spec.forks
+
     def build(self) -> object:
         return self.spec.build()
 

@@ -290,6 +290,10 @@ class EvaluatorSpec:
         return is_gpu(self.device)
 
     @property
+    def forks(self) -> bool:
+        return not self.on_gpu
+
+    @property
     def arch(self) -> str:
         """What code is compiled for: the GPU at hand, or the one that the emulator stands for."""
         return self.gpu.arch

@@ -35,6 +35,7 @@ from evo.child import EVALUATES, START_LIMIT_S, Spare
 from evo.evaluate.evaluating import Builds, Evaluates
 from evo.evaluate.lead import Lead
 from evo.evaluate.supervised import AT_HAND, Job, SupervisedEvaluator
+from evo.fork_server import can_fork
 from evo.trial import Candidate, Trial
 
 DEADLINE_S = 60.0
@@ -66,6 +67,11 @@ class Spec(Protocol):
         ...
 
     def precompiler(self, workers: int) -> Precompiles | None: ...
+
+    @property
+    def forks(self) -> bool:
+        """Whether its processes use torch, and no GPU: then they are forked (evo/fork_server.py)."""
+        ...
 
     def build(self) -> Evaluates: ...
 
@@ -109,6 +115,7 @@ class Pool:
             sys.setswitchinterval(SWITCH_S)
         self._woken, self._waker = Pipe(duplex=False)
         self._evaluators: list[SupervisedEvaluator] = []
+        self._forks = spec.forks and can_fork()
         self._spares = [*spares]
         """Processes of evaluators that are to start."""
         self._groups, self._start_s = dict(groups or {"": spec}), start_s
@@ -255,7 +262,7 @@ class Pool:
         """One more evaluator; the GPUs get theirs by turns."""
         gpu, spec = next(islice(cycle(self._groups.items()), len(self._evaluators), None))
         spare = self._spares.pop(0) if self._spares else None
-        self._evaluators.append(SupervisedEvaluator(spec, gpu, self._start_s, spare))
+        self._evaluators.append(SupervisedEvaluator(spec, gpu, self._start_s, spare, self._forks))
 
     def _compile_ahead(self, job: Job) -> Trial | None:
         job.stage, job.since = "compile", time.monotonic()

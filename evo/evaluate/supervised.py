@@ -11,6 +11,7 @@ from evo.child import EVALUATES, Answer, Child, Said, Spare
 from evo.errors import Crashed, Hung, MachineError, NotEnoughMemory
 from evo.evaluate import failed
 from evo.evaluate.evaluating import Builds, Evaluating
+from evo.fork_server import Forked
 from evo.trial import Candidate, Trial
 
 STARTS = 3
@@ -44,18 +45,24 @@ class Job:
 
 
 class SupervisedEvaluator:
-    """A child that evaluates on one `gpu`, and whatever child replaces it."""
+    """A child that evaluates on one `gpu`, and whatever child replaces it. `forks`: it uses no GPU, and is
+    forked."""
 
-    def __init__(self, spec: Builds, gpu: str, start_s: float, spare: Spare | None = None) -> None:
+    def __init__(
+        self, spec: Builds, gpu: str, start_s: float, spare: Spare | None = None, forks: bool = False
+    ) -> None:
         self._spec = spec
         self.gpu = gpu
         self._start_s = start_s
+        self._forks = forks
         self._fruitless = 0
         self.jobs: deque[Job] = deque()
         """The first one is under way, as soon as the child says so."""
         self._start(spare)
 
     def _start(self, spare: Spare | None = None) -> None:
+        if spare is None and self._forks:
+            spare = Forked(env=EVALUATES)
         self._child = Child(Evaluating, self._spec, start_s=self._start_s, env=EVALUATES, spare=spare)
         self._leaving = False
         self._under_way: float | None = None
