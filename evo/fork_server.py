@@ -1,7 +1,8 @@
 """Processes that are forked from one which has imported torch: they begin in milliseconds, not in seconds.
 
-    parent                                 server                       child
-    Forked() ── words, three descriptors ─> fork ────────────────────> serve(…), see evo.child
+    parent                            server                       child
+    Forked() ── three descriptors ──> fork ──────────────────────> becomes what the parent is now,
+             ──────────── what the parent is now ────────────────> then serve(…), see evo.child
              <── pid, pidfd, at last its status ── waitpid
 
 For what uses no GPU: a driver does not survive a fork, and what evaluates on a GPU starts it while torch is
@@ -16,10 +17,10 @@ import atexit
 import contextlib
 import gc
 import importlib
+import math
 import os
 import pickle
 import resource
-import select
 import signal
 import socket
 import struct
@@ -27,8 +28,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import NamedTuple, NoReturn, cast
 
@@ -37,7 +41,8 @@ from evo.child import EVALUATES, FILE_LIMIT, Spare, serve
 IMPORTED = ("torch", "evo.evaluate.evaluator", "evo.evaluate.evaluating")
 """Modules of the server. What is missing is told by the child, which imports it again."""
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
-_LENGTH = struct.Struct("!Q")
+LOOK_S = 0.1
+"""How often a thread that waits for a child's end looks whether another one has heard of it."""
 _NUMBER = struct.Struct("!i")
 _START = """import sys
 sys.path[:] = dict.fromkeys(sys.argv[2:] + sys.path)
@@ -67,8 +72,10 @@ class Forked(Spare):
         said, saying = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = pickle.dumps(_words({**os.environ, **(env or {})}, " ".join(first or ())))
         with theirs, saying:
-            _ask(words, [theirs.fileno(), self.log.fileno(), saying.fileno()])
+            _ask([theirs.fileno(), self.log.fileno(), saying.fileno()])
         self.process = cast("subprocess.Popen[bytes]", _Process(said))
+        with contextlib.suppress(OSError):  # it died already
+            self.connection.send_bytes(words)
 
 
 def _words(env: Mapping[str, str], first: str) -> _Words:
@@ -104,19 +111,21 @@ class _Process:
     def pid(self) -> int:
         """Waits until it is forked; -1 where it never was."""
         while self._pid is None and self.poll() is None:
-            select.select([self._said], [], [], 0.1)
+            self._something_is_said(LOOK_S)
         return self._pid[0] if self._pid else -1
 
     def poll(self) -> int | None:
         with self._lock:
-            while self.returncode is None and select.select([self._said], [], [], 0.0)[0]:
+            while self.returncode is None and self._something_is_said(0.0):
                 self._hear()
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
+        end = time.monotonic() + (math.inf if timeout is None else timeout)
         while (status := self.poll()) is None:
-            if not select.select([self._said], [], [], timeout)[0]:
+            if time.monotonic() >= end:
                 raise subprocess.TimeoutExpired("a child", timeout or 0.0)
+            self._something_is_said(min(LOOK_S, end - time.monotonic()))
         return status
 
     def kill(self) -> None:
@@ -129,6 +138,12 @@ class _Process:
             else:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pid[1], signal.SIGKILL)
+
+    def _something_is_said(self, timeout: float) -> bool:
+        try:
+            return bool(wait_for([self._said], timeout))
+        except (OSError, ValueError):  # another thread has heard of its end
+            return True
 
     def _hear(self) -> None:
         try:
@@ -169,22 +184,16 @@ def server_pid() -> int | None:
     return running[0].process.pid if running else None
 
 
-def _ask(words: bytes, descriptors: Sequence[int]) -> None:
+def _ask(descriptors: Sequence[int]) -> None:
     """Sends a request to the server; to a new one where there is none any more."""
     with _asking:
         if server_pid() is None:
             _start()
         try:
-            _send(words, descriptors)
+            socket.send_fds(_servers[0].asked, [b"."], list(descriptors))
         except OSError:
             _start()
-            _send(words, descriptors)
-
-
-def _send(words: bytes, descriptors: Sequence[int]) -> None:
-    asked = _servers[0].asked
-    socket.send_fds(asked, [_LENGTH.pack(len(words))], list(descriptors))
-    asked.sendall(words)
+            socket.send_fds(_servers[0].asked, [b"."], list(descriptors))
 
 
 def _start() -> None:
@@ -238,27 +247,15 @@ def run(descriptor: int) -> NoReturn:
     signal.set_wakeup_fd(reaping, warn_on_full_buffer=False)
     children: dict[int, socket.socket] = {}
     while True:
-        readable = select.select([asked.fileno(), reaped], [], [])[0]
+        readable = wait_for([asked.fileno(), reaped])
         if reaped in readable:
             os.read(reaped, 4096)
             _reap(children)
         if asked.fileno() in readable:
-            header, descriptors, _, _ = socket.recv_fds(asked, _LENGTH.size, 3)
-            if not header:
-                break
-            words = _Words(*pickle.loads(_received(asked, *_LENGTH.unpack(header))))
-            _fork(words, descriptors, children, [asked.fileno(), reaped, reaping])
-    os._exit(0)
-
-
-def _received(asked: socket.socket, length: int) -> bytes:
-    found = b""
-    while len(found) < length:
-        more = asked.recv(length - len(found))
-        if not more:
-            os._exit(0)
-        found += more
-    return found
+            request, descriptors, _, _ = socket.recv_fds(asked, 1, 3)
+            if not request:
+                os._exit(0)
+            _fork(descriptors, children, [asked.fileno(), reaped, reaping])
 
 
 def _reap(children: dict[int, socket.socket]) -> None:
@@ -271,32 +268,33 @@ def _reap(children: dict[int, socket.socket]) -> None:
             saying.send(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 
-def _fork(
-    words: _Words, descriptors: Sequence[int], children: dict[int, socket.socket], mine: Sequence[int]
-) -> None:
+def _fork(descriptors: Sequence[int], children: dict[int, socket.socket], mine: Sequence[int]) -> None:
     connection, log, saying = descriptors
-    said = socket.socket(fileno=saying)
-    server = os.getpid()
-    if not select.select([said], [], [], 0.0)[0]:  # readable: closed, it was given up
+    said, server = socket.socket(fileno=saying), os.getpid()
+    try:
+        if wait_for([said], 0.0):  # the other end is closed: it was given up
+            raise BrokenPipeError
         pid = os.fork()
+    except OSError:  # also where there is no room for one more
+        said.close()
+    else:
         if not pid:
             for end in (*mine, *(other.fileno() for other in children.values()), saying):
                 os.close(end)
-            _become(words, connection, log, server)
-        pidfd = os.pidfd_open(pid)
-        with contextlib.suppress(OSError):
-            socket.send_fds(said, [_NUMBER.pack(pid)], [pidfd])
-        os.close(pidfd)
+            _become(connection, log, server)
         children[pid] = said
-    else:
-        said.close()
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            socket.send_fds(said, [_NUMBER.pack(pid)], [pidfd])
+            os.close(pidfd)
     os.close(connection)
     os.close(log)
 
 
-def _become(words: _Words, connection: int, log: int, server: int) -> NoReturn:
+def _become(connection: int, log: int, server: int) -> NoReturn:
     """The child's life, in the child."""
     try:
+        words: _Words = pickle.loads(_words_of(connection))
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(log, 1)
@@ -317,6 +315,13 @@ def _become(words: _Words, connection: int, log: int, server: int) -> NoReturn:
         serve(connection, server, words.file_bytes, words.first)
     finally:
         os._exit(1)
+
+
+def _words_of(connection: int) -> bytes:
+    """The first message; the descriptor stays open."""
+    heard = Connection(os.dup(connection))
+    with heard:
+        return heard.recv_bytes()
 
 
 def _replace(all_of_them: MutableMapping[str, str], by: Mapping[str, str]) -> None:

@@ -347,14 +347,16 @@ def counted(n: int) -> torch.Tensor:
 
 
 @pytest.mark.nvcc
-def test_a_kernel_that_reads_nothing_is_tuned(tmp_path: Path) -> None:
+def test_a_kernel_that_reads_nothing_is_tuned_for_some_trials_and_more(tmp_path: Path) -> None:
     count = "__global__ void count(int* y, int n) {\n  int i = blockIdx.x * side + threadIdx.x;\n"
     told: dict[str, Any] = {
-        "tune_params": {"side": [64]}, "inputs": {"y": public.Out("n"), "n": 300}, "block": "side",
+        "tune_params": {"side": [64, 128]}, "inputs": {"y": public.Out("n"), "n": 300}, "block": "side",
         "reference": counted, "grid": "ceil(n / side)", "device": "emulator", "workers": 1,
         "database": tmp_path / "evo.db",
     }  # fmt: skip
-    assert set(public.tune(f"{count}  if (i < n) y[i] = i;\n}}", **told).trials()["status"]) == {"GREEN"}
+    for until, trials in ((1, 1), (1, 1), (2, 2)):
+        found = public.tune(f"{count}  if (i < n) y[i] = i;\n}}", study="count", until=until, **told)
+        assert list(found.trials()["status"]) == ["GREEN"] * trials
     with pytest.raises(NothingFound, match="RED"):
         public.tune(f"{count}  if (i < n) y[i] = i + 1;\n}}", **told)
 

@@ -161,8 +161,10 @@ def _gone_on(asked: Record, database: str, tools: tuple[Path, Path | None], prog
     if there is None:
         return None
     found = Study(there.name, database, *tools)
-    over = there.status == "exhausted" or asked.budget_s <= there.spent_s
-    return found if over else found.resume(asked.budget_s, progress=progress)
+    spent = asked.budget_s <= there.spent_s or asked.most_trials <= found._count
+    if spent or there.status == "exhausted":
+        return found
+    return found.resume(asked.budget_s, until=asked.until, progress=progress)
 
 
 def _devices(

@@ -202,7 +202,7 @@ def _searched(
         known = records_of(store, name)
         most = told["portfolio"] or portfolio_of(known)
         asked = [replace(one, portfolio=most) for one in asked]
-        there = {one.name: replace(one, portfolio=most) for one in known}
+        there = {one.name: replace(one, portfolio=most, until=asked[0].until) for one in known}
         for one in there.values():
             store.keep(one)
         members = {

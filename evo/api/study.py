@@ -57,6 +57,12 @@ class Study:
         return self._record().problem.key
 
     @property
+    def _count(self) -> int:
+        """How many trials it has."""
+        with self._store() as store:
+            return sum(store.count(store.study(self.name)).values())
+
+    @property
     def status(self) -> str:
         """ "finished", "exhausted" (every point was tried), "converged", "interrupted", "failed" or
         "running"."""
@@ -129,7 +135,7 @@ class Study:
             record = replace(record, budget_s=total_s, rate=rate)  # stored when the search has the study
         if until is not None:
             record = replace(record, until=parse_until(until))  # likewise
-        if self._count(record) >= record.most_trials:
+        if self._count >= record.most_trials:
             more = f"evo resume {self.name} --until {2 * int(record.most_trials)}, or --until budget"
             raise UsageError(f"study {self.name} has its {record.until} trials", more)
         if not record.left_s:
@@ -159,10 +165,6 @@ class Study:
     def _record(self) -> Record:
         with self._store() as store:
             return store.study(self.name)
-
-    def _count(self, record: Record) -> int:
-        with self._store() as store:
-            return sum(store.count(record).values())
 
     def __repr__(self) -> str:
         with self._store() as store:
