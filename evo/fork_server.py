@@ -91,7 +91,11 @@ def _words(env: Mapping[str, str], first: str) -> _Words:
 def can_fork() -> bool:
     """Whether this system has what the server needs: Linux 5.3 or newer."""
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        myself = os.pidfd_open(os.getpid())
+        try:
+            signal.pidfd_send_signal(myself, 0)  # a container may forbid one of the two
+        finally:
+            os.close(myself)
     except (AttributeError, OSError):
         return False
     return True
