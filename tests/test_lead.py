@@ -28,7 +28,7 @@ def test_all_compilers_work_where_evaluators_wait_for_them() -> None:
     with Pool(ObedientSpec(most=2, compile_s=0.3), workers=8) as pool:
         run(pool, ["green"] * 40)
         assert pool.capacity == 8 + 2 + 2 * AT_HAND
-        assert pool.idle == 2
+        awaited(pool, 2)
 
 
 def test_a_lead_is_what_compilers_have_in_hand_while_evaluators_are_busy() -> None:
