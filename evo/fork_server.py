@@ -8,7 +8,8 @@
 For what uses no GPU: a driver does not survive a fork, and what evaluates on a GPU starts it while torch is
 imported. The server has one thread, and ends with its parent; its children end with it. A child has the
 environment, the folder, the cores and the limits of the parent at that time; what the server imported has
-read its environment before.
+read its environment before. (The fork server of `multiprocessing` runs the parent's script again in each
+child, unless the script guards itself against that.)
 """
 
 from __future__ import annotations

@@ -92,6 +92,8 @@ def test_only_arrivals_that_were_waited_for_are_over() -> None:
         ("@%p mbarrier.init.shared::cta.b64 [%other], 1;", "mbarrier.init"),
         ("@%p mbarrier.inval.shared::cta.b64 [%other];", "mbarrier.inval"),
         ("@%p mbarrier.arrive.shared::cta.b64 _, [%other];", "mbarrier.arrive without .shared::cluster"),
+        (".reg .b64 %s; @%p mbarrier.arrive.shared::cluster.b64 %s, [%other];", "that returns a state"),
+        ("@%p mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%other], 4;", "mbarrier.complete_tx without"),
         ("@%p mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%other], 4;", "mbarrier.expect_tx without"),
         ("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%other];", "cp.async.mbarrier.arrive"),
     ],
