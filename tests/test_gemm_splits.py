@@ -80,6 +80,6 @@ def test_what_was_good_elsewhere_is_tried_by_its_name_here(tmp_path: Path) -> No
         timed = timing((9.0,), 9.0, Interval(9.0, 9.0))
         store.add(known, 0, Trial(WGMMA.candidate(point, there), Outcome.GREEN, timing=timed))
         trials = earlier_trials(store, replace(known, warm_start={"known": 1}), feasible)
-        one = Member(here, lambda _: (known, spaces), spaces=spaces)
+        one = Member(here, lambda *_: (known, spaces), spaces=spaces)
         assert one.untried([Proposal("gemm_wgmma", point)]) == [Proposal("gemm_wgmma", named)]
     assert [dict(trial.point) for trial in trials] == [named]

@@ -51,8 +51,8 @@ def test_kernels_that_cannot_serve_all_are_not_enough() -> None:
         choose(Times({"a": {"p": 1.0}, "b": {"q": 1.0}}), 1)
 
 
-def test_adding_kernels_one_at_a_time_is_close_to_the_best() -> None:
-    rng = random.Random(0)
+def test_adding_kernels_and_exchanging_them_is_close_to_the_best() -> None:
+    rng, better = random.Random(0), 0
     for _ in range(20):
         problems = [f"p{n}" for n in range(6)]
         us = {
@@ -61,8 +61,12 @@ def test_adding_kernels_one_at_a_time_is_close_to_the_best() -> None:
         }
         times = Times(us)
         regrets = _Regrets.of(times)
-        greedy: Portfolio = regrets._portfolio(regrets._one_at_a_time(3))
-        assert greedy.mean_regret <= 1.15 * choose(times, 3).mean_regret
+        greedy: Portfolio = regrets._portfolio(added := regrets._one_at_a_time(3))
+        exchanged: Portfolio = regrets._portfolio(regrets._exchanged(added))
+        assert exchanged.mean_regret <= greedy.mean_regret <= 1.15 * choose(times, 3).mean_regret
+        assert exchanged.mean_regret <= 1.03 * choose(times, 3).mean_regret
+        better += exchanged.mean_regret < greedy.mean_regret
+    assert better >= 5
 
 
 def test_hundreds_of_kernels_on_hundreds_of_problems() -> None:

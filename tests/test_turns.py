@@ -14,7 +14,7 @@ from landscape import LIMITS, SPACE, TASK, TILES, LandscapeWorkers, evaluate, ne
 from evo.errors import NotEnoughMemory, NothingFound, UsageError
 from evo.loop import SearchSpace, Turn, search, search_spaces
 from evo.loop.first_points import Key, key_of
-from evo.loop.lent import Lent
+from evo.loop.lent import RATED, Lent
 from evo.loop.member import Member
 from evo.loop.turns import FIRST_TURN_S, Found, Turns, losing, order_of
 from evo.store import Store, TrialRow
@@ -82,8 +82,10 @@ def member(store: Store, folder: Path, length: int, until: str = "budget") -> Me
     name = f"many-{length}"
     found = next((study for study in store.studies() if study.name == name), None)
 
-    def open_study(_without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
-        spaces = search_spaces([write_template(folder, space=SMALL)], LIMITS, one)
+    def open_study(
+        _without: Collection[str] = (), points: bool = True
+    ) -> tuple[Study, Mapping[str, SearchSpace]]:
+        spaces = search_spaces([write_template(folder, space=SMALL)], LIMITS, one, points)
         study = Study(name, one, "none", "L4", ("landscape",), LONG_S, workers=2, until=until)
         there = {study.name for study in store.studies()}
         return store.study(name) if name in there else store.create(study), spaces
@@ -192,8 +194,8 @@ def test_of_another_problem_those_are_tried_whose_ctas_fill_the_sms_here(tmp_pat
     spaces = search_spaces([template], LIMITS, here)
     with Store(tmp_path / "evo.db") as store:
         study = store.create(replace(new_study("here"), problem=here))
-        one = Member(here, lambda _: (study, spaces))
-        other = Member(there, lambda _: (study, spaces), study)
+        one = Member(here, lambda *_: (study, spaces))
+        other = Member(there, lambda *_: (study, spaces), study)
         for us, rows in ((5.0, 128), (5.1, 64), (9.0, 32)):
             kernel = Proposal(template.name, {**template.space.default, "rows": rows})
             other.points[key_of(kernel)], other.registers[key_of(kernel)] = kernel, rows
@@ -218,7 +220,7 @@ def test_in_the_last_round_every_problem_tries_the_kernels_of_the_portfolio(tmp_
     with Store(tmp_path / "evo.db") as store:
         for number, length in enumerate(BEST_ROWS):
             one = member(store, tmp_path / "t", length)
-            study, spaces = one.open(())
+            study, spaces = one.open((), True)
             points = spaces["landscape"].feasible.points
             own = [Proposal("landscape", points[at]) for at in range(number, 36, 3)]
             search(study, store, spaces, ShapedWorkers(2), turn=Turn(own, these_alone=True))
@@ -249,7 +251,7 @@ def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
         members = [member(store, tmp_path / "t", length) for length in (128, 512)]
 
-        def refuse(_without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
+        def refuse(*_: object) -> tuple[Study, Mapping[str, SearchSpace]]:
             raise UsageError("no template serves it")
 
         lost = Member(problem(2048), refuse)
@@ -290,6 +292,64 @@ def test_what_no_evaluator_has_is_given_up_and_the_rest_comes_late(tmp_path: Pat
     assert late == [(old, 0), (old, 1)]
 
 
+def test_what_stays_is_evaluated_in_later_turns_which_begin_when_half_of_it_has_ended(tmp_path: Path) -> None:
+    template = write_template(tmp_path)
+    points = template.space.feasible(LIMITS, problem(128)).points
+    late: list[tuple[Member, int]] = []
+    workers = LandscapeWorkers(2, seconds=0.05, queued=8)
+    lent = Lent(workers, lambda member, number, _: late.append((member, number)))
+    with Store(tmp_path / "evo.db") as store:
+        old, new = (member(store, tmp_path, length) for length in (128, 512))
+    lent.begin(old, stay=True)
+    for number in range(8):
+        lent.submit(number, template.candidate(points[number], old.problem))
+    lent.close()
+    assert not late
+    lent.begin(new, stay=True)
+    assert 3 <= len(late) < 8, "half of the capacity of 10 is left"
+    lent.settle()
+    assert {number for _, number in late} == set(range(8))
+    lent.begin(old, stay=True)
+    for number in range(8):
+        lent.submit(number, template.candidate(points[number], old.problem))
+    lent.close()
+    lent.settle(at_once=True)
+    assert 10 <= len(late) < 16, "those that an evaluator had"
+
+
+def test_towards_its_end_a_turn_has_no_more_under_way_than_will_end(tmp_path: Path) -> None:
+    template = write_template(tmp_path)
+    points = template.space.feasible(LIMITS, problem(128)).points
+    lent = Lent(LandscapeWorkers(2), lambda *_: None)
+    with Store(tmp_path / "evo.db") as store:
+        one = member(store, tmp_path, 128)
+    most = LandscapeWorkers(2).capacity
+    lent.begin(one)
+    lent.ends_at = time.monotonic()
+    assert lent.capacity == most, "nothing has said yet how fast they end"
+    for number in range(RATED):
+        lent.submit(number, template.candidate(points[number % 36], one.problem))
+        assert lent.wait(1.0)
+    assert lent.capacity == 1
+    lent.ends_at = time.monotonic() + LONG_S
+    assert lent.capacity == most
+    lent.begin(one, stay=True)
+    assert lent.capacity == most, "such a turn has no end of its own"
+
+
+def test_points_are_let_go_where_they_take_too_much_memory_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, said = run(tmp_path / "kept")
+    assert all(one.nbytes for one in found.members)
+    one = found.members[0]
+    monkeypatch.setattr("evo.loop.turns.POINTS_BYTES", one.nbytes)
+    again, said_again = run(tmp_path / "one")
+    assert [bool(one.nbytes) for one in again.members].count(True) == 1
+    assert said_again == said
+    assert [one.times for one in again.members] == [one.times for one in found.members]
+
+
 def test_what_comes_late_is_in_the_study_and_no_number_is_used_twice(tmp_path: Path) -> None:
     """Budgets of turns that are too short for a kernel: each ends when one is right, the others come late."""
     found, said = run(tmp_path, 0.5, seconds=0.3)
@@ -319,7 +379,7 @@ def test_a_template_that_loses_by_far_on_smaller_or_near_problems_is_left_out(tm
 
 def test_these_points_alone_are_tried(tmp_path: Path) -> None:
     with Store(tmp_path / "evo.db") as store:
-        study, spaces = member(store, tmp_path / "t", 512).open(())
+        study, spaces = member(store, tmp_path / "t", 512).open((), True)
         chosen = [spaces["landscape"].feasible.points[n] for n in (5, 15, 30)]
         wanted = [Proposal("landscape", point) for point in chosen]
         study = replace(study, budget_s=30.0)

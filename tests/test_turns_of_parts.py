@@ -17,7 +17,7 @@ def test_what_another_search_finds_is_tried_here_and_served(tmp_path: Path) -> N
     folder = tmp_path / "t"
     with Store(tmp_path / "evo.db") as store:
         there = member(store, folder, 2048)
-        study, spaces = there.open(())
+        study, spaces = there.open((), True)
         search(study, store, spaces, ShapedWorkers(2))
         known = {tried(row): row.score_us or math.inf for row in store.rows(study)}
         own = [member(store, folder, length) for length in (128, 512)]

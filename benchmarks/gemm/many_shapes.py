@@ -2,8 +2,9 @@
 
 `evo search gemm --shapes benchmarks/gemm/shapes-200.txt --budget 30m --portfolio 12`, then for each shape its
 best kernel, the portfolio's kernel for it and the baselines in one process, on every timing input. A call
-ends after --seconds; the same command goes on where it ended, until `done` is true: four calls of the search,
-and three or four of the comparison. With `--gpus 0,1` each GPU has half of the shapes and of the budget.
+ends after --seconds; the same command goes on where it ended, until `done` is true: the search takes its
+budget, and the comparison a second a shape. With `--gpus 0,1` each GPU has half of the shapes and of the
+budget.
 --state DIR takes what a call needs to a fresh machine: it is read from there where the folder is empty, and
 written there at the end, in files of 15 MB.
 """

@@ -303,10 +303,10 @@ class _Opens:
             hint = "the same shapes in the same order, or another --study"
             raise UsageError(f"study {found.name} searches {found.problem.key}", hint)
 
-        def opened(without: Collection[str]) -> tuple[Study, Mapping[str, SearchSpace]]:
+        def opened(without: Collection[str], points: bool) -> tuple[Study, Mapping[str, SearchSpace]]:
             nonlocal found
             if found is not None:
-                return found, self._spaces_of(found)
+                return found, self._spaces_of(found, points)
             spaces = search_spaces(self._setup.templates, self._setup.limits, asked.problem)
             left = {name: space for name, space in spaces.items() if name not in without}
             found = created(self._store, asked, left or spaces, self._warm_start)
@@ -314,7 +314,7 @@ class _Opens:
 
         return Member(asked.problem, opened, found)
 
-    def _spaces_of(self, found: Study) -> Mapping[str, SearchSpace]:
+    def _spaces_of(self, found: Study, points: bool) -> Mapping[str, SearchSpace]:
         """The space of a study that is there: that of its own templates, as it was told to be searched."""
         from evo.loop import search_spaces
 
@@ -323,7 +323,7 @@ class _Opens:
         if told[0] != told[1] or not known.issuperset(found.templates):
             setup = Setup.of(found, setup.cache, setup.nvcc)
             known = set(found.templates)
-        spaces = search_spaces(setup.templates, setup.limits, found.problem)
+        spaces = search_spaces(setup.templates, setup.limits, found.problem, points)
         return {name: space for name, space in spaces.items() if name in found.templates}
 
 

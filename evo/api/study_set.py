@@ -151,7 +151,7 @@ def load_studies(
     return found
 
 
-def _closed(_without: Collection[str]) -> Any:
+def _closed(_without: Collection[str], _points: bool) -> Any:
     raise NothingFound("this problem is not being searched", "evo.search_shapes")
 
 

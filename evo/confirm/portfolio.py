@@ -25,7 +25,8 @@ from evo.errors import NothingFound
 from evo.trial import Problem
 
 EXHAUSTIVE = 20_000
-"""Choices of kernels that are all tried; where there are more, kernels are added one at a time."""
+"""Choices of kernels that are all tried; where there are more, kernels are added one at a time, and then
+exchanged one at a time."""
 BATCH = 256
 """So many choices are tried at once."""
 
@@ -163,7 +164,7 @@ class _Regrets:
         count = len(self.kernels)
         sizes = range(1, min(most, count) + 1)
         every = sum(math.comb(count, size) for size in sizes) <= EXHAUSTIVE
-        rows = self._best_of_all(sizes) if every else self._one_at_a_time(most)
+        rows = self._best_of_all(sizes) if every else self._exchanged(self._one_at_a_time(most))
         best = self._portfolio(rows)
         if best.worst_regret == math.inf:
             lost = [problem for problem, regret in best.regrets.items() if regret == math.inf]
@@ -187,9 +188,8 @@ class _Regrets:
         return best[1]
 
     def _one_at_a_time(self, most: int) -> Sequence[int]:
-        """One kernel more at a time: the one with which least is lost. A problem that is not served yet
-        counts as a thousand times the best."""
-        losses = np.log(np.minimum(self.table, 1000.0))
+        """One kernel more at a time: the one with which least is lost."""
+        losses = self._losses
         chosen: list[int] = []
         least = np.full(len(self.problems), math.inf)
         for _ in range(min(most, len(self.kernels))):
@@ -198,6 +198,25 @@ class _Regrets:
             chosen.append(int(lost.argmin()))
             least = np.minimum(least, losses[chosen[-1]])
         return chosen
+
+    def _exchanged(self, rows: Sequence[int]) -> Sequence[int]:
+        """Each of the chosen for the kernel with which least is lost, as long as that is less."""
+        losses, chosen = self._losses, list(rows)
+        least, before = float(losses[chosen].min(axis=0).sum()), math.inf
+        while least < before - 1e-9:
+            before = least
+            for number in range(len(chosen)):
+                others = chosen[:number] + chosen[number + 1 :]
+                lost = np.minimum(losses, losses[others].min(axis=0, initial=math.inf)).sum(axis=1)
+                if lost.min() < least - 1e-9:
+                    chosen[number], least = int(lost.argmin()), float(lost.min())
+        return chosen
+
+    @property
+    def _losses(self) -> npt.NDArray[np.float64]:
+        """As logarithms. A problem that is not served counts as a thousand times the best."""
+        found: npt.NDArray[np.float64] = np.log(np.minimum(self.table, 1000.0))
+        return found
 
     def _portfolio(self, rows: Sequence[int]) -> Portfolio:
         """Every problem by the fastest of the chosen kernels; those that serve nothing are left out."""

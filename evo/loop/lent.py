@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -11,6 +13,9 @@ from evo.loop.loop import TICK_S, Workers
 from evo.loop.member import Member
 from evo.loop.stopping import GRACE_S
 from evo.trial import Candidate, Trial
+
+RATED = 16
+"""So many candidates that ended say how fast they end."""
 
 
 class Lends(Workers, Protocol):
@@ -24,8 +29,8 @@ class Lends(Workers, Protocol):
 class Lent:
     """Workers that a search does not close: they serve the next turn.
 
-    When a turn ends, candidates that no evaluator has are given up: a later turn tries them again. Evaluators
-    finish what they have while the next turn begins, and `late` hears of it."""
+    When a turn ends, candidates that no evaluator has are given up, unless they stay: a later turn tries them
+    again. Evaluators finish what they have while the next turn begins, and `late` hears of it."""
 
     def __init__(self, workers: Lends, late: Callable[[Member, int, Trial], None]) -> None:
         self._workers, self._late = workers, late
@@ -33,18 +38,38 @@ class Lent:
         """Whose turn it is."""
         self._under_way: dict[int, tuple[Member, int, bool]] = {}
         """By the number that the workers know: whose it is, its own number, whether it is new."""
-        self._given = 0
+        self._given, self._stay = 0, False
+        self.ends_at = math.inf
+        """When the turn ends, by time.monotonic."""
+        self._left = 0
+        """What evaluators had when the last turn ended."""
+        self._ended_at: deque[float] = deque(maxlen=RATED)
+        """When the latest candidates ended."""
 
-    def begin(self, member: Member) -> None:
-        """The turn of `member` begins. What it has under way from its last turn is waited for, a while."""
-        self._settle(lambda: any(of is member for of, _, _ in self._under_way.values()))
-        self._under_way = {n: one for n, one in self._under_way.items() if one[0] is not member}
-        self._of = member
+    def begin(self, member: Member, stay: bool = False) -> None:
+        """The turn of `member` begins. What it has under way from its last turn is waited for, a while.
+        `stay`: its candidates stay under way when it ends; such a turn waits, too, while there are many."""
+        most = self._workers.capacity // 2 if stay else math.inf
+        self._settle(lambda: len(self._under_way) > most or bool(self._numbers_of(member)))
+        self._give_up(self._numbers_of(member))
+        for given in self._numbers_of(member):  # its next turn has other numbers
+            del self._under_way[given]
+        self._of, self._stay, self.ends_at = member, stay, math.inf
 
-    def settle(self) -> None:
-        """All turns are over: waits for what evaluators have, a while."""
+    def settle(self, at_once: bool = False) -> None:
+        """All turns are over: waits for what is under way, a while. `at_once`: for what evaluators have."""
         self._of = None
+        if at_once:
+            self._give_up(self._under_way.keys())
         self._settle(lambda: bool(self._under_way))
+
+    def _numbers_of(self, member: Member) -> set[int]:
+        return {given for given, (of, _, _) in self._under_way.items() if of is member}
+
+    def _give_up(self, numbers: Collection[int]) -> None:
+        """Those that no evaluator has."""
+        for given in self._workers.withdraw(numbers):
+            del self._under_way[given]
 
     def _settle(self, more: Callable[[], bool]) -> None:
         end = time.monotonic() + GRACE_S
@@ -55,7 +80,12 @@ class Lent:
 
     @property
     def capacity(self) -> int:
-        return self._workers.capacity
+        """Towards the end of a turn no more than ends before it does, by the rate of the latest."""
+        most, now = self._workers.capacity, time.monotonic()
+        if self.ends_at == math.inf or len(self._ended_at) < RATED:
+            return most
+        rate = RATED / (now - self._ended_at[0])
+        return max(1, min(most, self._left + math.ceil(rate * max(0.0, self.ends_at - now))))
 
     @property
     def idle(self) -> int:
@@ -87,6 +117,7 @@ class Lent:
                 raise
             return []
         found = []
+        self._ended_at.extend([time.monotonic()] * len(ended))
         for given, trial in ended:
             of, number, new = self._under_way.pop(given, (None, 0, False))
             if of is not None and of is self._of:
@@ -99,6 +130,7 @@ class Lent:
         return self._workers.activity()
 
     def close(self) -> None:
-        for given in self._workers.withdraw(self._under_way.keys()):
-            del self._under_way[given]
+        if not self._stay:
+            self._give_up(self._under_way.keys())
+            self._left = len(self._under_way)
         self._of = None

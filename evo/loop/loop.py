@@ -166,7 +166,7 @@ class _Loop:
         self._rows = self._history.rows
         feasible = {name: space.feasible for name, space in spaces.items()}
         earlier = earlier_trials(store, study, feasible)
-        self._proposals = Proposals(study, feasible, self._rows, earlier, patience, turn.wanted)
+        self._proposals = Proposals(study, feasible, self._rows, earlier, patience, turn)
         self._most = math.inf if turn.these_alone else max(study.most_trials, len(self._rows))
         self._next, self._exhausted = 0, False
         self._unrenderable = 0
@@ -249,7 +249,7 @@ class _Loop:
             "budget": self._clock.search_is_over,
             "trials": self._next >= self._most and not self._under_way,
             "exhausted": self._exhausted and not self._under_way,
-            "tried": self._turn.these_alone and self._proposals.wanted is None and not self._under_way,
+            "tried": self._proposals.over and (self._turn.leaving or not self._under_way),
             "converged": self._proposals.converged,
             "unrenderable": self._unrenderable >= UNRENDERABLE_IN_A_ROW,
             "hopeless": only_uncompilable and tried >= UNCOMPILABLE_TRIALS,
@@ -309,8 +309,7 @@ class _Loop:
             self._workers.submit(number, candidate)
 
     def _may_propose(self) -> bool:
-        over = self._turn.these_alone and self._proposals.wanted is None and self._next not in self._rows
-        if over or self._next >= self._most:
+        if (self._proposals.over and self._next not in self._rows) or self._next >= self._most:
             return False
         return self._proposals.may_propose(self._next, len(self._under_way), self._workers.capacity)
 

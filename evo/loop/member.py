@@ -26,13 +26,14 @@ class Member:
     turns went."""
 
     problem: Problem
-    open: Callable[[Collection[str]], tuple[Study, Mapping[str, SearchSpace]]]
-    """Opens the problem's study, or makes one, and gives it with its search spaces. A new study leaves out
-    the templates that are named, unless no others are left. UsageError where no template serves."""
+    open: Callable[[Collection[str], bool], tuple[Study, Mapping[str, SearchSpace]]]
+    """Opens the problem's study, or makes one, and gives it with its search spaces; these have no points at
+    hand where it is told False, for it takes a while to find them. A new study leaves out the templates that
+    are named, unless no others are left. UsageError where no template serves."""
     study: Study | None = None
     """None before its first turn."""
     spaces: Mapping[str, SearchSpace] = field(default_factory=dict)
-    """Without points between its turns: those of hundreds of problems would fill the memory."""
+    """Between its turns it may have no points at hand: those of hundreds of problems fill the memory."""
     turns: int = 0
     gain: float = math.inf
     """By what factor the last turn made the best kernel faster; infinite before the first one."""
@@ -56,22 +57,28 @@ class Member:
     def spent_s(self) -> float:
         return self.study.spent_s if self.study else 0.0
 
-    def begin(self, without: Collection[str] = ()) -> Study:
-        """Its turn begins: the study, and its space is there. `without`: see `open`."""
-        found, self.spaces = self.open(without)
-        self.study = self.study or found  # what is known here is newer
+    def begin(self, without: Collection[str] = (), points: bool = True) -> Study:
+        """Its turn begins: the study, and its space is there. `without`, `points`: see `open`."""
+        if self.study is None or not self.spaces or (points and not self.nbytes):
+            found, self.spaces = self.open(without, points)
+            self.study = self.study or found  # what is known here is newer
         return self.study
+
+    @property
+    def nbytes(self) -> int:
+        """Of the points at hand."""
+        return sum(space.feasible.indices.nbytes for space in self.spaces.values())
+
+    def let_go(self) -> None:
+        """Of its points."""
+        self.spaces = {
+            name: replace(space, feasible=space.feasible.without_points)
+            for name, space in self.spaces.items()
+        }
 
     def refuse(self, why: str) -> None:
         """It has no more turns; the others go on."""
         self.over, self.refused = True, why
-
-    def end(self, store: Store) -> None:
-        """Its turn is over: takes in what the database has of its study, and lets go of its points."""
-        self.look(store)
-        for name, space in dict(self.spaces).items():
-            none = replace(space.feasible, indices=space.feasible.indices[:0].copy())
-            self.spaces = {**self.spaces, name: replace(space, feasible=none)}
 
     def look(self, store: Store) -> None:
         """Takes in what the database has of its study."""

@@ -11,13 +11,14 @@ in the order of their numbers. With more workers it learns of a trial as soon as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from evo.device.open import is_emulator
-from evo.loop.first_points import Key, first_points, key_of
-from evo.loop.stopping import EarlyStopping
+from evo.loop.first_points import FirstPoints, Key, first_points, key_of
+from evo.loop.stopping import ALONE, EarlyStopping, Turn
 from evo.space import FeasibleSet
 from evo.store import TrialRow
-from evo.strategy import Observation, Proposal, make_strategy
+from evo.strategy import Observation, Proposal, Strategy, make_strategy
 from evo.study import Study
 
 UNINFORMED = 8
@@ -36,8 +37,8 @@ def most_under_way(capacity: int, known: int, templates: int) -> int:
 
 class Proposals:
     """The proposals of one run of a search. `rows`: all trials by number, which grows with the search;
-    `earlier`: trials of other studies, for a warm start; `patience`: see `EarlyStopping`; `wanted`: feasible
-    points that are tried before all others."""
+    `earlier`: trials of other studies, for a warm start; `patience`: see `EarlyStopping`; `turn`: points
+    that are tried before all others."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Proposals:
         rows: Mapping[int, TrialRow],
         earlier: Sequence[Observation],
         patience: int,
-        wanted: Sequence[Proposal] = (),
+        turn: Turn = ALONE,
     ) -> None:
         self.ordered = study.workers == 1
         self.first_points = True
@@ -57,11 +58,13 @@ class Proposals:
         """The first trial of the present start."""
         self._before: set[int] = set()
         """The trials of the starts before it."""
-        self._strategy = make_strategy(study.strategy, spaces, study.seed, earlier)
+        self._asks: Strategy | None = None
+        self._begins = study.seed, earlier, tuple[Proposal, ...]()
+        """What the strategy of the present start is made of."""
         self._early_stopping = self._stopping()
         self._starts = list(study.starts)
         """The first trials of the starts that are to come."""
-        self._defaults, self._wanted = first_points(spaces, earlier), wanted
+        self._turn, self._earlier = turn, earlier
         self._rows = rows
         self._history: list[Observation] = []
         """What the strategy knows."""
@@ -88,11 +91,19 @@ class Proposals:
         earlier = {n: _proposal(row) for n, row in self._rows.items() if n < first}
         earlier |= {n: proposal for n, proposal in under_way.items() if n < first}
         self._first, self._before = first, set(earlier)
-        study, closed = self._study, [earlier[n] for n in sorted(earlier)]
-        self._strategy = make_strategy(study.strategy, self._spaces, study.seed + first, (), closed)
+        closed = tuple(earlier[n] for n in sorted(earlier))
+        self._asks, self._begins = None, (self._study.seed + first, (), closed)
         self._early_stopping = self._stopping()
         if not self.ordered:
             self._history = []
+
+    @property
+    def _strategy(self) -> Strategy:
+        """Made when it is asked first: its view of the space takes a tenth of a second, and a turn may have
+        points enough without it."""
+        if self._asks is None:
+            self._asks = make_strategy(self._study.strategy, self._spaces, *self._begins)
+        return self._asks
 
     def _stopping(self) -> EarlyStopping:
         return EarlyStopping(self._patience, estimated=is_emulator(self._study.device))
@@ -132,8 +143,9 @@ class Proposals:
         self.first_points = proposal is not None
         if proposal is None:
             known = self._history[self._first :] if self.ordered else self._history
-            proposal = self._strategy.ask(known, pending, number)
-            self._early_stopping.add(self._strategy.expected_gain)
+            strategy = self._strategy
+            proposal = strategy.ask(known, pending, number)
+            self._early_stopping.add(strategy.expected_gain)
         if proposal is not None:
             self._tried.add(key_of(proposal))
         return proposal
@@ -141,7 +153,16 @@ class Proposals:
     @property
     def wanted(self) -> Proposal | None:
         """The next of the points that are tried before all others; None where none is left."""
-        return self._untried(self._wanted)
+        return self._untried(self._turn.wanted)
+
+    @property
+    def over(self) -> bool:
+        """Whether no others are to be tried, and these all were proposed."""
+        return self._turn.these_alone and self.wanted is None
+
+    @cached_property
+    def _defaults(self) -> FirstPoints:
+        return first_points(self._spaces, self._earlier)
 
     def _next_first_point(self, number: int) -> Proposal | None:
         return self.wanted or (None if self._first else self._untried(self._defaults.due(number)))

@@ -20,8 +20,11 @@ class SearchSpace:
     feasible: FeasibleSet
 
 
-def search_spaces(templates: Sequence[Template], limits: Limits, problem: Problem) -> dict[str, SearchSpace]:
-    """The feasible points of each template that supports `problem` within `limits`, by its name.
+def search_spaces(
+    templates: Sequence[Template], limits: Limits, problem: Problem, points: bool = True
+) -> dict[str, SearchSpace]:
+    """The feasible points of each template that supports `problem` within `limits`, by its name. `points`:
+    whether they are at hand; else templates may be among them of which no point is feasible.
 
     UsageError, with the reasons, where no template does, or no point of any is feasible.
     """
@@ -31,10 +34,13 @@ def search_spaces(templates: Sequence[Template], limits: Limits, problem: Proble
         if reason := template.supports(problem, limits):
             refused[template.name] = reason
         else:
-            supported[template.name] = SearchSpace(template, template.space.feasible(limits, problem))
+            found = template.space.feasible if points else template.space.unasked
+            supported[template.name] = SearchSpace(template, found(limits, problem))
     if not supported:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise UsageError(f"no template serves {problem.key}", reasons)
+    if not points:
+        return supported
     spaces = {name: space for name, space in supported.items() if len(space.feasible.indices)}
     if not spaces:
         for space in supported.values():

@@ -48,6 +48,11 @@ FIRST_TURN_S = LEAST_TURN_S + GRACE_S
 """A short first turn is over by then: as long as no kernel is correct, candidates under way get GRACE_S."""
 PATIENT_TURNS = 3
 """So many turns of a problem without a correct kernel come before those that made one faster."""
+NEARBY_PROBLEMS = 48
+"""A later turn begins with the best point of each of so many: all of 200 took a quarter of a second."""
+POINTS_BYTES = 1 << 30
+"""The latest problems keep their points between their turns, as far as this goes: to find those of a product
+of matrices again took 0.4 s of turns of 1.6."""
 LOOK_S = 10.0
 """Seconds between two looks at the problems of other searches."""
 LOSES, WITNESSES, NEARBY = 6.0, 2, 3.0
@@ -102,6 +107,8 @@ class Turns:
         self._elsewhere, self._looked = dict(elsewhere or {}), -math.inf
         self._workers, self._on_turn, self._on_progress = Lent(workers, self._late), on_turn, on_progress
         self._stopped: Callable[[], bool] = lambda: False
+        self._latest: list[Member] = []
+        """Those that had turns, the latest one last."""
         self._ended = 0.0
         """When the last turn ended: what lies between two turns is spent, too."""
         for member in self._all:
@@ -121,7 +128,7 @@ class Turns:
             # what it did not need buys more turns; what these find takes another one, which may be as long
             self._second_round(budget_s - 1.5 * (self._spent_s - before_s), each_s)
             self._last_round(budget_s)
-            self._workers.settle()
+            self._workers.settle(self._stopped())
             return self._found()
 
     def short_of(self, budget_s: float) -> tuple[float, list[Member]]:
@@ -173,13 +180,15 @@ class Turns:
             if left_s < LEAST_TURN_S or not going:
                 return
             member = max(going, key=lambda one: (one.gain, -one.spent_s))
-            wanted = partial(promising, member, self._nearest(member), 1)
+            wanted = partial(promising, member, self._nearest(member)[:NEARBY_PROBLEMS], 1)
             seconds = min(left_s, max(LEAST_TURN_S, usual_s * (1 - FIRST_SHARE - LAST_SHARE) / 2))
             self._turn(member, wanted, seconds, f"turn {member.turns + 1}")
 
     def _last_round(self, until_s: float) -> None:
-        """Twice: what is met first may change which kernels are chosen."""
+        """Twice: what is met first may change which kernels are chosen. One problem's kernels are evaluated
+        while those of the next are proposed."""
         for _ in range(2):
+            self._workers.settle(self._stopped())
             self._looked = -math.inf
             self._look_elsewhere()
             chosen = self._kernels()
@@ -212,11 +221,10 @@ class Turns:
         for when its space is known."""
         if self._stopped() or seconds <= 0:
             return
-        self._workers.begin(member)
+        self._workers.begin(member, stay=these_alone)
         before, spent_s = member.best_us, member.spent_s
         try:
-            if not (these_alone and member.spaces):  # for these alone it need not know its points
-                member.begin(without)
+            member.begin(without, points=not these_alone)
         except UsageError:  # no template serves it
             member.over = True
             return
@@ -227,6 +235,7 @@ class Turns:
         self._on_turn(member, f"{text}, {len(untried)} kernels of the portfolio" if these_alone else text)
         if not member.points:  # its space may have taken all the time that a short turn has
             seconds = max(seconds, time.monotonic() - self._ended + LEAST_TURN_S)
+        self._workers.ends_at = math.inf if these_alone else self._ended + seconds
         stopped: Stopped
         try:
             stopped = search(
@@ -235,13 +244,22 @@ class Turns:
                 member.only(untried) if these_alone else member.spaces,
                 self._workers,
                 self._on_progress,
-                turn=Turn(untried, these_alone, self._ended, grace_s=0.0, first_s=GRACE_S, brief=True),
+                turn=Turn(
+                    untried,
+                    these_alone,
+                    leaving=these_alone,
+                    began=self._ended,
+                    grace_s=0.0,
+                    first_s=0.0 if these_alone else GRACE_S,
+                    brief=True,
+                ),
             ).stopped
         except NotEnoughMemory:
             if not member.refused:  # it is not the problem that does not fit
                 raise
             stopped = "hopeless"
-        member.end(self._store)
+        member.look(self._store)
+        self._let_go(member)
         self._ended += member.spent_s - spent_s
         member.turns += 1
         if before and member.best_us:
@@ -250,6 +268,15 @@ class Turns:
             member.gain = 1.0
         if not these_alone:
             member.over = stopped in ("trials", "exhausted", "converged", "hopeless", "unrenderable")
+
+    def _let_go(self, last: Member) -> None:
+        """Of the points of the problems whose turns were longest ago, where there are too many."""
+        self._latest = [*(one for one in self._latest if one is not last), last]
+        held = 0
+        for member in reversed(self._latest):
+            held += member.nbytes
+            if held > POINTS_BYTES:
+                member.let_go()
 
     def _late(self, member: Member, number: int, trial: Trial) -> None:
         """A candidate of an earlier turn has ended."""
