@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_k_is_split_into_as_many_parts_as_fill_the_gpu_once(join: str) -> None:
         candidate = template.candidate(point, problem)
         parts = re.search(r"kSplits = (\d);", candidate.source)
         assert parts
-        return int(parts[1]), candidate.launch.grid[0]
+        return int(parts[1]), math.prod(candidate.launch.grid)
 
     h200, half = LIMITS.gpu, replace(LIMITS.gpu, sms=66)
     assert launched("512,512,4096,1", h200) == (4, 128)

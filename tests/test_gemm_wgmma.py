@@ -120,6 +120,10 @@ CASES: dict[str, tuple[str, dict[str, Any], Point]] = {
         "300,264,520,1", {"layout": "NN"}, {**TURNS, "rows": 2, "bn": 128, "stages": 3, "multicast": "b"}
     ),
     "split": ("100,72,520,1", {}, {"stages": 3, "splits": 4}),
+    "split, in panels of columns": (
+        "130,264,520,2", {"out": "fp32"},
+        {"consumers": 2, "stages": 3, "splits": 2, "multicast": "a", "raster": "n"},
+    ),
     "two in flight": ("100,72,520,1", {}, {"stages": 3, "in_flight": 2}),
     "two in flight, late": (
         "264,256,72,1", {"layout": "NN"},
@@ -198,6 +202,25 @@ def test_rows_that_tma_cannot_copy_are_refused() -> None:
         assert WGMMA.supports(GEMM.problem(shape, layout=layout), LIMITS)
     assert WGMMA.supports(GEMM.problem("64,64,64,1", gap=1), LIMITS)
     assert WGMMA.supports(GEMM.problem("33,35,64,1"), LIMITS) is None
+
+
+def test_the_grid_has_the_form_of_the_tiles_where_it_can() -> None:
+    def grid(shape: str, **changes: Value) -> tuple[int, int, int]:
+        point = {**WGMMA.space.default, "splits": 1, **changes}
+        candidate = WGMMA.candidate(point, GEMM.problem(shape))
+        x, y, z = candidate.launch.grid
+        assert ("kByGrid = true;" in candidate.source) == (y * z > 1)
+        return x, y, z
+
+    assert grid("256,512,4096,3") == (8, 4, 3)
+    assert grid("256,512,4096,3", raster="n") == (4, 8, 3)
+    assert grid("256,512,4096,3", splits=4) == (32, 4, 3)
+    assert grid("256,512,4096,3", splits=2, join="cluster") == (16, 4, 3)
+    assert grid("256,512,4096,3", multicast="a") == (8, 4, 3)
+    assert grid("256,512,4096,3", panel=4) == (96, 1, 1)
+    assert grid("256,512,4096,3", persistent=True) == (96, 1, 1)
+    assert grid("4194304,64,64,1", raster="m") == (65536, 1, 1), "more than a grid may have along y"
+    assert grid("4194240,64,64,1", raster="m") == (1, 65535, 1)
 
 
 @pytest.mark.parametrize("shape", ["8192,8192,8192,1", "1024,1024,1024,1"])

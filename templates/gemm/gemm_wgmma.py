@@ -260,6 +260,7 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
         "consumer_registers": taken,
         "box_columns": int(tile.box_columns(p, problem)),
         "by_tma": bool(tile.by_tma(p)),
+        "by_grid": tile.by_grid(p, problem),
         "even_rows": problem["N"] % 2 == 0,
         **call.holes(problem, int(tile.smem_bytes(p, problem))),
         **call.layout(problem),
@@ -293,7 +294,7 @@ def launch(p: Any, problem: Problem, gpu: Gpu) -> LaunchConfig:
     if p.splits > 1 and p.join == "workspace":
         joined = join.workspaces(places, tile.bm(p) * p.bn, places // p.splits * p.consumers)
     return LaunchConfig(
-        grid=(tile.ctas(p, problem, gpu), 1, 1),
+        grid=tile.launched(p, problem, gpu),
         block=(int(tile.threads(p, problem)), 1, 1),
         smem_bytes=int(tile.smem_bytes(p, problem)),
         cluster=(int(tile.cluster(p, problem)), 1, 1),

@@ -34,6 +34,8 @@ REGISTER_FILE, OPERANDS = 65536, 26
 """Registers of an SM; what ptxas wants for a wgmma besides its sums, of those that the CTA begins with."""
 BLOCK_BYTES, BLOCK_COLUMNS = 128, 64
 """Of a row of a swizzled box, and its elements of 16 bits."""
+MOST_BESIDE = 65535
+"""CTAs of a grid along y or z."""
 
 
 def bm(p: Any) -> Any:
@@ -99,9 +101,14 @@ def clusters(p: Any, problem: Problem) -> Any:
 
 def whole_tiles(p: Any, problem: Problem) -> Any:
     """Tiles of all matrices; two of which CTAs copy for each other count once."""
-    down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
-    across = call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
+    down, across = sides(p, problem)
     return down * across * problem["batch"]
+
+
+def sides(p: Any, problem: Problem) -> tuple[Any, Any]:
+    """The same down and across a matrix."""
+    down = call.ceil_div(problem["M"], bm(p) * where(p.multicast == "b", 2, 1))
+    return down, call.ceil_div(problem["N"], p.bn * where(p.multicast == "a", 2, 1))
 
 
 def parts_in_a_wave(p: Any, problem: Problem, gpu: Gpu) -> Any:
@@ -125,6 +132,23 @@ def resident(p: Any, gpu: Gpu) -> Any:
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
     """A CTA for each tile and part of K: the most that is launched."""
     return clusters(p, problem) * cluster(p, problem), 1, 1
+
+
+def by_grid(p: Any, problem: Problem) -> bool:
+    """Whether the launch has the form of the tiles, which no CTA needs to divide for: panels of one tile."""
+    down, across = sides(p, problem)
+    wide = max(problem["batch"], int(down if p.raster == "m" else across)) > MOST_BESIDE
+    return not p.persistent and p.panel == 1 and not wide
+
+
+def launched(p: Any, problem: Problem, gpu: Gpu) -> tuple[int, int, int]:
+    """The grid of the launch."""
+    if not by_grid(p, problem):
+        return ctas(p, problem, gpu), 1, 1
+    down, across = map(int, sides(p, problem))
+    along, beside = (across, down) if p.raster == "m" else (down, across)
+    dealt = 1 if p.join == "cluster" else p.splits
+    return along * dealt * int(cluster(p, problem)), beside, problem["batch"]
 
 
 def ctas(p: Any, problem: Problem, gpu: Gpu) -> int:

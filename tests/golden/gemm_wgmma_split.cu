@@ -746,6 +746,7 @@ constexpr Multicast kMulticast = Multicast::a;
 constexpr bool kPersistent = false;                // CTAs stay and take one tile after the other
 constexpr bool kDown = true;                   // panels are kPanel tiles of rows, else of columns
 constexpr int kPanel = 1;
+constexpr bool kByGrid = true;                       // the grid has the form of the tiles
 constexpr bool kStoreBoxes = false;
 constexpr int kSplits = 2;                         // parts of K, whose sums are joined
 constexpr bool kJoinCluster = kSplits > 1 && true;  // in a cluster of the parts, else by a workspace
@@ -762,8 +763,8 @@ static_assert(kProducer != Producer::warpgroup || kProducerRegisters + kConsumer
               65536 / kThreads / 8 * 8 * (kConsumers + 1), "more registers than the CTA is launched with");
 static_assert(!kPingpong || kConsumers >= 2, "turns are taken by two or more");
 [[maybe_unused]] constexpr u16 kAllRanks = (1 << kCtas) - 1;
-// named barriers: for each consumer one of its turn and one of its own
-[[maybe_unused]] constexpr u32 kTurnBarrier = 1, kOwnBarrier = kTurnBarrier + kConsumers;
+// named barriers: of the whole CTA, and for each consumer one of its turn and one of its own
+[[maybe_unused]] constexpr u32 kBegunBarrier = 0, kTurnBarrier = 1, kOwnBarrier = kTurnBarrier + kConsumers;
 
 template <bool kWide> struct OutOf { using type = Element; };
 template <> struct OutOf<true> { using type = float; };
@@ -801,6 +802,9 @@ struct Arguments {
     int m, n, k, batch;
 };
 
+// Parts of K that are work of their own, not a cluster's.
+constexpr int kDealt = kJoinCluster ? 1 : kSplits;
+
 // A tile of C and a part of K. Tiles are dealt out in panels: kPanel tiles of one side, all tiles of the other.
 struct Work {
     int m, n, matrix;       // in tiles
@@ -809,18 +813,28 @@ struct Work {
     int first, steps;       // tiles of K
 
     Work() = default;
+    // By the place of a CTA in a grid that has the form of the tiles: nothing is divided before the first copy.
+    __device__ __forceinline__ Work(const uint3& block, const Arguments& args, int rank) : item(0) {
+        const u32 along = block.x / (kClusterCtas * kDealt), all = gridDim.x / (kClusterCtas * kDealt);
+        split = kJoinCluster ? rank : block.x / kClusterCtas % kDealt;
+        matrix = block.z;
+        set(along, block.y, (block.z * gridDim.y + block.y) * all + along, args, rank);
+    }
+    // By its number.
     __device__ __forceinline__ Work(int item, const Arguments& args, int rank) : item(item) {
         const int down = clusters_down(args.m), across = clusters_across(args.n), all = down * across;
-        constexpr bool kDealt = kSplits > 1 && !kJoinCluster;
-        split = kJoinCluster ? rank : kDealt ? item % kSplits : 0;
-        const int place = kDealt ? item / kSplits : item;
+        split = kJoinCluster ? rank : item % kDealt;
+        const int place = item / kDealt;
         matrix = args.batch == 1 ? 0 : place / all;  // divisions are slow: between tiles consumers wait for them
         const int at = place - matrix * all;
         const int length = kDown ? across : down, width = kDown ? down : across;
         const int panel = at / (kPanel * length), inside = at - panel * (kPanel * length);
         const int height = min(kPanel, width - panel * kPanel);
         const int along = height == kPanel ? inside / kPanel : inside / height;
-        const int beside = panel * kPanel + inside - along * height;
+        set(along, panel * kPanel + inside - along * height, place, args, rank);
+    }
+    // Along the side that is walked first, and beside it; `place` of all matrices.
+    __device__ __forceinline__ void set(int along, int beside, int place, const Arguments& args, int rank) {
         m = kDown ? beside : along;
         n = kDown ? along : beside;
         if (kMulticast == Multicast::b) m = 2 * m + rank;
@@ -843,7 +857,10 @@ struct Work {
 // The first work of this CTA, computed where this stands and not where it is used: its divisions then run beside the
 // making of barriers, not between that and the first copy.
 __device__ __forceinline__ Work first_work(const Arguments& args) {
-    Work work(blockIdx.x / kClusterCtas, args, kClusterCtas == 1 ? 0 : cluster_rank());
+    const int rank = kClusterCtas == 1 ? 0 : cluster_rank();
+    Work work;
+    if constexpr (kByGrid) work = Work(blockIdx, args, rank);
+    else work = Work(blockIdx.x / kClusterCtas, args, rank);
     asm volatile("" : "+r"(work.m), "+r"(work.n), "+r"(work.matrix), "+r"(work.first), "+r"(work.steps));
     return work;
 }
@@ -1107,7 +1124,7 @@ struct Consumer {
     }
 };
 
-// By one thread: with an address for each lane mbarrier.init becomes a loop over the lanes (lab/gemm.md).
+// By one thread, the producer's: with an address for each lane mbarrier.init becomes a loop over the lanes (lab/gemm.md).
 __device__ __forceinline__ void initialise(SharedStorage& shared) {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
@@ -1126,12 +1143,13 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
         tma_prefetch(args.a);
         tma_prefetch(args.b);
     }
-    if (threadIdx.x == kThreads - 32) initialise(shared);
+    if (threadIdx.x == kConsumers * kGroupThreads) initialise(shared);
     const Work first = first_work(args);
     __syncwarp();
     if constexpr (kClusterCtas > 1) cluster_arrive_relaxed();  // the fence has told of the barriers
     if constexpr (kCtas > 1) cluster_wait();
-    else __syncthreads();
+    else if (warpgroup == kConsumers) barrier_arrive(kBegunBarrier, kThreads);  // the first copies need no consumer
+    else barrier_sync(kBegunBarrier, kThreads);
 
     if (warpgroup == kConsumers) {
         if constexpr (kProducer == Producer::warpgroup) give_registers<kProducerRegisters>();
@@ -1151,7 +1169,8 @@ __device__ __forceinline__ void product(SharedStorage& shared, const Arguments& 
 
 }  // namespace evo
 
-// a, b, c_map: tensor maps (see boxes.cuh). Grid: a CTA a tile and part of K, or as many as fit the GPU (persistent).
+// a, b, c_map: tensor maps (see boxes.cuh). Grid: a CTA a tile and part of K, in their form or
+// a row of them, or as many as fit the GPU (persistent).
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(evo::kThreads, evo::kMinCtas)
 gemm_wgmma(const __grid_constant__ evo::TensorMap a, const __grid_constant__ evo::TensorMap b,
            evo::Out* c,

@@ -4,5 +4,5 @@
 // template: gemm_wgmma
 // point: consumers=2 rows=1 bn=64 stages=3 persistent=true epilogue=tma panel=4 splits=1
 // needs: sm_90a
-// instead of: const int place = kDealt ? item / kSplits : item;
-// there is: const int place = all * args.batch - 1 - (kDealt ? item / kSplits : item);
+// instead of: const int place = item / kDealt;
+// there is: const int place = all * args.batch - 1 - item / kDealt;
