@@ -38,6 +38,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 LEADERBOARD = RESULTS / "leaderboard.json"
 SHAPES = RESULTS / "bench-h200.json"
 PRODUCTS = RESULTS / "gemm-shapes-h200.json"
+MANY_PRODUCTS = RESULTS / "many-shapes-h200.json"
 IMAGES = ROOT / "docs" / "images"
 BEGIN = "<!-- {name}: written by benchmarks/readme.py, do not edit by hand -->"
 END = "<!-- end of {name} -->"
@@ -134,8 +135,9 @@ def marked(name: str, lines: Sequence[str]) -> str:
     return "\n".join([BEGIN.format(name=name), *lines, END.format(name=name)])
 
 
-def products(record: dict[str, Any]) -> str:
-    """Products of matrices beside the fastest baseline of each, with their marks."""
+def products(record: dict[str, Any], many: dict[str, Any]) -> str:
+    """Products of matrices beside the fastest baseline of each, with their marks. `many`: of one search for
+    many."""
     lines = ["| M, N, K, batch | evo | fastest baseline | speedup |", "|---|--:|--:|--:|"]
     for shape, one in record["results"]["shapes"].items():
         on = max(one["us"], key=one["us"].__getitem__)
@@ -144,7 +146,23 @@ def products(record: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} | {ratio_text(one['speedup'], *one['speedup_interval'])} |")
     about = f"{record['gpu']}, {record['date'][:10]}, bf16, warm L2, commit {record['commit'][:10]}."
     lines += ["", f"{about} Times are of the worst timing input; a speedup is the smallest of all inputs'."]
-    return marked(OPERATORS, lines)
+    return marked(OPERATORS, [*lines, "", many_sentence(many)])
+
+
+def many_sentence(record: dict[str, Any]) -> str:
+    """What one search for many products found."""
+    found = record["results"]
+    search, loss = found["search"], 100 * (found["portfolio"]["loss"] - 1)
+    small, large = (
+        f"{of['mean']:.2f}x {where} 1e10 FLOP (least {of['least']:.2f}x)"
+        for of, where in ((found["below_1e10"]["best"], "below"), (found["above_1e10"]["best"], "above"))
+    )
+    return (
+        f"One search for {search['shapes']} others, sizes from 64 to 16,384, took {search['spent_s'] / 60:.0f} "
+        f"minutes of GPU time (commit {record['commit'][:10]}). Beside the fastest algorithm of cuBLASLt the "
+        f"best kernels are at {small} and {large}, geometric means; {search['kernels']} kernels for all of "
+        f"them take {loss:.1f} % longer."
+    )
 
 
 def table_row(row: dict[str, Any]) -> str:
@@ -184,7 +202,7 @@ def with_block(readme: str, name: str, text: str) -> str:
 
 def blocks() -> dict[str, str]:
     """The tables by name."""
-    return {LEADERS: block(read()), OPERATORS: products(read(PRODUCTS))}
+    return {LEADERS: block(read()), OPERATORS: products(read(PRODUCTS), read(MANY_PRODUCTS))}
 
 
 def images() -> dict[Path, str]:

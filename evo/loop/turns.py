@@ -48,8 +48,9 @@ FIRST_TURN_S = LEAST_TURN_S + GRACE_S
 """A short first turn is over by then: as long as no kernel is correct, candidates under way get GRACE_S."""
 PATIENT_TURNS = 3
 """So many turns of a problem without a correct kernel come before those that made one faster."""
-NEARBY_PROBLEMS = 48
-"""A later turn begins with the best point of each of so many: all of 200 took a quarter of a second."""
+NEARBY_PROBLEMS = 16
+"""A later turn begins with the best point of each of so many. All of 200 took a quarter of a second, and left
+nothing of the turn to the strategy."""
 POINTS_BYTES = 1 << 30
 """The latest problems keep their points between their turns, as far as this goes: to find those of a product
 of matrices again took 0.4 s of turns of 1.6."""
