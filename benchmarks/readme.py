@@ -158,8 +158,8 @@ def many_sentence(record: dict[str, Any]) -> str:
         for of, where in ((found["below_1e10"]["best"], "below"), (found["above_1e10"]["best"], "above"))
     )
     return (
-        f"One search for {search['shapes']} others, sizes from 64 to 16,384, took {search['spent_s'] / 60:.0f} "
-        f"minutes of GPU time (commit {record['commit'][:10]}). Beside the fastest algorithm of cuBLASLt the "
+        f"One search for {search['shapes']} others, sizes from 64 to 16,384, took "
+        f"{search['spent_s'] / 60:.0f} minutes of GPU time (commit {record['commit'][:10]}). Beside the fastest algorithm of cuBLASLt the "
         f"best kernels are at {small} and {large}, geometric means; {search['kernels']} kernels for all of "
         f"them take {loss:.1f} % longer."
     )
