@@ -16,6 +16,8 @@ from evo.trial import Candidate, Trial
 
 RATED = 16
 """So many candidates that ended say how fast they end."""
+SHORTEST_S = 1e-3
+"""They took longer than that, whatever the clock says."""
 
 
 class Lends(Workers, Protocol):
@@ -84,7 +86,7 @@ class Lent:
         most, now = self._workers.capacity, time.monotonic()
         if self.ends_at == math.inf or len(self._ended_at) < RATED:
             return most
-        rate = RATED / (now - self._ended_at[0])
+        rate = RATED / max(now - self._ended_at[0], SHORTEST_S)
         return max(1, min(most, self._left + math.ceil(rate * max(0.0, self.ends_at - now))))
 
     @property

@@ -59,7 +59,7 @@ class Proposals:
         self._before: set[int] = set()
         """The trials of the starts before it."""
         self._asks: Strategy | None = None
-        self._begins = study.seed, earlier, tuple[Proposal, ...]()
+        self._begins: tuple[int, Sequence[Observation], Sequence[Proposal]] = study.seed, earlier, ()
         """What the strategy of the present start is made of."""
         self._early_stopping = self._stopping()
         self._starts = list(study.starts)
@@ -91,7 +91,7 @@ class Proposals:
         earlier = {n: _proposal(row) for n, row in self._rows.items() if n < first}
         earlier |= {n: proposal for n, proposal in under_way.items() if n < first}
         self._first, self._before = first, set(earlier)
-        closed = tuple(earlier[n] for n in sorted(earlier))
+        closed = [earlier[n] for n in sorted(earlier)]
         self._asks, self._begins = None, (self._study.seed + first, (), closed)
         self._early_stopping = self._stopping()
         if not self.ordered:
