@@ -10,10 +10,12 @@ import pytest
 from landscape import LandscapeWorkers
 from test_turns import BEST_ROWS, LONG_S, ShapedWorkers, member, run, tried
 
-from evo.loop import Progress
+from evo.loop import Progress, Turn, search
+from evo.loop.first_points import key_of
 from evo.loop.member import Member
 from evo.loop.turns import POINTS_BYTES, Found, Turns
 from evo.store import Store
+from evo.strategy import Proposal
 
 
 def test_a_person_ends_all_turns(tmp_path: Path) -> None:
@@ -111,3 +113,41 @@ def test_two_hundred_problems_are_searched_ended_and_gone_on_with(tmp_path: Path
         assert all(len(one.points) == 36 for one in found.members)
         assert sum(one.nbytes for one in found.members) <= POINTS_BYTES
         assert set(found.left_out.values()) == {1.0}
+
+
+def test_a_person_ends_the_last_round_and_what_was_under_way_is_tried_when_it_goes_on(tmp_path: Path) -> None:
+    """There kernels of one problem are evaluated while those of the next are proposed."""
+    with Store(tmp_path / "evo.db") as store:
+        for number, length in enumerate(BEST_ROWS):
+            study, spaces = member(store, tmp_path / "t", length).open((), True)
+            every = spaces["landscape"].feasible.points
+            own = [Proposal("landscape", every[at]) for at in range(number, 36, 3)]
+            search(study, store, spaces, ShapedWorkers(2), turn=Turn(own, these_alone=True))
+
+        def searched(end_with: int) -> tuple[Found, int]:
+            members = [member(store, tmp_path / "t", length) for length in BEST_ROWS]
+            for one in members:
+                one.over = True  # nothing is left for the other rounds
+            said: list[str] = []
+
+            def told(_: Member, text: str) -> None:
+                said.append(text)
+                if len(said) == end_with:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            workers = ShapedWorkers(2, seconds=0.05, queued=30)
+            found = Turns(members, store, workers, 3, told, lambda _: None).run(LONG_S)
+            assert all(text.startswith("last round, ") for text in said)
+            return found, sum(len(store.rows(study)) for study in store.studies())
+
+        found, tried_first = searched(end_with=2)
+        assert found.interrupted
+        found, tried_in_all = searched(end_with=-1)
+        assert not found.interrupted
+        assert tried_in_all > tried_first
+        assert found.portfolio is not None
+        for one in found.members:
+            assert {key_of(kernel) for kernel in found.kernels.values()} <= one.points.keys()
+        for study in store.studies():
+            points = [tried(row) for row in store.rows(study)]
+            assert len(points) == len(set(points))
