@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -263,6 +263,16 @@ def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
             Turns([lost], store, ShapedWorkers(2), 2, lambda *_: None, lambda _: None).run(1.0)
 
 
+def lending(
+    folder: Path, workers: LandscapeWorkers
+) -> tuple[Lent, list[tuple[Member, int]], Callable[[Member, int], Candidate]]:
+    """Workers that are lent, what came late of them, and what makes a problem's candidate of a number."""
+    template, late = write_template(folder), list[tuple[Member, int]]()
+    points = template.space.feasible(LIMITS, problem(128)).points
+    lent = Lent(workers, lambda member, number, _: late.append((member, number)))
+    return lent, late, lambda one, number: template.candidate(points[number], one.problem)
+
+
 class TwoEvaluators(LandscapeWorkers):
     """The first two candidates have evaluators; whatever is there has ended when it is asked for."""
 
@@ -273,18 +283,15 @@ class TwoEvaluators(LandscapeWorkers):
 
 
 def test_what_no_evaluator_has_is_given_up_and_the_rest_comes_late(tmp_path: Path) -> None:
-    template = write_template(tmp_path)
-    points = template.space.feasible(LIMITS, problem(128)).points
-    late: list[tuple[Member, int]] = []
-    lent = Lent(TwoEvaluators(2), lambda member, number, _: late.append((member, number)))
+    lent, late, candidate = lending(tmp_path, TwoEvaluators(2))
     with Store(tmp_path / "evo.db") as store:
         old, new = (member(store, tmp_path, length) for length in (128, 512))
     lent.begin(old)
     for number in range(4):
-        lent.submit(number, template.candidate(points[number], old.problem))
+        lent.submit(number, candidate(old, number))
     lent.close()
     lent.begin(new)
-    lent.submit(7, template.candidate(points[0], new.problem))
+    lent.submit(7, candidate(new, 0))
     ended: list[tuple[int, Trial]] = []
     while len(ended) + len(late) < 3:
         ended += lent.wait(0.1)
@@ -301,15 +308,12 @@ class OneAtATime(TwoEvaluators):
 
 
 def test_what_stays_is_evaluated_in_later_turns_which_begin_when_half_of_it_has_ended(tmp_path: Path) -> None:
-    template = write_template(tmp_path)
-    points = template.space.feasible(LIMITS, problem(128)).points
-    late: list[tuple[Member, int]] = []
-    lent = Lent(OneAtATime(8), lambda member, number, _: late.append((member, number)))
+    lent, late, candidate = lending(tmp_path, OneAtATime(8))
     with Store(tmp_path / "evo.db") as store:
         old, new = (member(store, tmp_path, length) for length in (128, 512))
     lent.begin(old, stay=True)
     for number in range(8):
-        lent.submit(number, template.candidate(points[number], old.problem))
+        lent.submit(number, candidate(old, number))
     lent.close()
     assert not late
     lent.begin(new, stay=True)
@@ -318,16 +322,14 @@ def test_what_stays_is_evaluated_in_later_turns_which_begin_when_half_of_it_has_
     assert late == [(old, number) for number in range(8)]
     lent.begin(old, stay=True)
     for number in range(8):
-        lent.submit(number, template.candidate(points[number], old.problem))
+        lent.submit(number, candidate(old, number))
     lent.close()
     lent.settle(at_once=True)
     assert late[8:] == [(old, 0), (old, 1)], "those that an evaluator had"
 
 
 def test_towards_its_end_a_turn_has_no_more_under_way_than_will_end(tmp_path: Path) -> None:
-    template = write_template(tmp_path)
-    points = template.space.feasible(LIMITS, problem(128)).points
-    lent = Lent(LandscapeWorkers(2), lambda *_: None)
+    lent, _, candidate = lending(tmp_path, LandscapeWorkers(2))
     with Store(tmp_path / "evo.db") as store:
         one = member(store, tmp_path, 128)
     most = LandscapeWorkers(2).capacity
@@ -335,7 +337,7 @@ def test_towards_its_end_a_turn_has_no_more_under_way_than_will_end(tmp_path: Pa
     lent.ends_at = time.monotonic()
     assert lent.capacity == most, "nothing has said yet how fast they end"
     for number in range(RATED):
-        lent.submit(number, template.candidate(points[number % 36], one.problem))
+        lent.submit(number, candidate(one, number))
         assert lent.wait(1.0)
     assert lent.capacity == 1
     lent.ends_at = time.monotonic() + LONG_S

@@ -249,7 +249,7 @@ class _Loop:
             "budget": self._clock.search_is_over,
             "trials": self._next >= self._most and not self._under_way,
             "exhausted": self._exhausted and not self._under_way,
-            "tried": self._proposals.over and (self._turn.leaving or not self._under_way),
+            "tried": self._proposals.over,
             "converged": self._proposals.converged,
             "unrenderable": self._unrenderable >= UNRENDERABLE_IN_A_ROW,
             "hopeless": only_uncompilable and tried >= UNCOMPILABLE_TRIALS,

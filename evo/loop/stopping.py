@@ -56,14 +56,13 @@ class EarlyStopping:
 @dataclass(frozen=True)
 class Turn:
     """What is special about one search of several that take turns. `wanted` points are tried before all
-    others; `these_alone`: and then it ends; `leaving`: as soon as all are under way. `began`: since when its
-    budget is spent, by time.monotonic; None: when it begins. `grace_s`: how long candidates under way
-    may take at its end; then they are given up, and a resumed search tries them again. `first_s`: the same as
-    long as no kernel is correct. `brief`: whether nothing is asked but why it stopped."""
+    others; `these_alone`: it ends when all are under way. `began`: since when its budget is spent, by
+    time.monotonic; None: when it begins. `grace_s`: how long candidates under way may take at its end; then
+    they are given up, and a resumed search tries them again. `first_s`: the same as long as no kernel is
+    correct. `brief`: whether nothing is asked but why it stopped."""
 
     wanted: Sequence[Proposal] = ()
     these_alone: bool = False
-    leaving: bool = False
     began: float | None = None
     grace_s: float = GRACE_S
     first_s: float = 0.0
