@@ -151,3 +151,37 @@ def test_a_person_ends_the_last_round_and_what_was_under_way_is_tried_when_it_go
         for study in store.studies():
             points = [tried(row) for row in store.rows(study)]
             assert len(points) == len(set(points))
+
+
+class SpendingTurns(Turns):
+    """Its rounds spend what they would, and try nothing."""
+
+    spent_s, takes_s = 0.0, 20.0
+
+    @property
+    def _spent_s(self) -> float:
+        return self.spent_s
+
+    def _first_round(self, budget_s: float) -> None:
+        self.spent_s = 0.5 * budget_s
+
+    def _second_round(self, until_s: float, usual_s: float) -> None:
+        assert min(usual_s, until_s - self.spent_s) >= 1.0, "a turn has time"
+        self.spent_s = until_s
+
+    def _last_round(self, until_s: float) -> None:
+        """The first one takes more than its part of the budget, later ones less and less."""
+        self.spent_s = min(self.spent_s + self.takes_s, until_s)
+        self.takes_s /= 3
+
+
+@pytest.mark.parametrize("budget_s", [30.0, 100.0, 1000.0])
+def test_what_a_last_round_does_not_need_buys_more_turns_until_all_is_spent(
+    tmp_path: Path, budget_s: float
+) -> None:
+    with Store(tmp_path / "evo.db") as store:
+        one = member(store, tmp_path / "t", 128)
+        one.times[("x",)], one.points[("x",)] = 1.0, Proposal("landscape", {})
+        turns = SpendingTurns([one], store, ShapedWorkers(2), 1, lambda *_: None, lambda _: None)
+        turns.run(budget_s)
+    assert budget_s - 2.0 < turns.spent_s <= budget_s

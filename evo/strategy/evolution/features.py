@@ -63,7 +63,7 @@ class Features:
         derived = len(self._tables) - own + len(self._products)
         labels += [False] * derived
         plain += [True] * derived
-        others = len(self._others(feasible.indices[:1]))
+        others = len(extra) + (0 if feasible.space.models is None else _count(feasible.space.models))
         self.derived = np.array([*[False] * own, *[True] * derived, *[False] * others])
         """Which columns follow from several or by a rule of thumb: each of them is expected to say little."""
         self.extra = slice(len(labels), len(labels) + len(extra))

@@ -178,13 +178,16 @@ class GaussianProcess:
             means[some], explained[some] = white @ v, np.einsum("ij,ij->j", v, v)
         return mean + scale * means, scale * np.sqrt(np.maximum(1.0 - explained, 1e-6))
 
-    def mean_function(self, x: Floats, y: Floats) -> Callable[[Floats], Floats]:
+    def mean_function(
+        self, x: Floats, y: Floats, precision: type[np.floating] = np.float64
+    ) -> Callable[[Floats], Floats]:
         """The mean alone, as a function of points (m, features), from points `x` with values `y`."""
         known = self._metric.embed(x)
         k = self._between(known, known) + self._noise() * np.eye(len(x))
         mean = float(y.mean())
-        alpha = np.linalg.solve(k, y - mean)
-        return lambda points: mean + self._between(self._metric.embed(points), known) @ alpha
+        alpha = np.linalg.solve(k, y - mean).astype(precision)
+        known = self._metric.embed(x, precision)
+        return lambda points: mean + self._between(self._metric.embed(points, precision), known) @ alpha
 
     # ---- correlation
 
