@@ -171,7 +171,7 @@ def compiler() -> Iterator[Compiler]:
 
 @pytest.mark.nvcc
 class TestWgmma(TemplateTests):
-    task, template, problems, points = "gemm", "gemm_wgmma", ("130,136,72,1",), 0
+    task, template, problems, points = "gemm", "gemm_wgmma", ("130,136,72,1", "130,136,520,1"), 0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -212,11 +212,13 @@ def test_the_grid_has_the_form_of_the_tiles_where_it_can() -> None:
         assert ("kByGrid = true;" in candidate.source) == (y * z > 1)
         return x, y, z
 
-    assert grid("256,512,4096,3") == (8, 4, 3)
+    assert grid("256,512,4096,3") == (4, 8, 3), "the side of fewer tiles goes first"
+    assert grid("512,256,4096,3") == (4, 8, 3)
     assert grid("256,512,4096,3", raster="n") == (4, 8, 3)
-    assert grid("256,512,4096,3", splits=4) == (32, 4, 3)
-    assert grid("256,512,4096,3", splits=2, join="cluster") == (16, 4, 3)
-    assert grid("256,512,4096,3", multicast="a") == (8, 4, 3)
+    assert grid("256,512,4096,3", raster="m") == (8, 4, 3)
+    assert grid("256,512,4096,3", splits=4) == (16, 8, 3)
+    assert grid("256,512,4096,3", splits=2, join="cluster") == (8, 8, 3)
+    assert grid("256,512,4096,3", multicast="a") == (8, 4, 3), "four pairs across, and four tiles down"
     assert grid("256,512,4096,3", panel=4) == (96, 1, 1)
     assert grid("256,512,4096,3", persistent=True) == (96, 1, 1)
     assert grid("4194304,64,64,1", raster="m") == (65536, 1, 1), "more than a grid may have along y"

@@ -152,6 +152,7 @@ def test_true_and_one_are_different_values() -> None:
         {"auto": lambda _p, _problem, _gpu: 64},
         {"values": ("auto", 64, 1.5), "auto": lambda _p, _problem, _gpu: 64},
         {"values": ('"',), "default": '"'},
+        {"values": (64, "wide"), "most": lambda _p, _problem, _gpu: 64},
     ],
 )
 def test_malformed_parameters_are_refused(broken: dict[str, Any]) -> None:

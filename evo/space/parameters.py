@@ -36,7 +36,8 @@ class Parameter:
     (for ablations), `meaning` and `expected` (what it should bring, and when) are sentences for a person.
     `worth` is that expectation in figures, if it has any: time with `off` / time with another value, from and
     to. `auto(p, problem, gpu)` is the value that `"auto"`, one of `values`, stands for; `p` has the point's
-    other values, one of each or columns of them.
+    other values, one of each or columns of them. `most(p, problem, gpu)` is the largest value that is of any
+    use: a larger one counts as this, so that a kernel for large problems is none that wastes on small ones.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Parameter:
     expected: str = ""
     worth: tuple[float, float] | None = None
     auto: Callable[[Any, Problem, Gpu], Any] | None = None
+    most: Callable[[Any, Problem, Gpu], Any] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or hasattr(Columns, self.name):
@@ -68,9 +70,12 @@ class Parameter:
             raise BadTemplate(
                 f"parameter {self.name}: worth {self.worth}", "(1.2, 1.3), and `off`, the value without it"
             )
-        if self.auto is not None and (AUTO not in self.values or len({type(v) for v in self.values}) != 2):
+        others = {type(v) for v in self.values if v != AUTO}
+        if self.auto is not None and (AUTO not in self.values or len(others) != 1):
             hint = f'one of the values is "{AUTO}", and the others are of one type'
             raise BadTemplate(f"parameter {self.name} has a function for its value {AUTO}", hint)
+        if self.most is not None and not self.ordered:
+            raise BadTemplate(f"parameter {self.name} has a largest value of use", "its values are numbers")
         for value in (self.default,) if self.off is None else (self.default, self.off):
             if not any(_same(value, v) for v in self.values):
                 raise BadTemplate(f"parameter {self.name} has no value {value!r}", f"values: {self.values}")
@@ -152,7 +157,8 @@ def where(condition: Any, yes: Any, no: Any) -> Any:
 
 class Columns(Filling):
     """Columns of `count` points, built when they are first asked for: `positions` says which of a parameter's
-    values the points have. Values `auto` are already what they stand for, for a problem and a GPU."""
+    values the points have. For a problem and a GPU values `auto` are already what they stand for, and none is
+    above `most`."""
 
     def __init__(
         self, parameters: Sequence[Parameter], count: int, positions: Positions, problem: Problem, gpu: Gpu
@@ -174,6 +180,8 @@ class Columns(Filling):
         column: npt.NDArray[Any] = parameter.column.take(self._positions(number))
         if parameter.auto is not None:
             column = np.where(self.says_auto(name), parameter.auto(self, *self._asked_for), column)
+        if parameter.most is not None:
+            column = np.minimum(column, parameter.most(self, *self._asked_for))
         self[name] = column
         return column
 

@@ -147,12 +147,17 @@ class Space:
         return Columns.of(self.parameters, rows, problem, gpu)
 
     def filling(self, point: Point, problem: Problem, gpu: Gpu) -> Filling:
-        """The values of a point as a template gets them: each `auto` is what it stands for, and parameters
-        that the point does not have yet are at their defaults. UsageError where one of its own is gone."""
+        """The values of a point as a template gets them: each `auto` is what it stands for, none is above
+        `most`, and parameters that the point does not have yet are at their defaults. A kernel keeps what it
+        was filled with when it is launched for another problem. UsageError where one of its own is gone."""
+        if isinstance(point, Filling):
+            return point
         values = Filling(point if self.knows(point) else self.completed(point))
         for name, auto in self._autos.items():
             if values[name] == AUTO:  # item: one that is written with np.where gives an array
                 values[name] = np.asarray(auto(values, problem, gpu)).item()
+        for name, most in self._mosts.items():
+            values[name] = min(values[name], np.asarray(most(values, problem, gpu)).item())
         return values
 
     def with_auto(self, point: Point, problem: Problem, gpu: Gpu) -> Point:
@@ -166,6 +171,10 @@ class Space:
     @cached_property
     def _autos(self) -> Mapping[str, Callable[[Any, Problem, Gpu], Any]]:
         return {p.name: p.auto for p in self.parameters if p.auto is not None}
+
+    @cached_property
+    def _mosts(self) -> Mapping[str, Callable[[Any, Problem, Gpu], Any]]:
+        return {p.name: p.most for p in self.parameters if p.most is not None}
 
 
 @dataclass(frozen=True)

@@ -69,24 +69,21 @@ class TemplateTests:
         changing = {
             name
             for name in declared
-            if any(self.rendered(loaded, name, value) for value in self.values(loaded, name))
+            if any(self.changes(loaded, name, problem) for problem in self.served(loaded.task))
         }
         assert changing == declared, "these parameters change neither source nor launch"
 
-    def values(self, loaded: Template, name: str) -> list[object]:
-        problem, parameter = self.served(loaded.task)[0], loaded.space[name]
-        default = loaded.space.default_for(problem, self.limits(loaded))[name]
-        return [value for value in parameter.values if value != default] or [default]
-
-    def rendered(self, loaded: Template, name: str, value: object) -> bool:
+    def changes(self, loaded: Template, name: str, problem: Problem) -> bool:
         """Whether another value of a parameter gives another program; True where it has one value alone."""
-        problem = self.served(loaded.task)[0]
         default = dict(loaded.space.default_for(problem, self.limits(loaded)))
-        if value == default[name]:
-            return True
-        one = loaded.candidate(default, problem)
-        other = loaded.candidate({**default, name: value}, problem)  # type: ignore[dict-item]
-        return (body_of(one.source), one.launch) != (body_of(other.source), other.launch)
+        others = [value for value in loaded.space[name].values if value != default[name]]
+        one, *programs = (
+            (body_of(rendered.source), rendered.launch)
+            for rendered in (
+                loaded.candidate({**default, name: value}, problem) for value in (default[name], *others)
+            )
+        )
+        return not others or any(other != one for other in programs)
 
     def test_a_source_renders_alike_and_says_where_it_comes_from(self, loaded: Template) -> None:
         for problem, point in self.drawn(loaded):

@@ -155,7 +155,8 @@ PARAMETERS = (
     ),
     Parameter("bk", (64, 128), 64, "macro", meaning="terms of a stage", expected="128 halves the waits"),
     Parameter(
-        "stages", filling.STAGES[::-1], 2, "macro", meaning="tiles of A and B, copied ahead",
+        "stages", filling.STAGES[::-1], 2, "macro", most=tile.stages_of_use,
+        meaning="tiles of A and B, copied ahead; no more than a CTA ever needs",
         expected="as many as fit",
     ),
     Parameter(
@@ -178,8 +179,10 @@ PARAMETERS = (
         expected="hides barrier set-up, the first copies and the epilogue",
     ),
     Parameter(
-        "raster", ("m", "n"), "m", meaning="whether panels of tiles are so many rows or columns of tiles",
-        expected="little; that along which operands are smaller",
+        "raster", (AUTO, "m", "n"), AUTO, auto=tile.shorter_side,
+        meaning="whether panels are so many rows or columns of tiles; auto: along the shorter side tiles are "
+        "taken first",
+        expected="auto, mostly: a wave has few rows of tiles and few columns, so its operands stay in L2",
     ),
     Parameter(
         "panel", (1, 4, 8), 1, off=1, meaning="tiles of a panel's side: those run together and share L2",

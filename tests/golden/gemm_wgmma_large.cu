@@ -744,7 +744,7 @@ constexpr int kConsumerRegisters = 232;
 enum class Multicast { none, a, b };                          // the operand that two CTAs copy for each other
 constexpr Multicast kMulticast = Multicast::b;
 constexpr bool kPersistent = true;                // CTAs stay and take one tile after the other
-constexpr bool kDown = true;                   // panels are kPanel tiles of rows, else of columns
+constexpr bool kDown = false;                   // panels are kPanel tiles of rows, else of columns
 constexpr int kPanel = 8;
 constexpr bool kByGrid = false;                       // the grid has the form of the tiles
 constexpr bool kStoreBoxes = true;

@@ -744,7 +744,7 @@ constexpr int kConsumerRegisters = 232;
 enum class Multicast { none, a, b };                          // the operand that two CTAs copy for each other
 constexpr Multicast kMulticast = Multicast::a;
 constexpr bool kPersistent = false;                // CTAs stay and take one tile after the other
-constexpr bool kDown = true;                   // panels are kPanel tiles of rows, else of columns
+constexpr bool kDown = false;                   // panels are kPanel tiles of rows, else of columns
 constexpr int kPanel = 1;
 constexpr bool kByGrid = true;                       // the grid has the form of the tiles
 constexpr bool kStoreBoxes = false;
