@@ -259,8 +259,9 @@ def test_a_problem_that_nothing_serves_is_said(tmp_path: Path) -> None:
         found = turns.run(LONG_S)
         assert found.unserved == [lost.name]
         assert found.portfolio is not None
-        with pytest.raises(NothingFound, match="none of 1 problems"):
+        with pytest.raises(NothingFound, match="none of 1 problems") as told:
             Turns([lost], store, ShapedWorkers(2), 2, lambda *_: None, lambda _: None).run(1.0)
+        assert told.value.hint.startswith("no template serves it")
 
 
 def lending(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from evo.errors import UsageError
 from evo.loop.first_points import Key, key_of
 from evo.loop.spaces import SearchSpace
 from evo.loop.waves import wave_factors
@@ -41,6 +42,8 @@ class Member:
     """Whether nothing is left to try, or no kernel of it is ever right."""
     refused: str = ""
     """Why it has no more turns at all: it does not fit in memory."""
+    unserved: UsageError | None = None
+    """Why it was not searched: no template serves it."""
     best_us: float | None = None
     times: dict[Key, float] = field(default_factory=dict)
     """Of each correct kernel the time here, in microseconds."""

@@ -253,8 +253,8 @@ class Turns:
         before, spent_s = member.best_us, member.spent_s
         try:
             member.begin(without, points=not these_alone)
-        except UsageError:  # no template serves it
-            member.over = True
+        except UsageError as error:  # no template serves it
+            member.over, member.unserved = True, error
             return False
         untried = member.untried(wanted())
         if these_alone and not untried:
@@ -314,7 +314,9 @@ class Turns:
 
     def _found(self) -> Found:
         if not any(member.times for member in self._all) and not self._stopped():
-            raise NothingFound(f"none of {len(self._all)} problems has a correct kernel", "evo studies")
+            why = next((one.unserved for one in self._all if one.unserved), None)
+            hint = f"{why.message}; {why.hint}" if why else "evo studies"
+            raise NothingFound(f"none of {len(self._all)} problems has a correct kernel", hint)
         return found_of(self._all, self._most, self._stopped())
 
 
