@@ -48,6 +48,14 @@ WARM = "warm"
 PARTS = ("rates", "same_points", "killed", "cluster")
 
 
+WAYS: Mapping[str, tuple[str, int]] = {
+    "gpus 0, half of the cores": ("0", 2),
+    "gpus 0": ("0", 1),
+    "gpus 0,1": ("0,1", 1),
+}
+"""The GPUs of a search, and the part of the cores that it may use: one half, or all."""
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="searches on one GPU, and as many on two")
     parser.add_argument("--budget", type=float, default=40.0, help="seconds of each search")
@@ -56,6 +64,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto or emulator")
     parser.add_argument("--workers", type=int, help="of each search (default: one a core)")
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated (default: all)")
+    parser.add_argument(
+        "--way", action="append", choices=WAYS, help="of rates, may be repeated (default: all)"
+    )
     parser.add_argument("--folder", type=Path, help="keeps what is done: the same command goes on there")
 
 
@@ -79,20 +90,14 @@ def run(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield found | {"cluster": on_cluster(asked, folder)}
 
 
-WAYS: Mapping[str, tuple[str, int]] = {
-    "gpus 0, half of the cores": ("0", 2),
-    "gpus 0": ("0", 1),
-    "gpus 0,1": ("0,1", 1),
-}
-"""The GPUs of a search, and the part of the cores that it may use: one half, or all."""
-
-
 def rates(asked: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """The same searches on one GPU, with half of the cores and with all, and on two."""
-    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    ways = [(number, way) for number, way in enumerate(WAYS) if way in (asked.way or WAYS)]
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for _, way in ways}
     for seed in range(asked.seeds):
         # the first has a colder machine: in turns
-        for number, (way, (gpus, part)) in list(enumerate(WAYS.items()))[:: 1 if seed % 2 == 0 else -1]:
+        for number, way in ways[:: 1 if seed % 2 == 0 else -1]:
+            gpus, part = WAYS[way]
             with part_of_the_cores(part):
                 done = searched(asked, folder, f"{number}-{seed}", seed, ["--gpus", gpus])
             runs[way].append(done)
@@ -220,6 +225,10 @@ def compared(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         near = [min((at for at, us in one["scores"] if us <= 1.01 * best), default=None) for one in done]
         found[way] = {
             "seconds_to_1_percent": [None if at is None else round(at, 2) for at in near],
+            "trials_to_1_percent": [
+                None if at is None else sum(end <= at for end, _ in one["scores"])
+                for at, one in zip(near, done, strict=True)
+            ],
             "runs": [{k: v for k, v in one.items() if k != "scores"} for one in done],
         }
     return found
