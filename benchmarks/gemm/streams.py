@@ -23,7 +23,7 @@ four sets of inputs, rounds in turns with every baseline, medians; stream: a ker
 the fastest of some grids, in graph replays over four buffers, the median, right after. `of_stream` is the
 part of its bandwidth that the best kernel reaches, `ratio` how many times as long a baseline takes"""
 GPU = True
-TEMPLATES = {"gemm": ("gemm_skinny", "gemv", "gemm_mma"), "gemm_w4a16": ("w4a16",)}
+TEMPLATES = {"gemm": ("gemm_skinny", "gemv", "gemm_mma", "gemm_wgmma"), "gemm_w4a16": ("w4a16",)}
 SHAPES = (
     "gemm 1,7168,57344,1 fp16", "gemm 1,2112,7168,1 bf16", "gemm_w4a16 1,8192,8192 fp16",
     "gemm 2,7168,57344,1 fp16", "gemm 4,7168,57344,1 fp16", "gemm 8,7168,57344,1 fp16",
