@@ -14,7 +14,7 @@ from evo.loop.chosen import DOUBT, NEAR, Chosen, expected
 from evo.loop.first_points import key_of
 from evo.loop.member import Member
 from evo.loop.spaces import SearchSpace, search_spaces
-from evo.strategy import LEAST_TRIED, AcrossProblems, Proposal
+from evo.strategy import AcrossProblems, Proposal
 from evo.trial import Point, Problem
 
 LENGTHS = tuple(128 * 2**i for i in range(8))
@@ -86,7 +86,7 @@ def test_nothing_is_expected_from_few_trials_or_where_rules_refuse(space: Search
     problems = [problem(length) for length in LENGTHS]
     few = members_of(space, problems, lambda number: [number])
     kernels = {key_of(one): one for member in few for one in member.best(1)}
-    assert len(few) < LEAST_TRIED
+    assert len(few) < AcrossProblems.LEAST_TRIED
     assert not list(expected(few, space, kernels))
     members = members_of(space, problems, some_of(space, 40))
     refused = Proposal("landscape", {**space.feasible.points[0], "rows": 128, "columns": 128})

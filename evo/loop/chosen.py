@@ -8,7 +8,7 @@ are expected to be near the fastest of the chosen ones. What it meets changes wh
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from evo.loop.first_points import Key, key_of
 from evo.loop.member import Member
 from evo.loop.spaces import SearchSpace
 from evo.space import Indices
-from evo.strategy import LEAST_TRIED, AcrossProblems, Proposal
+from evo.strategy import AcrossProblems, Proposal
 
 CHOSEN_FROM = 8
 """So many kernels of each problem may enter the portfolio. By one search's times 12 kernels for 200 products
@@ -59,13 +59,13 @@ class Chosen:
             for key, problem, expected_us in expected(members, space, own):
                 us[names[key]][problem] = DOUBT * expected_us
         try:
-            chosen: Collection[str] = choose(Times(us), most).kernels
+            chosen = set(choose(Times(us), most).kernels)
         except NothingFound:  # not yet: the best of each may serve the others
             ranked = sorted(members, key=lambda one: -len(one.times))
-            chosen = [names[key_of(one)] for member in ranked[:most] for one in member.best(1)]
+            chosen = {names[key_of(one)] for member in ranked[:most] for one in member.best(1)}
         self._us = us
         self.kernels: Mapping[Key, Proposal] = {
-            key: one for key, one in kernels.items() if names[key] in set(chosen)
+            key: one for key, one in kernels.items() if names[key] in chosen
         }
 
     def for_problem(self, member: Member, all_of_them: bool) -> list[Proposal]:
@@ -93,7 +93,7 @@ def expected(
             if (at := places[key]) is not None:
                 tried.append((number, at, member.times[key] / (member.best_us or math.inf)))
     wanted = {at.tobytes(): key for key in kernels if (at := places[key]) is not None}
-    if len(tried) < LEAST_TRIED or not wanted:
+    if len(tried) < AcrossProblems.LEAST_TRIED or not wanted:
         return
     numbers, points, slowness = zip(*tried, strict=True)
     sets = [feasible.space.unasked(limits, one.problem) for one in served]
@@ -104,6 +104,5 @@ def expected(
         new = [at for at in allowed if wanted[at.tobytes()] not in member.points]
         if new and member.best_us:
             us = member.best_us * model.slowness(number, np.stack(new))
-            yield from (
-                (wanted[at.tobytes()], member.name, t) for at, t in zip(new, us.tolist(), strict=True)
-            )
+            for at, expected_us in zip(new, us.tolist(), strict=True):
+                yield wanted[at.tobytes()], member.name, expected_us

@@ -37,7 +37,7 @@ class Parameter:
     `worth` is that expectation in figures, if it has any: time with `off` / time with another value, from and
     to. `auto(p, problem, gpu)` is the value that `"auto"`, one of `values`, stands for; `p` has the point's
     other values, one of each or columns of them. `most(p, problem, gpu)` is the largest value that is of any
-    use: a larger one counts as this, so that a kernel for large problems is none that wastes on small ones.
+    use: a larger one counts as this, so that a kernel for large problems wastes nothing on small ones.
     """
 
     name: str

@@ -17,12 +17,11 @@ With several templates the strategy chooses the template first. Each template ha
 """
 
 from evo.strategy.base import Proposal, Strategy
-from evo.strategy.evolution.across import LEAST_TRIED, AcrossProblems
+from evo.strategy.evolution.across import AcrossProblems
 from evo.strategy.observation import Observation
 from evo.strategy.registry import STRATEGIES, make_strategy
 
 __all__ = [
-    "LEAST_TRIED",
     "STRATEGIES",
     "AcrossProblems",
     "Observation",

@@ -17,8 +17,6 @@ from evo.trial import Problem
 
 Numbers = npt.NDArray[np.intp]
 
-LEAST_TRIED = 50
-"""Trials of a template from which something is expected."""
 MOST_TRIED = 2000
 """So many of them are looked at."""
 MOST_FITTED = 600
@@ -37,6 +35,9 @@ class AcrossProblems:
     best kernel of a problem a point takes there. Of the trials of one search for 200 products of matrices a
     fifth, which it did not know, came out within 5 % (standard deviation, where a kernel took less than 1.3
     times as long as the best)."""
+
+    LEAST_TRIED = 50
+    """Trials from which something can be expected."""
 
     def __init__(self, problems: Sequence[FeasibleSet], of: Numbers, tried: Points, slowness: Floats) -> None:
         """From trials: `of` which of the `problems` each is (n,), what was `tried` (n, parameters), and how
