@@ -161,7 +161,7 @@ def many_sentence(record: dict[str, Any]) -> str:
         f"One search for {search['shapes']} others, sizes from 64 to 16,384, took "
         f"{search['spent_s'] / 60:.0f} minutes of GPU time (commit {record['commit'][:10]}). Beside the "
         f"fastest algorithm of cuBLASLt the best kernels are at {small} and {large}, geometric means; "
-        f"{search['kernels']} kernels for all of them take {loss:.1f} % longer."
+        f"{search['kernels']} kernels for all of them take {loss:.2f} % longer."
     )
 
 

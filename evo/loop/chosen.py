@@ -8,7 +8,7 @@ are expected to be near the fastest of the chosen ones. What it meets changes wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -29,11 +29,6 @@ By a model of that search's times the last round has half as many trials so, and
 NEAR = 1.1
 """A problem tries a chosen kernel that is expected to take at most so many times as long as the fastest of
 the chosen ones."""
-
-
-def every_kernel(members: Iterable[Member]) -> dict[str, Proposal]:
-    """All kernels that were tried, by name."""
-    return {str(key): one for member in members for key, one in member.points.items()}
 
 
 def times_of(members: Sequence[Member]) -> Times:
@@ -83,26 +78,30 @@ def expected(
     has not tried it: the µs that it is expected to take there. None where too few were tried."""
     template, feasible = space.template, space.feasible
     limits = feasible.limits
-    served = [one for one in members if one.times and not template.supports(one.problem, limits)]
+    served = [
+        (one, one.best_us)
+        for one in members
+        if one.best_us is not None and not template.supports(one.problem, limits)
+    ]
     places = {key: feasible.space.located(one.point) for key, one in kernels.items()}
     tried: list[tuple[int, Indices, float]] = []
-    for number, member in enumerate(served):
+    for number, (member, best_us) in enumerate(served):
         for key in (key for key in member.times if key[0] == template.name):
             if key not in places:
                 places[key] = feasible.space.located(member.points[key].point)
             if (at := places[key]) is not None:
-                tried.append((number, at, member.times[key] / (member.best_us or math.inf)))
+                tried.append((number, at, member.times[key] / best_us))
     wanted = {at.tobytes(): key for key in kernels if (at := places[key]) is not None}
     if len(tried) < AcrossProblems.LEAST_TRIED or not wanted:
         return
     numbers, points, slowness = zip(*tried, strict=True)
-    sets = [feasible.space.unasked(limits, one.problem) for one in served]
+    sets = [feasible.space.unasked(limits, one.problem) for one, _ in served]
     model = AcrossProblems(sets, np.array(numbers), np.stack(points), np.array(slowness))
     rows = np.stack([at for key in kernels if (at := places[key]) is not None])
-    for number, member in enumerate(served):
+    for number, (member, best_us) in enumerate(served):
         allowed, _ = feasible.space.sieve(rows, limits, member.problem)
         new = [at for at in allowed if wanted[at.tobytes()] not in member.points]
-        if new and member.best_us:
-            us = member.best_us * model.slowness(number, np.stack(new))
+        if new:
+            us = best_us * model.slowness(number, np.stack(new))
             for at, expected_us in zip(new, us.tolist(), strict=True):
                 yield wanted[at.tobytes()], member.name, expected_us

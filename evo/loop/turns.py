@@ -27,7 +27,7 @@ from evo.confirm.choice import distance
 from evo.confirm.portfolio import Portfolio, choose, leave_one_out
 from evo.device.open import is_gpu
 from evo.errors import NotEnoughMemory, NothingFound, UsageError
-from evo.loop.chosen import Chosen, every_kernel, times_of
+from evo.loop.chosen import Chosen, times_of
 from evo.loop.lent import Lends, Lent
 from evo.loop.loop import search
 from evo.loop.member import Member
@@ -328,7 +328,7 @@ def promising(member: Member, others: Sequence[Member], count: int) -> list[Prop
 def found_of(members: Sequence[Member], most: int, interrupted: bool = False) -> Found:
     """What is known of these problems, and the portfolio of at most so many kernels."""
     unserved = [member.name for member in members if not member.times]
-    every = every_kernel(members)
+    every = {str(key): one for member in members for key, one in member.points.items()}
     try:
         portfolio = choose(times_of(members), most) if len(unserved) < len(members) else None
     except NothingFound:

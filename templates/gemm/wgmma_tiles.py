@@ -122,8 +122,8 @@ def shorter_side(p: Any, problem: Problem, _gpu: Gpu) -> Any:
 
 def stages_of_use(p: Any, problem: Problem, _gpu: Gpu) -> Any:
     """As many as there are steps, where a CTA has one tile and all of K. With one or two steps kernels of 8
-    stages took 8 % longer on an H200 than those of 2, and such of 6 stages 3 to 4 %: their barriers are more,
-    and fewer CTAs fit on an SM."""
+    stages took 8 % longer on an H200 than those of 2, such of 6 stages 3 to 4 % (means): they have more
+    barriers, and fewer CTAs fit on an SM."""
     steps = call.ceil_div(problem["K"], p.bk)
     needed = where(steps > p.in_flight, steps, p.in_flight + 1)
     return where(p.persistent | (p.splits > 1), filling.STAGES[0], needed)

@@ -186,7 +186,8 @@ class GaussianProcess:
         k = self._between(known, known) + self._noise() * np.eye(len(x))
         mean = float(y.mean())
         alpha = np.linalg.solve(k, y - mean).astype(precision)
-        known = self._metric.embed(x, precision)
+        if precision is not np.float64:
+            known = self._metric.embed(x, precision)
         return lambda points: mean + self._between(self._metric.embed(points, precision), known) @ alpha
 
     # ---- correlation
