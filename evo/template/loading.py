@@ -379,7 +379,7 @@ def _with_hardware_rules(module: Any) -> Space:
     models = ResourceModels(module.NEEDS, module.smem_bytes, module.threads, **optional)
     first, last = hardware_rules(models)
     space: Space = module.SPACE
-    return replace(space, rules=(*first, *auto_rules(space.parameters), *space.rules, *last), models=models)
+    return replace(space, rules=(*first, *space.rules, *auto_rules(space.parameters), *last), models=models)
 
 
 def _check_holes(template: Template) -> None:

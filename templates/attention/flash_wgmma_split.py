@@ -61,7 +61,7 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     join = where(p.share == "columns", 128 * (share + 4), join)
     landings = where(p.copies == "threads", 0, 2 * p.key_groups * tiles_held(p, problem))
     landings += where(p.copies == "tma", 1, 0)
-    barriers = 8 * (landings + where(p.waits == "free", 0, 1) + 1)
+    barriers = 8 * (landings + where(p.waits == "free", 0, 1) + 2)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 

@@ -244,10 +244,11 @@ def _feasible(point: Point, limits: Limits, problem: Problem) -> bool:
 
 
 RULES = (
-    joined_in_cluster, turns, register_split, boxes_of_rows, whole_blocks, whole_halves, busy_clusters,
-    boxes_of_c, stored_by_parts, busy_tiles, free_stages, busy_splits, needed_splits, deep_tiles,
-    enough_to_persist, narrow_panels, sums_in_registers, binding_cap, resident_ctas,
+    boxes_of_rows, deep_tiles, register_split, sums_in_registers, whole_blocks, whole_halves, busy_clusters,
+    busy_tiles, turns, busy_splits, needed_splits, joined_in_cluster, binding_cap, boxes_of_c,
+    stored_by_parts, resident_ctas, enough_to_persist, free_stages, narrow_panels,
 )  # fmt: skip
+"""Those first that look at few parameters, and refuse much: what they leave is built up for the others."""
 SPACE = Space(PARAMETERS, RULES, suited=suited)
 
 

@@ -125,6 +125,8 @@ def stages_of_use(p: Any, problem: Problem, _gpu: Gpu) -> Any:
     stages took 8 % longer on an H200 than those of 2, such of 6 stages 3 to 4 % (means): they have more
     barriers, and fewer CTAs fit on an SM."""
     steps = call.ceil_div(problem["K"], p.bk)
+    if np.min(steps) >= filling.STAGES[0]:
+        return filling.STAGES[0]  # without asking how K is split, which takes long for many points
     needed = where(steps > p.in_flight, steps, p.in_flight + 1)
     return where(p.persistent | (p.splits > 1), filling.STAGES[0], needed)
 

@@ -44,7 +44,7 @@ struct Join {
     static constexpr u32 kSharesBytes = sizeof(Storage::partial);
 
     Storage& storage;
-    // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes, or one for both.
+    // Used if kAsync: mbarriers that expect kStatisticsBytes and kSharesBytes.
     u32 statistics_full, shares_full;
     int row_group, group, rank, thread;
 
@@ -127,7 +127,7 @@ struct Join {
                 }
                 share[j][e] = weights[kParts - 1] * own;
             }
-        if (kAsync && shares_full != statistics_full) mbarrier_wait_cluster(shares_full, parity);
+        if constexpr (kAsync) mbarrier_wait_cluster(known_after(shares_full, word_of(weights[0])), parity);
 #pragma unroll
         for (int i = 0; i < kParts - 1; ++i)
 #pragma unroll

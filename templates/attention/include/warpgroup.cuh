@@ -17,6 +17,15 @@ __device__ __forceinline__ float held(float x) {
     return x;
 }
 
+// What a wait is to hide must be computed before it: ptxas moves it behind, and the wait to where its address is known. So
+// the address depends on all of it: `bits` is an `or` of words that are never negative, which nobody can tell.
+__device__ __forceinline__ u32 known_after(u32 address, u32 bits) {
+    asm volatile("" : "+r"(bits));
+    return address + (__any_sync(0xffffffffu, static_cast<int>(bits) < 0) ? 8 : 0);
+}
+__device__ __forceinline__ u32 word_of(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ u32 word_of(const void* x) { return static_cast<u32>(reinterpret_cast<u64>(x) >> 32); }
+
 // kRows rows of kD columns as TMA boxes leave them: kD / 64 blocks of kRows rows of 128 swizzled bytes.
 template <int kRows, int kD>
 struct alignas(1024) BlockTile {
@@ -158,32 +167,46 @@ struct DeferredSoftmax {
     }
 };
 
+// The four lanes of a row swap column blocks: from its two columns of each of kBlocks blocks to a pair of columns each of
+// its own block of every four. Of a pair `words` is the first column or the second, or both as 16 bits.
+template <int kBlocks, class Word>
+__device__ __forceinline__ void swap_blocks(Word (&words)[kBlocks], int lane) {
+    static_assert(kBlocks % 4 == 0);
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += 4)
+#pragma unroll
+        for (int distance = 1; distance < 4; distance *= 2)  // transposes 4 x 4
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if ((i & distance) == 0) {
+                    Word &low = words[first + i], &high = words[first + i + distance];
+                    const bool upper = lane & distance;
+                    const Word taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+                    low = upper ? taken : low;
+                    high = upper ? high : taken;
+                }
+}
+
+// Stores what lanes have then: 16 bytes each of every four blocks of a row, the first ones at `columns`.
+template <int kBlocks, class Element>
+__device__ __forceinline__ void store_blocks(Element* columns, const u32 (&pairs)[kBlocks], bool real) {
+    if (!real) return;
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += 4)
+        store_global(columns + 8 * first,
+                     make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
+}
+
 // Stores kBlocks column blocks of one row: `pairs` are this lane's two columns of each, `row` the row's first
 // column of them. kWide: the four lanes of a row swap blocks first, and store 16 bytes each instead of 4.
 template <bool kWide, int kBlocks, class Element>
 __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], bool real, int lane) {
-    const int quarter = lane & 3;
     if constexpr (kWide && kBlocks % 4 == 0) {
-#pragma unroll
-        for (int first = 0; first < kBlocks; first += 4) {
-#pragma unroll
-            for (int distance = 1; distance < 4; distance *= 2)  // transposes 4 x 4
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if ((i & distance) == 0) {
-                        u32 &low = pairs[first + i], &high = pairs[first + i + distance];
-                        const bool upper = quarter & distance;
-                        const u32 taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
-                        low = upper ? taken : low;
-                        high = upper ? high : taken;
-                    }
-            if (real)
-                store_global(row + 8 * (first + quarter),
-                             make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
-        }
+        swap_blocks(pairs, lane);
+        store_blocks(row + 8 * (lane & 3), pairs, real);
     } else if (real) {
 #pragma unroll
-        for (int j = 0; j < kBlocks; ++j) *reinterpret_cast<u32*>(row + 8 * j + 2 * quarter) = pairs[j];
+        for (int j = 0; j < kBlocks; ++j) *reinterpret_cast<u32*>(row + 8 * j + 2 * (lane & 3)) = pairs[j];
     }
 }
 
