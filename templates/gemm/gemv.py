@@ -27,6 +27,8 @@ FEW_ROWS = 8
 REGISTER_FILE = 65536
 MOST_PARTS = 64
 """Shares of K: more are for problems that the gate would find large."""
+FEW_ACCESSES = 4
+"""More at once are for a share of K that a warp reads in one step, or two."""
 MOST_OF_A = 8
 """Accesses of a lane to A at once, unless there are more rows."""
 REACH = 16
@@ -64,10 +66,12 @@ def smem_bytes(p: Any, _problem: Problem) -> Any:
 
 
 def registers(p: Any, problem: Problem) -> Any:
-    """Registers a thread: sums, what is on its way, an access as floats, and addresses."""
-    accesses = p.columns * p.unroll * (1 + p.ahead) + p.rows * together(p)
+    """Registers a thread: sums, what is on its way, an access as floats, and addresses. Where A is read in
+    several groups ptxas reads about half of the later ones, too."""
+    accesses = p.columns * p.unroll * (1 + p.ahead) + p.rows * (p.unroll + together(p)) // 2
     on_the_way = accesses * max(1, vector(problem) // 2)
-    return p.rows * p.columns + on_the_way + vector(problem) * (4 + p.columns) / 4 + 2 * p.rows + 40
+    converted = vector(problem) * (4 + p.columns) / 4
+    return p.rows * p.columns + on_the_way + converted + 2 * p.rows + 32 + 20 * p.ahead
 
 
 def grid(p: Any, problem: Problem) -> tuple[Any, Any, Any]:
@@ -142,6 +146,11 @@ def steps_fit(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.unroll == 1) | (step(p, problem) < 2 * problem["K"])
 
 
+@rule("more than FEW_ACCESSES accesses at once, but for one or two rows, with none ahead")
+def many_accesses(p: Any, _limits: Limits, _problem: Problem) -> Any:
+    return (p.unroll <= FEW_ACCESSES) | ((p.rows <= 2) & (p.ahead == 0))
+
+
 @rule("more columns a CTA than twice the {problem[N]} of C")
 def columns_for_all(p: Any, _limits: Limits, problem: Problem) -> Any:
     return p.columns * p.side_warps <= 2 * problem["N"]
@@ -174,7 +183,8 @@ SPACE = Space(
         Parameter("rows", (1, 2, 4, 8), 1, layer="macro", meaning="rows of A a CTA"),
         Parameter("columns", (1, 2, 4), 2, layer="macro", meaning="columns of C a warp",
                   expected="each access to A serves all of them"),
-        Parameter("unroll", (1, 2, 4), 2, off=1, meaning="accesses of a lane to each column at once",
+        Parameter("unroll", (1, 2, 3, 4, 5, 6, 7, 8), 2, off=1,
+                  meaning="accesses of a lane to each column at once",
                   expected="as many bytes in flight as latency times bandwidth"),
         Parameter("side_warps", (1, 2, 4, 8), 2, layer="macro", meaning="warps side by side along N"),
         Parameter("depth_warps", (1, 2, 4, 8, 16), 4, layer="macro", off=1,
@@ -189,7 +199,8 @@ SPACE = Space(
         Parameter("min_ctas", (1, 2, 3, 4), 1, off=1, meaning="CTAs an SM that registers are capped for"),
     ),
     rules=(
-        few_rows, steps_for_all, steps_fit, columns_for_all, warps_fit, ctas_fit, capping, registers_fit,
+        few_rows, steps_for_all, steps_fit, many_accesses, columns_for_all, warps_fit, ctas_fit, capping,
+        registers_fit,
     ),
     suited=suited,
 )  # fmt: skip

@@ -520,7 +520,8 @@ constexpr int kMinCtas = 1;       // CTAs an SM that registers are capped for
 constexpr int kSmemBytes = 144;
 // ---- end of knobs ----
 
-constexpr int kStep = 32 * kVector * kUnroll;  // elements of K a step of a warp
+constexpr int kAccess = 32 * kVector;          // elements of K an access of a warp: parts of K are so many, or one more
+constexpr int kStep = kAccess * kUnroll;       // of a step
 constexpr int kThreads = 32 * kSideWarps * kDepthWarps;
 
 template <bool kWide> struct OutOf { using type = Element; };
@@ -538,58 +539,120 @@ static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage
 // What a lane reads of one step of B.
 using StepOfB = Access[kUnroll][kColumns];
 
-__device__ __forceinline__ void read(StepOfB& found, const Element* b, int ldb, int columns_left, int step, int end) {
+// Where a lane is in the first of its columns of B and of the rows of A, at one step of K, of which `left` elements are
+// left for it. `whole`: all columns and rows are real.
+struct Place {
+    const Element *a, *b;
+    int lda, ldb, left, rows, columns;
+    bool whole;
+
+    // Whether the whole warp has a whole step to read, and nothing is asked about. Not where A is read in several groups:
+    // then ptxas would read them all at once.
+    __device__ __forceinline__ bool full() const {
+        return kTogether == kUnroll && whole && left + static_cast<int>(threadIdx.x % 32) * kVector >= kStep;
+    }
+    __device__ __forceinline__ void advance() { a += kStep, b += kStep, left -= kStep; }
+    // Columns are at distances from here: the compiler otherwise makes an address of each, in all ways that it may take.
+    __device__ __forceinline__ void hold() { asm("" : "+l"(a), "+l"(b)); }
+};
+
+template <bool kFull>
+__device__ __forceinline__ void read_b(StepOfB& found, const Place& at) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
-            const int at = step + (32 * u + threadIdx.x % 32) * kVector;
-            found[u][j] = {};
-            if (at < end && j < columns_left) found[u][j].load<kLoads>(b + static_cast<long long>(j) * ldb + at);
+            if (!kFull) found[u][j] = {};
+            if (kFull || (u * kAccess < at.left && j < at.columns)) 
+                found[u][j].load<kLoads>(at.b + static_cast<long long>(j) * at.ldb + u * kAccess);
         }
 }
 
-// The sums of a warp's columns with all rows, over its share of K; of one lane's part of it.
-__device__ __forceinline__ void accumulate(float (&sums)[kRows][kColumns], const Element* a, const Element* b, int lda,
-                                           int ldb, int rows_left, int columns_left, int begin, int end) {
-    StepOfB next;
-    if (kAhead) read(next, b, ldb, columns_left, begin, end);
-    for (int step = begin; step < end; step += kStep) {
-        StepOfB of_b;
+// kTogether accesses to each row of A, from access `first` of a step on.
+template <bool kFull>
+__device__ __forceinline__ void read_a(Access (&found)[kTogether][kRows], const Place& at, int first) {
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+            if (!kFull) found[u][i] = {};
+            if (kFull || ((first + u) * kAccess < at.left && i < at.rows))
+                found[u][i].load_constant(at.a + static_cast<long long>(i) * at.lda + (first + u) * kAccess);
+        }
+}
+
+// Adds the products of one step, of which B is there or, where `b_too`, is read now.
+template <bool kFull>
+__device__ __forceinline__ void add_step(float (&sums)[kRows * kColumns], StepOfB& of_b, const Place& at, bool b_too) {
+    if (b_too) read_b<kFull>(of_b, at);
+#pragma unroll
+    for (int group = 0; group < kUnroll; group += kTogether) {
+        Access of_a[kTogether][kRows];
+        read_a<kFull>(of_a, at, group);  // the first are asked for before B is waited for
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+            float x[kColumns][kVector];
+#pragma unroll
+            for (int j = 0; j < kColumns; ++j) of_b[group + u][j].floats(x[j]);
+#pragma unroll
+            for (int i = 0; i < kRows; ++i) {
+                float y[kVector];
+                of_a[u][i].floats(y);
+#pragma unroll
+                for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+                    for (int e = 0; e < kVector; ++e) {
+                        float& sum = sums[i * kColumns + j];
+                        sum = fmaf(y[e], x[j][e], sum);
+                    }
+            }
+        }
+    }
+}
+
+// The sums of a warp's columns with all rows, over `count` elements of K; of one lane's part of them.
+__device__ __forceinline__ void accumulate(float (&sums)[kRows * kColumns], Place at, int count) {
+    StepOfB of_b, next;
+    if (kAhead && count > 0) {
+        if (at.full()) read_b<true>(next, at);
+        else read_b<false>(next, at);
+    }
+    for (int step = 0; step < count; step += kStep) {
+        at.hold();
         if (kAhead) {
 #pragma unroll
             for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
                 for (int j = 0; j < kColumns; ++j) of_b[u][j] = next[u][j];
+            Place ahead = at;
+            ahead.advance();
+            if (ahead.full()) read_b<true>(next, ahead);
+            else read_b<false>(next, ahead);
         }
-        read(kAhead ? next : of_b, b, ldb, columns_left, step + kAhead * kStep, end);
+        if (at.full()) add_step<true>(sums, of_b, at, !kAhead);
+        else add_step<false>(sums, of_b, at, !kAhead);
+        at.advance();
+    }
+}
+
+// Adds up over the lanes each of kCount sums, a power of two: lane i has the whole of sum i / (32 / kCount) then. Lanes
+// exchange halves of the sums as long as there are two: five sums take not five times as many shuffles as one, but twice.
+template <int kCount>
+__device__ __forceinline__ float added_up(float (&sums)[kCount]) {
+    static_assert(kCount <= 32);
+    int distance = 16;
 #pragma unroll
-        for (int group = 0; group < kUnroll; group += kTogether) {
-            Access of_a[kTogether][kRows] = {};  // the first are asked for before B is waited for
+    for (int half = kCount / 2; half; half /= 2, distance /= 2) {
+        const bool upper = threadIdx.x & distance;
 #pragma unroll
-            for (int u = 0; u < kTogether; ++u)
-#pragma unroll
-                for (int i = 0; i < kRows; ++i) {
-                    const int at = step + (32 * (group + u) + threadIdx.x % 32) * kVector;
-                    if (at < end && i < rows_left) of_a[u][i].load_constant(a + static_cast<long long>(i) * lda + at);
-                }
-#pragma unroll
-            for (int u = 0; u < kTogether; ++u) {
-                float x[kColumns][kVector];
-#pragma unroll
-                for (int j = 0; j < kColumns; ++j) of_b[group + u][j].floats(x[j]);
-#pragma unroll
-                for (int i = 0; i < kRows; ++i) {
-                    float y[kVector];
-                    of_a[u][i].floats(y);
-#pragma unroll
-                    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-                        for (int e = 0; e < kVector; ++e) sums[i][j] = fmaf(y[e], x[j][e], sums[i][j]);
-                }
-            }
+        for (int i = 0; i < half; ++i) {
+            const float own = upper ? sums[i + half] : sums[i], other = upper ? sums[i] : sums[i + half];
+            sums[i] = own + __shfl_xor_sync(~0u, other, distance);
         }
     }
+#pragma unroll
+    for (; distance; distance /= 2) sums[0] += __shfl_xor_sync(~0u, sums[0], distance);
+    return sums[0];
 }
 
 }  // namespace evo
@@ -605,23 +668,27 @@ gemv(const evo::Element* a, const evo::Element* b,
     SharedStorage& shared = *reinterpret_cast<SharedStorage*>(shared_memory);
     float* const partials = nullptr;
     u32* const tickets = nullptr;
-    const int blocks = (m + kRows - 1) / kRows, matrix = blockIdx.z / blocks, first_row = blockIdx.z % blocks * kRows;
+    int matrix = 0, first_row = 0;
+    if (gridDim.z > 1) {  // divisions, and products of 64 bits, take as long as all else that comes before the first access
+        const int blocks = (m + kRows - 1) / kRows;
+        matrix = blockIdx.z / blocks, first_row = blockIdx.z % blocks * kRows;
+        a += (static_cast<long long>(matrix) * m + first_row) * lda;
+        b += static_cast<long long>(matrix) * n * ldb;
+    }
     const int warp = threadIdx.x / 32, side = warp % kSideWarps, depth = warp / kSideWarps;
     const int first_column = blockIdx.x * (kColumns * kSideWarps), column = first_column + side * kColumns;
-    const long long steps = (k + kStep - 1) / kStep, part = blockIdx.y * kDepthWarps + depth;
-    const int begin = static_cast<int>(steps * part / (kSplit * kDepthWarps)) * kStep;
-    const int end = min(k, static_cast<int>(steps * (part + 1) / (kSplit * kDepthWarps)) * kStep);
-    float sums[kRows][kColumns] = {};
-    accumulate(sums, a + (static_cast<long long>(matrix) * m + first_row) * lda,
-               b + (static_cast<long long>(matrix) * n + column) * ldb, lda, ldb, m - first_row, n - column, begin, end);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-#pragma unroll
-            for (int lanes = 16; lanes; lanes /= 2) sums[i][j] += __shfl_xor_sync(~0u, sums[i][j], lanes);
-            if (threadIdx.x % 32 == 0) shared.sums.part[depth][i][side * kColumns + j] = sums[i][j];
-        }
+    const u32 accesses = (k + kAccess - 1) / kAccess, part = blockIdx.y * kDepthWarps + depth;
+    const int begin = accesses * part / (kSplit * kDepthWarps) * kAccess;
+    const int end = min(k, static_cast<int>(accesses * (part + 1) / (kSplit * kDepthWarps) * kAccess));
+    const int own = begin + threadIdx.x % 32 * kVector;  // the first element of K that the lane reads
+    const bool whole = m - first_row >= kRows && n - column >= kColumns;
+    const Place at{a + own, b + static_cast<long long>(column) * ldb + own, lda, ldb, end - own, m - first_row, n - column, whole};
+    float sums[kRows * kColumns] = {};
+    accumulate(sums, at, end - begin);
+    const float sum = added_up(sums);
+    constexpr int kLanes = 32 / (kRows * kColumns);  // that have the same
+    if (const int which = threadIdx.x % 32 / kLanes; threadIdx.x % kLanes == 0)
+        shared.sums.part[depth][which / kColumns][side * kColumns + which % kColumns] = sum;
     __syncthreads();
     const auto store = [&](int down, int across, float sum) {
         const int to_row = first_row + down, to_column = first_column + across;

@@ -3,5 +3,5 @@
 // problem: 3,20,1001,1
 // template: gemv
 // point: depth_warps=2 unroll=1 ahead=1
-// instead of: columns_left, step + kAhead * kStep, end);
-// there is: columns_left, step, end);
+// instead of: ahead.advance();
+// there is:

@@ -3,5 +3,5 @@
 // problem: 3,20,1001,1
 // template: gemv
 // point: depth_warps=2 unroll=1
-// instead of: for (int lanes = 16; lanes; lanes /= 2)
-// there is: for (int lanes = 8; lanes; lanes /= 2)
+// instead of: int distance = 16;
+// there is: int distance = 8;

@@ -4,7 +4,7 @@
 // problem: 3,20,1001,1
 // template: gemv
 // point: depth_warps=2 unroll=1
-// instead of: if (at < end && j < columns_left) found
-// there is: if (j < columns_left) found
-// instead of: if (at < end && i < rows_left) of_a
-// there is: if (i < rows_left) of_a
+// instead of: (u * kAccess < at.left && j < at.columns)
+// there is: (j < at.columns)
+// instead of: ((first + u) * kAccess < at.left && i < at.rows)
+// there is: (i < at.rows)
