@@ -1,9 +1,10 @@
 """Products of matrices beside cuBLAS: points of a template, gated and timed in one process.
 
-No search: each shape has the point that its template begins with, and those listed here that its rules allow.
-Every point passes the gate and is timed on all timing inputs. Those that took least on their worst input then
-take turns with every baseline for --rounds rounds, as the finalists of `evo confirm` do. About 12 s a shape
-on an H200, 5 s with --quick; `--compiled` adds torch.compile and Triton, a minute a shape.
+Each shape has the point that its template begins with, those listed here that its rules allow, and with
+--search 40s the best ones of a search of so long. Every point passes the gate and is timed on all timing
+inputs. Those that took least on their worst input then take turns with every baseline for --rounds rounds,
+as the finalists of `evo confirm` do. About 12 s a shape on an H200, 5 s with --quick; `--compiled` adds
+torch.compile and Triton, a minute a shape.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import evo
 from evo.confirm.rounds import Rounds
 from evo.device import Device
 from evo.device.open import real_gpu
@@ -21,18 +23,20 @@ from evo.errors import CandidateError
 from evo.evaluate import Evaluator, EvaluatorSpec, trial_seed
 from evo.gate import Green
 from evo.gpu import Limits
+from evo.store import Store
 from evo.task import Baseline, Task, load_task
 from evo.template import Template, load_template
 from evo.timing.statistics import standings
 from evo.trial import Point, Problem, Timing
 
-PROTOCOL = """the first point of the template and those listed here that its rules allow, gated, then timed in
-one process: warm L2, graph replays, medians, on every timing input; then the three best on their worst inputs
-and all baselines in rounds of other buffers and orders, medians of rounds' medians. `ratio` is how many times
-as long as ours a baseline takes on the input where that is least; `speedup` is that over the fastest of each
-input; cublaslt is the fastest of up to 32 algorithms of its heuristics, by evo's own times"""
+PROTOCOL = """the first point of the template, those listed here that its rules allow, and with --search the
+best ten of a search from an empty store, gated, then timed in one process: warm L2, graph replays, medians,
+on every timing input; then the three best on their worst inputs and all baselines in rounds of other buffers
+and orders, medians of rounds' medians. `ratio` is how many times as long as ours a baseline takes on the
+input where that is least; `speedup` is that over the fastest of each input; cublaslt is the fastest of up to
+32 algorithms of its heuristics, by evo's own times"""
 GPU = True
-FINALISTS = 3
+FINALISTS, FOUND = 3, 10
 SHAPES = (
     "4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1",
     "512,512,512,1", "1024,1024,1024,1", "2048,2048,2048,1",
@@ -110,6 +114,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--template", default="gemm_wgmma", help="of the task gemm (default: gemm_wgmma)")
     parser.add_argument("--quick", action="store_true", help="the first point of each shape alone")
     parser.add_argument("--rounds", type=int, default=10, help="of the finalists (default: 10)")
+    parser.add_argument("--search", metavar="TIME", help="of a search of each shape before (default: none)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile and Triton, too")
     parser.add_argument(
         "--only", action="append", default=[], metavar="SHAPE", help=f"of: {'; '.join(SHAPES)}, or any other"
@@ -153,6 +158,17 @@ def points_of(template: Template, problem: Problem, limits: Limits, quick: bool)
     return [first, *(point for point in allowed if point != first)]
 
 
+def searched(problem: Problem, asked: argparse.Namespace) -> list[Point]:
+    """The best points of a search of the template for this problem, from an empty store."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = str(Path(folder) / "evo.db")
+        flags = [f"--flag={name}={value}" for name, value in problem.flags.items()]
+        words = ["--shape", problem.shape, "--dtype", problem.dtype, *flags, "--template", asked.template]
+        evo("search", "gemm", *words, "--budget", asked.search, "--database", database)
+        with Store(database) as store:
+            return [store.trial(row.trial).candidate.point for row in store.leaderboard(limit=FOUND)][:FOUND]
+
+
 class WithPatient:
     """A task whose baselines are also those that choose among algorithms, or are compiled, in their first
     call. Everything else is the task's."""
@@ -185,7 +201,10 @@ def measured(text: str, asked: argparse.Namespace, evaluator: Evaluator) -> dict
     session = TimingSession(evaluator.device, baselines, problem, seed=0)
     tried: list[dict[str, Any]] = []
     screened: list[tuple[float, int, Green]] = []
-    for point in points_of(template, problem, limits, asked.quick):
+    points = points_of(template, problem, limits, asked.quick) + (
+        searched(problem, asked) if asked.search else []
+    )
+    for point in {str(sorted(point.items())): point for point in points}.values():
         candidate = template.candidate(point, problem)
         entry: dict[str, Any] = {"point": {k: v for k, v in point.items() if v != template.space.default[k]}}
         tried.append(entry)
