@@ -19,10 +19,6 @@ from evo.trial import Problem
 
 LOOKED_AT = 16
 """So many of the best kernels of another problem are looked at."""
-LEFT = 0.4
-"""What n trials leave to gain is this divided by n. In two searches for 200 products of matrices, of 73 and
-96 trials each, the best kernel of 10 trials was 2.0 and 3.7 % from the best of all in the mean, that of 20
-trials 1.1 and 1.9 %, of 40 trials 0.6 and 0.7 %."""
 
 
 @dataclass
@@ -70,15 +66,6 @@ class Member:
             found, self.spaces = self.open(without, points)
             self.study = self.study or found  # what is known here is newer
         return self.study
-
-    def promise(self, seconds: float) -> float:
-        """By what factor a turn of so many seconds may make the best kernel faster: as the last turn did, or
-        as so many more trials do where few were made."""
-        tried = len(self.points)
-        if not tried or not self.spent_s:
-            return self.gain
-        more = tried * seconds / self.spent_s
-        return max(self.gain, 1.0 + LEFT * (1 / tried - 1 / (tried + more)))
 
     @property
     def nbytes(self) -> int:

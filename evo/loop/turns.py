@@ -2,7 +2,7 @@
 elsewhere.
 
     first round    every problem once, the next one near to those that were searched before it
-    second round   turns go where the last one gained most, or few trials were made
+    second round   turns go where the last one gained most
     last round     every problem tries the kernels of the portfolio that it has not met
 
 Between two turns nothing stands still: evaluators finish what they have while the next turn begins, and all
@@ -188,9 +188,9 @@ class Turns:
             left_s = until_s - self._spent_s
             if left_s < LEAST_TURN_S or not self._going:
                 return
-            seconds = min(left_s, max(LEAST_TURN_S, usual_s * (1 - FIRST_SHARE - LAST_SHARE) / 2))
-            member = max(self._going, key=lambda one: (one.promise(seconds), -one.spent_s))
+            member = max(self._going, key=lambda one: (one.gain, -one.spent_s))
             wanted = partial(promising, member, self._nearest(member)[:NEARBY_PROBLEMS], 1)
+            seconds = min(left_s, max(LEAST_TURN_S, usual_s * (1 - FIRST_SHARE - LAST_SHARE) / 2))
             self._turn(member, wanted, seconds, f"turn {member.turns + 1}")
 
     def _last_round(self, until_s: float) -> None:
