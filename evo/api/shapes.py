@@ -307,10 +307,14 @@ class _Opens:
             nonlocal found
             if found is not None:
                 return found, self._spaces_of(found, points)
-            spaces = search_spaces(self._setup.templates, self._setup.limits, asked.problem)
-            left = {name: space for name, space in spaces.items() if name not in without}
-            found = created(self._store, asked, left or spaces, self._warm_start)
-            return found, left or spaces
+            every = self._setup.templates
+            try:
+                left = [one for one in every if one.name not in without]
+                spaces = search_spaces(left, self._setup.limits, asked.problem)
+            except UsageError:  # no others serve
+                spaces = search_spaces(every, self._setup.limits, asked.problem)
+            found = created(self._store, asked, spaces, self._warm_start)
+            return found, spaces
 
         return Member(asked.problem, opened, found)
 
