@@ -563,7 +563,7 @@ __device__ __forceinline__ void read_b(StepOfB& found, const Place& at) {
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
             if (!kFull) found[u][j] = {};
-            if (kFull || (u * kAccess < at.left && j < at.columns)) 
+            if (kFull || (u * kAccess < at.left && j < at.columns))
                 found[u][j].load<kLoads>(at.b + static_cast<long long>(j) * at.ldb + u * kAccess);
         }
 }
@@ -636,7 +636,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[kRows * kColumns], Plac
 }
 
 // Adds up over the lanes each of kCount sums, a power of two: lane i has the whole of sum i / (32 / kCount) then. Lanes
-// exchange halves of the sums as long as there are two: five sums take not five times as many shuffles as one, but twice.
+// exchange halves of the sums as long as there are two: four sums take 6 shuffles so, not 20.
 template <int kCount>
 __device__ __forceinline__ float added_up(float (&sums)[kCount]) {
     static_assert(kCount <= 32);
@@ -682,7 +682,8 @@ gemv(const evo::Element* a, const evo::Element* b,
     const int end = min(k, static_cast<int>(accesses * (part + 1) / (kSplit * kDepthWarps) * kAccess));
     const int own = begin + threadIdx.x % 32 * kVector;  // the first element of K that the lane reads
     const bool whole = m - first_row >= kRows && n - column >= kColumns;
-    const Place at{a + own, b + static_cast<long long>(column) * ldb + own, lda, ldb, end - own, m - first_row, n - column, whole};
+    const Place at{a + own, b + static_cast<long long>(column) * ldb + own, lda, ldb, end - own, m - first_row,
+                   n - column, whole};
     float sums[kRows * kColumns] = {};
     accumulate(sums, at, end - begin);
     const float sum = added_up(sums);

@@ -17,8 +17,8 @@ __device__ __forceinline__ float held(float x) {
     return x;
 }
 
-// What a wait is to hide must be computed before it: ptxas moves it behind, and the wait to where its address is known. So
-// the address depends on all of it: `bits` is an `or` of words that are never negative, which nobody can tell.
+// What a wait is to hide must be computed before it, but ptxas moves it behind, and the wait to where its address is known.
+// So the address is made of all of it: `bits` is an `or` of words that are never negative, which the compiler cannot know.
 __device__ __forceinline__ u32 known_after(u32 address, u32 bits) {
     asm volatile("" : "+r"(bits));
     return address + (__any_sync(0xffffffffu, static_cast<int>(bits) < 0) ? 8 : 0);
