@@ -301,7 +301,7 @@ def test_a_mask_reaches_into_more_than_a_parts_last_tile(bench: Bench) -> None:
         {"share": "columns", "shift": "halves", "waits": "held", "message": "full"},
         {"shift": "halves", "waits": "sums", "chunk": 32},
         {"share": "columns", "shift": "first", "chunk": 16},
-        {"share": "columns", "shift": "none"},
+        {"share": "columns", "shift": "none", "message": "full", "epilogue": "wide"},
     ],
 )
 @pytest.mark.parametrize(("length", "schedule"), [(1, "reversed"), (200, "late_copies"), (512, "seeded:1")])

@@ -37,6 +37,7 @@ input where that is least; `speedup` is that over the fastest of each input; cub
 32 algorithms of its heuristics, by evo's own times"""
 GPU = True
 FINALISTS, FOUND = 3, 10
+"""Points that take turns with the baselines in the end, and those that a search gives."""
 SHAPES = (
     "4096,7168,16384,1", "4096,4096,7168,1", "4096,7168,2048,1", "8192,8192,8192,1",
     "512,512,512,1", "1024,1024,1024,1", "2048,2048,2048,1",

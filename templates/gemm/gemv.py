@@ -146,7 +146,7 @@ def steps_fit(p: Any, _limits: Limits, problem: Problem) -> Any:
     return (p.unroll == 1) | (step(p, problem) < 2 * problem["K"])
 
 
-@rule("more than 4 accesses at once: with one or two rows alone, and no step ahead")
+@rule(f"more than {FEW_ACCESSES} accesses at once: with one or two rows alone, and no step ahead")
 def many_accesses(p: Any, _limits: Limits, _problem: Problem) -> Any:
     return (p.unroll <= FEW_ACCESSES) | ((p.rows <= 2) & (p.ahead == 0))
 
