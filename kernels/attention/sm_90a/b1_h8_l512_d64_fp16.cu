@@ -22,6 +22,7 @@ namespace evo {
 
 using u16 = unsigned short;
 using u32 = unsigned int;
+using u64 = unsigned long long;
 
 // cvta.to.shared: the 32-bit address that shared-memory instructions take.
 __device__ __forceinline__ u32 shared_address(const void* pointer) {
@@ -172,8 +173,6 @@ __device__ __forceinline__ float cvt_f32_f16(u16 bits) {
 
 namespace evo {
 
-using u64 = unsigned long long;
-
 // mbarrier.init: a phase completes after `arrivals` arrivals and all bytes that were expected.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
@@ -215,6 +214,11 @@ __device__ __forceinline__ void mbarrier_release_at(u32 barrier, u32 rank) {
 // mbarrier.arrive.expect_tx: one arrival that also announces `bytes`.
 __device__ __forceinline__ void mbarrier_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
+}
+
+// cp.async.mbarrier.arrive.noinc: one arrival, once all copies that this thread has started have landed.
+__device__ __forceinline__ void mbarrier_arrive_landed(u32 barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");
 }
 
 // mbarrier.try_wait: returns once the phase of that parity is complete.
@@ -272,6 +276,72 @@ __device__ __forceinline__ void store_async(u32 to, float2 x, u32 barrier) {
 __device__ __forceinline__ void store_async(u32 to, float4 x, u32 barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], { %1, %2, %3, %4 }, [%5];"
                  :: "r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier) : "memory");
+}
+
+}  // namespace evo
+
+// half.cuh
+// One function per PTX instruction on pairs of fp16, on bits, and on a few bytes of shared memory (ISA names in the
+// comments), and nothing else.
+
+
+namespace evo {
+
+// lop3: (bits & mask) | set
+__device__ __forceinline__ u32 and_or(u32 bits, u32 mask, u32 set) {
+    u32 found;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(found) : "r"(bits), "r"(mask), "r"(set));
+    return found;
+}
+
+// add.rn.f16x2
+__device__ __forceinline__ u32 add_f16x2(u32 a, u32 b) {
+    u32 found;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+    return found;
+}
+
+// sub.rn.f16x2
+__device__ __forceinline__ u32 sub_f16x2(u32 a, u32 b) {
+    u32 found;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+    return found;
+}
+
+// mul.rn.f16x2
+__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
+    u32 found;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(found) : "r"(a), "r"(b));
+    return found;
+}
+
+// fma.rn.f16x2
+__device__ __forceinline__ u32 fma_f16x2(u32 a, u32 b, u32 c) {
+    u32 found;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(found) : "r"(a), "r"(b), "r"(c));
+    return found;
+}
+
+// ld.shared.v4.b32, from an address as cp.async takes it
+__device__ __forceinline__ uint4 load_shared_16(u32 from) {
+    uint4 found;
+    asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w) : "r"(from) : "memory");
+    return found;
+}
+
+// ld.shared.b32
+__device__ __forceinline__ u32 load_shared_4(u32 from) {
+    u32 found;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(found) : "r"(from) : "memory");
+    return found;
+}
+
+// cp.async.ca of kBytes (4 or 8), through L1. Where `real` is false nothing is read and zeros are written.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_few(u32 to, const void* from, bool real) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :: "r"(to), "l"(__cvta_generic_to_global(from)), "n"(kBytes), "r"(real ? kBytes : 0) : "memory");
 }
 
 }  // namespace evo
@@ -391,31 +461,35 @@ public:
 
     // Starts copying the rows from `row` on. From `rows_left` on, nothing is read and zeros are written.
     __device__ __forceinline__ void start(u32 tile, int row, int rows_left) const {
-        const Element* from = from_ + static_cast<long long>(row) * kColumns;
-        if constexpr (kThreads % kChunks == 0) {  // a thread stays in its column: only the row advances
-            constexpr int kStep = kThreads / kChunks;
-            const int first = thread_ / kChunks, chunk = thread_ % kChunks, left = rows_left - first;
-            const u32 to = tile + Layout::offset(first, chunk);
-#pragma unroll
-            for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
-                const int down = pass * kStep;
-                const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
-                                                               : tile + Layout::offset(first + down, chunk);
-                if (down + kStep <= kRows || first + down < kRows)
-                    cp_async_16(there, from + down * kColumns, left > down);
-            }
-        } else {
-#pragma unroll
-            for (int pass = 0; pass < (kRows * kChunks + kThreads - 1) / kThreads; ++pass) {
-                const u32 index = thread_ + pass * kThreads;
-                const int down = index / kChunks, chunk = index % kChunks;
-                if ((pass + 1) * kThreads <= kRows * kChunks || down < kRows)
-                    cp_async_16(tile + Layout::offset(down, chunk), from + pass * kThreads * 8, down < rows_left);
-            }
-        }
+        start_columns<0, kChunks>(tile, from_ + static_cast<long long>(row) * kColumns, rows_left);
     }
 
 private:
+    // So many of `count` chunks of a row are copied at once that a thread stays in its column: only the row advances.
+    // Where it would not, each copy had an address of its own, which takes registers.
+    static constexpr __device__ int width(int count) {
+        int wide = 1;
+        while (2 * wide <= count) wide *= 2;
+        return kThreads % count == 0 ? count : wide;
+    }
+
+    template <int kFirst, int kCount>
+    __device__ __forceinline__ void start_columns(u32 tile, const Element* from, int rows_left) const {
+        constexpr int kWidth = width(kCount), kStep = kThreads / kWidth;
+        const int first = thread_ / kWidth, chunk = kFirst + thread_ % kWidth, left = rows_left - first;
+        const Element* own = from;
+        if constexpr (kWidth != kChunks) own += (first * kChunks + chunk - static_cast<int>(thread_)) * 8;
+        const u32 to = tile + Layout::offset(first, chunk);
+#pragma unroll
+        for (int pass = 0; pass < (kRows + kStep - 1) / kStep; ++pass) {
+            const int down = pass * kStep;
+            const u32 there = kStep % Layout::kPeriod == 0 ? to + down * Layout::kRowBytes
+                                                           : tile + Layout::offset(first + down, chunk);
+            if (down + kStep <= kRows || first + down < kRows) cp_async_16(there, own + down * kColumns, left > down);
+        }
+        if constexpr (kWidth < kCount) start_columns<kFirst + kWidth, kCount - kWidth>(tile, from, rows_left);
+    }
+
     u32 thread_;
     const Element* from_;
 };
@@ -731,6 +805,11 @@ __device__ __forceinline__ void stmatrix_x4(u32 row, u32 a, u32 b, u32 c, u32 d)
                  :: "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+// stmatrix.x2: two of them; lanes from 16 on give no address.
+__device__ __forceinline__ void stmatrix_x2(u32 row, u32 a, u32 b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], { %1, %2 };" :: "r"(row), "r"(a), "r"(b) : "memory");
+}
+
 }  // namespace evo
 
 // wgmma.cuh
@@ -912,6 +991,15 @@ __device__ __forceinline__ float held(float x) {
     return x;
 }
 
+// What a wait is to hide must be computed before it, but ptxas moves it behind, and the wait to where its address is known.
+// So the address is made of all of it: `bits` is an `or` of words that are never negative, which the compiler cannot know.
+__device__ __forceinline__ u32 known_after(u32 address, u32 bits) {
+    asm volatile("" : "+r"(bits));
+    return address + (__any_sync(0xffffffffu, static_cast<int>(bits) < 0) ? 8 : 0);
+}
+__device__ __forceinline__ u32 word_of(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ u32 word_of(const void* x) { return static_cast<u32>(reinterpret_cast<u64>(x) >> 32); }
+
 // kRows rows of kD columns as TMA boxes leave them: kD / 64 blocks of kRows rows of 128 swizzled bytes.
 template <int kRows, int kD>
 struct alignas(1024) BlockTile {
@@ -1053,32 +1141,46 @@ struct DeferredSoftmax {
     }
 };
 
+// The four lanes of a row swap column blocks: from its two columns of each of kBlocks blocks to a pair of columns each of
+// its own block of every four. Of a pair `words` is the first column or the second, or both as 16 bits.
+template <int kBlocks, class Word>
+__device__ __forceinline__ void swap_blocks(Word (&words)[kBlocks], int lane) {
+    static_assert(kBlocks % 4 == 0);
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += 4)
+#pragma unroll
+        for (int distance = 1; distance < 4; distance *= 2)  // transposes 4 x 4
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if ((i & distance) == 0) {
+                    Word &low = words[first + i], &high = words[first + i + distance];
+                    const bool upper = lane & distance;
+                    const Word taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+                    low = upper ? taken : low;
+                    high = upper ? high : taken;
+                }
+}
+
+// Stores what lanes have then: 16 bytes each of every four blocks of a row, the first ones at `columns`.
+template <int kBlocks, class Element>
+__device__ __forceinline__ void store_blocks(Element* columns, const u32 (&pairs)[kBlocks], bool real) {
+    if (!real) return;
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += 4)
+        store_global(columns + 8 * first,
+                     make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
+}
+
 // Stores kBlocks column blocks of one row: `pairs` are this lane's two columns of each, `row` the row's first
 // column of them. kWide: the four lanes of a row swap blocks first, and store 16 bytes each instead of 4.
 template <bool kWide, int kBlocks, class Element>
 __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], bool real, int lane) {
-    const int quarter = lane & 3;
     if constexpr (kWide && kBlocks % 4 == 0) {
-#pragma unroll
-        for (int first = 0; first < kBlocks; first += 4) {
-#pragma unroll
-            for (int distance = 1; distance < 4; distance *= 2)  // transposes 4 x 4
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    if ((i & distance) == 0) {
-                        u32 &low = pairs[first + i], &high = pairs[first + i + distance];
-                        const bool upper = quarter & distance;
-                        const u32 taken = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
-                        low = upper ? taken : low;
-                        high = upper ? high : taken;
-                    }
-            if (real)
-                store_global(row + 8 * (first + quarter),
-                             make_uint4(pairs[first], pairs[first + 1], pairs[first + 2], pairs[first + 3]));
-        }
+        swap_blocks(pairs, lane);
+        store_blocks(row + 8 * (lane & 3), pairs, real);
     } else if (real) {
 #pragma unroll
-        for (int j = 0; j < kBlocks; ++j) *reinterpret_cast<u32*>(row + 8 * j + 2 * quarter) = pairs[j];
+        for (int j = 0; j < kBlocks; ++j) *reinterpret_cast<u32*>(row + 8 * j + 2 * (lane & 3)) = pairs[j];
     }
 }
 
@@ -1088,12 +1190,15 @@ __device__ __forceinline__ void store_row(Element* row, u32 (&pairs)[kBlocks], b
 namespace evo {
 
 // Shares travel as Message: float, or a 16-bit type, for which they are divided by their part's own sums first, so
-// that they are no larger than values. Bytes are counted by one mbarrier, which expects kReceivedBytes.
-template <int kD, class Message>
+// that they are no larger than values. Bytes are counted by two mbarriers, which expect kStatisticsBytes and kSharesBytes.
+// kWide: see store_row; lanes swap blocks while shares travel, and read those of the other CTA as if they had swapped.
+template <int kD, class Message, bool kWide>
 struct PairJoin {
     static constexpr int kBlocks = kD / 16;  // column blocks of a half
+    static constexpr bool kSwapped = kWide && kBlocks % 4 == 0;
     static constexpr bool kPacked = sizeof(Message) == 2;
-    static constexpr int kWords = (kPacked ? 2 : 4) * kBlocks;  // 32-bit words that a lane sends
+    static constexpr int kPairWords = kPacked ? 1 : 2;
+    static constexpr int kWords = 2 * kPairWords * kBlocks;  // 32-bit words that a lane sends
     static_assert(kWords % 4 == 0, "shares are whole vectors");
     using Output = float[kD / 8][4];
 
@@ -1103,16 +1208,16 @@ struct PairJoin {
         float4 partial[kWords / 4][kGroupThreads];
         float4 statistics[kGroupThreads / 4];
     };
-    static constexpr u32 kReceivedBytes = sizeof(Storage);
+    static constexpr u32 kStatisticsBytes = sizeof(Storage::statistics), kSharesBytes = sizeof(Storage::partial);
 
     Storage& storage;
-    u32 full;
+    u32 statistics_full, shares_full;
     int rank, thread;
 
     // Maxima and finished sums, to the other CTA.
     __device__ __forceinline__ void send_statistics(const float (&maximum)[2], const float (&sum)[2]) const {
         if (thread % 4 == 0)
-            send(&storage.statistics[thread / 4], make_float4(maximum[0], sum[0], maximum[1], sum[1]));
+            send(&storage.statistics[thread / 4], make_float4(maximum[0], sum[0], maximum[1], sum[1]), statistics_full);
     }
 
     // The half that the other CTA keeps, to it. `sum`: as sent.
@@ -1130,47 +1235,99 @@ struct PairJoin {
         }
 #pragma unroll
         for (int i = 0; i < kWords; i += 4)
-            send(&storage.partial[i / 4][thread],
-                 make_float4(words[i], words[i + 1], words[i + 2], words[i + 3]));
+            send(&storage.partial[i / 4][place(thread)],
+                 make_float4(words[i], words[i + 1], words[i + 2], words[i + 3]), shares_full);
     }
 
-    // share = this CTA's half of the joint, normalised output, once the other's is here.
+    // share = this CTA's half of the joint, normalised output, once the other's is here: of each of a thread's two rows
+    // pairs of columns, swapped if kSwapped. `before`: what else is computed before it waits, see known_after.
     __device__ __forceinline__ void receive(float (&share)[2][kBlocks][2], const Output& out, const float (&maximum)[2],
-                                            const float (&sum)[2], float scale) const {
-        mbarrier_wait_cluster(full, 0);
-        const float4 others = storage.statistics[thread / 4];
-        float words[kWords];
+                                            const float (&sum)[2], float scale, u32 before) const {
+        float own[2][2][kBlocks], others[2][kPairWords][kBlocks], their_weight[2];
+        u32 from[4];  // of this thread's own vectors, or its word of those of its row's four lanes
 #pragma unroll
-        for (int i = 0; i < kWords; i += 4) {
-            const float4 x = storage.partial[i / 4][thread];
-            words[i] = x.x, words[i + 1] = x.y, words[i + 2] = x.z, words[i + 3] = x.w;
+        for (int i = 0; i < 4; ++i) {
+            const int word = kSwapped ? kPairWords * (thread & 3) : 0, sender = kSwapped ? (thread & ~3) + i : thread;
+            before |= from[i] = shared_address(&storage.partial[word / 4][place(sender)]) + 4 * (word % 4);
         }
 #pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+#pragma unroll
+                for (int j = 0; j < kBlocks; ++j) own[half][e][j] = out[kBlocks + j][2 * half + e];
+                if constexpr (kSwapped) swap_blocks(own[half][e], thread);
+            }
+        mbarrier_wait_cluster(statistics_full, 0);  // these left first: weigh while shares fly
+        const float4 statistics = storage.statistics[thread / 4];
+#pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float other_maximum = half ? others.z : others.x, other_sum = half ? others.w : others.y;
+            const float other_maximum = half ? statistics.z : statistics.x;
+            const float other_sum = half ? statistics.w : statistics.y;
             const float top = fmaxf(maximum[half], other_maximum);
             const float mine = ex2((maximum[half] - top) * scale), theirs = ex2((other_maximum - top) * scale);
             const float inverse = rcp(fmaf(mine, sum[half], theirs * other_sum));
             const float my_weight = mine * inverse;
-            const float their_weight = theirs * (kPacked ? inverse * other_sum : inverse);
+            their_weight[half] = theirs * (kPacked ? inverse * other_sum : inverse);
+#pragma unroll
+            for (int j = 0; j < kBlocks; ++j)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    share[half][j][e] = my_weight * own[half][e][j];
+                    before |= word_of(share[half][j][e]);
+                }
+            before |= word_of(their_weight[half]);
+        }
+        mbarrier_wait_cluster(known_after(shares_full, before), 0);
+        read(others, from);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int j = 0; j < kBlocks; ++j)
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                     float x;
                     if constexpr (kPacked) {
-                        const u32 pair = __float_as_uint(words[half * kBlocks + j]);
+                        const u32 pair = __float_as_uint(others[half][0][j]);
                         x = e == 0 ? Message::low(pair) : Message::high(pair);
                     } else {
-                        x = words[2 * (half * kBlocks + j) + e];
+                        x = others[half][e][j];
                     }
-                    share[half][j][e] = fmaf(their_weight, x, my_weight * out[kBlocks + j][2 * half + e]);
+                    share[half][j][e] = fmaf(their_weight[half], x, share[half][j][e]);
                 }
-        }
     }
 
 private:
-    __device__ __forceinline__ void send(float4* to, float4 x) const {
+    // Where a thread's vectors lie, so that the lanes of a warp read single words of each other's from all banks.
+    static __device__ __forceinline__ int place(int thread) { return thread ^ (thread >> 3 & 3); }
+
+    // What the other CTA sent of the pairs that this thread has.
+    static __device__ __forceinline__ void read(float (&others)[2][kPairWords][kBlocks], const u32 (&from)[4]) {
+        constexpr int kRowBytes = sizeof(Storage::partial[0]);
+        u32 words[kWords];
+        if constexpr (!kSwapped) {
+#pragma unroll
+            for (int i = 0; i < kWords; i += 4) {
+                const uint4 x = load_shared_16(from[0] + i / 4 * kRowBytes);
+                words[i] = x.x, words[i + 1] = x.y, words[i + 2] = x.z, words[i + 3] = x.w;
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int j = 0; j < kBlocks; ++j)
+#pragma unroll
+                for (int e = 0; e < kPairWords; ++e) {
+                    const int word = kPairWords * (half * kBlocks + j) + e;
+                    if constexpr (kSwapped) {
+                        const int row = kPairWords * (half * kBlocks + (j & ~3)) / 4;
+                        words[word] = load_shared_4(from[j & 3] + row * kRowBytes + 4 * e);
+                    }
+                    others[half][e][j] = __uint_as_float(words[word]);
+                }
+    }
+
+    __device__ __forceinline__ void send(float4* to, float4 x, u32 full) const {
         store_async(map_to_rank(shared_address(to), 1 - rank), x, map_to_rank(full, 1 - rank));
     }
 };
@@ -1217,13 +1374,13 @@ using KvTile = BlockTile<kBN, kD>;
 using Scores = Accumulator<1, kBN>;
 using Output = float[kD / 8][4];
 using Softmax = DeferredSoftmax<false>;
-using PartsJoin = PairJoin<kD, Message>;
+using PartsJoin = PairJoin<kD, Message, kWide>;
 struct SharedStorage {
     QTile q[kRowGroups];
     KvTile k[kGroups][kTiles];
     KvTile v[kGroups][kTiles];
     PartsJoin::Storage join;
-    u64 join_full;
+    u64 statistics_full, shares_full;
 };
 static_assert(sizeof(SharedStorage) == kSmemBytes, "smem model and SharedStorage disagree");
 
@@ -1232,15 +1389,15 @@ struct Sources {
 };
 // Where a thread stands: in the CTA, and its CTA in the problem.
 struct Place {
-    int lane, warp, row_group, group, thread;
+    int lane, row_group, group, thread;
     int rank, head, first_query, row;  // `row` = first query of the warp
     int tiles;                         // that any of the CTA's queries sees
 
     __device__ __forceinline__ explicit Place(int length) {
-        const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kGroupThreads, 0);
-        thread = threadIdx.x % kGroupThreads;
+        constexpr bool kAlone = kThreads == kGroupThreads;  // what follows stands before the first copy
+        const int warpgroup = kAlone ? 0 : __shfl_sync(0xffffffffu, threadIdx.x / kGroupThreads, 0);
+        thread = kAlone ? threadIdx.x : threadIdx.x % kGroupThreads;
         lane = threadIdx.x % 32;
-        warp = __shfl_sync(0xffffffffu, thread / 32, 0);
         row_group = warpgroup / kGroups;
         group = warpgroup % kGroups;
         rank = kCluster == 1 ? 0 : blockIdx.x;
@@ -1248,7 +1405,7 @@ struct Place {
         const int index = kHeadsFastest ? blockIdx.z : blockIdx.y, last = (kHeadsFastest ? gridDim.z : gridDim.y) - 1;
         const int m = kCausal ? last - index : index;  // the longest rows start first
         first_query = m * kBM;
-        row = first_query + row_group * kGroupRows + warp * 16;
+        row = first_query + row_group * kGroupRows + thread / 32 * 16;
         const int keys = kCausal ? min(length, first_query + kBM) : length;
         tiles = (keys + kBN - 1) / kBN;
     }
@@ -1260,49 +1417,78 @@ struct Place {
     // all rows: such CTAs run straight through all tiles, and a mask hides what there is to hide.
     __device__ __forceinline__ bool whole(int length) const {
         return first_query + kBM <= length && (tile(kGroups - 1, kTiles - 1) + 1) * kBN <= length &&
-               (count(kGroups - 1) == kTiles || (kCausal && kTiles > 1 && first_query >= kSeen * kParts * kBN));
+               (!kCausal || count(kGroups - 1) == kTiles || (kTiles > 1 && first_query >= kSeen * kParts * kBN));
     }
     // How many of its kTiles tiles the group has.
     __device__ __forceinline__ int count(int of_group) const {
         return max(0, (tiles - tile(of_group, 0) + kParts - 1) / kParts);
     }
+    // How many tiles the group works on. Without a causal mask all CTAs have as many keys: one that has less than kTiles
+    // tiles, but any, masks what it lacks, and there is no code for other counts.
+    __device__ __forceinline__ int worked(int of_group) const {
+        return kCausal || count(of_group) == 0 ? count(of_group) : kTiles;
+    }
 };
 
 // What the parts' messages count at.
 __device__ __forceinline__ void initialise_join([[maybe_unused]] SharedStorage& shared) {
-    mbarrier_init(shared_address(&shared.join_full), 1);
-    mbarrier_expect(shared_address(&shared.join_full), PartsJoin::kReceivedBytes);
+    mbarrier_init(shared_address(&shared.statistics_full), 1);
+    mbarrier_init(shared_address(&shared.shares_full), 1);
+    mbarrier_expect(shared_address(&shared.statistics_full), PartsJoin::kStatisticsBytes);
+    mbarrier_expect(shared_address(&shared.shares_full), PartsJoin::kSharesBytes);
 }
 
-// One of kCopiers threads that start copying kRows rows, from row `first` on, of a (length, kD) matrix; rows from
-// `length` on become zeros. kWhole: there are none. 8 columns come to lie where those lie whose number differs by `swap`.
-template <int kRows, int kCopiers, bool kWhole>
-__device__ __forceinline__ void copy_rows(u32 tile, const Element* matrix, int first, int length, int thread,
-                                          int swap = 0) {
-    constexpr int kChunks = kD / 8, kStep = kCopiers / kChunks;
-    static_assert(kStep % 8 == 0 && kRows % kStep == 0, "a thread stays in its column and in its place of the swizzle");
-    const int row = thread / kChunks, chunk = thread % kChunks;
-    const u32 to = tile + BlockTile<kRows, kD>::offset(row, chunk ^ swap);
-    const Element* from = matrix + static_cast<long long>(first + row) * kD + chunk * 8;
+constexpr int kChunks = kD / 8;  // of a row, of 16 bytes
+
+// A thread's own 16 bytes of rows that kCopiers threads copy: of each kCopiers / kChunks-th row the same.
+template <int kCopiers>
+struct Portion {
+    static constexpr int kStep = kCopiers / kChunks;
+    static_assert(kStep % 8 == 0, "a thread stays in its column and in its place of the swizzle");
+    int row, chunk;
+
+    __device__ __forceinline__ explicit Portion(u32 thread) : row(thread / kChunks), chunk(thread % kChunks) {}
+    // Its first one in a (length, kD) matrix, of which it copies rows from `first` on. 32 bits are enough for one head.
+    __device__ __forceinline__ const Element* of(const Element* matrix, int first) const {
+        const Element* own = matrix + ((first + row) * kD + chunk * 8);
+        asm("" : "+l"(own));  // all further ones are at constant distances: no addresses are made between copies
+        return own;
+    }
+    // Starts copying kRows rows, the first one of which is row `first` of the matrix; those from `length` on become zeros.
+    // kWhole: there are none. 8 columns come to lie where those lie whose number differs by `swap`.
+    template <int kRows, bool kWhole>
+    __device__ __forceinline__ void copy(u32 tile, const Element* own, int first, int length, int swap = 0) const {
+        static_assert(kRows % kStep == 0);
+        const u32 to = tile + BlockTile<kRows, kD>::offset(row, chunk ^ swap);
 #pragma unroll
-    for (int down = 0; down < kRows; down += kStep)
-        cp_async_16(to + down * kBlockRowBytes, from + down * kD, kWhole || first + row + down < length);
-}
+        for (int down = 0; down < kRows; down += kStep)
+            cp_async_16(to + down * kBlockRowBytes, own + down * kD, kWhole || first + row + down < length);
+    }
+};
+using TilePortion = Portion<kGroupThreads>;
 
 // Where columns are shared, V lies so that the half which the other CTA keeps comes first.
 __device__ __forceinline__ int swapped_chunk([[maybe_unused]] int rank) {
     return rank == 0 ? kD / 16 : 0;
 }
 
-// A warpgroup's tiles of K (each a group of copies) or of V (two groups), also where there is none: so that they can
-// be counted.
+// A warpgroup's tile i of K or of V, if there is one. `own`: the thread's portion of the first one.
 template <bool kWhole, bool kValues>
-__device__ __forceinline__ void copy_tiles(KvTile (&tiles)[kTiles], const Element* matrix, const Place& at, int length) {
+__device__ __forceinline__ void copy_tile(KvTile (&tiles)[kTiles], int i, const Element* own, const Place& at,
+                                          int length) {
+    if (kWhole || i < at.worked(at.group))
+        TilePortion(at.thread).copy<kBN, kWhole>(shared_address(&tiles[i]), own + i * (kParts * kBN * kD),
+                                                 at.tile(at.group, i) * kBN, length,
+                                                 kValues ? swapped_chunk(at.rank) : 0);
+}
+
+// All tiles from kFirst on, also where there is none. counted: threads arrive as their copies land. Otherwise each tile of
+// K is a group of copies, and V is two groups.
+template <bool kWhole, bool kValues, int kFirst = 0>
+__device__ __forceinline__ void copy_tiles(SharedStorage& shared, const Element* own, const Place& at, int length) {
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-        if (kWhole || i < at.count(at.group))
-            copy_rows<kBN, kGroupThreads, kWhole>(shared_address(&tiles[i]), matrix, at.tile(at.group, i) * kBN, length,
-                                                  at.thread, kValues ? swapped_chunk(at.rank) : 0);
+    for (int i = kFirst; i < kTiles; ++i) {
+        copy_tile<kWhole, kValues>(kValues ? shared.v[at.group] : shared.k[at.group], i, own, at, length);
         if (!kValues || i == kFirstValues - 1 || i == kTiles - 1) cp_async_commit();
     }
 }
@@ -1312,15 +1498,18 @@ __device__ __forceinline__ void copy_tiles(KvTile (&tiles)[kTiles], const Elemen
 template <bool kWhole>
 __device__ __forceinline__ void start_copies(SharedStorage& shared, const Sources& from, const Place& at, int length) {
     const long long head = static_cast<long long>(at.head) * length * kD;
-    copy_rows<kGroupRows, kThreads, kWhole>(shared_address(&shared.q[0]), from.q + head, at.first_query, length,
-                                            threadIdx.x);
-    copy_tiles<kWhole, false>(shared.k[at.group], from.k + head, at, length);
+    const Portion<kThreads> of_q(threadIdx.x);
+    of_q.copy<kGroupRows, kWhole>(shared_address(&shared.q[0]), of_q.of(from.q + head, at.first_query), at.first_query,
+                                  length);
+    const int first = at.tile(at.group, 0) * kBN;
+    const Element* keys = TilePortion(at.thread).of(from.k + head, first);
+    copy_tiles<kWhole, false>(shared, keys, at, length);
     if (threadIdx.x < 32 && elect_lane()) {
         initialise_join(shared);
         fence_mbarrier_init();
     }
     __syncwarp();
-    copy_tiles<kWhole, true>(shared.v[at.group], from.v + head, at, length);
+    copy_tiles<kWhole, true>(shared, TilePortion(at.thread).of(from.v + head, first), at, length);
 }
 
 // Until all but the latest `kYounger` groups of this thread's copies have landed, and those of its warpgroup, for wgmma.
@@ -1460,21 +1649,24 @@ template <bool kWhole>
 __device__ __forceinline__ void finish(SharedStorage& shared, Element* to, Output& out, Softmax& softmax,
                                        const Place& at, int length, float scale_log2) {
     const int row = at.row + at.lane / 4;
-    const PartsJoin join{shared.join, shared_address(&shared.join_full), at.rank, at.thread};
+    const PartsJoin join{shared.join, shared_address(&shared.statistics_full), shared_address(&shared.shares_full), at.rank,
+                         at.thread};
     cluster_wait();  // the other has started: its shared memory is its own
     join.send_statistics(softmax.maximum, softmax.sum);  // while the last product is still running
     wgmma_wait<0>();
     pin(out);
     join.send_half(out, softmax.sum);
+    Element* const columns = to + row * kD + at.rank * (kD / 2) + (PartsJoin::kSwapped ? 8 * (at.lane & 3) : 0);
     float share[2][PartsJoin::kBlocks][2];
-    join.receive(share, out, softmax.maximum, softmax.sum, scale_log2);
+    join.receive(share, out, softmax.maximum, softmax.sum, scale_log2, word_of(columns));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         u32 pairs[PartsJoin::kBlocks];
 #pragma unroll
         for (int j = 0; j < PartsJoin::kBlocks; ++j) pairs[j] = Element::pack(share[half][j][0], share[half][j][1]);
-        const int own = row + 8 * half;
-        store_row<kWide>(to + own * kD + at.rank * (kD / 2), pairs, kWhole || own < length, at.lane);
+        const bool real = kWhole || row + 8 * half < length;
+        if constexpr (PartsJoin::kSwapped) store_blocks(columns + 8 * half * kD, pairs, real);
+        else store_row<false>(columns + 8 * half * kD, pairs, real, at.lane);
     }
 }
 
@@ -1489,8 +1681,8 @@ __device__ __forceinline__ void begin([[maybe_unused]] SharedStorage& shared, [[
     __syncthreads();
 }
 
-// Straight-line code for every count of tiles, so that scores keep to registers, and for the CTA that has nothing to
-// check. Whatever follows the last product belongs to the same branch: where branches meet, no wgmma may be in flight.
+// Straight-line code for every count of tiles that is worked on, so that scores keep to registers, and for the CTA that
+// has nothing to check. Whatever follows the last product belongs to the same branch: where branches meet, no wgmma may be in flight.
 __device__ __forceinline__ void attention(SharedStorage& shared, const Sources& from, Element* o, int length,
                                           float scale_log2) {
     const Place at(length);
@@ -1504,21 +1696,9 @@ __device__ __forceinline__ void attention(SharedStorage& shared, const Sources& 
             return finish<true>(shared, to, out, softmax, at, length, scale_log2);
     } else {
         begin<false>(shared, from, at, length);
-        const int count = at.count(at.group);
+        const int count = at.worked(at.group);
         if (count >= 4) {  // not ==: that makes a table of jumps, in memory that is cold
             if (attend<4, false>(shared, out, softmax, at, length, scale_log2))
-                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
-        }
-        else if (count >= 3) {  // not ==: that makes a table of jumps, in memory that is cold
-            if (attend<3, false>(shared, out, softmax, at, length, scale_log2))
-                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
-        }
-        else if (count >= 2) {  // not ==: that makes a table of jumps, in memory that is cold
-            if (attend<2, false>(shared, out, softmax, at, length, scale_log2))
-                return finish<false>(shared, to, out, softmax, at, length, scale_log2);
-        }
-        else if (count >= 1) {  // not ==: that makes a table of jumps, in memory that is cold
-            if (attend<1, false>(shared, out, softmax, at, length, scale_log2))
                 return finish<false>(shared, to, out, softmax, at, length, scale_log2);
         }
     }
