@@ -119,10 +119,11 @@ def sentence(row: dict[str, Any], confirmed: bool) -> str:
 def fold(rows: Sequence[dict[str, Any]], commit: str) -> list[str]:
     """What only some readers ask for, folded: each kernel's parameters, and how it was measured."""
     versions = ", ".join(f"{name} {version}" for name, version in rows[0]["versions"].items())
+    points = [f"- {row['template']}: `{point_text(row['point'])}`" for row in rows]
     return [
         "<details><summary>The parameters of each kernel, and how it was measured</summary>",
         "",
-        *(f"- {row['template']}: `{point_text(row['point'])}`" for row in rows),
+        *dict.fromkeys(points),
         "- Times are medians of replayed CUDA graphs. Kernels and baselines take turns in one process.",
         f"- {versions}; commit {commit[:10]}",
         "",

@@ -41,13 +41,14 @@ def test_ctas_that_fit_together_take_one_round_and_others_two(tmp_path: Path) ->
 
 def pairs() -> Iterator[tuple[list[float], list[float], list[float]]]:
     """Of pairs of shapes the times of the same eight kernels or more: of the first shape, the factors, and of
-    the second one."""
+    the second one. A time is in those of cuBLASLt, which took turns with it: large products are at the power
+    limit, where the clock changes by a fifth from one kernel to the next."""
     times: dict[str, dict[str, float]] = {}
     for shape, found in json.loads(TIMED.read_text())["results"]["shapes"].items():
         for one in found["points"]:
-            if isinstance(one.get("us"), dict):
+            if "cublaslt" in one.get("ratio", {}):
                 point = json.dumps(WGMMA.space.completed(one["point"]))
-                times.setdefault(point, {})[shape] = max(one["us"].values())
+                times.setdefault(point, {})[shape] = 1 / one["ratio"]["cublaslt"]
     for there, here in permutations(sorted({shape for known in times.values() for shape in known}), 2):
         both = [point for point, known in times.items() if there in known and here in known]
         if len(both) >= 8:
@@ -70,9 +71,8 @@ def test_products_of_another_shape_are_ordered_better_by_their_last_waves() -> N
         plain.append(rank_correlation(there, here))
         corrected.append(rank_correlation(expected, here))
         regrets.append(min(here[i] for i in np.argsort(expected)[:3]) / min(here))
-    assert len(regrets) == 14
-    assert np.mean(plain) < 0.35
-    assert np.mean(corrected) > 0.75
+    assert len(regrets) == 12
+    assert np.mean(corrected) > 0.8 > np.mean(plain) + 0.15
     assert max(regrets) < 1.02
 
 
