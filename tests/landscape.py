@@ -253,6 +253,7 @@ class LandscapeEvaluator:
         watch: Callable[[str], None],
         earlier: int,
         best_us: float | None,  # noqa: ARG002
+        compares: bool,  # noqa: ARG002
     ) -> Trial:
         watch("gate")
         while self._spec.meeting and len(list(self._spec.meeting.iterdir())) < 2:

@@ -43,7 +43,12 @@ class Obedient:
         self.leak: list[bytes] = []
 
     def evaluate(
-        self, candidate: Candidate, watch: Callable[[str], None], earlier: int, best_us: float | None
+        self,
+        candidate: Candidate,
+        watch: Callable[[str], None],
+        earlier: int,
+        best_us: float | None,
+        compares: bool,
     ) -> Trial:
         watch("gate")
         began = time.monotonic()
@@ -75,7 +80,8 @@ class Obedient:
                 raise Crashed("illegal address")
         except CandidateError as error:
             return failed(candidate, error, seconds={})
-        counters = {"pid": float(os.getpid()), "earlier": float(earlier), "best_us": best_us or math.nan}
+        counters = {"pid": float(os.getpid()), "earlier": float(earlier), "compares": float(compares)}
+        counters["best_us"] = best_us or math.nan
         if word in ("takes", "loses"):  # one that loses is timed on one of two inputs
             timing = timing_on({"normal": float(value)}, {}, inputs=2 if word == "loses" else 1)
             return Trial(candidate, Outcome.TIMED, timing=timing, counters=counters)

@@ -137,6 +137,18 @@ def test_every_fault_ends_as_what_it_is(evaluator: Evaluator, spec: EvaluatorSpe
     )
 
 
+def test_what_compares_gpus_is_checked_once(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
+    right, wrong = candidate_of(spec), candidate_of(spec, fault="wrong")
+    estimate_us = evaluator.evaluate(right).estimate_us
+    again = evaluator.evaluate(right, earlier=1, compares=True)
+    assert "gate" not in again.seconds
+    assert (again.outcome, again.estimate_us) == (Outcome.GREEN, estimate_us)
+    assert "gate" in evaluator.evaluate(right, earlier=1).seconds, "one of the best is checked each time"
+    for _ in range(2):
+        assert evaluator.evaluate(wrong, earlier=1, compares=True).outcome == Outcome.RED
+    assert "gate" in evaluator.evaluate(right, earlier=2, compares=True).seconds, "another was in between"
+
+
 def test_a_launch_that_no_gpu_grants(evaluator: Evaluator, spec: EvaluatorSpec) -> None:
     greedy = candidate_of(spec)
     greedy = replace(greedy, launch=replace(greedy.launch, smem_bytes=100 * 1024))

@@ -38,6 +38,7 @@ class Greedy:
         watch: Callable[[str], None],
         earlier: int,  # noqa: ARG002
         best_us: float | None,  # noqa: ARG002
+        compares: bool,  # noqa: ARG002
     ) -> Trial:
         watch("gate")
         self.ask()

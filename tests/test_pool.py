@@ -23,8 +23,6 @@ from evo.trial import Outcome, Trial
 
 DEADLINE_S, STARTS_S = 4.0, 12.0
 """Long for what is done at once, and for a start, even where others have the processor; short for a hang."""
-
-
 FORKS = pytest.mark.parametrize("forks", [False, True])
 
 
@@ -205,7 +203,8 @@ def test_evaluators_of_a_gpu_hear_of_the_best_time_that_any_of_them_measured() -
             heard = [trial.counters for _, trial in rest(pool, 2)]
             assert len({one["pid"] for one in heard}) == 2, "both of this GPU"
             for one in heard:
-                assert one["best_us"] == best_us or (best_us is None and isnan(one["best_us"]))
+                found = None if isnan(one["best_us"]) else one["best_us"]
+                assert (found, one["compares"]) == (best_us, 1.0)
 
 
 def test_before_a_gpu_the_others_start_when_the_first_has_started() -> None:

@@ -296,6 +296,11 @@ def test_a_clear_loser_is_dropped_early(session: TimingSession, compiler: Compil
     assert not timing.complete
     assert len(timing.times["normal"].samples_us) <= 5
     assert session.measure(kernel, whole=True).complete
+    with session.device.beside():
+        ready = session.prepare(kernel, (session.first,))
+    compared = session.time(ready)
+    assert list(compared.times) == ["normal"]
+    assert len(compared.times["normal"].samples_us) > 5, "until its time is known"
     assert session.incumbent_us == 1.0
 
 

@@ -30,10 +30,15 @@ class Evaluates(Protocol):
         ...
 
     def evaluate(
-        self, candidate: Candidate, watch: Callable[[str], None], earlier: int, best_us: float | None
+        self,
+        candidate: Candidate,
+        watch: Callable[[str], None],
+        earlier: int,
+        best_us: float | None,
+        compares: bool,
     ) -> Trial:
         """`earlier`: how often the candidate was evaluated before; `best_us`: the best time of its problem so
-        far, if there is one."""
+        far, if there is one; `compares`: GPUs are compared by it."""
         ...
 
     def meanwhile(self) -> bool:
@@ -64,11 +69,13 @@ class Evaluating:
     def meanwhile(self) -> bool:
         return self._evaluator.meanwhile()
 
-    def evaluate(self, candidate: Candidate, earlier: int, best_us: float | None = None) -> Trial:
+    def evaluate(
+        self, candidate: Candidate, earlier: int, best_us: float | None = None, compares: bool = False
+    ) -> Trial:
         idle = time.monotonic() - self._free_since
         self._tell("begin")
         with _memory_enough(candidate.problem.key):
-            trial = self._evaluator.evaluate(candidate, self._tell, earlier, best_us)
+            trial = self._evaluator.evaluate(candidate, self._tell, earlier, best_us, compares)
         self._free_since = time.monotonic()
         return replace(trial, seconds={"idle": idle, **trial.seconds})
 

@@ -5,12 +5,10 @@ Only a CandidateError becomes a Trial; whatever else is raised is a bug or a bro
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from evo.cache import Cache
@@ -22,6 +20,7 @@ from evo.device.open import gpu_id, is_gpu, open_device, part_for, prepare_devic
 from evo.errors import CandidateError, NotEnoughMemory
 from evo.evaluate.journey import Journey, Watch, unwatched
 from evo.evaluate.program import Precompiler, Program, failed
+from evo.evaluate.versions import versions_of
 from evo.gate import Green, KernelFor, check
 from evo.gpu import Gpu, Limits
 from evo.study import Setup
@@ -40,7 +39,6 @@ from evo.trial import (
     body_of,
     digest_of,
 )
-from evo.version import __version__
 
 LARGE_BYTES = 64 << 20
 """Problems that move more keep a GPU and its memory busy by themselves: one process evaluates."""
@@ -56,8 +54,8 @@ class Evaluator:
         self._program = spec.program()
         self.versions = versions_of(device, self.task.packages)
         self._session: TimingSession | None = None
-        self._last: Kernel | None = None
-        """The kernel that was evaluated last: unloaded in the next turn, not while another one is timed."""
+        self._last: tuple[Candidate, Kernel | Green] | None = None
+        """What was evaluated last: unloaded in the next turn, not while another kernel is timed."""
 
     @property
     def task(self) -> Task:
@@ -84,26 +82,26 @@ class Evaluator:
         watch: Watch = unwatched,
         earlier: int = 0,
         best_us: float | None = None,
+        compares: bool = False,
     ) -> Trial:
         """The candidate's journey, and how it ended. `earlier`: how often it was evaluated before; `best_us`:
-        the best time of its problem so far, if there is one."""
+        the best time of its problem so far, if there is one. `compares`: GPUs are compared by it, so that its
+        time on the first timing input is enough, and it is not checked again if it was the last that was."""
         journey = Journey(candidate, watch)
         if self.device.measures:
             session = self._session_for(candidate.problem)
             session.hear(best_us)
-            if session.timed:
+            if session.timed and not compares:
                 session.capture_all()
         try:
             with journey.stage("compile"):
                 binary = journey.binary = self._compile(candidate)
             with self._beside(journey):
-                with journey.stage("load"):
-                    kernel = self._last = self.device.load(binary, candidate.launch)
-                with journey.stage("gate"):
-                    seed = trial_seed(self.spec.seed, candidate, earlier)
-                    green = self._check(candidate, kernel, seed, journey)
+                green = self._passed(candidate) if compares else None
+                if green is None:
+                    green = self._green(candidate, binary, journey, earlier)
                 with journey.stage("timing"):
-                    ready = self._prepare(green, journey, whole=earlier > 0)
+                    ready = self._prepare(green, journey, whole=earlier > 0, first_alone=compares)
             timing = self._time(ready, green.problem, journey)
             estimate = None if timing else self._estimate(green)
         except CandidateError as error:
@@ -134,12 +132,28 @@ class Evaluator:
             versions=self.versions,
         )
 
+    def _passed(self, candidate: Candidate) -> Green | None:
+        """The candidate's gate, if it was the last one that was evaluated, and passed."""
+        last, found = self._last or (None, None)
+        return found if last == candidate and isinstance(found, Green) else None
+
+    def _green(self, candidate: Candidate, binary: Binary, journey: Journey, earlier: int) -> Green:
+        self._last = None
+        with journey.stage("load"):
+            kernel = self.device.load(binary, candidate.launch)
+        self._last = candidate, kernel
+        with journey.stage("gate"):
+            green = self._check(candidate, kernel, trial_seed(self.spec.seed, candidate, earlier), journey)
+        self._last = candidate, green
+        return green
+
     def gate(self, candidate: Candidate, seed: int, thorough: bool) -> Green:
         """Compiles, loads and checks alone; raises the CandidateError that stands in the way."""
         binary, journey = self._compile(candidate), Journey(candidate, unwatched)
         if thorough:
             self._program.refuse_undeclared(candidate, binary)
         with self._beside(journey):
+            self._last = None
             kernel = self.device.load(binary, candidate.launch)
             return self._check(candidate, kernel, seed, journey, thorough)
 
@@ -147,7 +161,6 @@ class Evaluator:
     def _beside(self, journey: Journey) -> Iterator[None]:
         """On a GPU beside others, but never beside a timing; it has done all that it was given at the end."""
         with self.device.beside(partial(journey.stage, "turn")):
-            self._last = None
             yield
             self.device.finish()
 
@@ -201,13 +214,14 @@ class Evaluator:
         """The largest of the gate's small problems that the very same code serves, and its launch there."""
         return self._program.small_launch(candidate)
 
-    def _prepare(self, green: Green, journey: Journey, whole: bool) -> Ready | None:
+    def _prepare(self, green: Green, journey: Journey, whole: bool, first_alone: bool) -> Ready | None:
         """Captures the kernel beside others; None where times are not measured. One of the best that is
         measured again is timed as a `whole`: a bound of its time is not enough."""
         if not self.device.measures:
             return None
         self.device.give_way(self.device.finish, partial(journey.stage, "turn"))
-        return self._session_for(green.problem).prepare(green, whole)
+        session = self._session_for(green.problem)
+        return session.prepare(green, (session.first,) if first_alone else session.inputs if whole else None)
 
     def _time(self, ready: Ready | None, problem: Problem, journey: Journey) -> Timing | None:
         if ready is None:
@@ -368,20 +382,6 @@ def trial_seed(study_seed: int, candidate: Candidate, earlier: int = 0) -> int:
     `earlier`, so that it meets others when it is gated again."""
     again = [earlier] if earlier else []
     return int(digest_of(study_seed, candidate.digest, *again)[:8], 16)
-
-
-def versions_of(device: Device, packages: Sequence[str] = ()) -> dict[str, str]:
-    """What a trial, or a time beside it, depends on besides its candidate: names and versions. `packages`:
-    more distributions, if they are installed."""
-    found = {"evo": __version__, "python": platform.python_version()}
-    for package in ("torch", "numpy", *packages):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    if device.driver_version:
-        found["driver"] = device.driver_version
-    return found
 
 
 def _needs(launch: LaunchConfig) -> tuple[object, ...]:

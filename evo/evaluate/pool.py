@@ -177,7 +177,8 @@ class Pool:
         self._hand_out()
 
     def remeasure_on(self, gpu: str, number: int, candidate: Candidate, earlier: int) -> None:
-        """The same, for the evaluators of one GPU, before all that waits for them."""
+        """The same, for the evaluators of one GPU, before all that waits for them: GPUs are compared by it.
+        Each of them checks the candidate once, and its time on the first timing input is enough."""
         self._ready.appendleft(Job(number, candidate, earlier=earlier, gpu=gpu))
         self._hand_out()
 

@@ -37,7 +37,7 @@ class Job:
     earlier: int = 0
     """How often it was evaluated before."""
     gpu: str | None = None
-    """The GPU that it is for; None: any."""
+    """The GPU that is compared with others by it; None: it is for any."""
 
     def __str__(self) -> str:
         what = f"#{self.number} {self.candidate.template}{' again' if self.earlier else ''}"
@@ -98,7 +98,7 @@ class SupervisedEvaluator:
         if not self.jobs:
             self._given = time.monotonic()
         self.jobs.append(job)
-        self._child.send("evaluate", job.candidate, job.earlier, best_us)
+        self._child.send("evaluate", job.candidate, job.earlier, best_us, job.gpu is not None)
 
     def patience(self, deadline_s: float) -> float:
         """Seconds until it will be overdue."""

@@ -4,8 +4,8 @@
                                                                 no  ──> kept back until it is
 
 The first correct kernel becomes the reference kernel: every GPU times it as often as the study's first GPU,
-at the same time and before all that waits; a turn is one time of each. Now and then the best kernel so far
-takes its place, for what GPUs differ by depends on what a kernel does.
+at the same time and before all that waits; a turn is one time of each, on the first timing input. Now and
+then the best kernel so far takes its place, for what GPUs differ by depends on what a kernel does.
 Where the first GPU is gone, what it had measured stands for it. Each offset is stored when it is known.
 """
 
@@ -43,7 +43,7 @@ class GpuWorkers(Workers, Protocol):
         ...
 
     def remeasure_on(self, gpu: str, number: int, candidate: Candidate, earlier: int) -> None:
-        """Gates and times a candidate on one of the GPUs, as soon as may be."""
+        """Times a candidate on one of the GPUs, as soon as may be, on the first timing input at least."""
         ...
 
 
@@ -153,7 +153,7 @@ class ComparedWorkers:
         at_hand = self._first in self._workers.gpus
         if not at_hand and (chosen is not self._best or not unknown):
             return  # there is nothing to compare with, or what is known is as good
-        stored_us = None if at_hand else chosen.score_us
+        stored_us = None if at_hand else _compared_us(chosen)
         gpus = [*([self._first] if at_hand else []), *(others if at_hand else unknown)]
         kernel = "reference" if unknown else "best"
         count = TURNS[kernel] if chosen.timing else 1  # an estimate has no noise
@@ -168,10 +168,11 @@ class ComparedWorkers:
         turns = self._turns
         if turns is None or trial.candidate.program != turns.candidate.program:
             return  # of a comparison that was given up
-        if trial.score_us is None:
+        us = _compared_us(trial)
+        if us is None:
             self._give_up(turns, trial)
             return
-        turns.taken[gpu].append(trial.score_us)
+        turns.taken[gpu].append(us)
         if turns.complete:
             self._conclude(turns)
 
@@ -201,6 +202,13 @@ class ComparedWorkers:
             self._known[gpu] = offset
             if offset.is_off and not (was and was.is_off):
                 self._notice(offset_text(offset))
+
+
+def _compared_us(trial: Trial) -> float | None:
+    """What GPUs are compared by: the time on the first timing input, or an estimate."""
+    if trial.timing is None:
+        return trial.estimate_us
+    return next(iter(trial.timing.times.values())).median_us
 
 
 def offset_text(offset: Offset) -> str:

@@ -25,7 +25,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -63,8 +63,8 @@ class Ready:
     due: frozenset[int]
     hopeless: bool
     """Whether it seemed so slow that few and short samples will do."""
-    whole: bool = False
-    """Whether it is timed on all timing inputs, even if it loses."""
+    on: tuple[str, ...] | None = None
+    """The timing inputs that it is timed on, even if it loses; None: all, as long as it does not."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,14 @@ class TimingSession:
             self.capture_all()
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The timing inputs, in the order in which kernels are timed on them."""
+        return self._sets.names
+
+    @property
     def first(self) -> str:
         """The timing input that every kernel is timed on."""
-        return self._sets.names[0]
+        return self.inputs[0]
 
     def hear(self, best_us: float | None) -> None:
         """Another session's best time of this problem on this GPU, where it has one."""
@@ -175,14 +180,16 @@ class TimingSession:
         return min(known, key=lambda baseline: known[baseline], default="")
 
     def measure(self, green: Green, stage: Stage = nullcontext, whole: bool = False) -> Timing:
-        """The time of a GREEN kernel of this session's problem: `prepare` and `time` in one."""
+        """The time of a GREEN kernel of this session's problem: `prepare` and `time` in one. `whole`: on all
+        timing inputs, even if it loses."""
         with self.device.beside():
-            ready = self.prepare(green, whole)
+            ready = self.prepare(green, self.inputs if whole else None)
         return self.time(ready, stage)
 
-    def prepare(self, green: Green, whole: bool = False) -> Ready:
-        """Captures a GREEN kernel of this session's problem. Most of that is the host's work, so others may
-        use the GPU meanwhile: what is estimated here decides how many launches a graph has, no more."""
+    def prepare(self, green: Green, on: tuple[str, ...] | None = None) -> Ready:
+        """Captures a GREEN kernel of this session's problem, to be timed `on` these of the timing inputs, or
+        on all as long as it does not lose. Most of that is the host's work, so others may use the GPU
+        meanwhile: what is estimated here decides how many launches a graph has, no more."""
         import torch
 
         if green.problem.key != self.problem.key:
@@ -191,7 +198,7 @@ class TimingSession:
         with torch.no_grad():
             sets.fill(self.first)
             calls = sets.of_kernel(kernel, green.launch)
-            return replace(self._captured(calls, self.watch.estimate(calls)), whole=whole)
+            return self._captured(calls, self.watch.estimate(calls), on)
 
     def time(self, ready: Ready, stage: Stage = nullcontext) -> Timing:
         """The time of what was prepared last. Red if it is impossible, or an output of the timed runs is
@@ -214,7 +221,7 @@ class TimingSession:
                 times,
                 self.ranking,
                 protocol=self.settings.protocol,
-                inputs=len(self._sets.names),
+                inputs=len(self.inputs),
                 clocks=self.watch.readings(throttled),
             )
         self.timed += 1
@@ -222,15 +229,15 @@ class TimingSession:
             self.hear(timing.median_us)
         return timing
 
-    def _captured(self, calls: Sequence[Call], estimate_us: float) -> Ready:
-        hopeless = self._is_hopeless(estimate_us)
+    def _captured(self, calls: Sequence[Call], estimate_us: float, on: tuple[str, ...] | None) -> Ready:
+        hopeless = on is None and self._is_hopeless(estimate_us)
         launches = launches_per_replay(estimate_us, self.settings)
         if hopeless:
             launches = max(1, launches // 3)
         elif self.settings.protocol == "cold":
             launches = max(launches, len(self._sets))
         order, due = self._sets.turned(calls, launches)
-        return Ready(calls, self.watch.capture(order, launches), due, hopeless)
+        return Ready(calls, self.watch.capture(order, launches), due, hopeless, on)
 
     def _is_hopeless(self, estimate_us: float) -> bool:
         return self.incumbent_us is not None and estimate_us > self.settings.hopeless * self.incumbent_us
@@ -243,7 +250,7 @@ class TimingSession:
         taken: dict[str, _Taken] = {}
         for _ in range(PASSES):
             ready, taken = self._in_turn(ready)
-            if len(taken) < len(self._sets.names) or not self._drifted(ready, taken):
+            if len(taken) < len(self.inputs) or not self._drifted(ready, taken):
                 break
         return taken
 
@@ -257,13 +264,13 @@ class TimingSession:
     def _in_turn(self, ready: Ready) -> tuple[Ready, dict[str, _Taken]]:
         """One way through the timing inputs; the kernel with the graph that it has by then."""
         taken: dict[str, _Taken] = {}
-        for name in self._sets.names:
+        for name in ready.on or self.inputs:
             self._sets.fill(name)
             self._refresh_baselines(name)
             ready = self._long_enough(ready, name)
             taken[name] = self._sample(ready, name)
             self._sets.keep(ready.calls, ready.due)
-            if not ready.whole and clear_loser(taken[name].own, self._bar(name), self.settings.margin):
+            if ready.on is None and clear_loser(taken[name].own, self._bar(name), self.settings.margin):
                 break
         return ready, taken
 
@@ -284,7 +291,7 @@ class TimingSession:
         seen_us = float(self.watch.sample([ready.replay, *contestants], 1)[0][0])
         enough = launches_per_replay(seen_us, self.settings) // (4 if ready.hopeless else 2)
         if ready.replay.launches < enough:
-            ready = replace(self._captured(ready.calls, seen_us), whole=ready.whole)
+            ready = self._captured(ready.calls, seen_us, ready.on)
             self.watch.settle()
             self.watch.sample([ready.replay, *contestants], 1)
         return ready
@@ -293,7 +300,7 @@ class TimingSession:
         """Turns of the kernel and of the best baseline until enough is known of the kernel. What is known of
         the baseline by then is in the interval of the ratio: cuDNN's samples had two levels, 1.8 % apart, and
         to know their median as well took three times as many turns (H200)."""
-        settings, bar = self.settings, self._bar(name)
+        settings, bar = self.settings, self._bar(name) if ready.on is None else None
         few = 3 if ready.hopeless else settings.few
         pair = [ready.replay, *self._beside(name)]
         kept: list[Samples] = [np.empty(0) for _ in pair]
