@@ -305,7 +305,7 @@ def test_a_mask_reaches_into_more_than_a_parts_last_tile(bench: Bench) -> None:
     ],
 )
 @pytest.mark.parametrize(("length", "schedule"), [(1, "reversed"), (200, "late_copies"), (512, "seeded:1")])
-@pytest.mark.parametrize("copies", ["threads", "counted"])
+@pytest.mark.parametrize("copies", ["threads", "counted", "mixed"])
 def test_copies_by_threads_and_short_messages_are_right(
     changes: Point, copies: str, length: int, schedule: str, bench: Bench
 ) -> None:

@@ -59,7 +59,9 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     join = where(p.share == "columns", 128 * (share + 4), join)
-    landings = where(p.copies == "threads", 0, 2 * p.key_groups * tiles_held(p, problem))
+    tiles = tiles_held(p, problem)
+    landings = where(p.copies == "threads", 0, 2 * p.key_groups * tiles)
+    landings = where(p.copies == "mixed", p.key_groups * where(tiles > 1, 2, 1), landings)
     landings += where(p.copies == "tma", 1, 0)
     barriers = 8 * (landings + where(p.waits == "free", 0, 1) + 2)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
@@ -209,10 +211,12 @@ SPACE = Space(
             "other tiles have arrived; none: nothing looks for a maximum",
         ),
         Parameter(
-            "copies", ("tma", "threads", "counted"), "tma", "macro", off="tma",
+            "copies", ("tma", "threads", "counted", "mixed"), "tma", "macro", off="tma",
             meaning="what copies Q, K and V: one thread by TMA; or all threads by cp.async, which meet for "
-            "every tile, or whose copies are counted as they land",
-            expected="threads: no tensor map to fetch, and what is needed first comes first",
+            "every tile, or whose copies are counted as they land; mixed: V by TMA once K arrives, the "
+            "others as threads",
+            expected="threads: no tensor map to fetch, and what is needed first comes first; mixed: nobody "
+            "meets for V",
         ),
         Parameter(
             "waits", ("free", "sums", "held"), "free", off="free",
@@ -279,14 +283,17 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
     }
 
 
-def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
-    """Boxes of `rows` rows of one head: (heads, L, D) as (heads, D / 64, L, 64), so that 64 columns are as
-    wide as the swizzle, and rows beyond L are outside the tensor."""
+def tensor_map(
+    buffer: str, rows: int, problem: Problem, columns: int = BLOCK_COLUMNS, whole: bool = True
+) -> TensorMapArg:
+    """Boxes of `rows` rows of one head, or, unless `whole`, of `columns` of them: (heads, L, D) as
+    (heads, D / 64, L, 64), so that 64 columns are as wide as the swizzle, and rows beyond L are outside the
+    tensor; or with 32 for 64."""
     length, d, heads = problem["L"], problem["D"], call.heads(problem)
-    blocks = d // BLOCK_COLUMNS
+    blocks = d // columns
     return TensorMapArg(
-        buffer, problem.dtype, (BLOCK_COLUMNS, length, blocks, heads),
-        (2 * d, 2 * BLOCK_COLUMNS, 2 * d * length), (BLOCK_COLUMNS, rows, blocks, 1), swizzle=128,
+        buffer, problem.dtype, (columns, length, blocks, heads), (2 * d, 2 * columns, 2 * d * length),
+        (columns, rows, blocks if whole else 1, 1), swizzle=2 * columns,
     )  # fmt: skip
 
 
@@ -295,6 +302,10 @@ def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
     if p.copies == "tma":
         maps = (("q", 64), ("k", int(p.bn)), ("v", int(p.bn)))
         sources: tuple[BufferArg | TensorMapArg, ...] = tuple(tensor_map(b, n, problem) for b, n in maps)
+    elif p.copies == "mixed":
+        columns = min(BLOCK_COLUMNS, problem["D"] // 2) if p.share == "columns" else BLOCK_COLUMNS
+        values = tensor_map("v", int(p.bn), problem, columns, whole=False)
+        sources = (BufferArg("q"), BufferArg("k"), values)
     else:
         sources = (BufferArg("q"), BufferArg("k"), BufferArg("v"))
     return LaunchConfig(
