@@ -67,9 +67,26 @@ def test_pieces_alone_have_the_outputs_that_they_have_among_others(
 
 def test_a_task_says_its_pieces_or_is_judged_whole() -> None:
     attention = load_task("attention")
-    assert attention.pieces(attention.problem("8,16,1024,128")) is None
-    assert drawn_parts(attention, attention.problem("8,16,1024,128"), 1, COMPARED_ELEMENTS) == []
+    assert attention.pieces(attention.problem("4,16,512,64")) is None
+    assert drawn_parts(attention, attention.problem("4,16,512,64"), 1, COMPARED_ELEMENTS) == []
+    (queries,) = drawn_parts(attention, attention.problem("1,16,16384,128"), 1, COMPARED_ELEMENTS)
+    assert (len(queries), queries[0], queries[-1]) == (1024, 0, 16383)
     assert SOFTMAX.pieces(LARGE) == Pieces("rows", {"x": 0, "y": 0})
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_some_queries_of_attention_have_the_outputs_that_they_have_among_others(causal: bool) -> None:
+    attention = load_task("attention")
+    problem = attention.problem("1,1,4700,256", causal=causal)
+    pieces = attention.pieces(problem)
+    assert pieces is not None, "its work is large"
+    inputs = attention.inputs(problem, "peaky", 3, "cpu")
+    which = torch.tensor([0, 1, 700, 4699])
+    some = pieces.parts(inputs, which)
+    at = pieces.only(problem, which)
+    for compute in (attention.reference, attention.honest):
+        among = pieces.parts(compute(problem, inputs), which)
+        torch.testing.assert_close(compute(at, some)["o"], among["o"], rtol=1e-6, atol=1e-6)
 
 
 # ---- which are compared

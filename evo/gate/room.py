@@ -10,6 +10,8 @@ from evo.trial import Problem
 
 JUDGED_BYTES = 160
 """Of an element that is compared part by part, by a task's own `compute` in fp64 and in fp32."""
+SHARED_BYTES = 12
+"""Of an element that belongs to all of these parts: it is there in fp64 and in fp32."""
 WHOLE_BYTES = 40
 """Of one of a problem that is compared whole: its task does that with less, as attention does."""
 DRAWN_BYTES = 32
@@ -33,7 +35,11 @@ def gate_bytes(task: Task, problem: Problem) -> int:
     buffers = task.buffers(problem)
     elements = sum(math.prod(buffer.shape) for buffer in buffers)
     inputs = sum(buffer.nbytes for buffer in buffers if buffer.read)
-    apart = task.pieces(problem) is not None
-    compared = JUDGED_BYTES * min(elements, PART_ELEMENTS) if apart else WHOLE_BYTES * elements
+    pieces = task.pieces(problem)
+    compared = WHOLE_BYTES * elements
+    if pieces is not None:
+        shared = [buffer for buffer in buffers if buffer.read and buffer.name not in pieces.dimensions]
+        compared = SHARED_BYTES * sum(math.prod(buffer.shape) for buffer in shared)
+        compared += JUDGED_BYTES * min(elements, PART_ELEMENTS)
     held = least_bytes(task, problem) - set_bytes(task, problem)
     return held + inputs + compared + DRAWN_BYTES * min(elements, DRAWN_AT_ONCE)

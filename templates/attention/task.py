@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from evo.dtype import dtype_named
 from evo.errors import UsageError
-from evo.task import Baseline, BufferSpec, Families, Flag, Relation, Task, Tolerance, load_module
+from evo.task import Baseline, BufferSpec, Families, Flag, Pieces, Relation, Task, Tolerance, load_module
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -30,9 +30,23 @@ _timing = load_module(Path(__file__).with_name("timing_inputs.py"))
 
 REFERENCE_BYTES = 1 << 28
 """Scores that the fp64 reference holds at once, bytes."""
+JUDGED_WHOLE_FLOP = 1e10
+"""Up to so much work all rows are compared; references of all rows of (1, 16, 16384, 128) are 200 times as
+much, in fp64 and again in fp32."""
 LEAST_EXPONENT = -87.0
 """On a CPU the honest computation takes no exponential below that of this, 1.6e-38: one that is denormal or
 zero in fp32 takes twenty times as long. A result moves by less than 1e-35 of V."""
+
+
+class Queries(Pieces):
+    """Pieces are queries, of all heads. Keys and values belong to all of them, and with the part goes which
+    queries they are: `rows`, (n,)."""
+
+    def parts(self, tensors: Mapping[str, Tensor], which: Tensor) -> dict[str, Tensor]:
+        return super().parts(tensors, which) | ({"rows": which} if "q" in tensors else {})
+
+
+QUERIES = Queries("L", {"q": 2, "o": 2})
 
 
 class Attention(Task):
@@ -184,6 +198,9 @@ class Attention(Task):
             found = {name: run for name, run in found.items() if _baselines.runs(run, tensors)}
         return found | (_baselines.patient(problem) if patient else {})
 
+    def pieces(self, problem: Problem) -> Pieces | None:
+        return QUERIES if self.flop(problem) > JUDGED_WHOLE_FLOP else None
+
     def share(self, problem: Problem, part: float) -> Problem:
         """Fewer heads: each is a problem of its own."""
         heads = problem["B"] * problem["H"]
@@ -242,25 +259,27 @@ def _reversed_keys(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -> Tensor:
-    """(B, H, L, D) in `precision`, computed over blocks of query rows so that the scores stay small.
+    """(B, H, L, D) in `precision`, computed over blocks of query rows so that the scores stay small. Of some
+    queries alone, (B, H, n, D), if `inputs` says by `rows` which they are.
 
     In float64 this is the reference. In float32 P is rounded to the storage type on its way."""
     import torch
 
     kind, rounded = getattr(torch, precision), precision == "float32"
     q, k, v = (inputs[name].to(kind) for name in "qkv")
-    length, heads = problem["L"], problem["B"] * problem["H"]
+    length, heads, count = k.shape[2], problem["B"] * problem["H"], q.shape[2]
+    keys = torch.arange(length, device=q.device)
+    queries = inputs.get("rows", keys)
     rows = max(1, REFERENCE_BYTES // (8 * heads * length))
     blocks = []
-    for top in range(0, length, rows):
-        block = slice(top, min(top + rows, length))
+    for top in range(0, count, rows):
+        block = slice(top, min(top + rows, count))
         scores = (q[:, :, block] @ k.transpose(-1, -2)).mul_(1 / math.sqrt(problem["D"]))
         if problem["causal"]:
-            keys = torch.arange(length, device=q.device)
-            scores.masked_fill_(keys > keys[block, None], -math.inf)
+            scores.masked_fill_(keys > queries[block, None], -math.inf)
         highest = scores.amax(-1, keepdim=True)
         if rounded:
-            highest -= _families.below(length, str(q.device))[block]
+            highest -= _families.below(length, str(q.device))[queries[block]]
         scores.sub_(highest)
         if rounded and not scores.is_cuda:
             scores.clamp_min_(LEAST_EXPONENT)
