@@ -170,6 +170,22 @@ def test_a_comparison_asks_for_all_turns_at_once(tmp_path: Path, spaces: dict[st
     assert second[1].divisor == pytest.approx(1.05)
 
 
+def test_trials_that_could_not_be_compared_are_counted_at_the_end(
+    tmp_path: Path, spaces: dict[str, SearchSpace]
+) -> None:
+    said: list[str] = []
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(workers=4, strategy="random"))
+        workers = ComparedWorkers(GpuLandscape({"GPU-a": 1.0, "GPU-b": 1.05}), study, store, said.append)
+        template = spaces["landscape"].template
+        for number in range(2):
+            workers.submit(number, template.candidate(template.space.default, study.problem))
+        workers.wait(0.0)
+        workers.close()
+        workers.close()
+    assert said == ["trials of GPU-b that are not kept: 1; what it differs by was not known yet"]
+
+
 def test_another_gpu_is_compared_with_what_the_first_had_measured(
     tmp_path: Path, spaces: dict[str, SearchSpace]
 ) -> None:

@@ -103,6 +103,11 @@ class ComparedWorkers:
         return self._workers.activity()
 
     def close(self) -> None:
+        """Says which trials are lost: the search ended before they could be compared."""
+        back, self._back = self._back, []
+        for gpu in dict.fromkeys(trial.gpu for _, trial in back):
+            lost = sum(trial.gpu == gpu for _, trial in back)
+            self._notice(f"trials of {gpu} that are not kept: {lost}; what it differs by was not known yet")
         self._workers.close()
 
     def wait(self, timeout: float) -> list[tuple[int, Trial]]:
