@@ -298,9 +298,7 @@ def test_a_clear_loser_is_dropped_early(session: TimingSession, compiler: Compil
     assert session.measure(kernel, whole=True).complete
     with session.device.beside():
         ready = session.prepare(kernel, (session.first,))
-    compared = session.time(ready)
-    assert list(compared.times) == ["normal"]
-    assert len(compared.times["normal"].samples_us) > 5, "until its time is known"
+    assert list(session.time(ready).times) == ["normal"]
     assert session.incumbent_us == 1.0
 
 

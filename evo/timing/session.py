@@ -230,7 +230,7 @@ class TimingSession:
         return timing
 
     def _captured(self, calls: Sequence[Call], estimate_us: float, on: tuple[str, ...] | None) -> Ready:
-        hopeless = on is None and self._is_hopeless(estimate_us)
+        hopeless = self._is_hopeless(estimate_us)
         launches = launches_per_replay(estimate_us, self.settings)
         if hopeless:
             launches = max(1, launches // 3)
@@ -300,7 +300,7 @@ class TimingSession:
         """Turns of the kernel and of the best baseline until enough is known of the kernel. What is known of
         the baseline by then is in the interval of the ratio: cuDNN's samples had two levels, 1.8 % apart, and
         to know their median as well took three times as many turns (H200)."""
-        settings, bar = self.settings, self._bar(name) if ready.on is None else None
+        settings, bar = self.settings, self._bar(name)
         few = 3 if ready.hopeless else settings.few
         pair = [ready.replay, *self._beside(name)]
         kept: list[Samples] = [np.empty(0) for _ in pair]

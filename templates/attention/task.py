@@ -268,18 +268,20 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
     kind, rounded = getattr(torch, precision), precision == "float32"
     q, k, v = (inputs[name].to(kind) for name in "qkv")
     length, heads, count = k.shape[2], problem["B"] * problem["H"], q.shape[2]
-    keys = torch.arange(length, device=q.device)
-    queries = inputs.get("rows", keys)
+    queries = inputs.get("rows")
     rows = max(1, REFERENCE_BYTES // (8 * heads * length))
     blocks = []
     for top in range(0, count, rows):
         block = slice(top, min(top + rows, count))
         scores = (q[:, :, block] @ k.transpose(-1, -2)).mul_(1 / math.sqrt(problem["D"]))
         if problem["causal"]:
-            scores.masked_fill_(keys > queries[block, None], -math.inf)
+            keys = torch.arange(length, device=q.device)
+            own = keys[block] if queries is None else queries[block]
+            scores.masked_fill_(keys > own[:, None], -math.inf)
         highest = scores.amax(-1, keepdim=True)
         if rounded:
-            highest -= _families.below(length, str(q.device))[queries[block]]
+            below = _families.below(length, str(q.device))
+            highest -= below[block] if queries is None else below[queries[block]]
         scores.sub_(highest)
         if rounded and not scores.is_cuda:
             scores.clamp_min_(LEAST_EXPONENT)
