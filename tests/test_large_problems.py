@@ -89,6 +89,22 @@ def test_some_queries_of_attention_have_the_outputs_that_they_have_among_others(
         torch.testing.assert_close(compute(at, some)["o"], among["o"], rtol=1e-6, atol=1e-6)
 
 
+def test_a_wrong_query_that_is_compared_is_named() -> None:
+    attention = load_task("attention")
+    problem = attention.problem("1,8,1150,256")
+    inputs = attention.inputs(problem, "normal", 3, "cpu")
+    judge = Judge.of(attention, problem, 7, "cpu")
+    ((queries,), o) = judge.parts, attention.honest(problem, inputs)["o"]
+    other = next(query for query in range(1150) if query not in queries)
+    for query, within in ((other, True), (int(queries[1000]), False)):
+        o[0, 1, query] *= 0.9
+        (errors,) = judge.errors(inputs, [{"o": o}])
+        assert Errors(*errors.tolist()).within == within
+    with pytest.raises(Red) as caught:
+        judge.refuse(inputs, {"o": o}, "o", Errors(*errors.tolist()))
+    assert caught.value.where.startswith(f"o[0, 1, {int(queries[1000])}, ")
+
+
 # ---- which are compared
 
 

@@ -56,6 +56,15 @@ def test_as_many_sets_as_fit_beside_the_gate() -> None:
         sets_that_fit(SOFTMAX, problem, 20_000_000_000)
 
 
+def test_what_belongs_to_all_pieces_counts_whole() -> None:
+    """Keys and values of attention are there in fp64, however few queries are compared."""
+    attention = load_task("attention")
+    problem = attention.problem("1,16,262144,128")
+    held = least_bytes(attention, problem) - set_bytes(attention, problem)
+    elements = 16 * 262144 * 128
+    assert gate_bytes(attention, problem) - held > 3 * 2 * elements + 2 * 8 * elements
+
+
 @pytest.mark.parametrize("task", ["rmsnorm", "softmax", "cross_entropy"])
 def test_what_the_gpus_memory_holds_is_planned_to_fit(task: str) -> None:
     """On an H200 all shapes of the published figures fit twice over, and what is too large is told."""
