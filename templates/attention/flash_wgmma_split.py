@@ -59,11 +59,8 @@ def smem_bytes(p: Any, problem: Problem) -> Any:
     message = 128 * (share + 8)
     join = p.row_groups * p.key_groups * (parts(p) - 1) * message
     join = where(p.share == "columns", 128 * (share + 4), join)
-    tiles = tiles_held(p, problem)
-    landings = where(p.copies == "threads", 0, 2 * p.key_groups * tiles)
-    landings = where(p.copies == "mixed", p.key_groups * where(tiles > 1, 2, 1), landings)
-    landings += where(p.copies == "tma", 1, 0)
-    barriers = 8 * (landings + where(p.waits == "free", 0, 1) + 2)
+    landings = where(p.copies == "tma", 2 * p.key_groups * tiles_held(p, problem) + 1, 0)
+    barriers = 8 * (landings + 2)
     return call.ceil_div(operands + join + barriers, 1024) * 1024
 
 
@@ -148,12 +145,7 @@ def copiers(p: Any, _limits: Limits, problem: Problem) -> Any:
 @rule("halves of the columns for two CTAs of one part each, by st.async, where threads copy V")
 def column_halves(p: Any, _limits: Limits, _problem: Problem) -> Any:
     pair = (p.cluster_kv == 2) & (p.key_groups == 1) & (p.exchange == "async")
-    return (pair & (p.copies != "tma")) | (p.share == "rows")
-
-
-@rule("sections of code that threads copy for, and that takes no way twice")
-def sections(p: Any, _limits: Limits, _problem: Problem) -> Any:
-    return (p.waits == "free") | (careful(p) & (p.copies != "tma"))
+    return (pair & (p.copies == "threads")) | (p.share == "rows")
 
 
 @rule("only ex2 says by infinity that a score is too large")
@@ -211,18 +203,10 @@ SPACE = Space(
             "other tiles have arrived; none: nothing looks for a maximum",
         ),
         Parameter(
-            "copies", ("tma", "threads", "counted", "mixed"), "tma", "macro", off="tma",
-            meaning="what copies Q, K and V: one thread by TMA; or all threads by cp.async, which meet for "
-            "every tile, or whose copies are counted as they land; mixed: V by TMA once K arrives, the "
-            "others as threads",
-            expected="threads: no tensor map to fetch, and what is needed first comes first; mixed: nobody "
-            "meets for V",
-        ),
-        Parameter(
-            "waits", ("free", "sums", "held"), "free", off="free",
-            meaning="what the compiler may not move: nothing that waits; shuffles of sums ahead of the last "
-            "product; or that, and the wait for V ahead of the first exponentials",
-            expected="the last product starts before sums are complete, and exponentials before V is here",
+            "copies", ("tma", "threads"), "tma", "macro", off="tma",
+            meaning="what copies Q, K and V: one thread by TMA, or all threads by cp.async, which meet for "
+            "every tile",
+            expected="threads: no tensor map to fetch, and what is needed first comes first",
         ),
         Parameter(
             "polynomials", (0, 1, 2, 3, 4), 0, off=0,
@@ -259,7 +243,7 @@ SPACE = Space(
     ),
     (
         whole_chunks, shares, busy_parts, short_code, scores_in_registers, short_chains,
-        exchange_of_a_cluster, copiers, column_halves, sections, honest_sums, messages, several_tiles,
+        exchange_of_a_cluster, copiers, column_halves, honest_sums, messages, several_tiles,
         wide_shares,
     ),
 )  # fmt: skip
@@ -283,17 +267,14 @@ def derived(p: Any, problem: Problem) -> dict[str, Value]:
     }
 
 
-def tensor_map(
-    buffer: str, rows: int, problem: Problem, columns: int = BLOCK_COLUMNS, whole: bool = True
-) -> TensorMapArg:
-    """Boxes of `rows` rows of one head, or, unless `whole`, of `columns` of them: (heads, L, D) as
-    (heads, D / 64, L, 64), so that 64 columns are as wide as the swizzle, and rows beyond L are outside the
-    tensor; or with 32 for 64."""
+def tensor_map(buffer: str, rows: int, problem: Problem) -> TensorMapArg:
+    """Boxes of `rows` rows of one head: (heads, L, D) as (heads, D / 64, L, 64), so that 64 columns are as
+    wide as the swizzle, and rows beyond L are outside the tensor."""
     length, d, heads = problem["L"], problem["D"], call.heads(problem)
-    blocks = d // columns
+    blocks = d // BLOCK_COLUMNS
     return TensorMapArg(
-        buffer, problem.dtype, (columns, length, blocks, heads), (2 * d, 2 * columns, 2 * d * length),
-        (columns, rows, blocks if whole else 1, 1), swizzle=2 * columns,
+        buffer, problem.dtype, (BLOCK_COLUMNS, length, blocks, heads),
+        (2 * d, 2 * BLOCK_COLUMNS, 2 * d * length), (BLOCK_COLUMNS, rows, blocks, 1), swizzle=128,
     )  # fmt: skip
 
 
@@ -302,10 +283,6 @@ def launch(p: Any, problem: Problem, _gpu: Gpu) -> LaunchConfig:
     if p.copies == "tma":
         maps = (("q", 64), ("k", int(p.bn)), ("v", int(p.bn)))
         sources: tuple[BufferArg | TensorMapArg, ...] = tuple(tensor_map(b, n, problem) for b, n in maps)
-    elif p.copies == "mixed":
-        columns = min(BLOCK_COLUMNS, problem["D"] // 2) if p.share == "columns" else BLOCK_COLUMNS
-        values = tensor_map("v", int(p.bn), problem, columns, whole=False)
-        sources = (BufferArg("q"), BufferArg("k"), values)
     else:
         sources = (BufferArg("q"), BufferArg("k"), BufferArg("v"))
     return LaunchConfig(

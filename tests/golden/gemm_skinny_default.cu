@@ -378,11 +378,6 @@ __device__ __forceinline__ void mbarrier_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
 }
 
-// cp.async.mbarrier.arrive.noinc: one arrival, once all copies that this thread has started have landed.
-__device__ __forceinline__ void mbarrier_arrive_landed(u32 barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");
-}
-
 // mbarrier.try_wait: returns once the phase of that parity is complete.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
     u32 complete;

@@ -212,11 +212,6 @@ __device__ __forceinline__ void mbarrier_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
 }
 
-// cp.async.mbarrier.arrive.noinc: one arrival, once all copies that this thread has started have landed.
-__device__ __forceinline__ void mbarrier_arrive_landed(u32 barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");
-}
-
 // mbarrier.try_wait: returns once the phase of that parity is complete.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
     u32 complete;
@@ -520,20 +515,19 @@ __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kRegisters));
 }
 
-// The descriptor of a matrix stored in rows of 128 bytes with the 128-byte swizzle, or of 64 with that of 64: eight rows
-// make a pattern. Along its rows (K-major) kBlockBytes is ignored; across them (MN-major) it is the distance from the
-// columns of a row to the next ones.
-template <int kBlockBytes = 16, int kRowBytes = 128>
+// The descriptor of a matrix stored in rows of 128 bytes with the 128-byte swizzle, eight rows to a pattern of
+// 1024 bytes. Along its rows (K-major) kBlockBytes is ignored; across them (MN-major) it is the distance from
+// 64 columns to the next 64.
+template <int kBlockBytes = 16>
 struct MatrixDescriptor {
-    static_assert(kRowBytes == 128 || kRowBytes == 64);
     u32 low;
 
     __device__ __forceinline__ explicit MatrixDescriptor(u32 address)
         : low((address & 0x3ffff) >> 4 | (kBlockBytes >> 4) << 16) {}
     // Of what lies `bytes` further on: one addition, as addresses end well below the field's width.
     __device__ __forceinline__ u64 at(u32 bytes) const {
-        constexpr u64 kPattern = 8 * kRowBytes, kSwizzle = kRowBytes == 128 ? 1 : 2;
-        return ((kPattern >> 4) << 32 | kSwizzle << 62) | (low + (bytes >> 4));
+        constexpr u64 kPattern = 1024, kSwizzle128 = 1;
+        return ((kPattern >> 4) << 32 | kSwizzle128 << 62) | (low + (bytes >> 4));
     }
 };
 

@@ -50,15 +50,15 @@ __device__ __forceinline__ void multiply_keys_async(float (&scores)[kKeys / 8][4
             k.at(step / 4 * BlockTile<kKeys, kD>::kBlockBytes + step % 4 * 32), accumulate || step > 0);
 }
 
-// Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a tile of blocks of kRows rows of
-// kRowBytes: kColumns blocks of 8 of its columns.
-template <class Element, int kRows, int kRowBytes = kBlockRowBytes, int kSteps, int kColumns>
+// Starts out = (accumulate ? out : 0) + P V for 16 kSteps keys from `v`, an address in a BlockTile<kRows, kD>: kColumns
+// blocks of 8 of its columns.
+template <class Element, int kD, int kRows, int kSteps, int kColumns>
 __device__ __forceinline__ void multiply_values_async(float (&out)[kColumns][4], const u32 (&p)[kSteps][4], u32 v,
                                                       bool accumulate) {
-    const MatrixDescriptor<kRows * kRowBytes, kRowBytes> values(v);
+    const MatrixDescriptor<BlockTile<kRows, kD>::kBlockBytes> values(v);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
-        Wgmma<8 * kColumns>::template values<Element>(out, p[step], values.at(step * 16 * kRowBytes),
+        Wgmma<8 * kColumns>::template values<Element>(out, p[step], values.at(step * 16 * kBlockRowBytes),
                                             accumulate || step > 0);
 }
 

@@ -46,20 +46,19 @@ __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kRegisters));
 }
 
-// The descriptor of a matrix stored in rows of 128 bytes with the 128-byte swizzle, or of 64 with that of 64: eight rows
-// make a pattern. Along its rows (K-major) kBlockBytes is ignored; across them (MN-major) it is the distance from the
-// columns of a row to the next ones.
-template <int kBlockBytes = 16, int kRowBytes = 128>
+// The descriptor of a matrix stored in rows of 128 bytes with the 128-byte swizzle, eight rows to a pattern of
+// 1024 bytes. Along its rows (K-major) kBlockBytes is ignored; across them (MN-major) it is the distance from
+// 64 columns to the next 64.
+template <int kBlockBytes = 16>
 struct MatrixDescriptor {
-    static_assert(kRowBytes == 128 || kRowBytes == 64);
     u32 low;
 
     __device__ __forceinline__ explicit MatrixDescriptor(u32 address)
         : low((address & 0x3ffff) >> 4 | (kBlockBytes >> 4) << 16) {}
     // Of what lies `bytes` further on: one addition, as addresses end well below the field's width.
     __device__ __forceinline__ u64 at(u32 bytes) const {
-        constexpr u64 kPattern = 8 * kRowBytes, kSwizzle = kRowBytes == 128 ? 1 : 2;
-        return ((kPattern >> 4) << 32 | kSwizzle << 62) | (low + (bytes >> 4));
+        constexpr u64 kPattern = 1024, kSwizzle128 = 1;
+        return ((kPattern >> 4) << 32 | kSwizzle128 << 62) | (low + (bytes >> 4));
     }
 };
 
