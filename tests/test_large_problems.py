@@ -17,7 +17,15 @@ from evo.dtype import dtype_named
 from evo.errors import Red
 from evo.gate import Green, check
 from evo.gate.graphs import CaseMemory
-from evo.gate.judge import COMPARED_ELEMENTS, FEWEST_PIECES, PART_ELEMENTS, Judge, drawn_parts
+from evo.gate.judge import (
+    COMPARED_ELEMENTS,
+    FEWEST_PIECES,
+    FINALIST_ELEMENTS,
+    PART_ELEMENTS,
+    Judge,
+    drawn_parts,
+    finalist_elements,
+)
 from evo.gate.memory import GuardedMemory
 from evo.gate.tolerance import Errors
 from evo.task import Pieces, Task, load_task, tensors
@@ -72,6 +80,21 @@ def test_a_task_says_its_pieces_or_is_judged_whole() -> None:
     (queries,) = drawn_parts(attention, attention.problem("1,16,16384,128"), 1, COMPARED_ELEMENTS)
     assert (len(queries), queries[0], queries[-1]) == (1024, 0, 16383)
     assert SOFTMAX.pieces(LARGE) == Pieces("rows", {"x": 0, "y": 0})
+
+
+def test_of_a_finalist_as_much_is_compared_as_its_references_can_be_computed() -> None:
+    attention = load_task("attention")
+
+    def compared(shape: str) -> int:
+        problem = attention.problem(shape)
+        parts = drawn_parts(attention, problem, 1, finalist_elements(attention, problem))
+        return sum(map(len, parts))
+
+    assert compared("2,16,4096,64") == 0, "all at once"
+    assert 1_850 < compared("1,16,16384,128") < 1_870, "2.5e11 of 2.2e12 FLOP"
+    assert compared("1,16,65536,64") == 1 << 11, "no fewer than of any candidate"
+    rows = SOFTMAX.problem("8192,262144")
+    assert finalist_elements(SOFTMAX, rows) == FINALIST_ELEMENTS, "rows cost little"
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -26,7 +26,7 @@ from evo.gate.tolerance import (
     refuse,
     refuse_nonfinite,
 )
-from evo.task import Pieces, Task, Tensors
+from evo.task import BufferSpec, Pieces, Task, Tensors
 from evo.trial import Problem
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ COMPARED_ELEMENTS = 1 << 22
 """Elements of all buffers up to which a problem is compared whole; of a larger one so many are."""
 FINALIST_ELEMENTS = 1 << 26
 """The same for finalists."""
+FINALIST_FLOP = 2.5e11
+"""The most work of what is compared of a finalist in a case, if that is no less than of another candidate.
+References of all queries of attention (1, 16, 16384, 128) are nine times as much, in some 40 cases."""
 PART_ELEMENTS = 1 << 24
 """Elements of a part: some 100 bytes are needed for each."""
 LOOKED_AT_ONCE = 1 << 28
@@ -165,13 +168,27 @@ class Judge:
             yield Part(self.task, at, pieces.parts(own, which), pieces, which)
 
 
+def finalist_elements(task: Task, problem: Problem) -> int:
+    """Elements of the pieces that are compared of a finalist, but with plain inputs."""
+    pieces = task.pieces(problem)
+    if pieces is None:
+        return FINALIST_ELEMENTS
+    affordable = problem.sizes[pieces.size] * FINALIST_FLOP / task.flop(problem)
+    elements = int(affordable * pieces.elements(problem, _compared_buffers(task, problem)))
+    return min(FINALIST_ELEMENTS, max(COMPARED_ELEMENTS, elements))
+
+
+def _compared_buffers(task: Task, problem: Problem) -> list[BufferSpec]:
+    return [buffer for buffer in task.buffers(problem) if buffer.name not in task.packings]
+
+
 def drawn_parts(task: Task, problem: Problem, seed: int, most: int | None) -> list[list[int]]:
     """Numbers of the pieces that are compared, in parts; none where the problem is compared whole, at once.
     The first piece and the last one are always among them."""
     pieces = task.pieces(problem)
     if pieces is None:
         return []
-    buffers = [buffer for buffer in task.buffers(problem) if buffer.name not in task.packings]
+    buffers = _compared_buffers(task, problem)
     elements = sum(math.prod(buffer.shape) for buffer in buffers)
     if elements <= min(most or PART_ELEMENTS, PART_ELEMENTS):
         return []

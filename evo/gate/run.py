@@ -22,7 +22,7 @@ from evo.gate.budget import Budget
 from evo.gate.cases import Case, out_of_order, own_seed
 from evo.gate.far import NotMet, check_last_piece, served
 from evo.gate.graphs import CaseMemory, memories_of, pinned
-from evo.gate.judge import COMPARED_ELEMENTS, FINALIST_ELEMENTS, Judge, some_pieces
+from evo.gate.judge import COMPARED_ELEMENTS, Judge, finalist_elements, some_pieces
 from evo.gate.memory import GuardedMemory
 from evo.gate.relations import relations_of, same_again, titled, unrelated
 from evo.gate.tolerance import Errors, Wrong, refuse_broken, refuse_difference
@@ -333,7 +333,7 @@ class Run:
     def _memory(self, case: Case, launch: LaunchConfig, launches: int, deterministic: bool) -> CaseMemory:
         """A memory with the inputs of the case in its guarded memory."""
         plain = case.family == self.task.families.plain and not case.number
-        most = FINALIST_ELEMENTS if self.thorough else COMPARED_ELEMENTS
+        most = finalist_elements(self.task, case.problem) if self.thorough else COMPARED_ELEMENTS
         judge = Judge.of(
             self.task,
             case.problem,
