@@ -97,6 +97,11 @@ def test_of_a_finalist_as_much_is_compared_as_its_references_can_be_computed() -
     assert finalist_elements(SOFTMAX, rows) == FINALIST_ELEMENTS, "rows cost little"
 
 
+def test_a_task_without_arithmetic_has_finalists_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(SOFTMAX), "flop", lambda *_: 0)
+    assert finalist_elements(SOFTMAX, LARGE) == FINALIST_ELEMENTS
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_some_queries_of_attention_have_the_outputs_that_they_have_among_others(causal: bool) -> None:
     attention = load_task("attention")

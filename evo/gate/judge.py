@@ -173,7 +173,7 @@ def finalist_elements(task: Task, problem: Problem) -> int:
     pieces = task.pieces(problem)
     if pieces is None:
         return FINALIST_ELEMENTS
-    affordable = problem.sizes[pieces.size] * FINALIST_FLOP / task.flop(problem)
+    affordable = problem.sizes[pieces.size] * FINALIST_FLOP / max(1, task.flop(problem))
     elements = int(affordable * pieces.elements(problem, _compared_buffers(task, problem)))
     return min(FINALIST_ELEMENTS, max(COMPARED_ELEMENTS, elements))
 
