@@ -20,11 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evo.confirm.rounds import Fallen
+from evo.confirm.rounds import SAMPLES, Fallen
 from evo.errors import CandidateError, Crashed, Hung, MachineError
 from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, standings
+from evo.trial import Timing
 
 if TYPE_CHECKING:
     from evo.confirm.worker import ConfirmWorker, GateRequest
@@ -39,6 +40,8 @@ LIVES = 3
 ROUNDS_S = 6.0
 """What all rounds of a small problem take, with the baselines' setting up: kept free while
 finalists are gated, for few finalists in many rounds say more than many in few."""
+ROUND_LAUNCHES = SAMPLES + 2
+"""Of a contestant on a timing input, where one launch is a sample: two warm up."""
 SANITIZE_S = 20.0
 """What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
 SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
@@ -56,6 +59,14 @@ class Step:
     """How far a confirmation has come, in words."""
 
     text: str
+
+
+def rounds_s(timing: Timing | None, finalists: int) -> float:
+    """Seconds that rounds of so many `finalists` as fast as this one need: all rounds of a small problem, the
+    fewest of one whose kernels take milliseconds."""
+    times = timing.times.values() if timing is not None else ()
+    us = sum(finalists * one.median_us + sum(one.baselines_us.values()) for one in times)
+    return max(ROUNDS_S, FEWEST_ROUNDS * ROUND_LAUNCHES * us / 1e6)
 
 
 def fresh_seed() -> int:
@@ -170,7 +181,7 @@ class _Confirming:
             green = len(self._of.green)
             if green >= self._of.top:
                 return
-            if self._over(ROUNDS_S + longest_s if green else 0.0):
+            if self._over(self._rounds_s(green + 1) + longest_s if green else 0.0):
                 self._cut_short = True
                 return
             if number not in known:
@@ -178,6 +189,9 @@ class _Confirming:
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
                 self._add(number)
                 longest_s = max(longest_s, time.monotonic() - began)
+
+    def _rounds_s(self, finalists: int) -> float:
+        return rounds_s(self._store.trial(self._of.green[0].name).timing, finalists)
 
     def _request(self, number: int) -> GateRequest:
         return gate_request(self._store, self._of.study, number, self._of.seed)
