@@ -11,10 +11,12 @@ namespace evo {
 constexpr int kGroupRows = 64;
 constexpr int kGroupThreads = 128;
 
-// x in a register: the compiler otherwise reads a kernel's argument again before every use, and waits for it.
+// x in a register: where these are scarce, ptxas otherwise reads a kernel's argument again before every use. It sees
+// through an empty asm, and through a shuffle, but does not know that a lane's number is the same by both ways.
 __device__ __forceinline__ float held(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
+    u32 lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return __uint_as_float(__float_as_uint(x) | (lane ^ threadIdx.x % 32));
 }
 
 // What a wait is to hide must be computed before it, but ptxas moves it behind, and the wait to where its address is known.
