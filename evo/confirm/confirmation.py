@@ -40,8 +40,9 @@ LIVES = 3
 ROUNDS_S = 6.0
 """What all rounds of a small problem take, with the baselines' setting up: kept free while
 finalists are gated, for few finalists in many rounds say more than many in few."""
-ROUND_LAUNCHES = SAMPLES + 2
-"""Of a contestant on a timing input, where one launch is a sample: two warm up."""
+ROUND_LAUNCHES = 2 * SAMPLES + 1
+"""Of a contestant on a timing input, where one launch is a sample: the first warms up, and each sample has an
+untimed one in front."""
 SANITIZE_S = 20.0
 """What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
 SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0

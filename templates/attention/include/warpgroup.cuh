@@ -12,7 +12,8 @@ constexpr int kGroupRows = 64;
 constexpr int kGroupThreads = 128;
 
 // x in a register: where these are scarce, ptxas otherwise reads a kernel's argument again before every use. It sees
-// through an empty asm, and through a shuffle, but does not know that a lane's number is the same by both ways.
+// through an empty asm, and through a shuffle, but does not know that a lane's number is the same by both ways
+// (blocks have one dimension).
 __device__ __forceinline__ float held(float x) {
     u32 lane;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
