@@ -19,8 +19,9 @@ import numpy as np
 from landscape import LandscapeWorkers, evaluate
 
 from evo.confirm import Step, confirm
+from evo.confirm.on_emulator import GateRequest
 from evo.confirm.rounds import Fallen
-from evo.confirm.worker import GateRequest, Surroundings
+from evo.confirm.worker import Surroundings
 from evo.errors import Crashed, Red
 from evo.gpu import target
 from evo.store import Store
@@ -61,7 +62,10 @@ class SimulatedWorker:
     def surroundings(self) -> Surroundings:
         return Surroundings("none", "none 1", self.versions)
 
-    def expect(self, coming: Sequence[GateRequest]) -> None:
+    def gate_s(self, name: str, seed: int) -> float:  # noqa: ARG002
+        return self.seconds
+
+    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:  # noqa: ARG002
         self.expected += [name for name, _, _ in coming]
         for name, _, seed in coming:
             self.seeds.setdefault(name, []).append(seed)

@@ -16,8 +16,9 @@ import pytest
 from finals import WildSpec
 
 from evo.cache import default_folder
+from evo.confirm.on_emulator import EmulatorAhead, Emulators, emulate
 from evo.confirm.rounds import Fallen
-from evo.confirm.worker import EmulatorAhead, Emulators, GpuWorker, WorkerProcess, emulate
+from evo.confirm.worker import GpuWorker, WorkerProcess
 from evo.device.synchronous import SynchronousDevice
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
@@ -124,7 +125,7 @@ def test_a_race_that_the_gpu_did_not_show_is_not_loaded(worker: GpuWorker) -> No
 def test_the_emulator_begins_with_all_that_is_coming(worker: GpuWorker) -> None:
     """What it says of one does not wait for the GPU's verdict on another, and is not asked for twice."""
     coming = [("study/1", racy(), 3), ("study/2", finalist(), 3), ("study/3", finalist(), 4)]
-    worker.expect(coming)
+    worker.expect(coming, 60.0)
     for name, candidate, seed in coming[1:]:
         worker.gate(name, candidate, seed, True)
     with pytest.raises(Red, match="emulator: race"):
@@ -137,7 +138,7 @@ def test_the_emulator_is_not_asked_about_what_is_expected_no_longer(
     emulator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One thread has begun with the first of three; the second is given up, until it is due."""
-    monkeypatch.setattr("evo.confirm.worker.usable_cores", lambda: 2)
+    monkeypatch.setattr("evo.confirm.on_emulator.usable_cores", lambda: 2)
     coming = [("study/1", finalist(), 3), ("study/2", finalist(), 4), ("study/3", finalist(), 5)]
     with closing(Emulators(replace(emulator.spec, device="cuda:0"))) as emulators:
         first, second, third = (emulators.ask(*asked) for asked in coming)
@@ -155,11 +156,11 @@ def test_those_that_are_expected_are_gated_while_nothing_is_asked(worker: GpuWor
     evaluator: Any = worker._evaluator
     evaluator.wrong = (5,)
     large = finalist("1,8,65536,64")  # the emulator is not asked
-    worker.expect([("study/1", large, 3), ("study/2", large, 4)])
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 60.0)
     assert worker.meanwhile()
-    worker.expect([("study/3", large, 5), ("study/1", large, 3)])
+    worker.expect([("study/3", large, 5), ("study/1", large, 3)], 60.0)
     assert worker.meanwhile()
-    worker.expect([("study/1", large, 3)])  # the confirmation says once more what it will ask for
+    worker.expect([("study/1", large, 3)], 60.0)  # the confirmation says once more what it will ask for
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True), (5, True)]
     worker.gate("study/1", large, 3, True)
@@ -171,6 +172,27 @@ def test_those_that_are_expected_are_gated_while_nothing_is_asked(worker: GpuWor
     worker.round("warm", 1, ["study/1"])
     assert not worker.meanwhile()
     assert len(evaluator.gated) == 3
+
+
+def test_the_first_question_does_not_wait_for_the_gate_of_a_later_one(worker: GpuWorker) -> None:
+    """What will be asked for first is gated at any time, another only where it ends before the question."""
+    evaluator: Any = worker._evaluator
+    large = finalist("1,8,65536,64")  # the emulator is not asked
+    assert worker.gate_s("study/1", 3) == 0.0, "nothing is known of a gate yet"
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 0.0)
+    assert worker.meanwhile()
+    assert not worker.meanwhile()
+    assert evaluator.gated == [(3, True)], "the second one would be late"
+    assert (worker.gate_s("study/1", 3), worker.gate_s("study/2", 4)) == (0.0, worker._longest_s)
+    worker._longest_s = 30.0
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 29.0)
+    assert worker.meanwhile()
+    assert not worker.meanwhile()
+    assert evaluator.gated == [(3, True)]
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 31.0)
+    assert worker.meanwhile()
+    assert not worker.meanwhile()
+    assert evaluator.gated == [(3, True), (4, True)]
 
 
 @pytest.mark.nvcc
@@ -234,7 +256,7 @@ def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidat
 def test_a_worker_that_died_before_it_was_asked_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
     worker, candidate = wild
     with closing(worker):
-        worker.expect([("s/1", candidate, 1)])
+        worker.expect([("s/1", candidate, 1)], 60.0)
         assert worker._child is not None
         os.kill(worker._child.pid, signal.SIGKILL)
         while not worker._child.dead:

@@ -152,7 +152,8 @@ def _run(
 ) -> SearchResult:
     """Searches, and shows how it goes."""
     from evo.confirm import PATIENT_S, reserve_s
-    from evo.confirm.worker import EmulatorAhead, WorkerProcess, WorkerSpec
+    from evo.confirm.on_emulator import EmulatorAhead
+    from evo.confirm.worker import WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
     from evo.loop import Turn
     from evo.loop import search as run

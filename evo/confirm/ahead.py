@@ -33,6 +33,8 @@ class Ahead:
 
     def __init__(self, study: Study, store: Store, make: Callable[[float], ConfirmWorker] | None) -> None:
         self._study, self._store, self._make = study, store, make
+        self.reserve_s = reserve_s(study.budget_s) if make is not None else 0.0
+        """Seconds of the budget that are kept for the confirmation."""
         self.seed = fresh_seed()
         """Of the confirmation: what is checked ahead is what it will ask for."""
         self._leading_since: dict[int, float] = {}
@@ -44,18 +46,22 @@ class Ahead:
     def look(self, left_s: float) -> None:
         """Has those checked that lead the study and have done so for STEADY_S, or will at its end; it has
         `left_s` seconds left. Does not wait."""
-        reserve, now = reserve_s(self._study.budget_s), time.monotonic()
-        if self._make is None or left_s > reserve + LEAD_S or now < self._looked + LOOK_S:
+        now = time.monotonic()
+        if self._make is None or left_s > self.reserve_s + LEAD_S or now < self._looked + LOOK_S:
             return
         self._looked = now
         leading = self._store.confirmations.contenders(self._study, TOP)
+        if leading:
+            best = self._store.trial(f"{self._study.name}/{leading[0]}")
+            self.reserve_s = reserve_s(self._study.budget_s, best.timing)
         self._leading_since = {number: self._leading_since.get(number, now) for number in leading}
-        latest = now if left_s <= reserve + STEADY_S else now - STEADY_S
+        searches_s = max(0.0, left_s - self.reserve_s)
+        latest = now if searches_s <= STEADY_S else now - STEADY_S
         steady = [number for number in leading if self._leading_since[number] <= latest]
         if leading and (self._worker is None or steady != self._expected):
             self._expected = steady
             requests = [gate_request(self._store, self._study.name, number, self.seed) for number in steady]
-            self.worker(reserve).expect(requests)
+            self.worker(self.reserve_s).expect(requests, searches_s)
 
     def worker(self, left_s: float) -> ConfirmWorker:
         """The worker; it is made now, of `left_s`, where it has not been made before."""

@@ -15,12 +15,11 @@ Each step is in the database before the next: a confirmation that was killed goe
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evo.confirm.rounds import SAMPLES, Fallen
+from evo.confirm.rounds import SAMPLES, SLOW, SLOW_US, Fallen
 from evo.errors import CandidateError, Crashed, Hung, MachineError
 from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
@@ -28,7 +27,8 @@ from evo.timing.statistics import FEWEST_ROUNDS, standings
 from evo.trial import Timing
 
 if TYPE_CHECKING:
-    from evo.confirm.worker import ConfirmWorker, GateRequest
+    from evo.confirm.on_emulator import GateRequest
+    from evo.confirm.worker import ConfirmWorker
 
 TOP = 5
 ROUNDS = {"warm": 20, "cold": 12}
@@ -50,9 +50,12 @@ SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
 baselines that must be compiled first take part."""
 
 
-def reserve_s(budget_s: float) -> float:
-    """Seconds of a search's budget that are kept for CONFIRMED."""
-    return min(SHARE * budget_s, MOST_S)
+def reserve_s(budget_s: float, best: Timing | None = None) -> float:
+    """Seconds of a search's budget that are kept for CONFIRMED: more where rounds of one finalist as fast as
+    the `best` trial take longer than those of a small problem, with half as much again for trials that are
+    under way and for its gate; no more than half of the budget."""
+    share = min(SHARE * budget_s, MOST_S)
+    return min(share + 1.5 * (rounds_s(best, 1) - ROUNDS_S), max(share, budget_s / 2))
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,11 @@ class Step:
 def rounds_s(timing: Timing | None, finalists: int) -> float:
     """Seconds that rounds of so many `finalists` as fast as this one need: all rounds of a small problem, the
     fewest of one whose kernels take milliseconds."""
-    times = timing.times.values() if timing is not None else ()
-    us = sum(finalists * one.median_us + sum(one.baselines_us.values()) for one in times)
-    return max(ROUNDS_S, FEWEST_ROUNDS * ROUND_LAUNCHES * us / 1e6)
+    us = 0.0
+    for one in timing.times.values() if timing is not None else ():
+        slow = max(SLOW * min(one.baselines_us.values(), default=0.0), SLOW_US)
+        us += finalists * one.median_us + sum(b for b in one.baselines_us.values() if b <= slow)
+    return ROUNDS_S + FEWEST_ROUNDS * ROUND_LAUNCHES * us / 1e6
 
 
 def fresh_seed() -> int:
@@ -170,26 +175,28 @@ class _Confirming:
     # ---- gate
 
     def _gate(self, contenders: list[int]) -> None:
-        """The first `top` contenders that pass become finalists, if there is time for a gate that takes as
-        long as the longest one so far, and for rounds; once rounds are held, none joins."""
+        """The first `top` contenders that pass become finalists, if there is time for their gate and for
+        rounds; once rounds are held, none joins."""
         if self._store.confirmations.rounds(self._of, "warm"):
             return
         known = {f.number for f in self._of.finalists}
         ahead = [number for number in contenders[: self._of.top] if number not in known]
-        self._worker.expect([self._request(number) for number in ahead])
-        longest_s = 0.0
+        self._worker.expect([self._request(number) for number in ahead], 0.0)
         for number in contenders:
             green = len(self._of.green)
             if green >= self._of.top:
                 return
-            if self._over(self._rounds_s(green + 1) + longest_s if green else 0.0):
+            gate_s = self._gate_s(number) if green and number not in known else 0.0
+            if self._over(self._rounds_s(green + 1) + gate_s if green else 0.0):
                 self._cut_short = True
                 return
             if number not in known:
-                began = time.monotonic()
                 self._watch(Step(f"gating finalist {green + 1} of {self._of.top}: #{number}"))
                 self._add(number)
-                longest_s = max(longest_s, time.monotonic() - began)
+
+    def _gate_s(self, number: int) -> float:
+        name, _, seed = self._request(number)
+        return self._worker.gate_s(name, seed)
 
     def _rounds_s(self, finalists: int) -> float:
         return rounds_s(self._store.trial(self._of.green[0].name).timing, finalists)

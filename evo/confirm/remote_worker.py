@@ -17,7 +17,7 @@ from evo.trial import Candidate, CaseError, Round
 
 if TYPE_CHECKING:
     from evo.cluster.remote import Remote
-    from evo.confirm.worker import GateRequest
+    from evo.confirm.on_emulator import GateRequest
 
 LOSSES = 3
 """How often the machine may be lost over one question."""
@@ -63,8 +63,11 @@ class RemoteWorker:
         found: Surroundings = self._ask_again("surroundings")
         return found
 
-    def expect(self, coming: Sequence[GateRequest]) -> None:
-        self._remote.tell("expect", tuple(coming))
+    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
+        self._remote.tell("expect", tuple(coming), left_s)
+
+    def gate_s(self, name: str, seed: int) -> float:
+        return float(self._ask_again("gate_s", name, seed))
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         found: tuple[CaseError, ...] = self._ask_again("gate", name, candidate, seed, thorough)

@@ -31,6 +31,10 @@ RETAKES = 3
 PROFILED_CALLS = 2
 IMPATIENT = "setting it up takes longer than this budget has left; `evo confirm` takes the time"
 """Why a patient baseline is not timed where there is no patience."""
+SLOW, SLOW_US = 4.0, 2000.0
+"""A baseline that takes so many times as long as the fastest one, and at least so long, takes no part where
+there is no patience: `math` of attention at 16,384 keys takes 15 times as long as the others, and took three
+quarters of each round."""
 
 
 class Fallen(EvoError):
@@ -56,6 +60,7 @@ class Rounds:
         self.skipped: dict[str, str] = {}
         """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
         self.baselines = task.baselines(problem, device.torch_device, patient)
+        self._patient = patient
         if not patient:
             every = task.baselines(problem, device.torch_device, True)
             self.skipped = dict.fromkeys(every.keys() - self.baselines.keys(), IMPATIENT)
@@ -85,6 +90,10 @@ class Rounds:
         contestants = {name: run for name, run in self.baselines.items() if name not in self.skipped}
         replays, skipped = capture_baselines(watch, sets, contestants)
         self.skipped |= skipped
+        if not self._patient:
+            slow = _slow(replays, watch)
+            self.skipped |= slow
+            replays = {name: replay for name, replay in replays.items() if name not in slow}
         entered: dict[str, _Entered] = {}  # launches hold the buffers that graphs write to
         for name, green in finalists.items():
             with _blame(name):
@@ -164,6 +173,18 @@ def _enter(green: Green, watch: Stopwatch, sets: InputSets) -> _Entered:
         launches = max(launches, len(sets))
     order, due = sets.turned(calls, launches)
     return _Entered(calls, watch.capture(order, launches), due)
+
+
+def _slow(baselines: Mapping[str, Replay], watch: Stopwatch) -> dict[str, str]:
+    """Those that are too slow to take part, and why, by one sample of each."""
+    samples = watch.sample(list(baselines.values()), 1)
+    taken = {name: float(own[0]) for name, own in zip(baselines, samples, strict=True)}
+    fastest = min(taken.values(), default=0.0)
+    return {
+        name: f"takes {us / fastest:.0f} times as long as the fastest; `evo confirm` takes the time"
+        for name, us in taken.items()
+        if us > max(SLOW * fastest, SLOW_US)
+    }
 
 
 def _sample(replays: Sequence[Replay], watch: Stopwatch) -> tuple[list[list[float]], int]:

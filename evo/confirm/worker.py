@@ -7,25 +7,22 @@ After a hang or a death the next question goes to a new process, in which no fin
 from __future__ import annotations
 
 import os
-import threading
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Protocol, Self
 
 from evo.calls import OwnCalls
 from evo.child import Child, Report
+from evo.confirm.on_emulator import Emulators, GateRequest
 from evo.confirm.rounds import Fallen, Rounds
 from evo.confirm.sanitizing import sanitized
-from evo.cores import usable_cores
-from evo.device.emulator import built_interpreter
 from evo.device.open import gpu_id
-from evo.errors import CandidateError, Crashed, MachineError
+from evo.errors import CandidateError, Crashed
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate import Green
-from evo.gate.emulator_check import second_opinion
 from evo.gpu import Gpu, Limits
 from evo.study import Setup
 from evo.trial import Candidate, CaseError, Problem, Round
@@ -33,8 +30,6 @@ from evo.trial import Candidate, CaseError, Problem, Round
 ANSWER_S = 600.0
 """How long an answer may take: the first round may compile baselines, a thorough gate launches thousands of
 kernels."""
-EMULATED_FLOP = 2e10
-"""The most work in one independent piece of a problem for which the emulator is asked: a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +41,6 @@ class Surroundings:
     versions: Mapping[str, str]
     gpu: str = ""
     """The id of the GPU; "" where it has none."""
-
-
-GateRequest = tuple[str, Candidate, int]
-"""A finalist's name, what it is, and the seed of its gate."""
 
 
 class ConfirmWorker(Protocol):
@@ -64,9 +55,14 @@ class ConfirmWorker(Protocol):
 
     def surroundings(self) -> Surroundings: ...
 
-    def expect(self, coming: Sequence[GateRequest]) -> None:
-        """Those will be asked for by `gate`, thoroughly, in this order: what can be done before begins.
-        Others, which were expected until now, are not any more."""
+    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
+        """Those will be asked for by `gate`, thoroughly, in this order, after `left_s` seconds: what can be
+        done before begins. Others, which were expected until now, are not any more."""
+        ...
+
+    def gate_s(self, name: str, seed: int) -> float:
+        """Seconds that the thorough gate of a finalist will take: as long as the longest one so far, or none
+        where it is checked already."""
         ...
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
@@ -102,6 +98,10 @@ class GpuWorker:
         self._loaded: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
         self._coming: list[GateRequest] = []
+        self._first, self._asked_at = "", 0.0
+        """What will be asked for first, and when, by time.monotonic."""
+        self._longest_s = 0.0
+        """Of a thorough gate."""
         self._ahead: dict[tuple[str, int], Green | CandidateError] = {}
         """What the gate said of finalists that have not been asked for, by name and seed."""
         self._emulators = Emulators(evaluator.spec) if on_emulator else None
@@ -115,15 +115,25 @@ class GpuWorker:
         device, gpu = evaluator.device, gpu_id(evaluator.spec.device)
         return Surroundings(device.name, evaluator.compiler.version, evaluator.versions, gpu)
 
-    def expect(self, coming: Sequence[GateRequest]) -> None:
+    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
         if self._emulators is not None:
             self._emulators.forget_all_but(coming)
         for asked in coming:
             self._emulation(*asked)
         self._coming = [*coming]
+        self._first = coming[0][0] if coming else ""
+        self._asked_at = time.monotonic() + left_s
+
+    def gate_s(self, name: str, seed: int) -> float:
+        return 0.0 if name in self._loaded or (name, seed) in self._ahead else self._longest_s
 
     def meanwhile(self) -> bool:
-        """While nothing is asked: gates one of those that are expected. Whether more of them are."""
+        """While nothing is asked: gates one of those that are expected. Whether more of them are. One that
+        will not be asked for first is left where its gate may not have ended by then: the question would
+        wait."""
+        late = time.monotonic() + self._longest_s > self._asked_at
+        if late and self._coming and self._coming[0][0] != self._first:
+            self._coming.clear()
         if self._coming:
             name, candidate, seed = self._coming.pop(0)
             if name not in self._loaded and (name, seed) not in self._ahead:
@@ -133,19 +143,25 @@ class GpuWorker:
         return bool(self._coming)
 
     def _said_of(self, candidate: Candidate, seed: int) -> Green | CandidateError:
+        began = time.monotonic()
         try:
             return self._evaluator.gate(candidate, seed, thorough=True)
         except CandidateError as error:
             return error
+        finally:
+            self._longest_s = max(self._longest_s, time.monotonic() - began)
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         """On the GPU; if `thorough` and `on_emulator`, beside it there too."""
         emulation = self._emulation(name, candidate, seed) if thorough else None
         self._coming = [asked for asked in self._coming if asked[0] != name]
-        green = self._ahead.pop((name, seed), None) if thorough else None
+        green: Green | CandidateError
+        if thorough:
+            green = self._ahead.pop((name, seed), None) or self._said_of(candidate, seed)
+        else:
+            green = self._evaluator.gate(candidate, seed, thorough)
         if isinstance(green, CandidateError):
             raise green
-        green = green or self._evaluator.gate(candidate, seed, thorough)
         if emulation is not None:
             emulation.result()
         self._loaded[name] = green
@@ -177,93 +193,6 @@ class GpuWorker:
         self._evaluator.close()
         if self._emulators is not None:
             self._emulators.close()
-
-
-class Emulators:
-    """Asks the emulator about several finalists at once, each in a thread with an emulator of its own."""
-
-    def __init__(self, spec: EvaluatorSpec) -> None:
-        # a GPU has run the whole plan: what is too slow for all of it here is judged by what runs
-        self._spec = replace(spec, device="emulator", problem=None, accept_unproven=True)
-        self._threads = ThreadPoolExecutor(max(1, usable_cores() // 2), initializer=_give_way)
-        self._said: dict[tuple[str, int], Future[str]] = {}
-        self._idle: SimpleQueue[Evaluator] = SimpleQueue()
-
-    def ask(self, name: str, candidate: Candidate, seed: int) -> Future[str]:
-        """What the emulator says of a finalist that is clean, or why it was not asked; the CandidateError
-        of one that is not. Asked once of each seed."""
-        if (name, seed) not in self._said:
-            self._said[name, seed] = self._threads.submit(self._emulate, candidate, seed)
-        return self._said[name, seed]
-
-    def forget_all_but(self, coming: Sequence[GateRequest]) -> None:
-        """Does not ask about others with which it has not begun."""
-        wanted = {(name, seed) for name, _, seed in coming}
-        for key in self._said.keys() - wanted:
-            if self._said[key].cancel():
-                del self._said[key]
-
-    def _emulate(self, candidate: Candidate, seed: int) -> str:
-        try:
-            try:
-                emulator = self._idle.get_nowait()
-            except Empty:
-                emulator = self._spec.build()  # it may have to be compiled
-            try:
-                return emulate(emulator, candidate, seed)
-            finally:
-                self._idle.put(emulator)
-        except MachineError as error:
-            return f"the emulator was not asked: {error.message}"
-
-    def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
-        while not self._idle.empty():
-            self._idle.get().close()
-
-
-def _give_way() -> None:
-    """For a thread: whatever else the machine does comes first. A search may still be going on."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-
-
-class EmulatorAhead:
-    """Has the emulator built while a search goes on, where the cache has none: its finalists will want it.
-
-    The build takes its own process, which gives way to all others and ends with this one."""
-
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
-        self._child: Child | None = None
-
-    def build(self) -> None:
-        """Begins, unless it has begun; does not wait."""
-        self._child = self._child or Child(_build_emulator, self._cache)
-
-    def close(self) -> None:
-        if self._child is not None:
-            self._child.close()
-
-
-def _build_emulator(cache: Path, _report: Report) -> None:
-    """What runs in the process."""
-    os.nice(19)
-    # compilers of the search have what others leave: it would leave them nothing for 5 s
-    built_interpreter(cache, jobs=max(1, usable_cores() // 2))
-
-
-def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
-    """What the emulator says of a finalist that passes the gate there too, where every access is checked,
-    under every legal schedule of it. Raises Red, with the emulator's reason, if it does not pass;
-    MachineError if the emulator cannot run it."""
-    task, problem = emulator.task, candidate.problem
-    if task.flop(task.share(problem, 0.0)) > EMULATED_FLOP:
-        return "the emulator was not asked: the problem is too large for it"
-    green = second_opinion(lambda: emulator.gate(candidate, seed, thorough=False))
-    extent, schedules = green.extent, len(emulator.device.schedules)
-    cases = f"{extent.run} of {extent.planned} cases, {green.launches} launches, {schedules} schedules"
-    missed = f"; hardly ran: {', '.join(extent.missed)}" if extent.missed else ""
-    return f"clean on the emulator: {cases}{missed}"
 
 
 @dataclass(frozen=True)
@@ -330,10 +259,16 @@ class WorkerProcess:
         found: Surroundings = self._ask("surroundings")
         return found
 
-    def expect(self, coming: Sequence[GateRequest]) -> None:
+    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
         """Does not wait, not even for the process to start."""
         self._child = self._child or Child(_worker, self._spec)
-        self._child.tell("expect", tuple(coming))
+        self._child.tell("expect", tuple(coming), left_s)
+
+    def gate_s(self, name: str, seed: int) -> float:
+        try:
+            return float(self._ask("gate_s", name, seed))
+        except CandidateError:  # it died: what is asked next begins anew
+            return 0.0
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         found: tuple[CaseError, ...] = self._ask("gate", name, candidate, seed, thorough)

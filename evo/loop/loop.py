@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from evo.confirm import Ahead, Step, confirm, reserve_s
+from evo.confirm import Ahead, Step, confirm
 from evo.errors import BadTemplate, NothingFound, StoreError, Unrenderable
 from evo.evaluate import failed
 from evo.loop.dead_parameters import DeadParameter, dead_parameters
@@ -115,7 +115,7 @@ def search(
     with _closing(workers), Ahead(study, store, confirm_with) as ahead, interrupts() as interrupted:
         clock = Clock(
             store.claim(study, workers.capacity, study.budget_s, study.rate),
-            reserve_s(study.budget_s) if confirm_with else 0.0,
+            ahead.reserve_s,
             turn.began,
         )
         status = "failed"
@@ -191,6 +191,7 @@ class _Loop:
             self._submit(interrupted)
             self._gather(TICK_S)
             self._ahead.look(self._clock.left_s)
+            self._clock.reserve_s = self._ahead.reserve_s
 
     def _start_again(self) -> None:
         """With time left the search begins anew, elsewhere: see `Proposals.start_again`."""

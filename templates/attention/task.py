@@ -174,14 +174,14 @@ class Attention(Task):
         """ones         a mean of ones is one
         heads apart  what one head holds does not move a bit of another's output
         key order    (not causal) keys and values may come in any order
-        causality    the last key and value are seen by the last query only: no other row moves by a bit
+        causality    later keys and values move no bit of a row, not even the largest of their type
         """
         found = [
             Relation("ones", lambda x: {**x, "v": x["v"] * 0 + 1}, lambda o: {"o": o["o"] * 0 + 1}),
             Relation("heads apart", _other_last_head, _all_but_last_head, exact=True),
         ]
         if problem["causal"]:
-            found.append(Relation("causality", _other_last_key, _all_but_last_row, exact=True))
+            found.append(Relation("causality", _other_later_keys, _first_rows, exact=True))
         else:
             found.append(Relation("key order", _reversed_keys, dict))
         return tuple(found)
@@ -241,16 +241,24 @@ def _all_but_last_head(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"o": o}
 
 
-def _other_last_key(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _seen_alike(length: int) -> int:
+    """So many queries, not quite half of them, see keys before the first that changes: it lies in a tile."""
+    return max(1, length // 2 - 3)
+
+
+def _other_later_keys(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    import torch
+
     changed = {name: t.clone() for name, t in inputs.items()}
-    changed["k"][:, :, -1] *= -4
-    changed["v"][:, :, -1] *= -100
+    later = _seen_alike(inputs["k"].shape[2])
+    changed["k"][:, :, later:] *= -4
+    changed["v"][:, :, later:] = torch.finfo(inputs["v"].dtype).max  # any weight but 0 shows
     return changed
 
 
-def _all_but_last_row(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _first_rows(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     o = outputs["o"].clone()
-    o[:, :, -1] = math.nan
+    o[:, :, _seen_alike(o.shape[2]) :] = math.nan
     return {"o": o}
 
 
