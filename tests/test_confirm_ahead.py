@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,13 +37,14 @@ class Searched:
         self._template = spaces_of(folder / "t")["landscape"].template
         self._store, self._count = store, 0
 
-    def add(self, rows: int, columns: int, stages: int, timing: Timing | None = None) -> str:
+    def add(self, rows: int, columns: int, stages: int, timing: Timing | None = None,
+            seconds: Mapping[str, float] | None = None) -> str:  # fmt: skip
         """The name of another trial, with this `timing` or its own."""
         self._count += 1
         point = {"rows": rows, "columns": columns, "stages": stages, "wide": True}
         whole = {**self._template.space.default, **point}
         trial = evaluate(self._template.candidate(whole, self.study.problem))
-        trial = replace(trial, timing=timing or trial.timing)
+        trial = replace(trial, timing=timing or trial.timing, seconds=seconds or {})
         self._store.add(self.study, self._count, trial)
         return f"{self.study.name}/{self._count}"
 
@@ -93,16 +94,24 @@ def test_more_is_kept_where_rounds_take_long(tmp_path: Path) -> None:
     baselines_us = {"cudnn": 3700.0, "flash": 3800.0, "efficient": 8000.0, "math": 52_000.0}
     near = Interval(2990.0, 3010.0)
     slow = timing((3000.0,) * 4, 3000.0, near, baselines_us, 1.2, Interval(1.1, 1.3))
-    rounds = rounds_s(slow, 1)
-    assert rounds == pytest.approx(6 + 10 * 9 * 18.5e-3)
+    assert rounds_s(slow, 1) == pytest.approx(6 + 10 * 9 * 18.5e-3)
+    longer_s = rounds_s(slow, 1) - 6 + 10 * 0.5
     with Store(tmp_path / "evo.db") as store:
         searched = Searched(tmp_path, store)
-        searched.add(128, 64, 3, slow)
-        with Ahead(searched.study, store, lambda _: Told()) as ahead:
+        name = searched.add(128, 64, 3, slow, {"gate": 0.5})
+        made: list[float] = []
+
+        def make(left_s: float) -> Told:
+            made.append(left_s)
+            return Told()
+
+        with Ahead(searched.study, store, make) as ahead:
             usual = ahead.reserve_s
             ahead.look(usual + LEAD_S)
-            assert ahead.reserve_s == pytest.approx(usual + 1.5 * (rounds - 6))
-    assert reserve_s(8.0, slow) == 4.0, "half of the budget is for the search"
+            assert ahead.reserve_s == pytest.approx(usual + longer_s)
+        best = store.trial(name)
+    assert made == [usual], "it is no time for baselines that must be compiled"
+    assert reserve_s(8.0, best) == 4.0, "half of the budget is for the search"
     assert reserve_s(60.0) == 15.0
 
 

@@ -243,6 +243,8 @@ CHECKS = (
           reason="relation broken: heads apart"),
     Check("causality", "math_leans_on_the_future", lambda p: without(p, "causality"),
           reason="relation broken: causality"),
+    Check("hidden values", "math_hidden_weights_not_zero", lambda p: without(p, "hidden values"),
+          reason="relation broken: hidden values"),
     Check("key order", "math_last_key_dropped", lambda p: without(p, "key order"),
           reason="relation broken: key order", also=_reference_fails),
     Check("no state", "state_static_local", swallow(gate, "refuse_state", "module-level state"),

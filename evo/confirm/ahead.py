@@ -53,7 +53,7 @@ class Ahead:
         leading = self._store.confirmations.contenders(self._study, TOP)
         if leading:
             best = self._store.trial(f"{self._study.name}/{leading[0]}")
-            self.reserve_s = reserve_s(self._study.budget_s, best.timing)
+            self.reserve_s = reserve_s(self._study.budget_s, best)
         self._leading_since = {number: self._leading_since.get(number, now) for number in leading}
         searches_s = max(0.0, left_s - self.reserve_s)
         latest = now if searches_s <= STEADY_S else now - STEADY_S
@@ -61,7 +61,8 @@ class Ahead:
         if leading and (self._worker is None or steady != self._expected):
             self._expected = steady
             requests = [gate_request(self._store, self._study.name, number, self.seed) for number in steady]
-            self.worker(self.reserve_s).expect(requests, searches_s)
+            # what is kept for slow rounds is no time for baselines that must be compiled
+            self.worker(reserve_s(self._study.budget_s)).expect(requests, searches_s)
 
     def worker(self, left_s: float) -> ConfirmWorker:
         """The worker; it is made now, of `left_s`, where it has not been made before."""

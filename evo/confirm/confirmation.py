@@ -24,7 +24,7 @@ from evo.errors import CandidateError, Crashed, Hung, MachineError
 from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
 from evo.timing.statistics import FEWEST_ROUNDS, standings
-from evo.trial import Timing
+from evo.trial import Timing, Trial
 
 if TYPE_CHECKING:
     from evo.confirm.on_emulator import GateRequest
@@ -43,6 +43,9 @@ finalists are gated, for few finalists in many rounds say more than many in few.
 ROUND_LAUNCHES = 2 * SAMPLES + 1
 """Of a contestant on a timing input, where one launch is a sample: the first warms up, and each sample has an
 untimed one in front."""
+GATES = 10
+"""A finalist's gate takes about so many times as long as a trial's where the study's own problem is most of
+both: it runs 38 cases of that, a trial three."""
 SANITIZE_S = 20.0
 """What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
 SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
@@ -50,12 +53,15 @@ SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
 baselines that must be compiled first take part."""
 
 
-def reserve_s(budget_s: float, best: Timing | None = None) -> float:
-    """Seconds of a search's budget that are kept for CONFIRMED: more where rounds of one finalist as fast as
-    the `best` trial take longer than those of a small problem, with half as much again for trials that are
-    under way and for its gate; no more than half of the budget."""
+def reserve_s(budget_s: float, best: Trial | None = None) -> float:
+    """Seconds of a search's budget that are kept for CONFIRMED: more where the gate and the rounds of one
+    finalist like the `best` trial take longer than those of a small problem, but no more than half of the
+    budget."""
     share = min(SHARE * budget_s, MOST_S)
-    return min(share + 1.5 * (rounds_s(best, 1) - ROUNDS_S), max(share, budget_s / 2))
+    if best is None:
+        return share
+    longer_s = rounds_s(best.timing, 1) - ROUNDS_S + GATES * best.seconds.get("gate", 0.0)
+    return min(share + longer_s, max(share, budget_s / 2))
 
 
 @dataclass(frozen=True)

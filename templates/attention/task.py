@@ -171,17 +171,20 @@ class Attention(Task):
         return {"o": _attention(problem, inputs, "float32").to(dtype_named(problem.dtype).torch)}
 
     def relations(self, problem: Problem) -> tuple[Relation, ...]:
-        """ones         a mean of ones is one
-        heads apart  what one head holds does not move a bit of another's output
-        key order    (not causal) keys and values may come in any order
-        causality    later keys and values move no bit of a row, not even the largest of their type
+        """ones           a mean of ones is one
+        heads apart    what one head holds does not move a bit of another's output
+        key order      (not causal) keys and values may come in any order
+        causality      the last key and value are seen by the last query only: no other row moves by a bit
+        hidden values  (causal) no later value moves a row by a bit, not even the largest of its type: its
+                       weight is 0
         """
         found = [
             Relation("ones", lambda x: {**x, "v": x["v"] * 0 + 1}, lambda o: {"o": o["o"] * 0 + 1}),
             Relation("heads apart", _other_last_head, _all_but_last_head, exact=True),
         ]
         if problem["causal"]:
-            found.append(Relation("causality", _other_later_keys, _first_rows, exact=True))
+            found.append(Relation("causality", _other_last_key, _all_but_last_row, exact=True))
+            found.append(Relation("hidden values", _largest_later_values, _first_half, exact=True))
         else:
             found.append(Relation("key order", _reversed_keys, dict))
         return tuple(found)
@@ -241,25 +244,38 @@ def _all_but_last_head(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {"o": o}
 
 
-def _seen_alike(length: int) -> int:
-    """So many queries, not quite half of them, see keys before the first that changes: it lies in a tile."""
-    return max(1, length // 2 - 3)
-
-
-def _other_later_keys(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    import torch
-
+def _other_last_key(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     changed = {name: t.clone() for name, t in inputs.items()}
-    later = _seen_alike(inputs["k"].shape[2])
-    changed["k"][:, :, later:] *= -4
-    changed["v"][:, :, later:] = torch.finfo(inputs["v"].dtype).max  # any weight but 0 shows
+    changed["k"][:, :, -1] *= -4
+    changed["v"][:, :, -1] *= -100
     return changed
 
 
-def _first_rows(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _all_but_last_row(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return _rows_before(outputs, -1)
+
+
+def _rows_before(outputs: Mapping[str, Tensor], end: int) -> dict[str, Tensor]:
     o = outputs["o"].clone()
-    o[:, :, _seen_alike(o.shape[2]) :] = math.nan
+    o[:, :, end:] = math.nan
     return {"o": o}
+
+
+def _half(length: int) -> int:
+    """Not quite half of the keys: the next one lies in a tile that rows before it see."""
+    return max(1, length // 2 - 3)
+
+
+def _largest_later_values(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    import torch
+
+    values = inputs["v"].clone()
+    values[:, :, _half(values.shape[2]) :] = torch.finfo(values.dtype).max
+    return {**inputs, "v": values}
+
+
+def _first_half(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return _rows_before(outputs, _half(outputs["o"].shape[2]))
 
 
 def _reversed_keys(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -285,7 +301,8 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
         if problem["causal"]:
             keys = torch.arange(length, device=q.device)
             own = keys[block] if queries is None else queries[block]
-            scores.masked_fill_(keys > own[:, None], -math.inf)
+            hidden = keys > own[:, None]
+            scores.masked_fill_(hidden, -math.inf)
         highest = scores.amax(-1, keepdim=True)
         if rounded:
             below = _families.below(length, str(q.device))
@@ -293,6 +310,8 @@ def _attention(problem: Problem, inputs: Mapping[str, Tensor], precision: str) -
         scores.sub_(highest)
         if rounded and not scores.is_cuda:
             scores.clamp_min_(LEAST_EXPONENT)
+            if problem["causal"]:
+                scores.masked_fill_(hidden, -math.inf)
         weights = scores.exp_()
         total = weights.sum(-1, keepdim=True)
         if rounded:
