@@ -1,6 +1,6 @@
 // evo 0.1.0 template attention/flash_wgmma_split
 // problem attention B=1 H=8 L=512 D=64 causal=1 fp16
-// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"share":"columns","shift":"halves","waits":"free"}
+// point {"bn":64,"chunk":64,"cluster_kv":2,"copies":"threads","epilogue":"wide","exchange":"async","grid_order":"head_fastest","key_groups":1,"message":"half","polynomials":0,"row_groups":1,"share":"columns","shift":"halves"}
 
 // Attention forward on Hopper (sm_90a) for short sequences: a cluster of CTAs, and warpgroups inside each, share
 // the keys of 64 queries, so that a small problem still fills the GPU in one wave. All tiles are asked for at
@@ -216,11 +216,6 @@ __device__ __forceinline__ void mbarrier_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
 }
 
-// cp.async.mbarrier.arrive.noinc: one arrival, once all copies that this thread has started have landed.
-__device__ __forceinline__ void mbarrier_arrive_landed(u32 barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(barrier) : "memory");
-}
-
 // mbarrier.try_wait: returns once the phase of that parity is complete.
 __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
     u32 complete;
@@ -356,16 +351,17 @@ __device__ __forceinline__ void cp_async_few(u32 to, const void* from, bool real
 
 namespace evo {
 
-// 2^x for x below 126, within 8e-5 relative: below half a step of both 16-bit types. Adding 1.5 * 2^23 rounds x to
-// an integer n in the low bits; a cubic (minimax of the relative error over [-1/2, 1/2]) gives 2^(x-n), and n
-// is added to its exponent. Results below 2^-126 become 2^-126, -inf included.
+// 2^x for x below 126, within 1.02e-4 relative: below half a step of both 16-bit types. Adding 1.5 * 2^23 rounds x
+// to an integer n in the low bits; a cubic (minimax of the relative error over [-1/2, 1/2] among those that are 1 at 0)
+// gives 2^(x-n), and n is added to its exponent. 0 for x up to -127, -inf included: of a masked score nothing may be
+// left, however large its value is. In between results may be off by 2^-126.
 __device__ __forceinline__ float exp2_poly(float x) {
     constexpr float kRound = 12582912.f;
-    x = fmaxf(x, -126.f);
+    x = fmaxf(x, -127.f);
     const float shifted = x + kRound, f = x - (shifted - kRound);
-    float y = fmaf(f, 0.0551716691f, 0.242611122f);
-    y = fmaf(y, f, 0.693260985f);
-    y = fmaf(y, f, 0.999928074f);
+    float y = fmaf(f, 0.0550094545f, 0.242211014f);
+    y = fmaf(y, f, 0.693282783f);
+    y = fmaf(y, f, 1.f);
     return __int_as_float(__float_as_int(y) + (__float_as_int(shifted) << 23));
 }
 
@@ -985,10 +981,13 @@ namespace evo {
 constexpr int kGroupRows = 64;
 constexpr int kGroupThreads = 128;
 
-// x in a register: the compiler otherwise reads a kernel's argument again before every use, and waits for it.
+// x in a register: where these are scarce, ptxas otherwise reads a kernel's argument again before every use. It sees
+// through an empty asm, and through a shuffle, but does not know that a lane's number is the same by both ways
+// (blocks have one dimension).
 __device__ __forceinline__ float held(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
+    u32 lane;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return __uint_as_float(__float_as_uint(x) | (lane ^ threadIdx.x % 32));
 }
 
 // What a wait is to hide must be computed before it, but ptxas moves it behind, and the wait to where its address is known.
@@ -1363,9 +1362,10 @@ constexpr int kBM = kRowGroups * kGroupRows;
 [[maybe_unused]] constexpr int kSeen = (kTiles + 1) / 2;  // tiles of a part that all rows see, where all are whole
 constexpr int kParts = kCluster * kGroups;
 constexpr int kThreads = kRowGroups * kGroups * kGroupThreads;
-// V lands in two halves, where threads copy: each landing costs a fence and a barrier
-constexpr int kFirstValues = (kTiles + 1) / 2;
-[[maybe_unused]] constexpr int kValueGroups = kTiles > 1 ? 2 : 1;
+// Where threads copy, each landing costs a fence and a barrier, and what is awaited delays the first product: up to 32 KB
+// of V land at once, more in two halves
+constexpr int kFirstValues = kTiles * kBN * kD * 2 <= 32 << 10 ? kTiles : (kTiles + 1) / 2;
+[[maybe_unused]] constexpr int kValueGroups = kFirstValues < kTiles ? 2 : 1;
 // named barriers: of the join, and one for each warpgroup
 [[maybe_unused]] constexpr u32 kJoinBarrier = 1, kOwnBarrier = 2;
 
@@ -1472,23 +1472,17 @@ __device__ __forceinline__ int swapped_chunk([[maybe_unused]] int rank) {
     return rank == 0 ? kD / 16 : 0;
 }
 
-// A warpgroup's tile i of K or of V, if there is one. `own`: the thread's portion of the first one.
+// A warpgroup's tiles of K or of V, if there are any; each tile of K is a group of copies, and V is kValueGroups, also
+// where there is no tile. `own`: the thread's portion of the first one.
 template <bool kWhole, bool kValues>
-__device__ __forceinline__ void copy_tile(KvTile (&tiles)[kTiles], int i, const Element* own, const Place& at,
-                                          int length) {
-    if (kWhole || i < at.worked(at.group))
-        TilePortion(at.thread).copy<kBN, kWhole>(shared_address(&tiles[i]), own + i * (kParts * kBN * kD),
-                                                 at.tile(at.group, i) * kBN, length,
-                                                 kValues ? swapped_chunk(at.rank) : 0);
-}
-
-// All tiles from kFirst on, also where there is none. counted: threads arrive as their copies land. Otherwise each tile of
-// K is a group of copies, and V is two groups.
-template <bool kWhole, bool kValues, int kFirst = 0>
 __device__ __forceinline__ void copy_tiles(SharedStorage& shared, const Element* own, const Place& at, int length) {
+    KvTile(&tiles)[kTiles] = kValues ? shared.v[at.group] : shared.k[at.group];
 #pragma unroll
-    for (int i = kFirst; i < kTiles; ++i) {
-        copy_tile<kWhole, kValues>(kValues ? shared.v[at.group] : shared.k[at.group], i, own, at, length);
+    for (int i = 0; i < kTiles; ++i) {
+        if (kWhole || i < at.worked(at.group))
+            TilePortion(at.thread).copy<kBN, kWhole>(shared_address(&tiles[i]), own + i * (kParts * kBN * kD),
+                                                     at.tile(at.group, i) * kBN, length,
+                                                     kValues ? swapped_chunk(at.rank) : 0);
         if (!kValues || i == kFirstValues - 1 || i == kTiles - 1) cp_async_commit();
     }
 }
@@ -1502,8 +1496,7 @@ __device__ __forceinline__ void start_copies(SharedStorage& shared, const Source
     of_q.copy<kGroupRows, kWhole>(shared_address(&shared.q[0]), of_q.of(from.q + head, at.first_query), at.first_query,
                                   length);
     const int first = at.tile(at.group, 0) * kBN;
-    const Element* keys = TilePortion(at.thread).of(from.k + head, first);
-    copy_tiles<kWhole, false>(shared, keys, at, length);
+    copy_tiles<kWhole, false>(shared, TilePortion(at.thread).of(from.k + head, first), at, length);
     if (threadIdx.x < 32 && elect_lane()) {
         initialise_join(shared);
         fence_mbarrier_init();
@@ -1512,7 +1505,7 @@ __device__ __forceinline__ void start_copies(SharedStorage& shared, const Source
     copy_tiles<kWhole, true>(shared, TilePortion(at.thread).of(from.v + head, first), at, length);
 }
 
-// Until all but the latest `kYounger` groups of this thread's copies have landed, and those of its warpgroup, for wgmma.
+// Until all but the latest `younger` groups of this thread's copies have landed, and those of its warpgroup, for wgmma.
 template <int kMost = kTiles - 1 + kValueGroups>
 __device__ __forceinline__ void land_copies(int younger, const Place& at) {
     if (kMost > 0 && younger < kMost) return land_copies<(kMost > 0 ? kMost - 1 : 0)>(younger, at);
@@ -1585,9 +1578,7 @@ __device__ __forceinline__ void start_output(SharedStorage& shared, Output& out,
         exponentiate<kPolynomials, kFirst / 8, kChunk / 8>(scores[0], softmax.sum, softmax.maximum, scale_log2);
         pack<Element, kFirst / 8>(p, scores[0]);
         if constexpr (kRounded) add_rows<Element>(*rounded, p);
-        if (kFirst == 0 && !kAgain) {
-            await_values(shared, at, i);
-        }
+        if (kFirst == 0 && !kAgain) await_values(shared, at, i);
         multiply_values<kFirst>(shared, out, p, at, i, accumulate || kFirst > 0);
     }
 }
@@ -1616,9 +1607,7 @@ __device__ __forceinline__ bool attend(SharedStorage& shared, Output& out, Softm
         if (i == kEarly) exponentiate_tiles<kEarly>(scores, softmax, scale_log2);
         land_scores<kWhole>(scores[i], more, at, i, length);
         raise(grown, scores[i][0]);
-        if (i + 1 == kEarly) {
-            softmax.maximum[0] = row_max(grown[0]), softmax.maximum[1] = row_max(grown[1]);
-        }
+        if (i + 1 == kEarly) softmax.maximum[0] = row_max(grown[0]), softmax.maximum[1] = row_max(grown[1]);
     }
     if (kCount == kEarly) exponentiate_tiles<kEarly>(scores, softmax, scale_log2);
     softmax.follow(grown, factor, scale_log2);
