@@ -65,7 +65,7 @@ class SimulatedWorker:
     def gate_s(self, name: str, seed: int) -> float:  # noqa: ARG002
         return self.seconds
 
-    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:  # noqa: ARG002
+    def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:  # noqa: ARG002
         self.expected += [name for name, _, _ in coming]
         for name, _, seed in coming:
             self.seeds.setdefault(name, []).append(seed)

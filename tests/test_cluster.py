@@ -157,7 +157,7 @@ def test_finalists_are_confirmed_by_a_worker_that_dies_and_comes_back(tmp_path: 
         steps: list[str] = []
         with closing(confirmed_remotely(made, said)) as worker:
             best = store.confirmations.contenders(study, 1)[0]
-            worker.expect([gate_request(store, study.name, best, 7)], 60.0)
+            worker.expect([gate_request(store, study.name, best, 7)], time.time() + 60)
             begun = confirm(study, store, worker, top=3, over=lambda _: "warm round 3 of 20" in steps,
                             watch=lambda step: steps.append(step.text))  # fmt: skip
         assert begun is not None

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from finals import SimulatedWorker
-from landscape import evaluate, new_study, spaces_of
+from landscape import LandscapeWorkers, evaluate, new_study, spaces_of
 from times import timing
 
-from evo.confirm.ahead import LEAD_S, Ahead
-from evo.confirm.confirmation import TOP, reserve_s, rounds_s
+from evo.confirm.ahead import LEAD_S, LOOK_S, Ahead
+from evo.confirm.confirmation import TOP, is_hurried, reserve_s, rounds_s
 from evo.confirm.on_emulator import GateRequest
+from evo.confirm.rounds import slow
+from evo.loop import Progress, search
 from evo.store import Store
 from evo.study import Study
 from evo.trial import Interval, Timing
@@ -23,17 +25,17 @@ from evo.trial import Interval, Timing
 class Told(SimulatedWorker):
     """Keeps what it was told last."""
 
-    left_s = -1.0
+    asked_at = 0.0
 
-    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
-        self.expected, self.left_s = [name for name, _, _ in coming], left_s
+    def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:
+        self.expected, self.asked_at = [name for name, _, _ in coming], asked_at
 
 
 class Searched:
     """A study to which trials are added by hand."""
 
-    def __init__(self, folder: Path, store: Store) -> None:
-        self.study: Study = store.create(new_study())
+    def __init__(self, folder: Path, store: Store, budget_s: float = 600.0) -> None:
+        self.study: Study = store.create(new_study(budget_s=budget_s))
         self._template = spaces_of(folder / "t")["landscape"].template
         self._store, self._count = store, 0
 
@@ -67,7 +69,7 @@ def test_what_has_led_for_a_while_is_checked(tmp_path: Path, monkeypatch: pytest
             ahead.look(reserve + LEAD_S + 1)
             assert made == [], "it is too early"
             ahead.look(reserve + LEAD_S)
-            assert made == [pytest.approx(reserve, rel=0.01)], "its process starts"
+            assert made == [reserve], "its process starts"
             assert worker.expected == [], "nothing is steady yet"
             time.sleep(1.0)
             ahead.look(reserve + LEAD_S)
@@ -85,34 +87,65 @@ def test_what_has_led_for_a_while_is_checked(tmp_path: Path, monkeypatch: pytest
             assert worker.expected == [fast, slow[3], slow[2]], "two are overtaken, by two that are new"
             ahead.look(reserve + 1.0)
             assert len(worker.expected) == TOP, "at the end there is no time to wait"
-            assert worker.left_s == pytest.approx(1.0, abs=0.1)
+            assert worker.asked_at == pytest.approx(time.time() + 1.0, abs=0.5)
+            ahead.look(reserve)
+            assert worker.asked_at == pytest.approx(time.time(), abs=0.5), "sooner than it was told"
     assert len(made) == 1
 
 
 def test_more_is_kept_where_rounds_take_long(tmp_path: Path) -> None:
-    """Ten rounds of a kernel of 3 ms and the three baselines that take part."""
+    """Ten rounds of a kernel of 3 ms and the three baselines that take part; `math` does with time enough."""
     baselines_us = {"cudnn": 3700.0, "flash": 3800.0, "efficient": 8000.0, "math": 52_000.0}
     near = Interval(2990.0, 3010.0)
-    slow = timing((3000.0,) * 4, 3000.0, near, baselines_us, 1.2, Interval(1.1, 1.3))
-    assert rounds_s(slow, 1) == pytest.approx(6 + 10 * 9 * 18.5e-3)
-    longer_s = rounds_s(slow, 1) - 6 + 10 * 0.5
+    long = timing((3000.0,) * 4, 3000.0, near, baselines_us, 1.2, Interval(1.1, 1.3))
+    assert rounds_s(long, 1, hurried=True) == pytest.approx(6 + 10 * 9 * 18.5e-3)
+    assert rounds_s(long, 1, hurried=False) == pytest.approx(6 + 10 * 9 * 70.5e-3)
+    assert (is_hurried(60.0), is_hurried(120.0)) == (True, False)
+    made: list[float] = []
+
+    def make(left_s: float) -> Told:
+        made.append(left_s)
+        return Told()
+
     with Store(tmp_path / "evo.db") as store:
-        searched = Searched(tmp_path, store)
-        name = searched.add(128, 64, 3, slow, {"gate": 0.5})
-        made: list[float] = []
-
-        def make(left_s: float) -> Told:
-            made.append(left_s)
-            return Told()
-
+        searched = Searched(tmp_path, store, 60.0)
+        names = [searched.add(*at, long, {"gate": 0.5}) for at in [(128, 64, 3), (64, 64, 3), (32, 64, 3)]]
+        longer_s = 10 * 9 * 18.5e-3 + 10 * 0.5
         with Ahead(searched.study, store, make) as ahead:
-            usual = ahead.reserve_s
-            ahead.look(usual + LEAD_S)
-            assert ahead.reserve_s == pytest.approx(usual + longer_s)
-        best = store.trial(name)
-    assert made == [usual], "it is no time for baselines that must be compiled"
-    assert reserve_s(8.0, best) == 4.0, "half of the budget is for the search"
-    assert reserve_s(60.0) == 15.0
+            assert ahead.reserve_s == 15.0
+            ahead.look(30.0 + LEAD_S)
+            assert ahead.reserve_s == pytest.approx(15.0 + longer_s)
+            assert made == [], "it is too early for a worker"
+            time.sleep(LOOK_S)
+            ahead.look(15.0 + longer_s + LEAD_S)
+        leading = [store.trial(name) for name in names]
+    assert made == [15.0], "what is kept for slow kernels is no time for baselines that must be compiled"
+    assert reserve_s(8.0, leading) == 4.0, "half of the budget is for the search"
+    slow = [replace(trial, seconds={"gate": 60.0}) for trial in leading]
+    assert reserve_s(36_000.0, slow) == 240.0
+    assert reserve_s(36_000.0) == 120.0
+
+
+def test_a_search_ends_sooner_where_rounds_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as launches of milliseconds would."""
+    monkeypatch.setattr("evo.confirm.confirmation.ROUND_LAUNCHES", 100_000)
+    seen: list[Progress] = []
+    with Store(tmp_path / "evo.db") as store:
+        study = store.create(new_study(budget_s=12.0, strategy="random"))
+        workers = LandscapeWorkers(seconds=0.1)
+        search(study, store, spaces_of(tmp_path / "t"), workers, seen.append, lambda _: SimulatedWorker())
+    begun = next(progress.spent_s for progress in seen if progress.phase == "confirming")
+    assert 5.5 < begun < 8.5, "half of the budget is kept, not a quarter"
+
+
+def test_slow_baselines_take_no_part_where_time_is_short() -> None:
+    few = {"cudnn": 900.0, "flash": 1000.0, "math": 9000.0}
+    assert list(slow(few)) == ["math"]
+    assert slow(few)["math"].startswith("takes 10 times as long as the fastest; `evo confirm`")
+    assert slow({name: us / 5 for name, us in few.items()}) == {}, "they take no time"
+    assert slow({"eager": 9000.0, "compiled": 3000.0}) == {}
+    assert slow({"eager": 9000.0}) == {}
+    assert slow({}) == {}
 
 
 def test_without_a_confirmation_nothing_is_checked(tmp_path: Path) -> None:

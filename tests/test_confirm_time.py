@@ -17,7 +17,7 @@ from evo.store import Store
     [
         (1.0, 6.0),
         # 10 rounds of 9 launches of two finalists of 100 ms and of one baseline of 150
-        (20_000.0, 31.5),
+        (20_000.0, 37.5),
     ],
 )
 def test_before_a_second_finalist_is_gated_time_for_rounds_is_kept(

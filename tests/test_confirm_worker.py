@@ -125,7 +125,7 @@ def test_a_race_that_the_gpu_did_not_show_is_not_loaded(worker: GpuWorker) -> No
 def test_the_emulator_begins_with_all_that_is_coming(worker: GpuWorker) -> None:
     """What it says of one does not wait for the GPU's verdict on another, and is not asked for twice."""
     coming = [("study/1", racy(), 3), ("study/2", finalist(), 3), ("study/3", finalist(), 4)]
-    worker.expect(coming, 60.0)
+    worker.expect(coming, time.time() + 60)
     for name, candidate, seed in coming[1:]:
         worker.gate(name, candidate, seed, True)
     with pytest.raises(Red, match="emulator: race"):
@@ -156,11 +156,12 @@ def test_those_that_are_expected_are_gated_while_nothing_is_asked(worker: GpuWor
     evaluator: Any = worker._evaluator
     evaluator.wrong = (5,)
     large = finalist("1,8,65536,64")  # the emulator is not asked
-    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 60.0)
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time() + 60)
     assert worker.meanwhile()
-    worker.expect([("study/3", large, 5), ("study/1", large, 3)], 60.0)
+    worker.expect([("study/3", large, 5), ("study/1", large, 3)], time.time() + 60)
     assert worker.meanwhile()
-    worker.expect([("study/1", large, 3)], 60.0)  # the confirmation says once more what it will ask for
+    # the confirmation says once more what it will ask for
+    worker.expect([("study/1", large, 3)], time.time() + 60)
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True), (5, True)]
     worker.gate("study/1", large, 3, True)
@@ -179,17 +180,21 @@ def test_the_first_question_does_not_wait_for_the_gate_of_a_later_one(worker: Gp
     evaluator: Any = worker._evaluator
     large = finalist("1,8,65536,64")  # the emulator is not asked
     assert worker.gate_s("study/1", 3) == 0.0, "nothing is known of a gate yet"
-    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 0.0)
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time())
     assert worker.meanwhile()
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True)], "the second one would be late"
+    assert worker._emulators
+    while not worker._emulators.has_said("study/1", 3):
+        assert worker.gate_s("study/1", 3) in (0.0, worker._longest_s), "it may wait for the emulator"
+        time.sleep(0.01)
     assert (worker.gate_s("study/1", 3), worker.gate_s("study/2", 4)) == (0.0, worker._longest_s)
     worker._longest_s = 30.0
-    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 29.0)
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time() + 29)
     assert worker.meanwhile()
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True)]
-    worker.expect([("study/1", large, 3), ("study/2", large, 4)], 31.0)
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time() + 31)
     assert worker.meanwhile()
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True), (4, True)]
@@ -253,10 +258,22 @@ def test_a_worker_hangs_dies_and_is_replaced(wild: tuple[WorkerProcess, Candidat
         assert not worker.loaded
 
 
+def test_what_a_dead_worker_would_take_is_no_question(wild: tuple[WorkerProcess, Candidate]) -> None:
+    """The confirmation goes on: the next question begins anew."""
+    worker, candidate = wild
+    with closing(worker):
+        worker.gate("s/1", candidate, 1, True)
+        assert worker._child is not None
+        os.kill(worker._child.pid, signal.SIGKILL)
+        assert worker.gate_s("s/2", 1) == 0.0
+        assert not worker.loaded
+        worker.gate("s/1", candidate, 1, True)
+
+
 def test_a_worker_that_died_before_it_was_asked_is_replaced(wild: tuple[WorkerProcess, Candidate]) -> None:
     worker, candidate = wild
     with closing(worker):
-        worker.expect([("s/1", candidate, 1)], 60.0)
+        worker.expect([("s/1", candidate, 1)], time.time() + 60)
         assert worker._child is not None
         os.kill(worker._child.pid, signal.SIGKILL)
         while not worker._child.dead:

@@ -4,7 +4,7 @@ code, the same code serves every length, and results are right on the emulator i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from evo.device import Region
 from evo.device.emulator import EmulatorDevice, load_interpreter
 from evo.errors import CandidateError, MachineError
 from evo.gpu import Limits, target
-from evo.task import load_task
+from evo.task import Tensors, load_task
 from evo.template import Template, load_template
 from evo.trial import Candidate, Point, Problem, body_of
 
@@ -46,13 +46,19 @@ class Bench:
     compiler: Compiler
 
     def launched(
-        self, candidate: Candidate, family: str, schedule: str = "default", seed: int = 0
+        self,
+        candidate: Candidate,
+        family: str,
+        schedule: str = "default",
+        seed: int = 0,
+        change: Callable[[Tensors], dict[str, torch.Tensor]] = dict,
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Inputs and output of one launch, on buffers of exactly the problem's size."""
+        """Inputs, as `change` makes them, and output of one launch, on buffers of exactly the problem's
+        size."""
         problem = candidate.problem
         # without the head, which names the problem: one binary serves every length
         binary = self.compiler.compile(body_of(candidate.source), candidate.entry, "sm_90a")
-        inputs = TASK.inputs(problem, family, seed, "cpu")
+        inputs = change(TASK.inputs(problem, family, seed, "cpu"))
         output = torch.full_like(inputs["q"], float("nan"))
         regions = {
             name: Region(name, t.data_ptr(), t.nbytes, writable=name == "o", initialised=name != "o")
@@ -270,6 +276,23 @@ def test_a_row_with_one_key_is_its_value(changes: Point, length: int, causal: bo
     point = {**template.space.default, "message": "half", **changes}
     inputs, output = bench.launched(template.candidate(point, problem), "normal")
     assert torch.equal(output[:, :, 0], inputs["v"][:, :, 0])
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_hidden_values_have_no_weight(name: str, bench: Bench) -> None:
+    """Nor by multiply-add, whose least number was 2^-126: bf16 has it, and numbers of 3e38."""
+    template, problem = TEMPLATES[name], TASK.problem("1,2,100,64", "bf16", causal=True)
+    point = {**template.space.default, "polynomials": 1}
+    assert template.space.why_not(point, LIMITS, problem) is None
+    hidden = next(relation for relation in TASK.relations(problem) if relation.name == "hidden values")
+    candidate = template.candidate(point, problem)
+    _, before = bench.launched(candidate, "normal")
+    _, after = bench.launched(candidate, "normal", change=hidden.change)
+    expected = hidden.expected({"o": before})["o"]
+    rows = ~expected.isnan().any(-1)
+    assert int(rows.sum()) == 2 * 47
+    assert torch.equal(after[rows], expected[rows])
 
 
 @pytest.mark.nvcc

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from evo.confirm.confirmation import TOP, fresh_seed, gate_request, reserve_s
+from evo.confirm.confirmation import TOP, fresh_seed, gate_request, most_reserve_s, reserve_s
 from evo.store import Store
 from evo.study import Study
 
@@ -40,29 +40,35 @@ class Ahead:
         self._leading_since: dict[int, float] = {}
         """When each of the best trials was first seen among them."""
         self._expected: list[int] = []
+        self._asked_at = 0.0
+        """When the worker will be asked for those, as it was told."""
         self._looked = float("-inf")
         self._worker: ConfirmWorker | None = None
 
     def look(self, left_s: float) -> None:
         """Has those checked that lead the study and have done so for STEADY_S, or will at its end; it has
         `left_s` seconds left. Does not wait."""
-        now = time.monotonic()
-        if self._make is None or left_s > self.reserve_s + LEAD_S or now < self._looked + LOOK_S:
+        study, now = self._study, time.monotonic()
+        early = left_s > most_reserve_s(study.budget_s) + LEAD_S
+        if self._make is None or early or now < self._looked + LOOK_S:
             return
         self._looked = now
-        leading = self._store.confirmations.contenders(self._study, TOP)
-        if leading:
-            best = self._store.trial(f"{self._study.name}/{leading[0]}")
-            self.reserve_s = reserve_s(self._study.budget_s, best)
+        leading = self._store.confirmations.contenders(study, TOP)
+        trials = [self._store.trial(f"{study.name}/{number}") for number in leading]
+        self.reserve_s = reserve_s(study.budget_s, trials)
+        if left_s > self.reserve_s + LEAD_S:
+            return
         self._leading_since = {number: self._leading_since.get(number, now) for number in leading}
         searches_s = max(0.0, left_s - self.reserve_s)
         latest = now if searches_s <= STEADY_S else now - STEADY_S
         steady = [number for number in leading if self._leading_since[number] <= latest]
-        if leading and (self._worker is None or steady != self._expected):
-            self._expected = steady
-            requests = [gate_request(self._store, self._study.name, number, self.seed) for number in steady]
+        asked_at = time.time() + searches_s
+        told = steady == self._expected and abs(asked_at - self._asked_at) < LOOK_S
+        if leading and (self._worker is None or not told):
+            self._expected, self._asked_at = steady, asked_at
+            requests = [gate_request(self._store, study.name, number, self.seed) for number in steady]
             # what is kept for slow rounds is no time for baselines that must be compiled
-            self.worker(reserve_s(self._study.budget_s)).expect(requests, searches_s)
+            self.worker(reserve_s(study.budget_s)).expect(requests, asked_at)
 
     def worker(self, left_s: float) -> ConfirmWorker:
         """The worker; it is made now, of `left_s`, where it has not been made before."""

@@ -15,11 +15,13 @@ Each step is in the database before the next: a confirmation that was killed goe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
-from evo.confirm.rounds import SAMPLES, SLOW, SLOW_US, Fallen
+from evo.confirm.rounds import SAMPLES, Fallen, slow
 from evo.errors import CandidateError, Crashed, Hung, MachineError
 from evo.store import Confirmation, Finalist, Store
 from evo.study import Study
@@ -46,22 +48,36 @@ untimed one in front."""
 GATES = 10
 """A finalist's gate takes about so many times as long as a trial's where the study's own problem is most of
 both: it runs 38 cases of that, a trial three."""
+MISSED_ROUNDS = "rounds that were held before did not have it"
+"""Why a baseline has no standing that takes part since a confirmation went on."""
 SANITIZE_S = 20.0
 """What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
 SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
 """Of a search's budget: the share that is kept for CONFIRMED, and the most of it; from the last one on, the
-baselines that must be compiled first take part."""
+baselines that must be compiled first, and slow ones, take part."""
 
 
-def reserve_s(budget_s: float, best: Trial | None = None) -> float:
+def reserve_s(budget_s: float, leading: Sequence[Trial] = ()) -> float:
     """Seconds of a search's budget that are kept for CONFIRMED: more where the gate and the rounds of one
-    finalist like the `best` trial take longer than those of a small problem, but no more than half of the
-    budget."""
+    finalist like the `leading` trials, the best first, take longer than those of a small problem; no more
+    than `most_reserve_s`."""
     share = min(SHARE * budget_s, MOST_S)
-    if best is None:
+    if not leading:
         return share
-    longer_s = rounds_s(best.timing, 1) - ROUNDS_S + GATES * best.seconds.get("gate", 0.0)
-    return min(share + longer_s, max(share, budget_s / 2))
+    gate_s = median(trial.seconds.get("gate", 0.0) for trial in leading)
+    longer_s = rounds_s(leading[0].timing, 1, is_hurried(budget_s)) - ROUNDS_S + GATES * gate_s
+    return min(share + longer_s, most_reserve_s(budget_s))
+
+
+def most_reserve_s(budget_s: float) -> float:
+    """The most seconds that are kept, however slow kernels are: half of a short budget."""
+    share = min(SHARE * budget_s, MOST_S)
+    return min(share + MOST_S, max(share, budget_s / 2))
+
+
+def is_hurried(budget_s: float) -> bool:
+    """Whether a search with this budget leaves out baselines that take long, in CONFIRMED too."""
+    return reserve_s(budget_s) < PATIENT_S
 
 
 @dataclass(frozen=True)
@@ -71,13 +87,14 @@ class Step:
     text: str
 
 
-def rounds_s(timing: Timing | None, finalists: int) -> float:
+def rounds_s(timing: Timing | None, finalists: int, hurried: bool) -> float:
     """Seconds that rounds of so many `finalists` as fast as this one need: all rounds of a small problem, the
-    fewest of one whose kernels take milliseconds."""
+    fewest of one whose kernels take milliseconds. `hurried`: without baselines that are too slow."""
     us = 0.0
     for one in timing.times.values() if timing is not None else ():
-        slow = max(SLOW * min(one.baselines_us.values(), default=0.0), SLOW_US)
-        us += finalists * one.median_us + sum(b for b in one.baselines_us.values() if b <= slow)
+        left_out = slow(one.baselines_us) if hurried else {}
+        us += finalists * one.median_us
+        us += sum(taken for name, taken in one.baselines_us.items() if name not in left_out)
     return ROUNDS_S + FEWEST_ROUNDS * ROUND_LAUNCHES * us / 1e6
 
 
@@ -139,7 +156,7 @@ def confirm(
         found = store.confirmations.begin(
             study, top, fresh_seed() if seed is None else seed, environment, around.gpu
         )
-    return _Confirming(found, study.ranking, store, worker, over, watch).run(contenders)
+    return _Confirming(found, study, store, worker, over, watch).run(contenders)
 
 
 def _covers(found: Confirmation, contenders: list[int], top: int) -> bool:
@@ -160,14 +177,14 @@ class _Confirming:
     def __init__(
         self,
         of: Confirmation,
-        ranking: str,
+        study: Study,
         store: Store,
         worker: ConfirmWorker,
         over: Callable[[float], bool],
         watch: Callable[[Step], None],
     ) -> None:
         self._of, self._store, self._worker, self._over, self._watch = of, store, worker, over, watch
-        self._ranking = ranking
+        self._ranking, self._hurried = study.ranking, is_hurried(study.budget_s)
         self._cut_short = False
         """Whether there was no time for all contenders that are to be gated."""
 
@@ -187,7 +204,7 @@ class _Confirming:
             return
         known = {f.number for f in self._of.finalists}
         ahead = [number for number in contenders[: self._of.top] if number not in known]
-        self._worker.expect([self._request(number) for number in ahead], 0.0)
+        self._worker.expect([self._request(number) for number in ahead], time.time())
         for number in contenders:
             green = len(self._of.green)
             if green >= self._of.top:
@@ -205,7 +222,7 @@ class _Confirming:
         return self._worker.gate_s(name, seed)
 
     def _rounds_s(self, finalists: int) -> float:
-        return rounds_s(self._store.trial(self._of.green[0].name).timing, finalists)
+        return rounds_s(self._store.trial(self._of.green[0].name).timing, finalists, self._hurried)
 
     def _request(self, number: int) -> GateRequest:
         return gate_request(self._store, self._of.study, number, self._of.seed)
@@ -294,8 +311,10 @@ class _Confirming:
         skipped, kernels = (self._worker.skipped(), self._worker.kernels()) if green else ({}, {})
         found = {}
         for protocol, rounds in taken.items():
-            baselines = set.intersection(*(set(r.baselines_us) for r in rounds)) if rounds else set()
-            found[protocol] = standings(rounds, green, sorted(baselines), self._ranking)
+            timed = [set(round.baselines_us) for round in rounds] or [set()]
+            in_all = set.intersection(*timed)
+            skipped = dict.fromkeys(set.union(*timed) - in_all, MISSED_ROUNDS) | dict(skipped)
+            found[protocol] = standings(rounds, green, sorted(in_all), self._ranking)
         return confirmations.conclude(self._of, found, skipped, kernels)
 
     def _seed(self, what: str, number: int) -> int:

@@ -42,6 +42,11 @@ class Emulators:
             self._said[name, seed] = self._threads.submit(self._emulate, candidate, seed)
         return self._said[name, seed]
 
+    def has_said(self, name: str, seed: int) -> bool:
+        """Whether it is known what the emulator says of a finalist."""
+        said = self._said.get((name, seed))
+        return said is not None and said.done()
+
     def forget_all_but(self, coming: Sequence[GateRequest]) -> None:
         """Does not ask about others with which it has not begun."""
         wanted = {(name, seed) for name, _, seed in coming}

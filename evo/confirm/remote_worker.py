@@ -63,8 +63,8 @@ class RemoteWorker:
         found: Surroundings = self._ask_again("surroundings")
         return found
 
-    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
-        self._remote.tell("expect", tuple(coming), left_s)
+    def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:
+        self._remote.tell("expect", tuple(coming), asked_at)
 
     def gate_s(self, name: str, seed: int) -> float:
         return float(self._ask_again("gate_s", name, seed))

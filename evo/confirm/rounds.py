@@ -33,8 +33,8 @@ IMPATIENT = "setting it up takes longer than this budget has left; `evo confirm`
 """Why a patient baseline is not timed where there is no patience."""
 SLOW, SLOW_US = 4.0, 2000.0
 """A baseline that takes so many times as long as the fastest one, and at least so long, takes no part where
-there is no patience: `math` of attention at 16,384 keys takes 15 times as long as the others, and took three
-quarters of each round."""
+time is short: `math` of attention at 16,384 keys takes 15 times as long as others, and took three quarters of
+each round."""
 
 
 class Fallen(EvoError):
@@ -51,16 +51,23 @@ class Fallen(EvoError):
 
 class Rounds:
     """One problem on one GPU, and what the patient baselines need to run: they are set up once. `ranking`:
-    the first timing input is the one that it names."""
+    the first timing input is the one that it names. `hurried`: without baselines that are SLOW."""
 
     def __init__(
-        self, device: Device, task: Task, problem: Problem, patient: bool, ranking: str = WORST
+        self,
+        device: Device,
+        task: Task,
+        problem: Problem,
+        patient: bool,
+        ranking: str = WORST,
+        hurried: bool = False,
     ) -> None:
         self.device, self.task, self.problem, self.ranking = device, task, problem, ranking
         self.skipped: dict[str, str] = {}
         """Baselines that could not be timed in some round, and why: what misses one takes part in none."""
         self.baselines = task.baselines(problem, device.torch_device, patient)
-        self._patient = patient
+        self._looks_for_slow = hurried
+        """Whether no round has looked yet which baselines are too slow."""
         if not patient:
             every = task.baselines(problem, device.torch_device, True)
             self.skipped = dict.fromkeys(every.keys() - self.baselines.keys(), IMPATIENT)
@@ -90,10 +97,10 @@ class Rounds:
         contestants = {name: run for name, run in self.baselines.items() if name not in self.skipped}
         replays, skipped = capture_baselines(watch, sets, contestants)
         self.skipped |= skipped
-        if not self._patient:
-            slow = _slow(replays, watch)
-            self.skipped |= slow
-            replays = {name: replay for name, replay in replays.items() if name not in slow}
+        if self._looks_for_slow:
+            self._looks_for_slow = False
+            self.skipped |= slow(baselines_us(replays, watch))
+            replays = {name: replay for name, replay in replays.items() if name not in self.skipped}
         entered: dict[str, _Entered] = {}  # launches hold the buffers that graphs write to
         for name, green in finalists.items():
             with _blame(name):
@@ -175,14 +182,18 @@ def _enter(green: Green, watch: Stopwatch, sets: InputSets) -> _Entered:
     return _Entered(calls, watch.capture(order, launches), due)
 
 
-def _slow(baselines: Mapping[str, Replay], watch: Stopwatch) -> dict[str, str]:
-    """Those that are too slow to take part, and why, by one sample of each."""
-    samples = watch.sample(list(baselines.values()), 1)
-    taken = {name: float(own[0]) for name, own in zip(baselines, samples, strict=True)}
-    fastest = min(taken.values(), default=0.0)
+def baselines_us(replays: Mapping[str, Replay], watch: Stopwatch) -> dict[str, float]:
+    """What each takes, by the shorter of two samples."""
+    samples = watch.sample(list(replays.values()), 2)
+    return {name: float(min(own)) for name, own in zip(replays, samples, strict=True)}
+
+
+def slow(taken_us: Mapping[str, float]) -> dict[str, str]:
+    """Baselines that are too slow to take part where time is short, and why."""
+    fastest = min(taken_us.values(), default=0.0)
     return {
         name: f"takes {us / fastest:.0f} times as long as the fastest; `evo confirm` takes the time"
-        for name, us in taken.items()
+        for name, us in taken_us.items()
         if us > max(SLOW * fastest, SLOW_US)
     }
 

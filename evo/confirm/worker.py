@@ -55,14 +55,14 @@ class ConfirmWorker(Protocol):
 
     def surroundings(self) -> Surroundings: ...
 
-    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
-        """Those will be asked for by `gate`, thoroughly, in this order, after `left_s` seconds: what can be
-        done before begins. Others, which were expected until now, are not any more."""
+    def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:
+        """Those will be asked for by `gate`, thoroughly, in this order, from `asked_at` on (time.time): what
+        can be done before begins. Others, which were expected until now, are not any more."""
         ...
 
     def gate_s(self, name: str, seed: int) -> float:
-        """Seconds that the thorough gate of a finalist will take: as long as the longest one so far, or none
-        where it is checked already."""
+        """Seconds that the thorough gate of a finalist will take: as long as the longest one so far, the
+        emulator's too, or none where all is known of it."""
         ...
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
@@ -75,7 +75,7 @@ class ConfirmWorker(Protocol):
         ...
 
     def round(self, protocol: str, seed: int, names: Sequence[str]) -> Round:
-        """A round of those finalists and all baselines; Fallen where one of them is to blame, Hung or Crashed
+        """A round of those finalists and the baselines; Fallen where one of them is to blame, Hung or Crashed
         where the process is lost and no kernel is to blame."""
         ...
 
@@ -90,18 +90,23 @@ class GpuWorker:
     """Loads GREEN finalists and holds rounds, on the GPU of this process."""
 
     def __init__(
-        self, evaluator: Evaluator, problem: Problem, patient: bool, on_emulator: bool = True
+        self,
+        evaluator: Evaluator,
+        problem: Problem,
+        patient: bool,
+        on_emulator: bool = True,
+        hurried: bool = False,
     ) -> None:
         self._evaluator = evaluator
         ranking = evaluator.spec.ranking
-        self._rounds = Rounds(evaluator.device, evaluator.task, problem, patient, ranking)
+        self._rounds = Rounds(evaluator.device, evaluator.task, problem, patient, ranking, hurried)
         self._loaded: dict[str, Green] = {}
         self._asked: dict[str, tuple[Candidate, int]] = {}
         self._coming: list[GateRequest] = []
         self._first, self._asked_at = "", 0.0
-        """What will be asked for first, and when, by time.monotonic."""
+        """What will be asked for first, and when, by time.time."""
         self._longest_s = 0.0
-        """Of a thorough gate."""
+        """Of a thorough gate, or of waiting for what the emulator says."""
         self._ahead: dict[tuple[str, int], Green | CandidateError] = {}
         """What the gate said of finalists that have not been asked for, by name and seed."""
         self._emulators = Emulators(evaluator.spec) if on_emulator else None
@@ -115,23 +120,25 @@ class GpuWorker:
         device, gpu = evaluator.device, gpu_id(evaluator.spec.device)
         return Surroundings(device.name, evaluator.compiler.version, evaluator.versions, gpu)
 
-    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
+    def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:
         if self._emulators is not None:
             self._emulators.forget_all_but(coming)
         for asked in coming:
             self._emulation(*asked)
         self._coming = [*coming]
         self._first = coming[0][0] if coming else ""
-        self._asked_at = time.monotonic() + left_s
+        self._asked_at = asked_at
 
     def gate_s(self, name: str, seed: int) -> float:
-        return 0.0 if name in self._loaded or (name, seed) in self._ahead else self._longest_s
+        checked = name in self._loaded or (name, seed) in self._ahead
+        emulated = self._emulators is None or self._emulators.has_said(name, seed)
+        return 0.0 if checked and emulated else self._longest_s
 
     def meanwhile(self) -> bool:
         """While nothing is asked: gates one of those that are expected. Whether more of them are. One that
         will not be asked for first is left where its gate may not have ended by then: the question would
         wait."""
-        late = time.monotonic() + self._longest_s > self._asked_at
+        late = time.time() + self._longest_s > self._asked_at
         if late and self._coming and self._coming[0][0] != self._first:
             self._coming.clear()
         if self._coming:
@@ -153,6 +160,7 @@ class GpuWorker:
 
     def gate(self, name: str, candidate: Candidate, seed: int, thorough: bool) -> tuple[CaseError, ...]:
         """On the GPU; if `thorough` and `on_emulator`, beside it there too."""
+        began = time.monotonic()
         emulation = self._emulation(name, candidate, seed) if thorough else None
         self._coming = [asked for asked in self._coming if asked[0] != name]
         green: Green | CandidateError
@@ -164,6 +172,7 @@ class GpuWorker:
             raise green
         if emulation is not None:
             emulation.result()
+            self._longest_s = max(self._longest_s, time.monotonic() - began)
         self._loaded[name] = green
         self._asked[name] = candidate, seed
         return green.errors
@@ -198,17 +207,19 @@ class GpuWorker:
 @dataclass(frozen=True)
 class WorkerSpec:
     """What makes a GpuWorker in any process of this machine; picklable. `patient`: with the baselines that
-    take seconds to set up. `on_emulator`: finalists must pass the emulator's schedules too."""
+    take seconds to set up. `on_emulator`: finalists must pass the emulator's schedules too. `hurried`:
+    without baselines that are much slower than others."""
 
     evaluator: EvaluatorSpec
     problem: Problem
     patient: bool = True
     on_emulator: bool = True
+    hurried: bool = False
 
     @classmethod
     def of(cls, setup: Setup, patient: bool = True) -> WorkerSpec:
-        """For the finalists of a study."""
-        return cls(EvaluatorSpec.of(setup), setup.study.problem, patient)
+        """For the finalists of a study. Where there is no patience slow baselines are left out, too."""
+        return cls(EvaluatorSpec.of(setup), setup.study.problem, patient, hurried=not patient)
 
     @classmethod
     def of_problem(
@@ -232,7 +243,7 @@ class WorkerSpec:
     def build(self) -> GpuWorker:
         # the evaluator's own timing session would hold memory and time for nothing
         evaluator = replace(self.evaluator, problem=None).build()
-        return GpuWorker(evaluator, self.problem, self.patient, self.on_emulator)
+        return GpuWorker(evaluator, self.problem, self.patient, self.on_emulator, self.hurried)
 
 
 class BuildsWorker(Protocol):
@@ -259,10 +270,10 @@ class WorkerProcess:
         found: Surroundings = self._ask("surroundings")
         return found
 
-    def expect(self, coming: Sequence[GateRequest], left_s: float) -> None:
+    def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:
         """Does not wait, not even for the process to start."""
         self._child = self._child or Child(_worker, self._spec)
-        self._child.tell("expect", tuple(coming), left_s)
+        self._child.tell("expect", tuple(coming), asked_at)
 
     def gate_s(self, name: str, seed: int) -> float:
         try:

@@ -35,7 +35,7 @@ JUDGED_WHOLE_FLOP = 1e10
 much, in fp64 and again in fp32."""
 LEAST_EXPONENT = -87.0
 """On a CPU the honest computation takes no exponential below that of this, 1.6e-38: one that is denormal or
-zero in fp32 takes twenty times as long. A result moves by less than 1e-35 of V."""
+zero in fp32 takes twenty times as long. A result moves by less than 1e-35 of V. What a mask hides is 0."""
 
 
 class Queries(Pieces):
