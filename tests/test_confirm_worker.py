@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 from finals import WildSpec
+from landscape import new_study
 
 from evo.cache import default_folder
 from evo.confirm.on_emulator import EmulatorAhead, Emulators, emulate
 from evo.confirm.rounds import Fallen
-from evo.confirm.worker import GpuWorker, WorkerProcess
+from evo.confirm.worker import GpuWorker, WorkerProcess, WorkerSpec
 from evo.device.synchronous import SynchronousDevice
 from evo.errors import Crashed, Hung, MachineError, Red
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gpu import Limits, target
+from evo.study import Setup
 from evo.task import Task, load_task
 from evo.template import load_template
 from evo.trial import Candidate, Round
@@ -140,7 +144,7 @@ def test_the_emulator_is_not_asked_about_what_is_expected_no_longer(
     """One thread has begun with the first of three; the second is given up, until it is due."""
     monkeypatch.setattr("evo.confirm.on_emulator.usable_cores", lambda: 2)
     coming = [("study/1", finalist(), 3), ("study/2", finalist(), 4), ("study/3", finalist(), 5)]
-    with closing(Emulators(replace(emulator.spec, device="cuda:0"))) as emulators:
+    with closing(Emulators(replace(emulator.spec, device="cuda:0"), emulator.task)) as emulators:
         first, second, third = (emulators.ask(*asked) for asked in coming)
         while not first.running():
             time.sleep(0.01)
@@ -184,20 +188,44 @@ def test_the_first_question_does_not_wait_for_the_gate_of_a_later_one(worker: Gp
     assert worker.meanwhile()
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True)], "the second one would be late"
-    assert worker._emulators
-    while not worker._emulators.has_said("study/1", 3):
-        assert worker.gate_s("study/1", 3) in (0.0, worker._longest_s), "it may wait for the emulator"
-        time.sleep(0.01)
-    assert (worker.gate_s("study/1", 3), worker.gate_s("study/2", 4)) == (0.0, worker._longest_s)
     worker._longest_s = 30.0
     worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time() + 29)
     assert worker.meanwhile()
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True)]
-    worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time() + 31)
+    worker.expect([("study/1", large, 3), ("study/2", large, 4)], time.time() + 600)
     assert worker.meanwhile()
     assert not worker.meanwhile()
     assert evaluator.gated == [(3, True), (4, True)]
+
+
+def test_what_a_gate_will_take_counts_the_emulator(worker: GpuWorker) -> None:
+    """What it has not said yet, what was waited for, and not what is refused anyway."""
+    said: Future[str] = Future()
+    worker._emulators = cast(
+        Emulators, SimpleNamespace(ask=lambda *_: said, has_said=lambda *_: said.done(), close=lambda: None)
+    )
+    green, red = worker._said_of(finalist(), 1), Red("row error", "wrong")
+    worker._ahead = {("study/1", 1): green, ("study/2", 1): red}
+    worker._longest_s = 0.01
+    assert [worker.gate_s(f"study/{n}", 1) for n in (1, 2, 3)] == [0.01, 0.0, 0.01]
+    threading.Timer(0.3, said.set_result, ["clean"]).start()
+    worker.gate("study/1", finalist(), 1, True)
+    assert [worker.gate_s(f"study/{n}", 1) for n in (1, 2)] == [0.0, 0.0]
+    assert worker.gate_s("study/3", 1) > 0.25, "it was waited for"
+    said, worker._longest_s = Future(), 0.01
+    threading.Timer(0.3, said.set_exception, [Red("race", "two threads")]).start()
+    with pytest.raises(Red, match="race"):
+        worker.gate("study/4", finalist(), 1, True)
+    assert worker.gate_s("study/5", 1) > 0.25
+
+
+def test_only_the_end_of_a_short_search_leaves_slow_baselines_out(emulator: Evaluator) -> None:
+    """`evo bench --quick` leaves out those that are compiled alone."""
+    spec, problem = emulator.spec, TASK.problem("1,2,64,64")
+    setup = Setup(new_study(), spec.gpu, spec.limits, TASK, spec.cache)
+    assert [WorkerSpec.of(setup, patient).hurried for patient in (False, True)] == [True, False]
+    assert not WorkerSpec.of_problem(problem, "cuda:0", spec.gpu, spec.cache, None, False).hurried
 
 
 @pytest.mark.nvcc

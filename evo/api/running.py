@@ -151,7 +151,7 @@ def _run(
     exchange: Sequence[str] = (),
 ) -> SearchResult:
     """Searches, and shows how it goes."""
-    from evo.confirm import PATIENT_S, reserve_s
+    from evo.confirm import is_hurried
     from evo.confirm.on_emulator import EmulatorAhead
     from evo.confirm.worker import WorkerProcess, WorkerSpec
     from evo.device.open import is_gpu
@@ -166,8 +166,7 @@ def _run(
     turn = Turn(Exchanged(store, exchange, spaces) if exchange else ())
 
     def confirm_worker(left_s: float) -> ConfirmWorker:
-        # by the reserve as well: a confirmation that goes on has the baselines that it began with
-        patient = max(left_s, reserve_s(study.budget_s)) >= PATIENT_S
+        patient = not is_hurried(study.budget_s, left_s)
         if scheduler is not None:
             return scheduler.confirm_worker(setup, store.offsets.first_gpu(study), patient)
         return WorkerProcess(WorkerSpec.of(setup, patient))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from evo.confirm.confirmation import TOP, fresh_seed, gate_request, most_reserve_s, reserve_s
+from evo.confirm.confirmation import TOP, fresh_seed, gate_request, is_hurried, most_reserve_s, reserve_s
 from evo.store import Store
 from evo.study import Study
 
@@ -33,7 +33,11 @@ class Ahead:
 
     def __init__(self, study: Study, store: Store, make: Callable[[float], ConfirmWorker] | None) -> None:
         self._study, self._store, self._make = study, store, make
-        self.reserve_s = reserve_s(study.budget_s) if make is not None else 0.0
+        self._budget_s = max(0.0, study.budget_s - study.spent_s)
+        """Of this run: a study that was resumed has spent the rest."""
+        self.hurried = False
+        """Whether the worker leaves out baselines that take long."""
+        self.reserve_s = reserve_s(self._budget_s) if make is not None else 0.0
         """Seconds of the budget that are kept for the confirmation."""
         self.seed = fresh_seed()
         """Of the confirmation: what is checked ahead is what it will ask for."""
@@ -49,13 +53,13 @@ class Ahead:
         """Has those checked that lead the study and have done so for STEADY_S, or will at its end; it has
         `left_s` seconds left. Does not wait."""
         study, now = self._study, time.monotonic()
-        early = left_s > most_reserve_s(study.budget_s) + LEAD_S
+        early = left_s > most_reserve_s(self._budget_s) + LEAD_S
         if self._make is None or early or now < self._looked + LOOK_S:
             return
         self._looked = now
         leading = self._store.confirmations.contenders(study, TOP)
         trials = [self._store.trial(f"{study.name}/{number}") for number in leading]
-        self.reserve_s = reserve_s(study.budget_s, trials)
+        self.reserve_s = reserve_s(self._budget_s, trials)
         if left_s > self.reserve_s + LEAD_S:
             return
         self._leading_since = {number: self._leading_since.get(number, now) for number in leading}
@@ -68,13 +72,14 @@ class Ahead:
             self._expected, self._asked_at = steady, asked_at
             requests = [gate_request(self._store, study.name, number, self.seed) for number in steady]
             # what is kept for slow rounds is no time for baselines that must be compiled
-            self.worker(reserve_s(study.budget_s)).expect(requests, asked_at)
+            self.worker(reserve_s(self._budget_s)).expect(requests, asked_at)
 
     def worker(self, left_s: float) -> ConfirmWorker:
         """The worker; it is made now, of `left_s`, where it has not been made before."""
         if self._worker is None:
             assert self._make is not None
             self._worker = self._make(left_s)
+            self.hurried = is_hurried(self._study.budget_s, left_s)
         return self._worker
 
     def __enter__(self) -> Self:

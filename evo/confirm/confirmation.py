@@ -1,5 +1,5 @@
 """CONFIRMED: the best trials of a study, gated again thoroughly and timed again in a fresh process, in turns
-with each other and with every baseline, until it is known which is faster than which.
+with each other and with the baselines, until it is known which is faster than which.
 
     contenders ── the best timed trials, each another program
       gate       thoroughly, with fresh seeds, beside it on the emulator ── what fails is out, the next
@@ -48,8 +48,8 @@ untimed one in front."""
 GATES = 10
 """A finalist's gate takes about so many times as long as a trial's where the study's own problem is most of
 both: it runs 38 cases of that, a trial three."""
-MISSED_ROUNDS = "rounds that were held before did not have it"
-"""Why a baseline has no standing that takes part since a confirmation went on."""
+MISSED_ROUNDS = "some rounds were held without it; `evo confirm` once more times it"
+"""Why a baseline has no standing where a confirmation went on with others than it began with."""
 SANITIZE_S = 20.0
 """What compute-sanitizer takes for a finalist, with its three tools (16 s on an H200)."""
 SHARE, MOST_S, PATIENT_S = 0.25, 120.0, 29.0
@@ -64,7 +64,8 @@ def reserve_s(budget_s: float, leading: Sequence[Trial] = ()) -> float:
     share = min(SHARE * budget_s, MOST_S)
     if not leading:
         return share
-    gate_s = median(trial.seconds.get("gate", 0.0) for trial in leading)
+    gates_s = [trial.seconds["gate"] for trial in leading if "gate" in trial.seconds]
+    gate_s = median(gates_s) if gates_s else 0.0
     longer_s = rounds_s(leading[0].timing, 1, is_hurried(budget_s)) - ROUNDS_S + GATES * gate_s
     return min(share + longer_s, most_reserve_s(budget_s))
 
@@ -75,9 +76,11 @@ def most_reserve_s(budget_s: float) -> float:
     return min(share + MOST_S, max(share, budget_s / 2))
 
 
-def is_hurried(budget_s: float) -> bool:
-    """Whether a search with this budget leaves out baselines that take long, in CONFIRMED too."""
-    return reserve_s(budget_s) < PATIENT_S
+def is_hurried(budget_s: float, left_s: float = 0.0) -> bool:
+    """Whether CONFIRMED leaves out baselines that take long, at the end of a search with this budget of which
+    `left_s` seconds are left."""
+    # by the reserve as well: a confirmation that goes on has the baselines that it began with
+    return max(left_s, reserve_s(budget_s)) < PATIENT_S
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def confirm(
     top: int = TOP,
     afresh: bool = False,
     over: Callable[[float], bool] = never,
+    hurried: bool = False,
     watch: Callable[[Step], None] = lambda _: None,
     seed: int | None = None,
 ) -> Confirmation | None:
@@ -134,9 +138,9 @@ def confirm(
 
     A finished one of the very same trials is given back as it is, unless `afresh`. `over` is asked between
     steps whether there is no time for the seconds that the next one needs; where that ends the work before
-    FEWEST_ROUNDS, the confirmation stays unfinished. `seed`: of a new one (default: a fresh one). None if
-    the study has no timed trial. Raises MachineError where the process dies again and again and no kernel is
-    to blame.
+    FEWEST_ROUNDS, the confirmation stays unfinished. `hurried`: whether the worker is so. `seed`: of a new
+    one (default: a fresh one). None if the study has no timed trial. Raises MachineError where the process
+    dies again and again and no kernel is to blame.
     """
     contenders = store.confirmations.contenders(study, SUBSTITUTES * top)
     if not contenders:
@@ -156,7 +160,7 @@ def confirm(
         found = store.confirmations.begin(
             study, top, fresh_seed() if seed is None else seed, environment, around.gpu
         )
-    return _Confirming(found, study, store, worker, over, watch).run(contenders)
+    return _Confirming(found, study.ranking, store, worker, over, hurried, watch).run(contenders)
 
 
 def _covers(found: Confirmation, contenders: list[int], top: int) -> bool:
@@ -177,14 +181,15 @@ class _Confirming:
     def __init__(
         self,
         of: Confirmation,
-        study: Study,
+        ranking: str,
         store: Store,
         worker: ConfirmWorker,
         over: Callable[[float], bool],
+        hurried: bool,
         watch: Callable[[Step], None],
     ) -> None:
         self._of, self._store, self._worker, self._over, self._watch = of, store, worker, over, watch
-        self._ranking, self._hurried = study.ranking, is_hurried(study.budget_s)
+        self._ranking, self._hurried = ranking, hurried
         self._cut_short = False
         """Whether there was no time for all contenders that are to be gated."""
 
@@ -310,12 +315,15 @@ class _Confirming:
         self._watch(Step("asking the profiler which kernels the baselines run"))
         skipped, kernels = (self._worker.skipped(), self._worker.kernels()) if green else ({}, {})
         found = {}
+        missed = {name for rounds in taken.values() for round in rounds for name in round.baselines_us}
         for protocol, rounds in taken.items():
-            timed = [set(round.baselines_us) for round in rounds] or [set()]
-            in_all = set.intersection(*timed)
-            skipped = dict.fromkeys(set.union(*timed) - in_all, MISSED_ROUNDS) | dict(skipped)
+            in_all = set.intersection(*(set(round.baselines_us) for round in rounds)) if rounds else set()
             found[protocol] = standings(rounds, green, sorted(in_all), self._ranking)
-        return confirmations.conclude(self._of, found, skipped, kernels)
+            missed -= in_all if protocol == "warm" else set()
+        missed |= kernels.keys() - found["warm"].keys()
+        skipped = dict.fromkeys(missed, MISSED_ROUNDS) | dict(skipped)
+        ran = {name: names for name, names in kernels.items() if name not in skipped}
+        return confirmations.conclude(self._of, found, skipped, ran)
 
     def _seed(self, what: str, number: int) -> int:
         return _seed(self._of.seed, what, number)

@@ -16,10 +16,13 @@ from evo.device.emulator import built_interpreter
 from evo.errors import MachineError
 from evo.evaluate import Evaluator, EvaluatorSpec
 from evo.gate.emulator_check import second_opinion
-from evo.trial import Candidate
+from evo.task import Task
+from evo.trial import Candidate, Problem
 
 EMULATED_FLOP = 2e10
 """The most work in one independent piece of a problem for which the emulator is asked: a few seconds."""
+
+TOO_LARGE = "the emulator was not asked: the problem is too large for it"
 
 GateRequest = tuple[str, Candidate, int]
 """A finalist's name, what it is, and the seed of its gate."""
@@ -28,7 +31,8 @@ GateRequest = tuple[str, Candidate, int]
 class Emulators:
     """Asks the emulator about several finalists at once, each in a thread with an emulator of its own."""
 
-    def __init__(self, spec: EvaluatorSpec) -> None:
+    def __init__(self, spec: EvaluatorSpec, task: Task) -> None:
+        self._task = task
         # a GPU has run the whole plan: what is too slow for all of it here is judged by what runs
         self._spec = replace(spec, device="emulator", problem=None, accept_unproven=True)
         self._threads = ThreadPoolExecutor(max(1, usable_cores() // 2), initializer=_give_way)
@@ -55,6 +59,8 @@ class Emulators:
                 del self._said[key]
 
     def _emulate(self, candidate: Candidate, seed: int) -> str:
+        if too_large(self._task, candidate.problem):
+            return TOO_LARGE
         try:
             try:
                 emulator = self._idle.get_nowait()
@@ -103,13 +109,17 @@ def _build_emulator(cache: Path, _report: Report) -> None:
     built_interpreter(cache, jobs=max(1, usable_cores() // 2))
 
 
+def too_large(task: Task, problem: Problem) -> bool:
+    """Whether not even a piece of the problem is for the emulator: it is not built for that."""
+    return task.flop(task.share(problem, 0.0)) > EMULATED_FLOP
+
+
 def emulate(emulator: Evaluator, candidate: Candidate, seed: int) -> str:
     """What the emulator says of a finalist that passes the gate there too, where every access is checked,
     under every legal schedule of it. Raises Red, with the emulator's reason, if it does not pass;
     MachineError if the emulator cannot run it."""
-    task, problem = emulator.task, candidate.problem
-    if task.flop(task.share(problem, 0.0)) > EMULATED_FLOP:
-        return "the emulator was not asked: the problem is too large for it"
+    if too_large(emulator.task, candidate.problem):
+        return TOO_LARGE
     green = second_opinion(lambda: emulator.gate(candidate, seed, thorough=False))
     extent, schedules = green.extent, len(emulator.device.schedules)
     cases = f"{extent.run} of {extent.planned} cases, {green.launches} launches, {schedules} schedules"

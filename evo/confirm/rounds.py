@@ -194,7 +194,7 @@ def slow(taken_us: Mapping[str, float]) -> dict[str, str]:
     return {
         name: f"takes {us / fastest:.0f} times as long as the fastest; `evo confirm` takes the time"
         for name, us in taken_us.items()
-        if us > max(SLOW * fastest, SLOW_US)
+        if fastest and us > max(SLOW * fastest, SLOW_US)
     }
 
 

@@ -56,8 +56,9 @@ class ConfirmWorker(Protocol):
     def surroundings(self) -> Surroundings: ...
 
     def expect(self, coming: Sequence[GateRequest], asked_at: float) -> None:
-        """Those will be asked for by `gate`, thoroughly, in this order, from `asked_at` on (time.time): what
-        can be done before begins. Others, which were expected until now, are not any more."""
+        """Those will be asked for by `gate`, thoroughly, in this order, from `asked_at` on (time.time, which
+        machines of a cluster agree on): what can be done before begins. Others, which were expected until
+        now, are not any more."""
         ...
 
     def gate_s(self, name: str, seed: int) -> float:
@@ -109,7 +110,7 @@ class GpuWorker:
         """Of a thorough gate, or of waiting for what the emulator says."""
         self._ahead: dict[tuple[str, int], Green | CandidateError] = {}
         """What the gate said of finalists that have not been asked for, by name and seed."""
-        self._emulators = Emulators(evaluator.spec) if on_emulator else None
+        self._emulators = Emulators(evaluator.spec, evaluator.task) if on_emulator else None
 
     @property
     def loaded(self) -> Sequence[str]:
@@ -130,9 +131,11 @@ class GpuWorker:
         self._asked_at = asked_at
 
     def gate_s(self, name: str, seed: int) -> float:
-        checked = name in self._loaded or (name, seed) in self._ahead
-        emulated = self._emulators is None or self._emulators.has_said(name, seed)
-        return 0.0 if checked and emulated else self._longest_s
+        ahead = self._ahead.get((name, seed))
+        checked = ahead is not None or name in self._loaded
+        # of one that is refused already the emulator is not heard
+        heard = self._emulators is None or self._emulators.has_said(name, seed)
+        return 0.0 if checked and (heard or isinstance(ahead, CandidateError)) else self._longest_s
 
     def meanwhile(self) -> bool:
         """While nothing is asked: gates one of those that are expected. Whether more of them are. One that
@@ -171,8 +174,10 @@ class GpuWorker:
         if isinstance(green, CandidateError):
             raise green
         if emulation is not None:
-            emulation.result()
-            self._longest_s = max(self._longest_s, time.monotonic() - began)
+            try:
+                emulation.result()
+            finally:
+                self._longest_s = max(self._longest_s, time.monotonic() - began)
         self._loaded[name] = green
         self._asked[name] = candidate, seed
         return green.errors

@@ -113,11 +113,8 @@ def search(
     BadTemplate when templates failed at UNRENDERABLE_IN_A_ROW points in a row.
     """
     with _closing(workers), Ahead(study, store, confirm_with) as ahead, interrupts() as interrupted:
-        clock = Clock(
-            store.claim(study, workers.capacity, study.budget_s, study.rate),
-            ahead.reserve_s,
-            turn.began,
-        )
+        claimed = store.claim(study, workers.capacity, study.budget_s, study.rate)
+        clock = Clock(claimed, ahead.reserve_s, turn.began)
         status = "failed"
         try:
             loop = _Loop(clock, store, spaces, workers, ahead, on_progress, patience, turn)
@@ -211,7 +208,9 @@ class _Loop:
             return interrupted() or clock.left_s <= needs_s
 
         worker, seed = self._ahead.worker(clock.left_s), self._ahead.seed
-        self._confirmation = confirm(self._study, self._store, worker, over=over, watch=watch, seed=seed)
+        self._confirmation = confirm(
+            self._study, self._store, worker, over=over, hurried=self._ahead.hurried, watch=watch, seed=seed
+        )
         return "interrupted" if interrupted() else None
 
     def result(self, stopped: Stopped) -> SearchResult:
