@@ -177,6 +177,15 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)} - {server_pid()}
 
 
+def all_end(before: set[int]) -> bool:
+    """Whether no process is left but those `before`, soon: one that was being forked when it was given up
+    finds that out by itself."""
+    end = time.monotonic() + 10
+    while not children() <= before and time.monotonic() < end:
+        time.sleep(0.01)
+    return children() <= before
+
+
 def awaited(pool: Pool, idle: int) -> None:
     """Until so many evaluators have nothing to do."""
     end = time.monotonic() + 120
