@@ -33,8 +33,8 @@ IMPATIENT = "setting it up takes longer than this budget has left; `evo confirm`
 """Why a patient baseline is not timed where there is no patience."""
 SLOW, SLOW_US = 4.0, 2000.0
 """A baseline that takes so many times as long as the fastest one, and at least so long, takes no part where
-time is short: `math` of attention at 16,384 keys takes 15 times as long as others, and took three quarters of
-each round."""
+time is short. In searches of attention `hybrid` took 4 to 23 times as long at 16,384 keys, `math` 24 to 29
+times at 1,024 to 8,192 (lab/throughput.md)."""
 
 
 class Fallen(EvoError):
