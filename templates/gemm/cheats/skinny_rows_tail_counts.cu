@@ -4,5 +4,6 @@
 // problem: 5,72,520,1
 // template: gemm_skinny
 // point: depth_warps=2 stages=2 tiles_a_stage=2 copies=rows
+// needs: sm_90
 // instead of: if (multiplied - lane % 4 * 8 + kStep <= depth) return;
 // there is: if (true) return;
